@@ -1,0 +1,30 @@
+-- ack.lua: a group is done with messages.
+--
+-- A late ack counts as long as nobody else has settled the message: the work is
+-- done, so it does not matter whose lease it is by now.
+--
+-- KEYS[1]  unack     zset  id -> lease deadline, ms
+-- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[3]  messages  hash  id -> encoded message
+-- KEYS[4]  refs      hash  id -> groups still to finish
+-- KEYS[5]  changed   hash  id -> message as this group changed it
+-- KEYS[6]  keys      hash  message key -> id
+-- ARGV[1..]  ids
+-- Returns  { id, ... }: those that were not there to be acked
+
+local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
+local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
+
+for i = 2, 6 do redis.call('HLEN', KEYS[i]) end
+local leases = redis.call('ZMSCORE', unack, unpack(ARGV))
+local acked, missing = {}, {}
+for i, id in ipairs(ARGV) do
+  local list = leases[i] and acked or missing
+  list[#list + 1] = id
+end
+if #acked > 0 then
+  redis.call('ZREM', unack, unpack(acked))
+  redis.call('HDEL', attempts, unpack(acked))
+  finish(messages, refs, changed, keys, acked)
+end
+return missing

@@ -1,0 +1,205 @@
+-- claim.lua: lease due messages of one group to one consumer.
+--
+-- KEYS[1]   scheduled  zset  id -> due, ms: not yet given to the groups
+-- KEYS[2]   messages   hash  id -> encoded message
+-- KEYS[3]   groups     set   consumer groups
+-- KEYS[4]   refs       hash  id -> groups still to finish
+-- KEYS[5]   keys       hash  message key -> id
+-- KEYS[6]   queue      zset  id -> due, ms: waiting for the group
+-- KEYS[7]   unack      zset  id -> lease deadline, ms
+-- KEYS[8]   attempts   hash  id -> token of the last delivery
+-- KEYS[9]   claims     hash  consumer -> record of its last claim
+-- KEYS[10]  dead       zset  id -> when buried, ms
+-- KEYS[11]  reasons    hash  id -> why buried
+-- KEYS[12]  changed    hash  id -> message as this group changed it
+-- KEYS[13..]  queues of the other groups
+-- ARGV[1]  group
+-- ARGV[2]  consumer
+-- ARGV[3]  request  integer; the same request again gets the same messages
+-- ARGV[4]  limit    integer, 1..1000
+-- ARGV[5]  lease    ms
+-- ARGV[6]  max deliveries, 0 for no limit
+-- ARGV[7]  bytes    stop taking messages once the bodies reach this size
+-- ARGV[8..]  the other groups, in the order of their queues
+-- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
+--          { 'claimed', lease deadline in ms, µs until the next is due or -1,
+--            id, token, due in ms, body, id, ... }
+
+local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
+local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local limit, lease, max, bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local others = #KEYS - 12
+
+local now = now_us()
+local now_ms = int(math.floor(now / 1000))
+local deadline = int(math.ceil(now / 1000) + lease)
+
+local members = redis.call('SMEMBERS', groups)
+if differ(members, 8, group) then return { 'groups', unpack(members) } end
+
+-- bodies_of reads the bodies of some messages, as this group sees them.
+local function bodies_of(ids)
+  local bodies = redis.call('HMGET', messages, unpack(ids))
+  if others > 0 and redis.call('HLEN', changed) > 0 then
+    local own = redis.call('HMGET', changed, unpack(ids))
+    for i = 1, #ids do bodies[i] = own[i] or bodies[i] end
+  end
+  return bodies
+end
+
+-- wait_us is how long nothing more can be due.
+local function wait_us()
+  local first
+  for _, zset in ipairs({ scheduled, queue, unack }) do
+    local due = head(zset)
+    if due and (not first or due < first) then first = due end
+  end
+  return first and math.max(0, first * 1000 - now) or -1
+end
+
+-- replay answers a request that was sent again: what it got and still holds.
+local function replay(result)
+  local got = cjson.decode(result)
+  local ids, tokens, reply, leases = {}, {}, { 'claimed', tonumber(deadline), 0 }, {}
+  for i = 1, #got, 3 do
+    ids[#ids + 1], tokens[#tokens + 1] = got[i], got[i + 1]
+  end
+  local holds = current(unack, attempts, ids, tokens)
+  local bodies = #ids > 0 and bodies_of(ids)
+  for i, id in ipairs(ids) do
+    if holds[i] and bodies[i] then
+      leases[#leases + 1] = deadline
+      leases[#leases + 1] = id
+      for _, value in ipairs({ id, tokens[i], tonumber(got[3 * i]), bodies[i] }) do
+        reply[#reply + 1] = value
+      end
+    end
+  end
+  redis.call('ZREM', unack, '')
+  if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+  return reply
+end
+
+local last, last_ms = redis.call('HGET', claims, consumer), nil
+if last then
+  local number, result
+  number, last_ms, result = parse_record(last)
+  if number == request then return replay(result) end
+  -- A late copy of an older request: its caller has long had the answer.
+  if number > request then return { 'claimed', 0, -1 } end
+end
+
+-- Reading the other keys first makes one of another type fail before any write.
+for _, hash in ipairs({ messages, refs, keys, attempts, reasons, changed }) do
+  redis.call('HLEN', hash)
+end
+redis.call('ZCARD', dead)
+for i = 13, #KEYS do redis.call('ZCARD', KEYS[i]) end
+
+-- With maxmemory reached, Redis refuses a script's first write if it may need
+-- memory. So each script begins with one that frees.
+redis.call('HDEL', claims, consumer)
+
+local function due_of(zset, count)
+  if count <= 0 then return {} end
+  return redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
+end
+
+-- fan_out gives scheduled messages that are due to the queues of all groups.
+local function fan_out(due)
+  local scores, counts = {}, {}
+  for i = 1, #due, 2 do
+    scores[i], scores[i + 1] = due[i + 1], due[i]
+    counts[i], counts[i + 1] = due[i], int(others + 1)
+  end
+  if others > 0 then redis.call('HSET', refs, unpack(counts)) end
+  redis.call('ZADD', queue, unpack(scores))
+  for i = 13, #KEYS do redis.call('ZADD', KEYS[i], unpack(scores)) end
+  redis.call('ZREMRANGEBYRANK', scheduled, 0, #due / 2 - 1)
+end
+
+-- Leases that ran out come first: those messages have waited longest. Then what
+-- is due, in the order of due times: from the group's queue, where retries wait
+-- and where several groups get their messages, or, when there is but one group
+-- and no retry, straight from scheduled.
+local expired = due_of(unack, limit)
+local room = limit - #expired / 2
+local source, fresh = queue, nil
+local due = due_of(scheduled, room)
+if #due > 0 then
+  local retry = head(queue)
+  if others == 0 and not (retry and retry <= tonumber(now_ms)) then
+    source, fresh = scheduled, due
+  else
+    fan_out(due)
+  end
+end
+fresh = fresh or due_of(queue, room)
+
+local ids, dues = {}, {}
+for _, list in ipairs({ expired, fresh }) do
+  for i = 1, #list, 2 do
+    ids[#ids + 1], dues[#dues + 1] = list[i], list[i + 1]
+  end
+end
+
+local reply, leases, tokens, record, burials = { 'claimed', tonumber(deadline), 0 }, {}, {}, {}, {}
+local size, taken = 0, 0
+
+local function consider(i, id, body, last_token)
+  local deliveries, releases = split(last_token)
+  if not body then
+    burials[#burials + 1] = { id, 'message body is missing' }
+  elseif max > 0 and deliveries >= max then
+    burials[#burials + 1] = { id, 'not acked in ' .. int(deliveries) .. ' deliveries' }
+  else
+    local this = token(deliveries + 1, releases)
+    leases[#leases + 1] = deadline
+    leases[#leases + 1] = id
+    if this ~= '1' then
+      tokens[#tokens + 1] = id
+      tokens[#tokens + 1] = this
+    end
+    record[#record + 1] = id
+    record[#record + 1] = this
+    record[#record + 1] = dues[i]
+    reply[#reply + 1] = id
+    reply[#reply + 1] = this
+    reply[#reply + 1] = tonumber(dues[i])
+    reply[#reply + 1] = body
+    size = size + #body
+  end
+  taken = i
+end
+
+-- Bodies are read a few at a time, so that large ones do not pile up in Redis.
+local retries = redis.call('HLEN', attempts) > 0
+for from = 1, #ids, 16 do
+  if size >= bytes then break end
+  local some = { unpack(ids, from, math.min(from + 15, #ids)) }
+  local bodies = bodies_of(some)
+  local last_tokens = retries and redis.call('HMGET', attempts, unpack(some)) or {}
+  for k, id in ipairs(some) do
+    if size >= bytes then break end
+    local i = from + k - 1
+    local before = i <= #expired / 2 and '1' or '0'
+    consider(i, id, bodies[k], last_tokens[k] or before)
+  end
+end
+
+-- What is added comes before what is removed: a write that is refused halfway
+-- leaves a message twice in the sets, never in none.
+if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
+for _, burial in ipairs(burials) do
+  bury(dead, reasons, attempts, keys, burial[1], now, burial[2])
+  redis.call('ZREM', unack, burial[1])
+end
+local from_source = taken - #expired / 2
+if from_source > 0 then redis.call('ZREMRANGEBYRANK', source, 0, from_source - 1) end
+write_record(claims, consumer, request, now, cjson.encode(record), last_ms)
+
+if #ids < limit and taken == #ids then reply[3] = wait_us() end
+return reply

@@ -1,0 +1,264 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClaimMovesWhatIsDueStraightToTheOnlyGroup(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), after("b", 60))
+
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	require.Len(t, claims.Messages, 1)
+	m := claims.Messages[0]
+	assert.Equal(t, "a", m.ID)
+	assert.Equal(t, "body a", string(m.Body))
+	assert.Equal(t, 1, m.Attempt)
+	assert.WithinDuration(t, r.now(), m.DueAt, time.Second)
+	assert.WithinDuration(t, r.now().Add(lease), m.LeasedUntil, time.Second)
+	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the lease ends before the next message is due")
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"unack:g a": "now+30s", "messages a": "body a",
+		"scheduled b": "now+60s", "messages b": "body b",
+	}, r.state())
+}
+
+func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
+	r := newRig(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"), due("b"), after("c", 60))
+
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "groups h": "member",
+		"unack:g a": "now+30s", "queue:h a": "now+0s", "messages a": "body a", "refs a": "2",
+		"scheduled b": "now+0s", "messages b": "body b",
+		"scheduled c": "now+60s", "messages c": "body c",
+	}, r.state())
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "d", 10))
+	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
+}
+
+func TestClaimGivesAGroupThatCameBeforeTheDueTimeTheMessageToo(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(Message{ID: "a", Delay: 100})
+	assert.Empty(t, r.claim(g, "c", 10))
+	h := r.group("h")
+	require.Eventually(t, func() bool { return len(r.claim(g, "c", 10)) == 1 }, 5*time.Second, 5*time.Millisecond)
+	assert.Equal(t, []string{"a#1"}, r.claim(h, "d", 10))
+}
+
+func TestMessagesWaitForTheFirstGroup(t *testing.T) {
+	r := newRig(t)
+	r.push(due("a"))
+	assert.Equal(t, map[string]string{"scheduled a": "now+0s", "messages a": "body a"}, r.state())
+	assert.Equal(t, []string{"a#1"}, r.claim(r.group("g"), "c", 10))
+}
+
+func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	require.NoError(t, r.client.Del(t.Context(), r.queue.part.groups()).Err())
+	r.push(due("a"))
+	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+	assert.Contains(t, r.state(), "groups g")
+}
+
+func TestClaimIsNeverEarly(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	for i := range 300 {
+		r.push(Message{ID: fmt.Sprint(i), Delay: int64(1 + i%40)})
+	}
+	for got := 0; got < 300; {
+		claims, err := g.Claim(t.Context(), r.request("c", 100))
+		now := r.now()
+		require.NoError(t, err)
+		for _, m := range claims.Messages {
+			require.False(t, now.Before(m.DueAt), "claimed %s before it was due", m.DueAt.Sub(now))
+		}
+		got += len(claims.Messages)
+	}
+}
+
+func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("c"), due("a"), due("b"))
+	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.scheduled(), z(10, "c"), z(20, "b"), z(20, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.queue("g"), z(15, "retry")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.messages(), "retry", "x").Err())
+	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
+	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
+}
+
+func TestClaimSentAgainGetsTheSame(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	request := r.request("c", 2)
+	first, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	before := r.state()
+
+	again, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	for i := range first.Messages { // the lease starts anew
+		again.Messages[i].LeasedUntil = first.Messages[i].LeasedUntil
+	}
+	assert.Equal(t, first.Messages, again.Messages)
+	assert.Equal(t, before, r.state())
+	assert.Equal(t, []string{"c#1"}, r.claim(g, "c", 2), "the next request gets the rest")
+}
+
+func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("acked"), due("held"), due("taken"))
+	request := r.request("c", 3)
+	require.Len(t, r.claimWith(g, request), 3)
+	_, err := g.Ack(t.Context(), []string{"acked"})
+	require.NoError(t, err)
+	r.expire(g, "taken")
+	require.Equal(t, []string{"taken#2"}, r.claim(g, "d", 3))
+
+	assert.Equal(t, []string{"held#1"}, r.claimWith(g, request))
+}
+
+func TestClaimThatComesLateTakesNothing(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	old := r.request("c", 3)
+	require.Empty(t, r.claimWith(g, old))
+	require.Empty(t, r.claim(g, "c", 3))
+	r.push(due("a"))
+	before := r.state()
+	assert.Empty(t, r.claimWith(g, old), "nobody waits for the answer any more")
+	assert.Equal(t, before, r.state())
+}
+
+func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
+	r.expire(g, "a")
+	require.Equal(t, []string{"a#2"}, r.claim(g, "d", 10))
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2",
+		"unack:g b": "now+30s", "messages b": "body b",
+	}, r.state())
+}
+
+func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id), due("good"))
+	request := r.request("c", 1)
+	request.MaxDeliveries = 1
+	require.Equal(t, []string{id + "#1"}, r.claimWith(g, request))
+	r.expire(g, id)
+
+	request = r.request("c", 10)
+	request.MaxDeliveries = 1
+	require.Equal(t, []string{"good#1"}, r.claimWith(g, request))
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries", "messages " + id: "body " + id,
+		"unack:g good": "now+30s", "messages good": "body good",
+	}, r.state())
+}
+
+func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"), due("d"))
+	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), "a", "c").Err())
+	assert.Equal(t, []string{"b#1", "d#1"}, r.claim(g, "c", 10))
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"dead:g a": "now+0s", "reasons:g a": "message body is missing",
+		"dead:g c": "now+0s", "reasons:g c": "message body is missing",
+		"unack:g b": "now+30s", "messages b": "body b",
+		"unack:g d": "now+30s", "messages d": "body d",
+	}, r.state())
+}
+
+func TestClaimStopsAtAFewMegabytes(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	body := []byte(strings.Repeat("x", 400<<10))
+	for i := range 5 {
+		r.push(Message{ID: fmt.Sprint(i), Body: body})
+	}
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"0#1", "1#1", "2#1"}, deliveries(claims))
+	assert.Zero(t, claims.Next, "there is more")
+	assert.Equal(t, []string{"3#1", "4#1"}, r.claim(g, "c", 10))
+}
+
+func TestClaimTellsWhenTheNextIsDue(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	next := func() time.Duration {
+		claims, err := g.Claim(t.Context(), r.request("c", 1))
+		require.NoError(t, err)
+		require.Empty(t, claims.Messages)
+		return claims.Next
+	}
+	assert.Negative(t, next())
+	r.push(after("a", 60))
+	assert.InDelta(t, time.Minute, next(), float64(time.Second))
+	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.unack("g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
+	assert.InDelta(t, 20*time.Second, next(), float64(time.Second))
+	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.queue("g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
+	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
+}
+
+func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
+	for _, kind := range []string{
+		"scheduled", "messages", "groups", "refs", "keys", "queue:g", "unack:g",
+		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t)
+			g := r.group("g")
+			r.push(due("a"))
+			key := string(r.queue.part) + ":" + kind
+			require.NoError(t, r.client.Del(t.Context(), key).Err())
+			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
+			before := r.state()
+			_, err := g.Claim(t.Context(), r.request("c", 10))
+			var typeErr *KeyTypeError
+			require.ErrorAs(t, err, &typeErr)
+			assert.Equal(t, key, typeErr.Key)
+			assert.Equal(t, before, r.state())
+		})
+	}
+}
+
+func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	key := r.queue.part.claims("g")
+	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
+	require.NoError(t, r.client.HSet(t.Context(), key, "old", fmt.Sprintf("7 %d []", yesterday)).Err())
+	r.claim(g, "c", 1)
+	fields, err := r.client.HKeys(t.Context(), key).Result()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"c"}, fields)
+	assert.Positive(t, r.client.TTL(t.Context(), key).Val())
+}

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const lease = 30 * time.Second
+
+// rig is a topic of a test's own on a real Redis.
+type rig struct {
+	t      *testing.T
+	client *redis.Client
+	queue  *Queue
+	number map[string]int64 // the last request number of each consumer
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	client := redistest.Client(t)
+	return &rig{t: t, client: client, queue: New(client, "test", t.Name(), 0), number: map[string]int64{}}
+}
+
+func (r *rig) ctx() context.Context { return r.t.Context() }
+
+// group returns a registered group.
+func (r *rig) group(name string) *Group {
+	r.t.Helper()
+	g := r.queue.Group(name)
+	require.NoError(r.t, g.Register(r.ctx()))
+	return g
+}
+
+var batches int64
+
+// push stores messages as one call of a publisher of their own.
+func (r *rig) push(messages ...Message) {
+	r.t.Helper()
+	batches++
+	refused, err := r.queue.Push(r.ctx(), Batch{
+		Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{messages},
+	})
+	require.NoError(r.t, err)
+	require.Empty(r.t, refused)
+}
+
+// due is a message that is due at once.
+func due(id string) Message { return Message{ID: id, Body: []byte("body " + id)} }
+
+// after is a message with a delay in seconds.
+func after(id string, seconds int64) Message {
+	return Message{ID: id, Delay: 1000 * seconds, Body: []byte("body " + id)}
+}
+
+// keyed is an id that carries a message key.
+func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
+
+func (r *rig) request(consumer string, limit int) Request {
+	r.number[consumer]++
+	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Lease: lease}
+}
+
+// claim claims up to limit messages and returns their deliveries as "id#token".
+func (r *rig) claim(g *Group, consumer string, limit int) []string {
+	r.t.Helper()
+	return r.claimWith(g, r.request(consumer, limit))
+}
+
+func (r *rig) claimWith(g *Group, request Request) []string {
+	r.t.Helper()
+	claims, err := g.Claim(r.ctx(), request)
+	require.NoError(r.t, err)
+	return deliveries(claims)
+}
+
+func deliveries(claims Claims) []string {
+	list := []string{}
+	for _, m := range claims.Messages {
+		list = append(list, m.ID+"#"+m.Token)
+	}
+	return list
+}
+
+// expire ends the lease of a message that a group holds.
+func (r *rig) expire(g *Group, id string) {
+	r.t.Helper()
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.queue.part.unack(g.name), redis.Z{Score: 1000, Member: id}).Err())
+}
+
+
+// state is all that the topic has in Redis, as "kind id" -> value. Times are
+// told in whole seconds from Redis's now. Records of publishers and claims are
+// left out: the tests of idempotence look at what they do.
+func (r *rig) state() map[string]string {
+	r.t.Helper()
+	state := map[string]string{}
+	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.queue.part))+"*").Result()
+	require.NoError(r.t, err)
+	for _, key := range keys {
+		kind := strings.TrimPrefix(key, string(r.queue.part)+":")
+		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
+			continue
+		}
+		for field, value := range r.contents(key) {
+			state[kind+" "+field] = value
+		}
+	}
+	return state
+}
+
+func escapeGlob(s string) string {
+	return strings.NewReplacer("[", `\[`, "]", `\]`, "*", `\*`, "?", `\?`).Replace(s)
+}
+
+func (r *rig) contents(key string) map[string]string {
+	r.t.Helper()
+	contents := map[string]string{}
+	kind, err := r.client.Type(r.ctx(), key).Result()
+	require.NoError(r.t, err)
+	switch kind {
+	case "hash":
+		contents, err = r.client.HGetAll(r.ctx(), key).Result()
+		require.NoError(r.t, err)
+	case "set":
+		members, err := r.client.SMembers(r.ctx(), key).Result()
+		require.NoError(r.t, err)
+		for _, member := range members {
+			contents[member] = "member"
+		}
+	case "zset":
+		entries, err := r.client.ZRangeWithScores(r.ctx(), key, 0, -1).Result()
+		require.NoError(r.t, err)
+		for _, entry := range entries {
+			contents[entry.Member.(string)] = r.score(entry.Score)
+		}
+	default:
+		contents[""] = kind
+	}
+	return contents
+}
+
+func (r *rig) now() time.Time {
+	r.t.Helper()
+	now, err := r.client.Time(r.ctx()).Result()
+	require.NoError(r.t, err)
+	return now
+}
+
+// score tells a time within a day of now as "now+30s", any other as its ms.
+func (r *rig) score(ms float64) string {
+	r.t.Helper()
+	require.Equal(r.t, float64(int64(ms)), ms, "scores are whole milliseconds")
+	away := time.UnixMilli(int64(ms)).Sub(r.now())
+	if away.Abs() > 24*time.Hour {
+		return strconv.FormatInt(int64(ms), 10)
+	}
+	return fmt.Sprintf("now%+ds", int(away.Round(time.Second).Seconds()))
+}

@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// awkward are names that could break a hash tag or run into one another.
+var awkward = []string{
+	"a", "a:b", "b:a", "a}", "}a", "{a}", "{", "}", "%7D", "%", "%25", "a b", "ключ", "日本", ":", "a:0", "0", "a%3Ab", "\x00", "\n",
+}
+
+func TestNamesNeverMix(t *testing.T) {
+	seen := map[string]string{}
+	for _, prefix := range []string{"p", "p:a", "p:a:0"} {
+		for _, topic := range awkward {
+			for _, number := range []int{0, 1, 10} {
+				name := fmt.Sprintf("%q %q %d", prefix, topic, number)
+				tag := string(newPartition(prefix, topic, number))
+				assert.Empty(t, seen[tag], "%s and %s share %s", name, seen[tag], tag)
+				seen[tag] = name
+				assert.Equal(t, len(tag)-1, strings.Index(tag, "}"), "the hash tag of %s ends early", name)
+			}
+		}
+	}
+}
+
+func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
+	r := newRig(t)
+	for _, topic := range awkward {
+		r.queue = New(r.client, "awkward", topic, 0)
+		r.push(due(topic))
+	}
+	for _, topic := range awkward {
+		r.queue = New(r.client, "awkward", topic, 0)
+		for _, group := range awkward {
+			r.group(group)
+		}
+		for _, group := range awkward {
+			g := r.queue.Group(group)
+			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
+			ack(t, g, topic)
+		}
+		require.Len(t, r.state(), len(awkward), "only the groups are left")
+	}
+}
+
+func TestIDsSortInTheOrderTheyAreMade(t *testing.T) {
+	ids := NewIDs()
+	ids.last += 1 << 42 // as if the clock had been set back since
+	var list []string
+	for range 10_000 {
+		list = append(list, ids.Next(""))
+	}
+	assert.True(t, slices.IsSorted(list))
+	assert.Len(t, list[0], 26)
+	assert.Equal(t, "k:1", ids.Next("k:1")[27:])
+}
+
+func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
+	ids := NewIDs()
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				id := ids.Next("")
+				mu.Lock()
+				seen[id] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, seen, 8000)
+}

@@ -1,0 +1,186 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
+	r.t.Helper()
+	refused, err := r.queue.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
+	require.NoError(r.t, err)
+	return refused
+}
+
+func TestPushStoresBodyAndDueTime(t *testing.T) {
+	r := newRig(t)
+	r.push(due("a"), after("b", 60), Message{ID: "c", Delay: -5, Body: nil})
+	assert.Equal(t, map[string]string{
+		"scheduled a": "now+0s", "messages a": "body a",
+		"scheduled b": "now+60s", "messages b": "body b",
+		"scheduled c": "now+0s", "messages c": "",
+	}, r.state())
+}
+
+func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
+	r := newRig(t)
+	for i := range 200 {
+		id := fmt.Sprint(i)
+		before := r.now()
+		r.push(Message{ID: id, Delay: 37})
+		afterwards := r.now()
+		score, err := r.client.ZScore(t.Context(), r.queue.part.scheduled(), id).Result()
+		require.NoError(t, err)
+		stored := time.UnixMilli(int64(score))
+		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
+		require.False(t, stored.After(afterwards.Add(38*time.Millisecond)), "due %s, pushed before %s", stored, afterwards)
+	}
+}
+
+func TestPushKeepsFarDueTimesExact(t *testing.T) {
+	r := newRig(t)
+	const year9999 = 253402300799000
+	delay := year9999 - r.now().UnixMilli()
+	r.push(Message{ID: "far", Delay: delay})
+	score, err := r.client.ZScore(t.Context(), r.queue.part.scheduled(), "far").Result()
+	require.NoError(t, err)
+	assert.InDelta(t, year9999, score, 10_000)
+	assert.GreaterOrEqual(t, score, float64(year9999))
+}
+
+func TestPushSentAgainStoresOnce(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+	_, err := g.Ack(t.Context(), []string{"a"})
+	require.NoError(t, err)
+
+	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "the acked message must not come back")
+
+	r.pushBatch(2, RejectDuplicates, []Message{due("b")})
+	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
+	assert.NotContains(t, r.state(), "messages a", "an older batch that comes late must not be stored")
+	assert.Contains(t, r.state(), "messages b")
+}
+
+func TestPushSentAgainGivesTheSameRefusals(t *testing.T) {
+	r := newRig(t)
+	r.push(after(keyed(1, "k"), 60))
+	calls := [][]Message{
+		{after("x", 60)},
+		{after("y", 60), after(keyed(2, "k"), 60)},
+		{after(keyed(3, "free"), 60)},
+	}
+	batches++
+	first := r.pushBatch(batches, RejectDuplicates, calls...)
+	state := r.state()
+	assert.Equal(t, []int{1}, first)
+	assert.Equal(t, first, r.pushBatch(batches, RejectDuplicates, calls...))
+	assert.Equal(t, state, r.state())
+}
+
+func TestPushRefusesAWholeCallWhenOneKeyIsInUse(t *testing.T) {
+	r := newRig(t)
+	old, other := keyed(1, "k"), keyed(9, "k")
+	refused := r.pushBatch(1, RejectDuplicates,
+		[]Message{after(old, 60)},
+		[]Message{after("x", 60), after(keyed(2, "k"), 60)},
+		[]Message{after(keyed(3, "twice"), 60), after(keyed(4, "twice"), 60)},
+		[]Message{after("y", 60)},
+	)
+	assert.Equal(t, []int{1, 2}, refused)
+	assert.Equal(t, map[string]string{
+		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
+		"scheduled y": "now+60s", "messages y": "body y",
+	}, r.state())
+	assert.Equal(t, []int{0}, r.pushBatch(2, RejectDuplicates, []Message{due(other)}))
+}
+
+func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
+	r := newRig(t)
+	old := keyed(1, "k")
+	r.pushBatch(1, IgnoreDuplicates, []Message{after(old, 60)})
+	assert.Empty(t, r.pushBatch(2, IgnoreDuplicates, []Message{after(keyed(2, "k"), 5), after("x", 60)}))
+	assert.Equal(t, map[string]string{
+		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
+		"scheduled x": "now+60s", "messages x": "body x",
+	}, r.state())
+}
+
+func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	old, replacement, third := keyed(1, "k"), keyed(2, "k"), keyed(3, "k")
+	r.pushBatch(1, ReplaceDuplicates, []Message{after(old, 60)})
+	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{due(replacement)}))
+	assert.Equal(t, map[string]string{
+		"groups g":                 "member",
+		"scheduled " + replacement: "now+0s", "messages " + replacement: "body " + replacement, "keys k": replacement,
+	}, r.state())
+
+	require.Equal(t, []string{replacement + "#1"}, r.claim(g, "c", 1))
+	r.pushBatch(3, ReplaceDuplicates, []Message{after(third, 60)})
+	_, err := g.Ack(t.Context(), []string{replacement})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{
+		"groups g":           "member",
+		"scheduled " + third: "now+60s", "messages " + third: "body " + third, "keys k": third,
+	}, r.state(), "a message on its way is left alone, and its ack leaves the new holder of the key alone")
+}
+
+func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
+	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t)
+			key := string(r.queue.part) + ":" + kind
+			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
+			before := r.state()
+			_, err := r.queue.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
+			var typeErr *KeyTypeError
+			require.ErrorAs(t, err, &typeErr)
+			assert.Equal(t, key, typeErr.Key)
+			assert.Equal(t, "string", typeErr.Type)
+			assert.Equal(t, before, r.state())
+		})
+	}
+}
+
+func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
+	r := newRig(t)
+	l := r.group("g").Listen(t.Context())
+	defer func() { require.NoError(t, l.Close()) }()
+	next := func() time.Duration {
+		wait, err := l.Next(t.Context())
+		require.NoError(t, err)
+		return wait
+	}
+	require.Zero(t, next(), "a new subscription counts as a hint")
+
+	r.push(after("a", 60))
+	assert.InDelta(t, 60*time.Second, next(), float64(time.Second))
+	r.push(after("b", 120))
+	r.push(after("c", 30))
+	assert.InDelta(t, 30*time.Second, next(), float64(time.Second), "the later message gives no hint")
+}
+
+func TestPushForgetsPublishersOfYesterday(t *testing.T) {
+	r := newRig(t)
+	key := r.queue.part.publishers()
+	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
+	for i := range 10 {
+		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())
+	}
+	r.push(due("a"))
+	fields, err := r.client.HKeys(t.Context(), key).Result()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"p"}, fields)
+	ttl, err := r.client.TTL(t.Context(), key).Result()
+	require.NoError(t, err)
+	assert.InDelta(t, 25*time.Hour, ttl, float64(time.Minute))
+}

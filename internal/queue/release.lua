@@ -1,0 +1,45 @@
+-- release.lua: a consumer gives back messages that no handler has seen. They
+-- keep their due time, and the delivery does not count.
+--
+-- KEYS[1]  unack     zset  id -> lease deadline, ms
+-- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[3]  queue     zset  id -> due, ms
+-- ARGV[1]  group
+-- ARGV[2]  channel   where subscribers listen for work
+-- ARGV[3..]  for each message: id, token, due in ms
+-- Returns  { id, ... }: those whose delivery is no longer the current one
+
+local unack, attempts, queue = KEYS[1], KEYS[2], KEYS[3]
+local group, channel = ARGV[1], ARGV[2]
+
+local ids, tokens = {}, {}
+for i = 3, #ARGV, 3 do
+  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
+end
+local holds = current(unack, attempts, ids, tokens)
+redis.call('ZCARD', queue)
+local now = now_us()
+
+local dues, left, given, stale = {}, {}, {}, {}
+for i, id in ipairs(ids) do
+  if holds[i] then
+    local deliveries, releases = split(tokens[i])
+    dues[#dues + 1] = ARGV[3 * i + 2]
+    dues[#dues + 1] = id
+    left[#left + 1] = id
+    left[#left + 1] = token(deliveries - 1, releases + 1)
+    given[#given + 1] = id
+  else
+    stale[#stale + 1] = id
+  end
+end
+
+if #given > 0 then
+  -- A write that frees comes first; see claim.lua.
+  redis.call('ZREM', unack, '')
+  redis.call('HSET', attempts, unpack(left))
+  redis.call('ZADD', queue, unpack(dues))
+  redis.call('ZREM', unack, unpack(given))
+  wake(channel, now, 0, group)
+end
+return stale

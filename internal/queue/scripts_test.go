@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	declaration = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[\d+(?:\.\.)?\])`)
+	reference   = regexp.MustCompile(`((?:KEYS|ARGV)\[\d+\])`)
+	loop        = regexp.MustCompile(`for \w+ = (\d+), #(KEYS|ARGV)`)
+	variadic    = regexp.MustCompile(`unpack\((ARGV)\)|ipairs\((ARGV)\)`)
+	cursor      = regexp.MustCompile(`local at, call = (\d+), 1`)
+	from        = regexp.MustCompile(`differ\(members, (\d+)`)
+)
+
+// TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
+// with the code below it: every index used is declared, and the other way round.
+func TestScriptHeadersMatchTheirBodies(t *testing.T) {
+	files, err := filepath.Glob("*.lua")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 6)
+	for _, file := range files {
+		if file == "lib.lua" {
+			continue
+		}
+		t.Run(file, func(t *testing.T) {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			header, body := splitHeader(string(source))
+			assert.True(t, strings.HasPrefix(header, "-- "+file+": "), "the header starts with the file's name")
+			assert.Contains(t, header, "\n-- Returns  ")
+			assert.ElementsMatch(t, unique(declaration.FindAllString(header, -1), "-- "), used(body))
+		})
+	}
+}
+
+func splitHeader(source string) (header, body string) {
+	lines := strings.SplitAfter(source, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "--") {
+			return strings.Join(lines[:i], ""), strings.Join(lines[i:], "")
+		}
+	}
+	return source, ""
+}
+
+// used lists the indexes that a body uses; open ranges are written KEYS[n..].
+func used(body string) []string {
+	var list []string
+	list = append(list, reference.FindAllString(body, -1)...)
+	for _, m := range loop.FindAllStringSubmatch(body, -1) {
+		list = append(list, openRange(m[2], m[1]))
+	}
+	if variadic.MatchString(body) {
+		list = append(list, openRange("ARGV", "1"))
+	}
+	for _, pattern := range []*regexp.Regexp{cursor, from} {
+		for _, m := range pattern.FindAllStringSubmatch(body, -1) {
+			list = append(list, openRange("ARGV", m[1]))
+		}
+	}
+	return unique(list, "")
+}
+
+func openRange(name, first string) string { return name + "[" + first + "..]" }
+
+func unique(list []string, prefix string) []string {
+	seen := map[string]bool{}
+	var result []string
+	for _, s := range list {
+		s = strings.TrimPrefix(s, prefix)
+		if !seen[s] {
+			seen[s] = true
+			result = append(result, s)
+		}
+	}
+	return result
+}
+
+func TestScriptsTouchOnlyDeclaredKeys(t *testing.T) {
+	files, err := filepath.Glob("*.lua")
+	require.NoError(t, err)
+	literal := regexp.MustCompile(`redis\.p?call\('[A-Z]+', *['"]`)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Empty(t, literal.FindAllString(string(source), -1), "%s names a key itself", file)
+		assert.NotRegexp(t, `\.\. *':|':[a-z]+:?' *\.\.`, string(source), "%s puts a key together", file)
+	}
+}

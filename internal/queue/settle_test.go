@@ -1,0 +1,264 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+func TestAckRemovesAllOfAMessage(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id), due("b"))
+	r.claim(g, "c", 10)
+	r.expire(g, id)
+	require.Equal(t, []string{id + "#2"}, r.claim(g, "c", 10))
+
+	missing, err := g.Ack(t.Context(), []string{id, "unknown"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"unknown"}, missing)
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "unack:g b": "now+30s", "messages b": "body b",
+	}, r.state())
+}
+
+func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
+	r := newRig(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 10)
+	r.claim(h, "d", 10)
+
+	ack(t, g, "a")
+	want := map[string]string{
+		"groups g": "member", "groups h": "member",
+		"unack:h a": "now+30s", "messages a": "body a", "refs a": "1",
+	}
+	assert.Equal(t, want, r.state())
+	ack(t, g, "a")
+	assert.Equal(t, want, r.state(), "an ack sent again counts once")
+	ack(t, h, "a")
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+func ack(t *testing.T, g *Group, ids ...string) {
+	t.Helper()
+	_, err := g.Ack(t.Context(), ids)
+	require.NoError(t, err)
+}
+
+func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"))
+	r.claim(g, "stalled", 1)
+	r.expire(g, "a")
+	require.Equal(t, []string{"a#2"}, r.claim(g, "other", 1))
+	ack(t, g, "a")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+
+	stale, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2"}}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, stale)
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "nothing brings an acked message back")
+}
+
+func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 10)
+	nack(t, g, Nack{Delivery{"a", "1"}, 60_000, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
+	assert.Equal(t, map[string]string{
+		"groups g":  "member",
+		"queue:g a": "now+60s", "attempts:g a": "1", "messages a": "body a",
+		"queue:g b": "now+0s", "attempts:g b": "1", "messages b": "new",
+	}, r.state())
+	assert.Equal(t, []string{"b#2"}, r.claim(g, "c", 10))
+}
+
+func nack(t *testing.T, g *Group, nacks ...Nack) {
+	t.Helper()
+	stale, err := g.Nack(t.Context(), 0, nacks)
+	require.NoError(t, err)
+	require.Empty(t, stale)
+}
+
+func TestNackChangesTheMessageForItsOwnGroupOnly(t *testing.T) {
+	r := newRig(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": "2",
+		"queue:g a": "now+0s", "attempts:g a": "1", "changed:g a": "changed",
+		"queue:h a": "now+0s",
+	}, r.state())
+
+	for group, want := range map[*Group]string{g: "changed", h: "body a"} {
+		claims, err := group.Claim(t.Context(), r.request("x", 1))
+		require.NoError(t, err)
+		require.Len(t, claims.Messages, 1)
+		assert.Equal(t, want, string(claims.Messages[0].Body))
+	}
+	ack(t, g, "a")
+	ack(t, h, "a")
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id))
+	r.claim(g, "c", 1)
+	nackMax := func(token string) {
+		_, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
+		require.NoError(t, err)
+	}
+	nackMax("1")
+	require.Equal(t, []string{id + "#2"}, r.claim(g, "c", 1))
+	nackMax("2")
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "messages " + id: "body " + id,
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries",
+	}, r.state())
+}
+
+// stale are the ways to use a delivery that is not the current one any more.
+var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error){
+	"nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		return g.Nack(t.Context(), 0, []Nack{{Delivery: d, Body: []byte("stale")}})
+	},
+	"last nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		return g.Nack(t.Context(), 1, []Nack{{Delivery: d}})
+	},
+	"extend": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		return g.Extend(t.Context(), time.Hour, []Delivery{d})
+	},
+	"release": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		return g.Release(t.Context(), []Release{{Delivery: d, DueAt: time.UnixMilli(5)}})
+	},
+	"bury": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		return g.Bury(t.Context(), []Burial{{Delivery: d, Reason: "stale"}})
+	},
+}
+
+func TestAStaleDeliveryChangesNothing(t *testing.T) {
+	situations := map[string]func(r *rig, g *Group){
+		"leased anew": func(r *rig, g *Group) {
+			r.expire(g, "a")
+			require.Equal(r.t, []string{"a#2"}, r.claim(g, "other", 1))
+		},
+		"acked":  func(r *rig, g *Group) { ack(r.t, g, "a") },
+		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, 60_000, nil}) },
+		"released and leased anew": func(r *rig, g *Group) {
+			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
+			require.NoError(r.t, err)
+			require.Equal(r.t, []string{"a#1/1"}, r.claim(g, "other", 1))
+		},
+		"buried": func(r *rig, g *Group) {
+			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
+			require.NoError(r.t, err)
+		},
+	}
+	for situation, arrange := range situations {
+		for name, use := range stale {
+			t.Run(situation+"/"+name, func(t *testing.T) {
+				r := newRig(t)
+				g := r.group("g")
+				r.push(due("a"))
+				require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
+				arrange(r, g)
+				before := r.state()
+				refused, err := use(t, g, Delivery{"a", "1"})
+				require.NoError(t, err)
+				assert.Equal(t, []string{"a"}, refused)
+				assert.Equal(t, before, r.state())
+			})
+		}
+	}
+}
+
+func TestExtendStartsTheLeaseAnew(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 10)
+	r.expire(g, "a")
+	refused, err := g.Extend(t.Context(), time.Minute, []Delivery{{"a", "1"}, {"gone", "1"}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"gone"}, refused)
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "messages a": "body a", "messages b": "body b",
+		"unack:g a": "now+60s", "unack:g b": "now+30s",
+	}, r.state(), "a lease that ran out is still the current one until somebody else claims")
+}
+
+func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"))
+	claims, err := g.Claim(t.Context(), r.request("c", 1))
+	require.NoError(t, err)
+	dueAt := claims.Messages[0].DueAt
+	for i, token := range []string{"1", "1/1", "1/2"} {
+		_, err := g.Release(t.Context(), []Release{{Delivery{"a", token}, dueAt}})
+		require.NoError(t, err)
+		assert.Equal(t, map[string]string{
+			"groups g": "member", "messages a": "body a",
+			"queue:g a": "now+0s", "attempts:g a": []string{"0/1", "0/2", "0/3"}[i],
+		}, r.state())
+		score := r.client.ZScore(t.Context(), r.queue.part.queue("g"), "a").Val()
+		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its place")
+		r.claim(g, "c", 1)
+	}
+	r.expire(g, "a")
+	assert.Equal(t, []string{"a#2/3"}, r.claim(g, "c", 1))
+}
+
+func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id))
+	r.claim(g, "c", 1)
+	_, err := g.Bury(t.Context(), []Burial{{Delivery{id, "1"}, "cannot decode"}})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "messages " + id: "body " + id,
+		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode",
+	}, r.state())
+}
+
+func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
+	r := newRig(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 10)
+	r.claim(h, "d", 10)
+	l := g.Listen(t.Context())
+	defer func() { require.NoError(t, l.Close()) }()
+	wait, err := l.Next(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, wait)
+
+	nack(t, h, Nack{Delivery{"a", "1"}, 5_000, nil})
+	nack(t, g, Nack{Delivery{"a", "1"}, 60_000, nil})
+	wait, err = l.Next(t.Context())
+	require.NoError(t, err)
+	assert.InDelta(t, time.Minute, wait, float64(time.Second), "not the nack of the other group")
+
+	_, err = g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.now()}})
+	require.NoError(t, err)
+	wait, err = l.Next(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, wait)
+}
