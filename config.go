@@ -1,0 +1,254 @@
+package redisdelay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// DefaultPrefix starts the name of every key in Redis.
+	DefaultPrefix = "redisdelay"
+
+	// DefaultConsumerGroup is the group of a Subscriber that names none.
+	DefaultConsumerGroup = "default"
+
+	// MinRedeliveryDelay is the least time between a Nack and the next delivery,
+	// whatever asks for less: NackDelay, or a middleware that sets delay metadata.
+	// It keeps a message that always fails from occupying its consumers.
+	MinRedeliveryDelay = 100 * time.Millisecond
+
+	minLease = 100 * time.Millisecond
+)
+
+// OnDuplicate says what Publish does with a message whose key (SetKey) is held
+// by a message that still waits or is being handled.
+type OnDuplicate string
+
+const (
+	// RejectDuplicate makes Publish return ErrDuplicateMessage and store nothing
+	// of the call. It is the default.
+	RejectDuplicate OnDuplicate = "reject"
+
+	// IgnoreDuplicate drops the new message; Publish succeeds.
+	IgnoreDuplicate OnDuplicate = "ignore"
+
+	// ReplaceDuplicate drops the old message if it is not due yet and stores the
+	// new one. An old message that is already due is delivered as well.
+	ReplaceDuplicate OnDuplicate = "replace"
+)
+
+// PublisherConfig configures a Publisher. Only Client is required.
+type PublisherConfig struct {
+	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller
+	// owns it: it must outlive the Publisher, whose Close leaves it open.
+	Client redis.UniversalClient
+
+	// Prefix starts the name of every key. Publishers and subscribers that share
+	// messages share it. It must not contain braces. Default: DefaultPrefix.
+	Prefix string
+
+	// Marshaler encodes messages. Default: DefaultMarshaler.
+	Marshaler Marshaler
+
+	// Partitions is the number of partitions of each topic. 1, the default, is
+	// the only value supported so far.
+	Partitions int
+
+	// PartitionKey chooses a message's partition: messages with the same key
+	// share one. It has no effect on topics with one partition. Default: nil,
+	// which spreads messages evenly.
+	PartitionKey func(topic string, msg *message.Message) string
+
+	// OnDuplicate applies to messages that carry a key (SetKey).
+	// Default: RejectDuplicate.
+	OnDuplicate OnDuplicate
+
+	// Delay configures the delay of messages that carry no delay metadata: it
+	// comes from delay.WithContext or, failing that, DefaultDelayGenerator.
+	// AllowNoDelay is always in force: a message without a delay is due at once.
+	Delay delay.PublisherConfig
+
+	// MaxMessageBytes limits the size of an encoded message. A larger one makes
+	// Publish return ErrMessageTooLarge. Default: 4 MiB. At most 512 MiB, which
+	// is Redis's own limit.
+	MaxMessageBytes int
+
+	// PublishTimeout is how long Publish tries, from its call on, if the context
+	// of the messages does not end before. Default: 10s.
+	PublishTimeout time.Duration
+}
+
+func (c *PublisherConfig) setDefaults() {
+	setDefault(&c.Prefix, DefaultPrefix)
+	setDefault(&c.Partitions, 1)
+	setDefault(&c.OnDuplicate, RejectDuplicate)
+	setDefault(&c.MaxMessageBytes, 4<<20)
+	setDefault(&c.PublishTimeout, 10*time.Second)
+	if c.Marshaler == nil {
+		c.Marshaler = DefaultMarshaler{}
+	}
+	c.Delay.AllowNoDelay = true
+}
+
+// Validate reports the first field that cannot be used, as a *ConfigError. A
+// zero field is replaced by its default first.
+func (c PublisherConfig) Validate() error {
+	c.setDefaults()
+	if err := validateShared(c.Client, c.Prefix); err != nil {
+		return err
+	}
+	switch c.OnDuplicate {
+	case RejectDuplicate, IgnoreDuplicate, ReplaceDuplicate:
+	default:
+		return &ConfigError{"OnDuplicate", fmt.Sprintf("unknown value %q", c.OnDuplicate)}
+	}
+	if c.Partitions != 1 {
+		return &ConfigError{"Partitions", fmt.Sprintf("is %d; only 1 is supported", c.Partitions)}
+	}
+	if c.MaxMessageBytes < 0 || c.MaxMessageBytes > 512<<20 {
+		return &ConfigError{"MaxMessageBytes", fmt.Sprintf("is %d, want 1 to %d", c.MaxMessageBytes, 512<<20)}
+	}
+	return positive("PublishTimeout", c.PublishTimeout)
+}
+
+// SubscriberConfig configures a Subscriber. Only Client is required.
+type SubscriberConfig struct {
+	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller
+	// owns it: it must outlive the Subscriber, whose Close leaves it open. Each
+	// subscription opens one connection of its own besides.
+	Client redis.UniversalClient
+
+	// Prefix starts the name of every key. Publishers and subscribers that share
+	// messages share it. It must not contain braces. Default: DefaultPrefix.
+	Prefix string
+
+	// Unmarshaler decodes messages. If it is a Marshaler as well, metadata that a
+	// middleware changes along with the delay is kept for the next delivery.
+	// Default: DefaultMarshaler.
+	Unmarshaler Unmarshaler
+
+	// ConsumerGroup shares the messages of a topic among its subscribers; every
+	// group gets each message. Default: DefaultConsumerGroup.
+	ConsumerGroup string
+
+	// Consumer names this subscriber for whoever looks into Redis. It need not be
+	// unique. Default: the host name.
+	Consumer string
+
+	// MaxInFlight is how many messages of one subscription may be handed out and
+	// not yet acked or nacked. More than 1 gives up order. Default: 1.
+	MaxInFlight int
+
+	// LeaseDuration is how long a message stays with a consumer that has gone
+	// silent. A consumer that is alive extends its leases every third of it, so a
+	// handler may take longer. At least 100ms. Default: 30s.
+	LeaseDuration time.Duration
+
+	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
+	// the first delivery. Less than MinRedeliveryDelay counts as that. It must be
+	// safe for concurrent use. Default: 100ms doubled with each attempt up to
+	// 1 minute, varied by up to half.
+	NackDelay func(attempt int) time.Duration
+
+	// MaxDeliveries makes a message a dead letter of the group once it has been
+	// delivered that often without an Ack. Default: 0, no limit.
+	MaxDeliveries int
+
+	// PollInterval is how often an idle subscription asks for messages even if
+	// nothing told it to. It bounds the delay when notifications are lost.
+	// Default: 5s.
+	PollInterval time.Duration
+
+	// CloseTimeout is how long Close, or the end of a Subscribe context, lets
+	// handlers finish before it cancels their contexts. Default: 10s.
+	CloseTimeout time.Duration
+}
+
+func (c *SubscriberConfig) setDefaults() {
+	setDefault(&c.Prefix, DefaultPrefix)
+	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
+	setDefault(&c.MaxInFlight, 1)
+	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.PollInterval, 5*time.Second)
+	setDefault(&c.CloseTimeout, 10*time.Second)
+	if c.Unmarshaler == nil {
+		c.Unmarshaler = DefaultMarshaler{}
+	}
+	if c.Consumer == "" {
+		c.Consumer, _ = os.Hostname() // only a name: empty will do
+	}
+	if c.NackDelay == nil {
+		c.NackDelay = defaultNackDelay
+	}
+}
+
+func defaultNackDelay(attempt int) time.Duration {
+	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
+	return min(time.Minute, step+rand.N(step/2))
+}
+
+// Validate reports the first field that cannot be used, as a *ConfigError. A
+// zero field is replaced by its default first.
+func (c SubscriberConfig) Validate() error {
+	c.setDefaults()
+	if err := validateShared(c.Client, c.Prefix); err != nil {
+		return err
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlight > queue.MaxMessages {
+		return &ConfigError{"MaxInFlight", fmt.Sprintf("is %d, want 1 to %d", c.MaxInFlight, queue.MaxMessages)}
+	}
+	if c.LeaseDuration < minLease {
+		return &ConfigError{"LeaseDuration", fmt.Sprintf("is %s, want at least %s", c.LeaseDuration, minLease)}
+	}
+	if c.MaxDeliveries < 0 {
+		return &ConfigError{"MaxDeliveries", fmt.Sprintf("is %d, want 0 or more", c.MaxDeliveries)}
+	}
+	if err := positive("PollInterval", c.PollInterval); err != nil {
+		return err
+	}
+	return positive("CloseTimeout", c.CloseTimeout)
+}
+
+// ConfigError says which field of a config cannot be used, and why.
+type ConfigError struct {
+	Field   string
+	Problem string
+}
+
+func (e *ConfigError) Error() string { return "redisdelay: config field " + e.Field + " " + e.Problem }
+
+func validateShared(client redis.UniversalClient, prefix string) error {
+	// A nil *redis.Client in the interface would panic at the first command.
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return &ConfigError{"Client", "is nil"}
+	}
+	if strings.ContainsAny(prefix, "{}") {
+		return &ConfigError{"Prefix", fmt.Sprintf("%q contains a brace", prefix)}
+	}
+	return nil
+}
+
+func positive(field string, d time.Duration) error {
+	if d <= 0 {
+		return &ConfigError{field, fmt.Sprintf("is %s, want more than 0", d)}
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

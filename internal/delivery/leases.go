@@ -1,0 +1,188 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// leases keeps the leases of all messages that a subscription holds: in the
+// buffer, handed out, or with their acks on the way.
+//
+// A lease in Redis ends at the time of the call that set it, plus its duration. A
+// call is made no earlier than it is sent, so by this host's monotonic clock the
+// lease is certain until it was sent, plus the duration. A margin leaves time to
+// tell the handler.
+type leases struct {
+	config Config
+	margin time.Duration
+
+	mu   sync.Mutex
+	held map[string]*item // guarded by mu; by id
+}
+
+func newLeases(config Config) *leases {
+	return &leases{
+		config: config,
+		margin: min(config.Lease/10, time.Second),
+		held:   map[string]*item{},
+	}
+}
+
+// until is how long a lease is certain that was set by a call sent at a time.
+func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Lease - l.margin) }
+
+// hold starts keeping the leases of messages claimed by a call sent at a time.
+func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
+	items := make([]*item, len(claimed))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, m := range claimed {
+		items[i] = &item{Claimed: m, trusted: l.until(sent)}
+		l.held[m.ID] = items[i]
+	}
+	return items
+}
+
+// handOut notes how to tell a message's handler that the lease is lost. It
+// returns false if that has happened already.
+func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !it.lost && !time.Now().Before(it.trusted) {
+		l.lose(it)
+	}
+	it.cancel = cancel
+	return !it.lost
+}
+
+// lose gives a message up. The caller holds mu.
+func (l *leases) lose(it *item) {
+	it.lost = true
+	delete(l.held, it.ID)
+	if it.cancel != nil {
+		it.cancel(ErrLeaseLost)
+	}
+	l.config.Logger.Info("Lost the lease of a message", watermill.LogFields{"id": it.ID, "attempt": it.Attempt})
+}
+
+// drop forgets deliveries that are settled. The token matters: a message that was
+// given back may be held again by now.
+func (l *leases) drop(settled []queue.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range settled {
+		if l.find(d) != nil {
+			delete(l.held, d.ID)
+		}
+	}
+}
+
+// find returns a delivery if it is still held. The caller holds mu.
+func (l *leases) find(d queue.Delivery) *item {
+	if it := l.held[d.ID]; it != nil && it.Token == d.Token {
+		return it
+	}
+	return nil
+}
+
+func (l *leases) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
+// extend extends all leases every third of their duration, and sooner after an
+// error, until ctx ends.
+func (l *leases) extend(ctx context.Context) {
+	timer := time.NewTimer(l.config.Lease / 3)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		next := l.config.Lease / 3
+		if err := l.extendAll(ctx); err != nil && ctx.Err() == nil {
+			l.config.Logger.Error("Cannot extend leases", err, nil)
+			next = l.config.Lease / 12
+		}
+		timer.Reset(next)
+	}
+}
+
+func (l *leases) extendAll(ctx context.Context) error {
+	_, err := each(l.deliveries(), queue.MaxMessages, func(held []queue.Delivery) error {
+		sent := time.Now()
+		stale, err := l.config.Group.Extend(ctx, l.config.Lease, held)
+		if err == nil {
+			l.extended(held, stale, sent)
+		}
+		return err
+	})
+	return err
+}
+
+func (l *leases) deliveries() []queue.Delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]queue.Delivery, 0, len(l.held))
+	for _, it := range l.held {
+		list = append(list, it.delivery())
+	}
+	return list
+}
+
+// extended notes the answer to a call that was sent at a time.
+func (l *leases) extended(held []queue.Delivery, stale []string, sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range held {
+		it := l.find(d)
+		switch {
+		case it == nil:
+		case slices.Contains(stale, d.ID):
+			l.lose(it)
+		default:
+			it.trusted = l.until(sent)
+		}
+	}
+}
+
+// guard gives up messages whose leases are no longer certain, until ctx ends. It
+// does not depend on Redis answering.
+func (l *leases) guard(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			timer.Reset(time.Until(l.giveUp(time.Now())))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// giveUp loses what is not certain now and returns when to look again. Leases
+// that are taken in the meantime are certain for longer.
+func (l *leases) giveUp(now time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := l.until(now)
+	for _, it := range l.held {
+		switch {
+		case !now.Before(it.trusted):
+			l.lose(it)
+		case it.trusted.Before(next):
+			next = it.trusted
+		}
+	}
+	return next
+}

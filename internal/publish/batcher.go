@@ -1,0 +1,206 @@
+// Package publish merges concurrent Publish calls into few script calls.
+//
+// While a batch for a topic partition is under way, calls for it gather; what
+// has gathered goes out as the next batch. No call waits for company, and calls
+// stay independent: each is stored whole or not at all and has its own result.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// MaxBytes is about the most message text that goes out in one batch. A call
+// larger than that is a batch of its own.
+const MaxBytes = 4 << 20
+
+// Why a call fails, apart from what Redis says.
+var (
+	ErrClosed         = errors.New("publisher is closed")
+	ErrDuplicate      = errors.New("a message with the same key is waiting already")
+	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
+)
+
+// Destination is a topic partition.
+type Destination struct {
+	Topic     string
+	Partition int
+}
+
+// Store stores a batch at a destination. See queue.Queue.Push.
+type Store func(ctx context.Context, to Destination, b queue.Batch) (refused []int, err error)
+
+// Batcher merges calls. It is safe for concurrent use.
+type Batcher struct {
+	// immutable
+	store      Store
+	publisher  string
+	duplicates queue.Duplicates
+
+	senders sync.WaitGroup // a goroutine for each lane in lanes
+
+	mu     sync.Mutex
+	lanes  map[Destination]*lane // guarded by mu; only those with something to send
+	number int64                 // guarded by mu; of the last batch, for all lanes
+	closed bool                  // guarded by mu
+}
+
+// lane is the traffic to one destination, one batch at a time.
+type lane struct {
+	waiting []*call // guarded by Batcher.mu; not in a batch yet
+}
+
+// call is one Publish call.
+type call struct {
+	messages []queue.Message
+	bytes    int
+	done     chan struct{} // closed by the sender once err is set
+	err      error
+	batch    *batch // guarded by Batcher.mu; nil while the call waits
+}
+
+// batch is what one script call stores.
+type batch struct {
+	number  int64
+	calls   []*call
+	cancel  context.CancelFunc
+	callers int   // guarded by Batcher.mu; those that still wait for the outcome
+	last    error // guarded by Batcher.mu; of the last attempt
+}
+
+// New returns a Batcher that numbers its batches for a publisher.
+func New(store Store, publisher string, duplicates queue.Duplicates) *Batcher {
+	return &Batcher{store: store, publisher: publisher, duplicates: duplicates, lanes: map[Destination]*lane{}}
+}
+
+// Publish stores messages, queue.MaxMessages at most, and returns when they are
+// stored, certain to fail, or ctx ends. An error that is ErrOutcomeUnknown means
+// that they may be stored; with any other they are not.
+func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.Message) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not stored: %w", context.Cause(ctx))
+	}
+	c := &call{messages: messages, done: make(chan struct{})}
+	for _, m := range messages {
+		c.bytes += len(m.Body)
+	}
+	if err := b.enqueue(to, c); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return b.leave(to, c, context.Cause(ctx))
+	}
+}
+
+func (b *Batcher) enqueue(to Destination, c *call) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return ErrClosed
+	}
+	l := b.lanes[to]
+	if l == nil {
+		l = &lane{}
+		b.lanes[to] = l
+		b.senders.Go(func() { b.send(to, l) })
+	}
+	l.waiting = append(l.waiting, c)
+	return nil
+}
+
+// leave ends a call whose caller does not wait any longer. A batch that nobody
+// waits for is not sent again.
+func (b *Batcher) leave(to Destination, c *call, cause error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	default:
+	}
+	if c.batch == nil {
+		l := b.lanes[to]
+		l.waiting = slices.DeleteFunc(l.waiting, func(other *call) bool { return other == c })
+		return fmt.Errorf("not stored: %w", cause)
+	}
+	c.batch.callers--
+	if c.batch.callers == 0 {
+		c.batch.cancel()
+	}
+	if c.batch.last != nil {
+		return fmt.Errorf("%w: %w: %w", ErrOutcomeUnknown, cause, c.batch.last)
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
+}
+
+// send sends a lane's batches one after another, until nothing waits.
+func (b *Batcher) send(to Destination, l *lane) {
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		next := b.take(to, l, cancel)
+		if next == nil {
+			cancel()
+			return
+		}
+		b.deliver(ctx, to, next)
+		cancel()
+	}
+}
+
+// take makes a batch of the calls that wait, or drops the lane when none does.
+func (b *Batcher) take(to Destination, l *lane, cancel context.CancelFunc) *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(l.waiting) == 0 {
+		delete(b.lanes, to)
+		return nil
+	}
+	n := fitting(l.waiting)
+	b.number++
+	next := &batch{number: b.number, calls: slices.Clone(l.waiting[:n]), cancel: cancel, callers: n}
+	for _, c := range next.calls {
+		c.batch = next
+	}
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	return next
+}
+
+// fitting is how many of the calls, at least one, go into one batch.
+func fitting(calls []*call) int {
+	messages, bytes := 0, 0
+	for i, c := range calls {
+		messages += len(c.messages)
+		bytes += c.bytes
+		if i > 0 && (messages > queue.MaxMessages || bytes > MaxBytes) {
+			return i
+		}
+	}
+	return len(calls)
+}
+
+// Close waits until the calls under way have ended, or ctx has. Later calls fail
+// with ErrClosed.
+func (b *Batcher) Close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { // ends with the last sender, which Publish's callers bound
+		b.senders.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,72 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+// deliver sends a batch under its number, again and again while the error may
+// pass and a caller waits, and tells the callers how it ended.
+func (b *Batcher) deliver(ctx context.Context, to Destination, next *batch) {
+	request := queue.Batch{Publisher: b.publisher, Number: next.number, Duplicates: b.duplicates}
+	for _, c := range next.calls {
+		request.Calls = append(request.Calls, c.messages)
+	}
+	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
+	uncertain := false // an attempt may have stored the batch
+	for {
+		refused, err := b.store(ctx, to, request)
+		if err == nil {
+			b.finish(next, refused)
+			return
+		}
+		uncertain = uncertain || !queue.Refused(err)
+		b.note(next, err)
+		if queue.Transient(err) && pause.Wait(ctx) {
+			continue
+		}
+		if uncertain {
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+		b.fail(next, err)
+		return
+	}
+}
+
+func (b *Batcher) note(next *batch, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next.last = err
+}
+
+func (b *Batcher) finish(next *batch, refused []int) {
+	for _, index := range refused {
+		next.calls[index].err = ErrDuplicate
+	}
+	b.end(next)
+}
+
+func (b *Batcher) fail(next *batch, err error) {
+	for _, c := range next.calls {
+		c.err = err
+	}
+	b.end(next)
+}
+
+// end holds the lock, so that a caller that leaves sees a call either done or not.
+func (b *Batcher) end(next *batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range next.calls {
+		close(c.done)
+	}
+}

@@ -1,0 +1,147 @@
+package redisdelay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Marshaler encodes a message for storage. It must be safe for concurrent use.
+type Marshaler interface {
+	Marshal(topic string, msg *message.Message) ([]byte, error)
+}
+
+// Unmarshaler decodes what a Marshaler has encoded. A message that it cannot
+// decode, or for which it returns nil, becomes a dead letter. It must be safe
+// for concurrent use.
+type Unmarshaler interface {
+	Unmarshal(topic string, body []byte) (*message.Message, error)
+}
+
+// MarshalerUnmarshaler does both.
+type MarshalerUnmarshaler interface {
+	Marshaler
+	Unmarshaler
+}
+
+// DefaultMarshaler encodes a message as a MessagePack array of three: the UUID
+// as a string, the metadata as the bytes of a MessagePack map of strings (nil
+// for none), and the payload as bytes (nil for a nil payload).
+//
+// UUID, metadata and payload come back byte for byte, whatever they hold. A body
+// that is not such an array is an error.
+type DefaultMarshaler struct{}
+
+var _ MarshalerUnmarshaler = DefaultMarshaler{}
+
+var errTrailingBytes = errors.New("bytes after the message")
+
+// Marshal encodes a message.
+func (DefaultMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) {
+	metadata, err := encodeMetadata(msg.Metadata)
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	var body bytes.Buffer
+	body.Grow(len(msg.UUID) + len(metadata) + len(msg.Payload) + 16)
+	enc := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(enc)
+	enc.Reset(&body)
+	if err := errors.Join(
+		enc.EncodeArrayLen(3),
+		enc.EncodeString(msg.UUID),
+		enc.EncodeBytes(metadata),
+		enc.EncodeBytes(msg.Payload),
+	); err != nil {
+		return nil, err
+	}
+	return body.Bytes(), nil
+}
+
+func encodeMetadata(metadata message.Metadata) ([]byte, error) {
+	if len(metadata) == 0 {
+		return nil, nil
+	}
+	var encoded bytes.Buffer
+	enc := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(enc)
+	enc.Reset(&encoded)
+	if err := enc.EncodeMapLen(len(metadata)); err != nil {
+		return nil, err
+	}
+	for key, value := range metadata {
+		if err := errors.Join(enc.EncodeString(key), enc.EncodeString(value)); err != nil {
+			return nil, err
+		}
+	}
+	return encoded.Bytes(), nil
+}
+
+// Unmarshal decodes a message.
+func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
+	reader := bytes.NewReader(body)
+	dec := msgpack.GetDecoder()
+	defer msgpack.PutDecoder(dec)
+	dec.Reset(reader)
+
+	length, err := dec.DecodeArrayLen()
+	if err != nil {
+		return nil, fmt.Errorf("array: %w", err)
+	}
+	if length != 3 {
+		return nil, fmt.Errorf("array of %d, want 3", length)
+	}
+	uuid, err := dec.DecodeString()
+	if err != nil {
+		return nil, fmt.Errorf("uuid: %w", err)
+	}
+	encoded, err := dec.DecodeBytes()
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	payload, err := dec.DecodeBytes()
+	if err != nil {
+		return nil, fmt.Errorf("payload: %w", err)
+	}
+	if reader.Len() > 0 {
+		return nil, errTrailingBytes
+	}
+	msg := message.NewMessage(uuid, payload)
+	if err := decodeMetadata(encoded, msg.Metadata); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	return msg, nil
+}
+
+func decodeMetadata(encoded []byte, metadata message.Metadata) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	reader := bytes.NewReader(encoded)
+	dec := msgpack.GetDecoder()
+	defer msgpack.PutDecoder(dec)
+	dec.Reset(reader)
+
+	length, err := dec.DecodeMapLen()
+	if err != nil {
+		return err
+	}
+	for range length {
+		key, err := dec.DecodeString()
+		if err != nil {
+			return err
+		}
+		value, err := dec.DecodeString()
+		if err != nil {
+			return err
+		}
+		metadata[key] = value
+	}
+	if reader.Len() > 0 {
+		return errTrailingBytes
+	}
+	return nil
+}

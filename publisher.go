@@ -1,0 +1,353 @@
+// Package redisdelay is a Watermill Pub/Sub on Redis whose messages can be
+// delayed: each waits in Redis until it is due and is then delivered to every
+// consumer group, at least once.
+//
+// A message is delayed by Watermill's own metadata (package components/delay):
+//
+//	msg.SetContext(delay.WithContext(ctx, delay.For(30*time.Minute)))
+//	err := publisher.Publish("orders.close", msg)
+//
+// The keys and scripts are described in docs/protocol.md.
+package redisdelay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+var (
+	// ErrPublisherClosed is returned by a Publisher after Close.
+	ErrPublisherClosed = errors.New("redisdelay: publisher is closed")
+
+	// ErrEmptyTopic is returned for a topic without a name.
+	ErrEmptyTopic = errors.New("redisdelay: topic is empty")
+
+	// ErrNilMessage is returned by Publish when one of the messages is nil.
+	ErrNilMessage = errors.New("redisdelay: message is nil")
+
+	// ErrMessageTooLarge is returned by Publish for a message whose encoding is
+	// larger than PublisherConfig.MaxMessageBytes.
+	ErrMessageTooLarge = errors.New("message is too large")
+
+	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer
+	// than MaxKeyBytes.
+	ErrInvalidKey = errors.New("message key is empty or too long")
+
+	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
+	// key of one of the messages is in use. Nothing of the call is stored.
+	ErrDuplicateMessage = publish.ErrDuplicate
+
+	// ErrOutcomeUnknown is returned by Publish when it gave up waiting for an
+	// answer: the messages may be stored or not. With any other error they are not.
+	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
+
+	// ErrMessageNotFound is returned by Cancel and Reschedule when no message that
+	// they could act on holds the key.
+	ErrMessageNotFound = queue.ErrNotFound
+)
+
+// KeyTypeError is returned when a key in Redis that belongs to this library holds
+// a value of another type. Its fields name the key, its type and the type wanted.
+type KeyTypeError = queue.KeyTypeError
+
+const (
+	// KeyMetadata is the metadata that holds a message's key. See SetKey.
+	KeyMetadata = "_redisdelay_key"
+
+	// MaxKeyBytes is the most bytes that a message key may have.
+	MaxKeyBytes = 512
+)
+
+// SetKey gives a message a key. Within a topic, one waiting message holds a key:
+// PublisherConfig.OnDuplicate says what happens to a second, and Cancel and
+// Reschedule find the message by it. The key is free again once all groups have
+// acked the message, one of them has made it a dead letter, or it is cancelled.
+func SetKey(msg *message.Message, key string) {
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	msg.Metadata.Set(KeyMetadata, key)
+}
+
+// Publisher publishes messages that may be delayed. It is safe for concurrent use.
+type Publisher struct {
+	config  PublisherConfig
+	ids     *queue.IDs
+	batcher *publish.Batcher
+	delayed message.Publisher // adds delay metadata, then calls store
+	logger  watermill.LoggerAdapter
+
+	close sync.Once
+	done  chan struct{} // closed by Close once nothing is under way
+	err   error         // of Close; set before done is closed
+}
+
+var _ message.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a Publisher. It does no I/O. The error is a *ConfigError.
+// A nil logger means none.
+func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	p := &Publisher{config: config, ids: queue.NewIDs(), logger: logger, done: make(chan struct{})}
+	p.batcher = publish.New(p.push, p.ids.Next(""), queue.Duplicates(config.OnDuplicate))
+	delayed, err := delay.NewPublisher(storeFunc(p.store), config.Delay)
+	if err != nil {
+		return nil, fmt.Errorf("redisdelay: %w", err)
+	}
+	p.delayed = delayed
+	return p, nil
+}
+
+// Publish stores messages, each due after its delay. It returns when they are
+// stored, and rides out connection errors and failovers until the context of a
+// message ends or PublishTimeout has passed. Calls of many goroutines share round
+// trips.
+//
+// A call is stored whole or not at all, up to 1,000 messages and 4 MiB; a larger
+// one is stored in parts, and a *PartialPublishError tells when not all were.
+//
+// Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
+// ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
+// *KeyTypeError, the error of the message's context, of the Marshaler, or of
+// Redis. Nothing is stored unless the error is ErrOutcomeUnknown or a
+// *PartialPublishError.
+//
+// A message that a subscriber has delivered, published again by its handler, is
+// due at once unless its delay metadata has changed since: that delay is over.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	if topic == "" {
+		return ErrEmptyTopic
+	}
+	for _, msg := range messages {
+		if msg == nil {
+			return ErrNilMessage
+		}
+		if msg.Metadata == nil {
+			msg.Metadata = message.Metadata{} // where the delay goes
+		}
+	}
+	return p.delayed.Publish(topic, messages...)
+}
+
+// storeFunc makes the part of Publish that follows delay.Publisher a Publisher.
+type storeFunc func(topic string, messages ...*message.Message) error
+
+func (f storeFunc) Publish(topic string, messages ...*message.Message) error {
+	return f(topic, messages...)
+}
+
+func (storeFunc) Close() error { return nil }
+
+// store stores messages that have their delay metadata.
+func (p *Publisher) store(topic string, messages ...*message.Message) error {
+	select {
+	case <-p.done:
+		return ErrPublisherClosed
+	default:
+	}
+	encoded, err := p.encode(topic, messages)
+	if err != nil {
+		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
+	}
+	ctx, cancel := contextOf(messages, p.config.PublishTimeout)
+	defer cancel()
+	stored := 0
+	for _, part := range parts(encoded) {
+		err := p.batcher.Publish(ctx, publish.Destination{Topic: topic}, part)
+		switch {
+		case errors.Is(err, publish.ErrClosed) && stored == 0:
+			return ErrPublisherClosed
+		case err != nil && stored > 0:
+			err = &PartialPublishError{Stored: stored, Total: len(messages), Err: err}
+			fallthrough
+		case err != nil:
+			return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
+		}
+		stored += len(part)
+	}
+	p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
+	return nil
+}
+
+// PartialPublishError is returned by a Publish call too large to be stored at
+// once when a later part failed: the first Stored of its Total messages are
+// stored, and Err tells about the others.
+type PartialPublishError struct {
+	Stored int
+	Total  int
+	Err    error
+}
+
+func (e *PartialPublishError) Error() string {
+	return fmt.Sprintf("only the first %d of %d messages are stored: %v", e.Stored, e.Total, e.Err)
+}
+
+func (e *PartialPublishError) Unwrap() error { return e.Err }
+
+func (p *Publisher) encode(topic string, messages []*message.Message) ([]queue.Message, error) {
+	now := time.Now()
+	encoded := make([]queue.Message, len(messages))
+	for i, msg := range messages {
+		m, err := p.encodeOne(topic, msg, now)
+		if err != nil {
+			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
+		}
+		encoded[i] = m
+	}
+	for i := range encoded { // none is used up by a call that fails
+		encoded[i].ID = p.ids.Next(encoded[i].ID)
+	}
+	return encoded, nil
+}
+
+// encodeOne encodes a message; its ID is the message key, to be completed.
+func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (queue.Message, error) {
+	delivery, _ := DeliveryFromContext(msg.Context())
+	headers := headersOf(msg.Metadata)
+	if headers == delivery.headers {
+		headers = delayHeaders{}
+	}
+	remaining, err := headers.remaining(now)
+	if err != nil {
+		return queue.Message{}, err
+	}
+	key, keyed := msg.Metadata[KeyMetadata]
+	if keyed && key == delivery.key {
+		key, keyed = "", false
+	}
+	if keyed && (key == "" || len(key) > MaxKeyBytes) {
+		return queue.Message{}, fmt.Errorf("%w: %q", ErrInvalidKey, key)
+	}
+	body, err := p.config.Marshaler.Marshal(topic, msg)
+	if err != nil {
+		return queue.Message{}, fmt.Errorf("marshal: %w", err)
+	}
+	if len(body) > p.config.MaxMessageBytes {
+		return queue.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
+	}
+	return queue.Message{ID: key, Delay: remaining, Body: body}, nil
+}
+
+// parts cuts a call into what one script call may store.
+func parts(messages []queue.Message) [][]queue.Message {
+	var list [][]queue.Message
+	start, bytes := 0, 0
+	for i, m := range messages {
+		bytes += len(m.Body)
+		if i > start && (i-start == queue.MaxMessages || bytes > publish.MaxBytes) {
+			list = append(list, messages[start:i])
+			start, bytes = i, len(m.Body)
+		}
+	}
+	if start < len(messages) {
+		list = append(list, messages[start:])
+	}
+	return list
+}
+
+// contextOf ends when the context of any of the messages does, or after timeout.
+func contextOf(messages []*message.Message, timeout time.Duration) (context.Context, context.CancelFunc) {
+	parent := context.Background()
+	if len(messages) > 0 {
+		parent = messages[0].Context()
+	}
+	ctx, cancelTimeout := context.WithTimeout(parent, timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	last, stops := parent.Done(), []func() bool{}
+	for _, msg := range messages {
+		// The messages of one call tend to share a context.
+		if other := msg.Context(); other.Done() != last {
+			last = other.Done()
+			stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
+		}
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+		cancelTimeout()
+	}
+}
+
+// push stores a batch in Redis.
+func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]int, error) {
+	return p.queue(to.Topic).Push(ctx, b)
+}
+
+func (p *Publisher) queue(topic string) *queue.Queue {
+	return queue.New(p.config.Client, p.config.Prefix, topic, 0)
+}
+
+// Cancel takes back the message that holds a key (SetKey), from every group that
+// has not acked it. A handler that has it at this moment is not interrupted, but
+// its lease ends, which cancels the message's context at the next heartbeat; the
+// message does not come back. ErrMessageNotFound says that none holds the key.
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
+	return p.withKey(topic, key, "cancel", func() error { return p.queue(topic).Cancel(ctx, key) })
+}
+
+// Reschedule gives the message that holds a key (SetKey) a new due time, if it
+// waits for its first delivery or for a retry. ErrMessageNotFound says that no
+// waiting message holds the key. The delay metadata on the message stay as they are.
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
+	return p.withKey(topic, key, "reschedule", func() error {
+		carrier := message.NewMessage("", nil)
+		delay.Message(carrier, to)
+		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
+		if err != nil {
+			return err
+		}
+		return p.queue(topic).Reschedule(ctx, key, remaining)
+	})
+}
+
+func (p *Publisher) withKey(topic, key, verb string, do func() error) error {
+	select {
+	case <-p.done:
+		return ErrPublisherClosed
+	default:
+	}
+	if topic == "" {
+		return ErrEmptyTopic
+	}
+	if key == "" || len(key) > MaxKeyBytes {
+		return fmt.Errorf("redisdelay: %s: %w: %q", verb, ErrInvalidKey, strings.ToValidUTF8(key, "?"))
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
+	}
+	return nil
+}
+
+// Close waits for the calls under way, PublishTimeout at most. Later calls return
+// ErrPublisherClosed. It leaves the Redis client open, may be called more than
+// once and from many goroutines, and returns the same to all.
+func (p *Publisher) Close() error {
+	p.close.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
+		defer cancel()
+		if err := p.batcher.Close(ctx); err != nil {
+			p.err = fmt.Errorf("redisdelay: close publisher: %w", err)
+		}
+		close(p.done)
+	})
+	return p.err
+}

@@ -1,0 +1,251 @@
+package redisdelay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+var (
+	// ErrSubscriberClosed is returned by a Subscriber after Close.
+	ErrSubscriberClosed = errors.New("redisdelay: subscriber is closed")
+
+	// ErrLeaseLost is the cause (context.Cause) of a message context that ended
+	// because the consumer may have lost the message to another one.
+	ErrLeaseLost = delivery.ErrLeaseLost
+
+	// ErrCloseTimeout is the cause of a message context that ended because its
+	// handler did not finish within CloseTimeout.
+	ErrCloseTimeout = delivery.ErrCloseTimeout
+)
+
+// Delivery describes one delivery of a message.
+type Delivery struct {
+	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in the
+	// order of publishing, and is the same in every delivery and group.
+	ID string
+
+	// Attempt is 1 for the first delivery to the group and grows with each one,
+	// so a handler can pass it on as a fencing token.
+	Attempt int
+
+	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
+	// after a Nack, the time that it set; after a lease ran out, its end.
+	DueAt time.Time
+
+	// LeasedUntil is when the lease ends, by Redis's clock, if the consumer goes
+	// silent at once. While it lives, it extends the lease.
+	LeasedUntil time.Time
+
+	headers delayHeaders // delay metadata as delivered
+	key     string       // message key as delivered
+}
+
+type deliveryKey struct{}
+
+// DeliveryFromContext returns the delivery that a message context belongs to,
+// and whether there is one: a Subscriber of this package delivered the message.
+func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
+	d, ok := ctx.Value(deliveryKey{}).(Delivery)
+	return d, ok
+}
+
+// Subscriber delivers messages to one consumer group. It is safe for concurrent use.
+type Subscriber struct {
+	config SubscriberConfig
+	logger watermill.LoggerAdapter
+
+	closing context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool  // guarded by mu
+	errs   error // guarded by mu; of subscriptions that did not end in time
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+)
+
+// NewSubscriber returns a Subscriber. It does no I/O. The error is a
+// *ConfigError. A nil logger means none.
+func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	closing, cancel := context.WithCancel(context.Background())
+	return &Subscriber{config: config, logger: logger, closing: closing, cancel: cancel}, nil
+}
+
+// SubscribeInitialize registers the consumer group, so that it gets every message
+// of the topic that falls due from now on. Subscribe does that as well; call this
+// to register a group before its first subscriber runs.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	return s.register(s.closing, topic)
+}
+
+func (s *Subscriber) register(ctx context.Context, topic string) error {
+	if topic == "" {
+		return ErrEmptyTopic
+	}
+	if s.closing.Err() != nil {
+		return ErrSubscriberClosed
+	}
+	if err := s.group(topic).Register(ctx); err != nil {
+		return fmt.Errorf("redisdelay: register group %q for %q: %w", s.config.ConsumerGroup, topic, err)
+	}
+	return nil
+}
+
+func (s *Subscriber) group(topic string) *queue.Group {
+	return queue.New(s.config.Client, s.config.Prefix, topic, 0).Group(s.config.ConsumerGroup)
+}
+
+// Subscribe registers the consumer group and delivers its messages until ctx ends
+// or Close is called; nothing else ends a subscription. Then it gives back what no
+// handler has seen, lets handlers finish for CloseTimeout, and closes the channel.
+//
+// A message's context carries the values of ctx and a Delivery
+// (DeliveryFromContext). It ends after Ack or Nack, when the lease is lost
+// (ErrLeaseLost), and when a handler outlasts CloseTimeout (ErrCloseTimeout).
+//
+// Subscribe may be called many times, also for one topic: the subscriptions share
+// its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, or that of Redis
+// when the group could not be registered.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if err := s.register(ctx, topic); err != nil {
+		return nil, err
+	}
+	group := s.group(topic)
+	codec := codec{config: s.config, topic: topic}
+	subscription := delivery.New(delivery.Config{
+		Group:         group,
+		Listen:        func(ctx context.Context) delivery.Listener { return group.Listen(ctx) },
+		Decode:        codec.decode,
+		Redelivery:    codec.redelivery,
+		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
+		MaxInFlight:   s.config.MaxInFlight,
+		Lease:         s.config.LeaseDuration,
+		MaxDeliveries: s.config.MaxDeliveries,
+		PollInterval:  s.config.PollInterval,
+		CloseTimeout:  s.config.CloseTimeout,
+		Logger:        s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup}),
+	})
+	if err := s.run(ctx, subscription); err != nil {
+		return nil, err
+	}
+	return subscription.Messages(), nil
+}
+
+// run starts a subscription that ends with ctx or Close.
+func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscription) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrSubscriberClosed
+	}
+	s.running.Go(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.closing, cancel)()
+		if err := subscription.Run(ctx); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.errs = errors.Join(s.errs, err)
+		}
+	})
+	return nil
+}
+
+// Close ends all subscriptions, as Subscribe describes, and waits for that:
+// CloseTimeout and a second at most. It leaves the Redis client open, may be
+// called more than once and from many goroutines, and waits each time. Its error
+// says that acks or messages to give back did not reach Redis; those messages are
+// delivered again when their leases end.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.running.Wait()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.errs != nil {
+		return fmt.Errorf("redisdelay: close subscriber: %w", s.errs)
+	}
+	return nil
+}
+
+// codec turns claimed messages of a topic into Watermill's and back.
+type codec struct {
+	config SubscriberConfig
+	topic  string
+}
+
+var errNilFromUnmarshaler = errors.New("unmarshaler returned nil")
+
+// decode makes the message to hand out. Its context is ctx with a Delivery.
+func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
+	msg, err := c.config.Unmarshaler.Unmarshal(c.topic, claimed.Body)
+	if err != nil {
+		return nil, err
+	}
+	if msg == nil {
+		return nil, errNilFromUnmarshaler
+	}
+	if msg.Acked() == nil { // made without NewMessage: could not be waited for
+		msg = msg.Copy()
+	}
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
+		ID:          claimed.ID,
+		Attempt:     claimed.Attempt,
+		DueAt:       claimed.DueAt,
+		LeasedUntil: claimed.LeasedUntil,
+		headers:     headersOf(msg.Metadata),
+		key:         msg.Metadata.Get(KeyMetadata),
+	}))
+	return msg, nil
+}
+
+// redelivery says when a nacked message is due again and, if it must change, what
+// it is then. ctx is the context it was handed out with: a middleware may have
+// replaced the one in the message.
+func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack, error) {
+	delivered, _ := DeliveryFromContext(ctx)
+	var nack queue.Nack
+	headers := headersOf(msg.Metadata)
+	remaining, err := headers.remaining(time.Now())
+	switch {
+	case headers == delivered.headers || headers == delayHeaders{}:
+		nack.Delay, err = ceilDuration(c.config.NackDelay(delivered.Attempt)), nil
+	case err != nil:
+		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))
+	default:
+		nack.Delay = remaining
+		nack.Body, err = c.remarshal(msg)
+	}
+	nack.Delay = max(nack.Delay, MinRedeliveryDelay.Milliseconds())
+	return nack, err
+}
+
+func (c codec) remarshal(msg *message.Message) ([]byte, error) {
+	if marshaler, ok := c.config.Unmarshaler.(Marshaler); ok {
+		return marshaler.Marshal(c.topic, msg)
+	}
+	return nil, nil // keeps the message as it is
+}
