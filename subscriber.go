@@ -161,7 +161,7 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 	s.running.Go(func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.closing, cancel)()
+		defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
 		if err := subscription.Run(ctx); err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()

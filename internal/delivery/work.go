@@ -66,7 +66,7 @@ func (s *Subscription) handle(ctx context.Context, it *item) {
 	case <-msg.Acked():
 		s.settler.ack(it)
 	case <-msg.Nacked():
-		s.nack(delivered, msg, it)
+		s.nack(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	case <-s.abandon:
 		cancel(ErrCloseTimeout)
 		s.settleAbandoned(msg, it)

@@ -89,7 +89,7 @@ func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.
 	for _, m := range messages {
 		c.bytes += len(m.Body)
 	}
-	if err := b.enqueue(to, c); err != nil {
+	if err := b.enqueue(to, c); err != nil { //nolint:contextcheck // a batch outlives any one of its callers
 		return err
 	}
 	select {

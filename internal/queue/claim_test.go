@@ -26,7 +26,7 @@ func TestClaimMovesWhatIsDueStraightToTheOnlyGroup(t *testing.T) {
 	assert.WithinDuration(t, r.now().Add(lease), m.LeasedUntil, time.Second)
 	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the lease ends before the next message is due")
 	assert.Equal(t, map[string]string{
-		"groups g": "member",
+		"groups g":  "member",
 		"unack:g a": "now+30s", "messages a": "body a",
 		"scheduled b": "now+60s", "messages b": "body b",
 	}, r.state())
@@ -155,7 +155,7 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 	r.expire(g, "a")
 	require.Equal(t, []string{"a#2"}, r.claim(g, "d", 10))
 	assert.Equal(t, map[string]string{
-		"groups g": "member",
+		"groups g":  "member",
 		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2",
 		"unack:g b": "now+30s", "messages b": "body b",
 	}, r.state())
@@ -175,7 +175,7 @@ func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
 	request.MaxDeliveries = 1
 	require.Equal(t, []string{"good#1"}, r.claimWith(g, request))
 	assert.Equal(t, map[string]string{
-		"groups g": "member",
+		"groups g":     "member",
 		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries", "messages " + id: "body " + id,
 		"unack:g good": "now+30s", "messages good": "body good",
 	}, r.state())

@@ -98,7 +98,6 @@ func (r *rig) expire(g *Group, id string) {
 	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.queue.part.unack(g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
-
 // state is all that the topic has in Redis, as "kind id" -> value. Times are
 // told in whole seconds from Redis's now. Records of publishers and claims are
 // left out: the tests of idempotence look at what they do.

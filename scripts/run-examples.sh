@@ -1,0 +1,11 @@
+#!/bin/sh
+# Run each example to its end; any that fails ends this.
+set -eu
+cd "$(dirname "$0")/.."
+
+go run ./examples/quickstart
+go run ./examples/router
+go run ./examples/cqrs
+for backend in redisstream redisdelay; do
+	go run ./examples/swap -backend "$backend"
+done
