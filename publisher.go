@@ -229,7 +229,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 		return queue.Message{}, err
 	}
 	key, keyed := msg.Metadata[KeyMetadata]
-	if keyed && key == delivery.key {
+	if keyed && key != "" && key == delivery.key {
 		key, keyed = "", false
 	}
 	if keyed && (key == "" || len(key) > MaxKeyBytes) {
@@ -272,11 +272,15 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 	ctx, cancel := context.WithCancelCause(ctx)
 	last, stops := parent.Done(), []func() bool{}
 	for _, msg := range messages {
-		// The messages of one call tend to share a context.
-		if other := msg.Context(); other.Done() != last {
-			last = other.Done()
-			stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
+		other := msg.Context()
+		if other.Done() == last { // the messages of one call tend to share a context
+			continue
 		}
+		last = other.Done()
+		if other.Err() != nil {
+			cancel(context.Cause(other))
+		}
+		stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
 	}
 	return ctx, func() {
 		for _, stop := range stops {

@@ -1,0 +1,80 @@
+package redisdelay
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRemainingDelay(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
+	tests := map[string]struct {
+		headers delayHeaders
+		want    int64
+	}{
+		"no delay":                         {delayHeaders{}, 0},
+		"for alone":                        {delayHeaders{after: "1.5s"}, 1500},
+		"for is rounded up":                {delayHeaders{after: "37.000001ms"}, 38},
+		"for in the past":                  {delayHeaders{after: "-5s"}, -5000},
+		"until alone counts as written":    {delayHeaders{until: "2026-01-02T03:04:07Z"}, 1322},
+		"until in another zone":            {delayHeaders{until: "2026-01-02T04:04:07+01:00"}, 1322},
+		"until with a fraction":            {delayHeaders{until: "2026-01-02T03:04:07.0000001Z"}, 1323},
+		"until in the past":                {delayHeaders{until: "2026-01-02T03:04:00Z"}, -5678},
+		"for is exact when just made":      {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1.5s"}, 1500},
+		"until bounds a for made long ago": {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1h"}, 2322},
+		"both in the past":                 {delayHeaders{until: "2026-01-02T03:04:00Z", after: "1h"}, -4678},
+		"the zero Delay":                   {delayHeaders{until: "0001-01-01T00:00:00Z", after: "0s"}, -63902919844678},
+		"the last year":                    {delayHeaders{until: "9999-12-31T23:59:59Z"}, 251634977753322},
+		"the longest duration":             {delayHeaders{after: time.Duration(math.MaxInt64).String()}, math.MaxInt64/1_000_000 + 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.headers.remaining(now)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestRemainingDelayIsExactForWhatWatermillWrites(t *testing.T) {
+	for _, d := range []time.Duration{1500 * time.Millisecond, 250 * time.Millisecond, 37 * time.Millisecond, time.Hour} {
+		for name, made := range map[string]delay.Delay{"For": delay.For(d), "Until": delay.Until(time.Now().Add(d))} {
+			msg := message.NewMessage("", nil)
+			delay.Message(msg, made)
+			remaining, err := headersOf(msg.Metadata).remaining(time.Now())
+			require.NoError(t, err)
+			assert.InDelta(t, d.Milliseconds(), remaining, 2, "%s(%s)", name, d)
+		}
+	}
+}
+
+func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
+	tests := map[string]struct {
+		headers delayHeaders
+		header  string
+	}{
+		"until is no time":            {delayHeaders{until: "tomorrow"}, delay.DelayedUntilKey},
+		"until has no zone":           {delayHeaders{until: "2026-01-02T03:04:05"}, delay.DelayedUntilKey},
+		"until is a Unix time":        {delayHeaders{until: "1767323045"}, delay.DelayedUntilKey},
+		"until is past the last year": {delayHeaders{until: "10000-01-01T00:00:00Z"}, delay.DelayedUntilKey},
+		"for is no duration":          {delayHeaders{after: "soon"}, delay.DelayedForKey},
+		"for has no unit":             {delayHeaders{after: "30"}, delay.DelayedForKey},
+		"for is too long":             {delayHeaders{after: "3000000h"}, delay.DelayedForKey},
+		"until is bad, for is good":   {delayHeaders{until: "x", after: "1s"}, delay.DelayedUntilKey},
+		"for is bad, until is good":   {delayHeaders{until: "2026-01-02T03:04:05Z", after: "x"}, delay.DelayedForKey},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := test.headers.remaining(time.Now())
+			var delayErr *DelayError
+			require.ErrorAs(t, err, &delayErr)
+			assert.Equal(t, test.header, delayErr.Header)
+			assert.Contains(t, err.Error(), test.header)
+		})
+	}
+}
