@@ -37,7 +37,7 @@ func newBench(t *testing.T) *bench {
 
 func newBenchOn(t *testing.T, server *redistest.Server) *bench {
 	t.Helper()
-	return &bench{t: t, client: server.Client(t), topic: t.Name(), logs: &logs{}}
+	return &bench{t: t, client: server.Client(t), topic: t.Name() + "/" + watermill.NewShortUUID(), logs: &logs{}}
 }
 
 func (b *bench) publisher(change ...func(*redisdelay.PublisherConfig)) *redisdelay.Publisher {

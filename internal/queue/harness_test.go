@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	client := redistest.Client(t)
-	return &rig{t: t, client: client, queue: New(client, "test", t.Name(), 0), number: map[string]int64{}}
+	return &rig{t: t, client: client, queue: New(client, "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()), 0), number: map[string]int64{}}
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -33,12 +34,13 @@ func TestNamesNeverMix(t *testing.T) {
 
 func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 	r := newRig(t)
+	prefix := fmt.Sprint("awkward", rand.Uint64())
 	for _, topic := range awkward {
-		r.queue = New(r.client, "awkward", topic, 0)
+		r.queue = New(r.client, prefix, topic, 0)
 		r.push(due(topic))
 	}
 	for _, topic := range awkward {
-		r.queue = New(r.client, "awkward", topic, 0)
+		r.queue = New(r.client, prefix, topic, 0)
 		for _, group := range awkward {
 			r.group(group)
 		}
