@@ -39,12 +39,9 @@ func (s *Subscription) fetch(ctx, calls context.Context) {
 		MaxDeliveries: s.config.MaxDeliveries,
 	}
 	for ctx.Err() == nil {
-		if request.Limit = s.want(); request.Limit == 0 {
-			s.awaitRoom(ctx)
+		if request.Limit = s.want(); request.Limit == 0 || s.hints.wait() > 0 {
+			s.await(ctx, request.Limit == 0)
 			continue
-		}
-		if !s.hints.await(ctx) {
-			return
 		}
 		request.Number++
 		s.claim(ctx, trying, request)
@@ -113,24 +110,40 @@ func (s *Subscription) want() int {
 	return min(limit, s.pace.most(s.config.MaxInFlight), cap(s.buffer)-buffered, maxClaim)
 }
 
-// awaitRoom blocks until there is room again. If no worker has taken a message
-// for a while, what they hold up goes back, for others to handle.
-func (s *Subscription) awaitRoom(ctx context.Context) {
+// await blocks until there is a reason to look again: room if the buffer is full,
+// else something that is due. If meanwhile no worker takes a message for a while,
+// what they hold up goes back, for others to handle.
+func (s *Subscription) await(ctx context.Context, full bool) {
+	room, changed, due := s.room, s.hints.changed, (<-chan time.Time)(nil)
+	if full {
+		changed = nil
+	} else {
+		room = nil
+		timer := time.NewTimer(s.hints.wait())
+		defer timer.Stop()
+		due = timer.C
+	}
 	var held <-chan time.Time
 	if len(s.buffer) > 0 {
-		timer := time.NewTimer(time.Until(time.Unix(0, s.taken.Load()).Add(maxHold)))
+		timer := time.NewTimer(maxHold - s.sinceTaken())
 		defer timer.Stop()
 		held = timer.C
 	}
 	select {
-	case <-s.room:
+	case <-room:
+	case <-changed:
+	case <-due:
 	case <-ctx.Done():
 	case <-held:
-		if time.Since(time.Unix(0, s.taken.Load())) >= maxHold {
+		if s.sinceTaken() >= maxHold {
 			s.pace.stalled()
 			s.giveBack()
 		}
 	}
+}
+
+func (s *Subscription) sinceTaken() time.Duration {
+	return time.Since(time.Unix(0, s.taken.Load()))
 }
 
 // giveBack releases what is in the buffer.
@@ -224,23 +237,9 @@ func (h *hints) add(in time.Duration) {
 	}
 }
 
-// await blocks until the earliest hint is due; false when ctx ends before.
-func (h *hints) await(ctx context.Context) bool {
-	for {
-		h.mu.Lock()
-		wait := time.Until(h.at)
-		h.mu.Unlock()
-		if wait <= 0 {
-			return ctx.Err() == nil
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-h.changed:
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		}
-		timer.Stop()
-	}
+// wait is how long nothing will be due.
+func (h *hints) wait() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Until(h.at)
 }
