@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -237,15 +238,25 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack
 		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))
 	default:
 		nack.Delay = remaining
-		nack.Body, err = c.remarshal(msg)
+		nack.Body, err = c.remarshal(msg, remaining)
 	}
 	nack.Delay = max(nack.Delay, MinRedeliveryDelay.Milliseconds())
 	return nack, err
 }
 
-func (c codec) remarshal(msg *message.Message) ([]byte, error) {
-	if marshaler, ok := c.config.Unmarshaler.(Marshaler); ok {
-		return marshaler.Marshal(c.topic, msg)
+// exactTime is RFC 3339 with a fraction, which Watermill's own format lacks.
+const exactTime = "2006-01-02T15:04:05.000Z07:00"
+
+// remarshal encodes a message whose delay was changed. It tells the due time to
+// the millisecond: if a middleware sets the same delay again within a second, its
+// metadata still differ from what was delivered.
+func (c codec) remarshal(msg *message.Message, remaining int64) ([]byte, error) {
+	marshaler, ok := c.config.Unmarshaler.(Marshaler)
+	if !ok {
+		return nil, nil // keeps the message as it is
 	}
-	return nil, nil // keeps the message as it is
+	changed := msg.Copy()
+	due := time.UnixMilli(time.Now().UnixMilli() + remaining)
+	changed.Metadata.Set(delay.DelayedUntilKey, due.UTC().Format(exactTime))
+	return marshaler.Marshal(c.topic, changed)
 }

@@ -86,6 +86,7 @@ func (s *Subscription) accept(claims queue.Claims, limit int, start time.Time) {
 	if len(claims.Messages) > 0 && len(s.buffer) == 0 {
 		s.taken.Store(time.Now().UnixNano())
 	}
+	s.outstanding.Add(int64(len(claims.Messages)))
 	for _, it := range s.leases.hold(claims.Messages, start) {
 		s.buffer <- it
 	}
@@ -97,17 +98,17 @@ func (s *Subscription) accept(claims queue.Claims, limit int, start time.Time) {
 	}
 }
 
-// want is how many messages to claim now: enough for the idle workers and a
-// buffer that suits their pace, none while the buffer still does or acks pile up.
+// want is how many messages to claim now: enough for the free workers and a buffer
+// that suits their pace; none while there are enough, or acks pile up.
 func (s *Subscription) want() int {
 	ahead := s.pace.ahead(s.config.MaxInFlight)
-	s.low.Store(int64(ahead / 2))
-	buffered := len(s.buffer)
-	if buffered > ahead/2 || s.leases.count() >= maxHeld {
+	low := s.config.MaxInFlight - 1 + ahead/2
+	s.low.Store(int64(low))
+	outstanding := int(s.outstanding.Load())
+	if outstanding > low || s.leases.count() >= maxHeld {
 		return 0
 	}
-	limit := int(s.idle.Load()) + ahead - buffered
-	return min(limit, s.pace.most(s.config.MaxInFlight), cap(s.buffer)-buffered, maxClaim)
+	return min(s.config.MaxInFlight+ahead-outstanding, s.pace.most(s.config.MaxInFlight), maxClaim)
 }
 
 // await blocks until there is a reason to look again: room if the buffer is full,
@@ -158,6 +159,7 @@ func (s *Subscription) giveBack() {
 		}
 		break
 	}
+	s.outstanding.Add(int64(-len(list)))
 	s.settler.release(list...)
 }
 

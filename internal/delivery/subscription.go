@@ -87,15 +87,15 @@ type Subscription struct {
 	// buffer holds what is claimed and not handed out, in order. fetch sends and
 	// never blocks on it; workers receive.
 	buffer chan *item
-	// room tells fetch that the buffer has sunk to low, or a worker is free.
+	// room tells fetch that outstanding has sunk to low.
 	room chan struct{}
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
 
-	pace  pace
-	idle  atomic.Int64 // workers without a message
-	low   atomic.Int64 // set by fetch: at which length of buffer to signal room
-	taken atomic.Int64 // Unix ns when a worker last took a message
+	pace        pace
+	outstanding atomic.Int64 // messages in the buffer and at the workers
+	low         atomic.Int64 // set by fetch: when to signal room
+	taken       atomic.Int64 // Unix ns when a worker last took a message
 
 	hints hints
 }
@@ -116,7 +116,7 @@ func New(config Config) *Subscription {
 		config:  config,
 		out:     make(chan *message.Message),
 		leases:  newLeases(config),
-		buffer:  make(chan *item, maxClaim+config.MaxInFlight),
+		buffer:  make(chan *item, 2*maxClaim+config.MaxInFlight),
 		room:    make(chan struct{}, 1),
 		abandon: make(chan struct{}),
 		hints:   newHints(),

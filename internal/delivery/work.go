@@ -16,16 +16,14 @@ func (s *Subscription) work(ctx context.Context) {
 			return
 		}
 		s.handle(ctx, it)
+		if s.outstanding.Add(-1) <= s.low.Load() {
+			s.signalRoom()
+		}
 	}
 }
 
 // take waits for the next message in the buffer; nil when ctx has ended.
 func (s *Subscription) take(ctx context.Context) *item {
-	s.idle.Add(1)
-	defer s.idle.Add(-1)
-	if len(s.buffer) <= int(s.low.Load()) {
-		s.signalRoom()
-	}
 	select {
 	case it := <-s.buffer:
 		s.taken.Store(time.Now().UnixNano())

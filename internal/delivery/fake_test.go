@@ -1,0 +1,219 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.uber.org/goleak"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errAway = errors.New("redis is away")
+
+// fakeGroup is a consumer group in memory. Its hooks run before each call and may
+// fail or delay it.
+type fakeGroup struct {
+	mu      sync.Mutex
+	ready   []queue.Claimed
+	next    time.Duration // Claims.Next when nothing is ready
+	latency time.Duration
+	hook    func(call string) error // guarded by mu
+	stale   map[string]bool         // deliveries that are no longer current
+
+	requests []queue.Request
+	claimed  []time.Time
+	rounds   [][]string // ids of each Ack
+	acked    []string
+	nacked   []queue.Nack
+	released []queue.Release
+	buried   []queue.Burial
+	extended []time.Time
+	hints    chan time.Duration
+}
+
+func newFakeGroup(ready int) *fakeGroup {
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1)}
+	g.add(ready)
+	return g
+}
+
+func (g *fakeGroup) add(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range n {
+		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", len(g.ready)), Token: "1", Attempt: 1, DueAt: time.Now()})
+	}
+}
+
+func (g *fakeGroup) setHook(hook func(call string) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hook = hook
+}
+
+// call waits for the latency and runs the hook; the lock is held when it succeeds.
+func (g *fakeGroup) call(ctx context.Context, name string) error {
+	g.mu.Lock()
+	hook, latency := g.hook, g.latency
+	g.mu.Unlock()
+	if latency > 0 {
+		time.Sleep(latency) //nolint:forbidigo // a slow server, in a synctest bubble
+	}
+	if hook != nil {
+		if err := hook(name); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	return nil
+}
+
+func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, error) {
+	g.mu.Lock()
+	g.requests, g.claimed = append(g.requests, r), append(g.claimed, time.Now())
+	g.mu.Unlock()
+	if err := g.call(ctx, "claim"); err != nil {
+		return queue.Claims{}, err
+	}
+	defer g.mu.Unlock()
+	n := min(r.Limit, len(g.ready))
+	claims := queue.Claims{Messages: g.ready[:n:n], Next: g.next}
+	g.ready = g.ready[n:]
+	if len(g.ready) > 0 {
+		claims.Next = 0
+	}
+	return claims, nil
+}
+
+func (g *fakeGroup) Ack(ctx context.Context, ids []string) ([]string, error) {
+	if err := g.call(ctx, "ack"); err != nil {
+		return nil, err
+	}
+	defer g.mu.Unlock()
+	g.rounds = append(g.rounds, ids)
+	g.acked = append(g.acked, ids...)
+	return nil, nil
+}
+
+func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, error) {
+	if err := g.call(ctx, "nack"); err != nil {
+		return nil, err
+	}
+	defer g.mu.Unlock()
+	g.nacked = append(g.nacked, nacks...)
+	return nil, nil
+}
+
+func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.Delivery) ([]string, error) {
+	if err := g.call(ctx, "extend"); err != nil {
+		return nil, err
+	}
+	defer g.mu.Unlock()
+	g.extended = append(g.extended, time.Now())
+	var stale []string
+	for _, d := range held {
+		if g.stale[d.ID] {
+			stale = append(stale, d.ID)
+		}
+	}
+	return stale, nil
+}
+
+func (g *fakeGroup) Release(ctx context.Context, releases []queue.Release) ([]string, error) {
+	if err := g.call(ctx, "release"); err != nil {
+		return nil, err
+	}
+	defer g.mu.Unlock()
+	g.released = append(g.released, releases...)
+	return nil, nil
+}
+
+func (g *fakeGroup) Bury(ctx context.Context, burials []queue.Burial) ([]string, error) {
+	if err := g.call(ctx, "bury"); err != nil {
+		return nil, err
+	}
+	defer g.mu.Unlock()
+	g.buried = append(g.buried, burials...)
+	return nil, nil
+}
+
+// view runs a function that looks at the group.
+func (g *fakeGroup) view(look func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	look()
+}
+
+// fakeListener passes on the hints of a group.
+type fakeListener struct {
+	group  *fakeGroup
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *fakeListener) Next(context.Context) (time.Duration, error) {
+	select {
+	case hint := <-l.group.hints:
+		return hint, nil
+	case <-l.closed:
+		return 0, errAway
+	}
+}
+
+func (l *fakeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+const (
+	testLease        = 30 * time.Second
+	testPoll         = 5 * time.Second
+	testCloseTimeout = 10 * time.Second
+)
+
+// running is a subscription under test.
+type running struct {
+	*Subscription
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func run(g *fakeGroup, change ...func(*Config)) *running {
+	config := Config{
+		Group:  g,
+		Listen: func(context.Context) Listener { return &fakeListener{group: g, closed: make(chan struct{})} },
+		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			msg := message.NewMessage(m.ID, nil)
+			msg.SetContext(ctx)
+			return msg, nil
+		},
+		Redelivery: func(context.Context, *message.Message) (queue.Nack, error) {
+			return queue.Nack{Delay: 1000}, nil
+		},
+		Consumer:     "c",
+		MaxInFlight:  1,
+		Lease:        testLease,
+		PollInterval: testPoll,
+		CloseTimeout: testCloseTimeout,
+		Logger:       watermill.NopLogger{},
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Subscription: New(config), stop: cancel, ended: make(chan error, 1)}
+	go func() { r.ended <- r.Run(ctx) }()
+	return r
+}
