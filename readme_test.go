@@ -1,0 +1,56 @@
+package redisdelay_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// blocks are the code blocks of the README in a language.
+func blocks(t *testing.T, language string) []string {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	var list []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
+		list = append(list, m[1])
+	}
+	require.NotEmpty(t, list)
+	return list
+}
+
+func TestTheProgramInTheREADMERuns(t *testing.T) {
+	programs := blocks(t, "go")
+	require.Len(t, programs, 1)
+	program := strings.ReplaceAll(programs[0], "localhost:6379", redistest.Shared(t).Addr)
+	require.NotEqual(t, programs[0], program, "it must use the test's own server")
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	output, err := exec.Command("go", "run", file).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Equal(t, "closing order 42\n", string(output))
+}
+
+func TestTheCommandsInTheREADMEAreRunByCI(t *testing.T) {
+	var ci strings.Builder
+	for _, file := range []string{".ci/run", "scripts/run-examples.sh"} {
+		script, err := os.ReadFile(file)
+		require.NoError(t, err)
+		ci.Write(script)
+	}
+	for _, block := range blocks(t, "sh") {
+		for command := range strings.Lines(block) {
+			if command = strings.TrimSpace(command); !strings.HasPrefix(command, "go get ") {
+				assert.Contains(t, ci.String(), command)
+			}
+		}
+	}
+}
