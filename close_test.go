@@ -57,8 +57,8 @@ func TestCloseWaitsForHandlersAndHonoursTheirAcks(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- sub.Close() }()
 	select {
-	case <-done:
-		require.Fail(t, "closed while a handler was busy")
+	case err := <-done:
+		require.Fail(t, "closed while a handler was busy", "%v", err)
 	case <-msg.Context().Done():
 		require.Fail(t, "cancelled a handler that had time left")
 	case <-time.After(300 * time.Millisecond):
@@ -154,8 +154,8 @@ func TestARouterShutDownWhileAHandlerRunsKeepsItsResult(t *testing.T) {
 	closing := make(chan error, 1)
 	go func() { closing <- router.Close() }()
 	select {
-	case <-closing:
-		require.Fail(t, "closed while a handler was busy")
+	case err := <-closing:
+		require.Fail(t, "closed while a handler was busy", "%v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	close(finish)

@@ -58,7 +58,7 @@ func TestPublishRefusesBadInputAndStoresNothing(t *testing.T) {
 				test.config = func(*redisdelay.PublisherConfig) {}
 			}
 			first := message.NewMessage("first", nil)
-			if test.is == redisdelay.ErrDuplicateMessage {
+			if errors.Is(test.is, redisdelay.ErrDuplicateMessage) {
 				first = withKey("first", "k", delay.For(0))
 			}
 			err := b.publisher(test.config).Publish(b.topic, first, test.bad)
@@ -113,7 +113,7 @@ func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
 	b := newBench(t)
 	messages := b.subscribe()
 	p := b.publisher(func(c *redisdelay.PublisherConfig) {
-		c.Delay.DefaultDelayGenerator = func(p delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
+		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
 			return delay.For(200 * time.Millisecond), nil
 		}
 	})

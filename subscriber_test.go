@@ -230,7 +230,7 @@ func TestAMessageThatAlwaysFailsBecomesADeadLetter(t *testing.T) {
 		msg.Nack()
 	}
 	b.idle(messages)
-	assert.ElementsMatch(t, []string{"groups", "messages", "dead:default", "reasons:default"}, b.keys())
+	assert.ElementsMatch(t, []string{"groups", "messages", "dead:default", "reasons:default", "attempts:default"}, b.keys())
 	b.publish("good")
 	b.expect(messages, "good")
 }

@@ -17,7 +17,7 @@ const (
 	// whether one comes twice.
 	lookout = 500 * time.Millisecond
 
-	rowFormat = "%7s  %-6s  %-14s  %11s  %-36s  %7s\n"
+	rowFormat = "%7s  %-6s  %-14s  %11s  %-42s  %7s\n"
 )
 
 var errBadDelivery = errors.New("messages came early or not at all")
@@ -45,7 +45,7 @@ type entry struct {
 
 func newBook(orders int) *book {
 	fmt.Printf(rowFormat, "time", "order", "customer", "amount", "what happened", "late")
-	fmt.Println(strings.Repeat("-", 91))
+	fmt.Println(strings.Repeat("-", 97))
 	return &book{
 		start:   time.Now(),
 		settled: make(chan struct{}),
@@ -116,7 +116,7 @@ func (b *book) closeUnlessPaid(e *entry) string {
 		return "message came again: closed already"
 	default:
 		b.settle()
-		return fmt.Sprintf("not paid in %s: %d back in stock", e.CloseAfter, e.pieces())
+		return fmt.Sprintf("not paid in %s: closed, %d back in stock", e.CloseAfter, e.pieces())
 	}
 }
 

@@ -397,7 +397,7 @@ func TestEndingNeverTakesLongerThanCloseTimeoutAndTheGrace(t *testing.T) {
 				r.stop()
 				pass(time.Second)
 				msg.Ack()
-				<-r.ended
+				_ = <-r.ended // depends on what is hung
 				assert.LessOrEqual(t, time.Since(start), testCloseTimeout+closeGrace)
 				pass(2 * time.Hour)
 			})

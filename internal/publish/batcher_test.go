@@ -171,7 +171,9 @@ func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
 		})
 		synctest.Wait()
 		calls.Go(func() {
-			err := b.Publish(short, to, one("waiting"))
+			shorter, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			err := b.Publish(shorter, to, one("waiting"))
 			assert.NotErrorIs(t, err, ErrOutcomeUnknown)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})

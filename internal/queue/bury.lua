@@ -26,7 +26,7 @@ redis.call('ZREM', unack, '')
 local stale = {}
 for i, id in ipairs(ids) do
   if holds[i] then
-    bury(dead, reasons, attempts, keys, id, now, ARGV[3 * i])
+    bury(dead, reasons, keys, id, now, ARGV[3 * i])
     redis.call('ZREM', unack, id)
   else
     stale[#stale + 1] = id

@@ -194,7 +194,7 @@ end
 if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
 for _, burial in ipairs(burials) do
-  bury(dead, reasons, attempts, keys, burial[1], now, burial[2])
+  bury(dead, reasons, keys, burial[1], now, burial[2])
   redis.call('ZREM', unack, burial[1])
 end
 local from_source = taken - #expired / 2

@@ -29,8 +29,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	client := redistest.Client(t)
-	return &rig{t: t, client: client, queue: New(client, "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()), 0), number: map[string]int64{}}
+	return newRigOn(t, redistest.Shared(t))
+}
+
+func newRigOn(t *testing.T, server *redistest.Server) *rig {
+	t.Helper()
+	client := server.Client(t)
+	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
+	return &rig{t: t, client: client, queue: New(client, "test", topic, 0), number: map[string]int64{}}
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }

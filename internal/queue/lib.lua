@@ -85,11 +85,10 @@ local function finish(messages, refs, changed, keys, ids)
 end
 
 -- bury makes a message that has left every other set of the group a dead
--- letter. Its body stays in messages; a key that it holds is free again.
-local function bury(dead, reasons, attempts, keys, id, now, reason)
+-- letter. Its body and its token stay; a key that it holds is free again.
+local function bury(dead, reasons, keys, id, now, reason)
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
   redis.call('HSET', reasons, id, reason)
-  redis.call('HDEL', attempts, id)
   free(keys, id)
 end
 

@@ -46,7 +46,7 @@ for i, id in ipairs(ids) do
     stale[#stale + 1] = id
   elseif max > 0 and deliveries >= max then
     keep_body(id, ARGV[4 * i + 3])
-    bury(dead, reasons, attempts, keys, id, now, 'not acked in ' .. int(deliveries) .. ' deliveries')
+    bury(dead, reasons, keys, id, now, 'not acked in ' .. int(deliveries) .. ' deliveries')
     redis.call('ZREM', unack, id)
   else
     keep_body(id, ARGV[4 * i + 3])

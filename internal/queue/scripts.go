@@ -36,6 +36,12 @@ var cancelSource string
 //go:embed reschedule.lua
 var rescheduleSource string
 
+//go:embed requeue.lua
+var requeueSource string
+
+//go:embed discard.lua
+var discardSource string
+
 var (
 	pushScript       = redis.NewScript(libSource + pushSource)
 	claimScript      = redis.NewScript(libSource + claimSource)
@@ -46,4 +52,6 @@ var (
 	buryScript       = redis.NewScript(libSource + burySource)
 	cancelScript     = redis.NewScript(libSource + cancelSource)
 	rescheduleScript = redis.NewScript(libSource + rescheduleSource)
+	requeueScript    = redis.NewScript(libSource + requeueSource)
+	discardScript    = redis.NewScript(libSource + discardSource)
 )

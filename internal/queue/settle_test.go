@@ -128,7 +128,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 	nackMax("2")
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2",
 	}, r.state())
 }
 

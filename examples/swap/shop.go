@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
+)
+
+const rowFormat = "%-6s  %-24s  %10s  %13s\n"
+
+var errEarly = errors.New("messages came before their delay was over")
+
+// order is the message. Until it is packed, the customer may change their mind.
+type order struct {
+	ID        string        `json:"id"`
+	Goods     string        `json:"goods"`
+	PackAfter time.Duration `json:"pack_after"`
+}
+
+func sampleOrders() []order {
+	return []order{
+		{"A-1001", "Pour-over kettle", 1500 * time.Millisecond},
+		{"A-1002", "Trail running shoes", 500 * time.Millisecond},
+		{"A-1003", "Cookbook: One Pot", 2 * time.Second},
+		{"A-1004", "Bike lamp set", 250 * time.Millisecond},
+		{"A-1005", "Linen shirt", 0},
+	}
+}
+
+// shop has the handlers. It does not know which Pub/Sub calls them, but for what
+// it expects of it. It is safe for concurrent use.
+type shop struct {
+	publisher   message.Publisher
+	delays      bool
+	paidTopic   string
+	packedTopic string
+	done        chan struct{} // closed when all orders are shipped
+
+	mu      sync.Mutex
+	sold    map[string]time.Time // guarded by mu; by order id, until it is shipped
+	hastily int                  // guarded by mu; orders packed before their time
+}
+
+func newShop(orders []order, b backend) *shop {
+	return &shop{
+		publisher:   b.publisher,
+		delays:      b.delays,
+		paidTopic:   redisserver.Topic("orders.paid"),
+		packedTopic: redisserver.Topic("orders.packed"),
+		done:        make(chan struct{}),
+		sold:        make(map[string]time.Time, len(orders)),
+	}
+}
+
+// sell publishes the orders, each with its delay.
+func (s *shop) sell(ctx context.Context, orders []order) error {
+	fmt.Printf(rowFormat, "order", "goods", "asked for", "shipped after")
+	s.mu.Lock() // nothing is shipped before all is sold
+	defer s.mu.Unlock()
+	for _, o := range orders {
+		payload, err := json.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("encode order %s: %w", o.ID, err)
+		}
+		s.sold[o.ID] = time.Now()
+		msg := message.NewMessage(watermill.NewUUID(), payload)
+		msg.SetContext(delay.WithContext(ctx, delay.For(o.PackAfter)))
+		if err := s.publisher.Publish(s.paidTopic, msg); err != nil {
+			return fmt.Errorf("publish order %s: %w", o.ID, err)
+		}
+	}
+	return nil
+}
+
+// pack handles an order and passes it on.
+func (s *shop) pack(msg *message.Message) ([]*message.Message, error) {
+	var o order
+	if err := json.Unmarshal(msg.Payload, &o); err != nil {
+		return nil, fmt.Errorf("decode order: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.sold[o.ID]; ok && time.Since(at) < o.PackAfter {
+		s.hastily++
+	}
+	return []*message.Message{message.NewMessage(watermill.NewUUID(), msg.Payload)}, nil
+}
+
+// ship handles an order that is packed.
+func (s *shop) ship(msg *message.Message) error {
+	var o order
+	if err := json.Unmarshal(msg.Payload, &o); err != nil {
+		return fmt.Errorf("decode order: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.sold[o.ID]
+	if !ok {
+		return nil // shipped already: delivery is at least once
+	}
+	fmt.Printf(rowFormat, o.ID, o.Goods, o.PackAfter, time.Since(at).Round(time.Millisecond))
+	delete(s.sold, o.ID)
+	if len(s.sold) == 0 {
+		close(s.done)
+	}
+	return nil
+}
+
+// wait returns when all orders are shipped, or with an error.
+func (s *shop) wait(ctx context.Context) error {
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.sold) > 0:
+		return fmt.Errorf("%d orders did not arrive: %w", len(s.sold), context.Cause(ctx))
+	case s.delays && s.hastily > 0:
+		return fmt.Errorf("%w: %d", errEarly, s.hastily)
+	}
+	fmt.Printf("\nAll orders arrived; %d of them before the delay that they asked for was over.\n", s.hastily)
+	return nil
+}

@@ -1,0 +1,139 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "noeviction")
+	r := newRigOn(t, server)
+	g := r.group("g")
+	for i := range 8 {
+		r.push(due(fmt.Sprint(i)))
+	}
+	r.push(after(keyed(1, "k"), 60))
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+
+	before := r.state()
+	_, err := r.queue.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
+	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
+	require.True(t, Refused(err))
+	assert.Equal(t, before, r.state())
+
+	require.NoError(t, g.Register(t.Context()), "a group that is known")
+	request := r.request("c", 8)
+	require.Len(t, r.claimWith(g, request), 8)
+	require.Len(t, r.claimWith(g, request), 8, "the same request again")
+	require.Empty(t, r.claim(g, "c", 8), "a claim that finds nothing")
+	_, err = g.Extend(t.Context(), lease, []Delivery{{"0", "1"}})
+	require.NoError(t, err)
+	nack(t, g, Nack{Delivery{"1", "1"}, 0, []byte("changed")})
+	_, err = g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"2", "1"}}})
+	require.NoError(t, err)
+	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now()}})
+	require.NoError(t, err)
+	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
+	require.NoError(t, err)
+	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+	require.ElementsMatch(t, []string{"1#2", "3#1/1", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
+	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	ack(t, g, "0", "1", "3", "5", "6", "7")
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"dead:g 2": "now+0s", "messages 2": "body 2", "reasons:g 2": "not acked in 1 deliveries",
+		"dead:g 4": "now+0s", "messages 4": "body 4", "reasons:g 4": "bad",
+	}, r.state())
+}
+
+func TestAWriteThatIsRefusedHalfWayLosesNothing(t *testing.T) {
+	server := redistest.New(t)
+	scripts := map[string]func(r *rig, g *Group) error{
+		"push": func(r *rig, _ *Group) error {
+			_, err := r.queue.Push(r.ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
+			return err
+		},
+		"claim": func(r *rig, g *Group) error {
+			_, err := g.Claim(r.ctx(), r.request("d", 10))
+			return err
+		},
+		"nack": func(r *rig, g *Group) error {
+			_, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Body: []byte("changed")}})
+			return err
+		},
+		"last nack": func(r *rig, g *Group) error {
+			_, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}}})
+			return err
+		},
+		"extend": func(r *rig, g *Group) error {
+			_, err := g.Extend(r.ctx(), lease, []Delivery{{"held", "1"}})
+			return err
+		},
+		"release": func(r *rig, g *Group) error {
+			_, err := g.Release(r.ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1)}})
+			return err
+		},
+		"bury": func(r *rig, g *Group) error {
+			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
+			return err
+		},
+		"reschedule": func(r *rig, _ *Group) error { return r.queue.Reschedule(r.ctx(), "k", 0) },
+	}
+	for name, call := range scripts {
+		for _, command := range []string{"zadd", "zrem", "zremrangebyrank", "hset", "hdel", "pexpire", "publish"} {
+			t.Run(name+" without "+command, func(t *testing.T) {
+				r := newRigOn(t, server)
+				g := r.group("g")
+				r.group("h")
+				r.push(due("held"))
+				require.Equal(t, []string{"held#1"}, r.claim(g, "c", 1))
+				r.push(due("due"), after(keyed(1, "k"), 60))
+				limited := *r
+				limited.client = r.deny(server, command)
+				limited.queue = &Queue{client: limited.client, part: r.queue.part}
+				_ = call(&limited, limited.queue.Group("g")) // may well succeed
+
+				state := r.state()
+				for _, id := range []string{"held", "due", keyed(1, "k")} {
+					assert.True(t, r.reachable(state, id), "%s is lost: %v", id, state)
+				}
+				if r.reachable(state, keyed(3, "new")) != (state["messages "+keyed(3, "new")] != "") {
+					assert.Fail(t, "half a message is stored", "%v", state)
+				}
+			})
+		}
+	}
+}
+
+// deny is a client of a user that must not use a command.
+func (r *rig) deny(server *redistest.Server, command string) *redis.Client {
+	r.t.Helper()
+	user := "no-" + command
+	redistest.Command(r.t, r.client, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-"+command)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: user, Password: "pw"})
+	r.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// reachable tells whether a message is in a set that a group gets it from.
+func (*rig) reachable(state map[string]string, id string) bool {
+	for key := range state {
+		kind, member, _ := strings.Cut(key, " ")
+		kind, _, _ = strings.Cut(kind, ":")
+		switch kind {
+		case "scheduled", "queue", "unack", "dead":
+			if member == id {
+				return true
+			}
+		}
+	}
+	return false
+}

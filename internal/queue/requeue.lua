@@ -1,0 +1,38 @@
+-- requeue.lua: make dead letters of a group due again, with their deliveries
+-- counted anew.
+--
+-- KEYS[1]  dead      zset  id -> when buried, ms
+-- KEYS[2]  reasons   hash  id -> why buried
+-- KEYS[3]  attempts  hash  id -> token of the last delivery
+-- KEYS[4]  queue     zset  id -> due, ms
+-- ARGV[1]  group
+-- ARGV[2]  channel   where subscribers listen for work
+-- ARGV[3..]  ids
+-- Returns  { id, ... }: those that are no dead letters
+
+local dead, reasons, attempts, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, channel = ARGV[1], ARGV[2]
+
+redis.call('HLEN', reasons)
+redis.call('HLEN', attempts)
+redis.call('ZCARD', queue)
+local now = now_us()
+
+-- A write that frees comes first; see claim.lua.
+redis.call('ZREM', dead, '')
+local missing = {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  if redis.call('ZSCORE', dead, id) then
+    -- No token may come twice: one from before the burial must stay stale.
+    local deliveries, releases = split(redis.call('HGET', attempts, id) or '1')
+    redis.call('HSET', attempts, id, token(0, releases + deliveries + 1))
+    redis.call('ZADD', queue, int(due_ms(now, 0)), id)
+    redis.call('ZREM', dead, id)
+    redis.call('HDEL', reasons, id)
+  else
+    missing[#missing + 1] = id
+  end
+end
+if #missing < #ARGV - 2 then wake(channel, now, 0, group) end
+return missing
