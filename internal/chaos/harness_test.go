@@ -1,0 +1,150 @@
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+var full = flag.Bool("full", false, "run the full form of each case")
+
+// size is the short or the full form of a case.
+func size(short, long int) int {
+	if *full {
+		return long
+	}
+	return short
+}
+
+// quiet is how long a case waits for the backlog to drain before what is left
+// counts as stuck.
+const quiet = 60 * time.Second
+
+// scene is one case: a topic, a server and the history.
+type scene struct {
+	t       *testing.T
+	server  *redistest.Server
+	client  *redis.Client // for looking on; it meets no fault
+	topic   string
+	history *History
+}
+
+func newScene(t *testing.T, options ...string) *scene {
+	t.Helper()
+	server := redistest.New(t, options...)
+	return &scene{
+		t: t, server: server, client: server.Client(t), history: &History{},
+		topic: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()),
+	}
+}
+
+// job is a worker's job on this scene.
+func (s *scene) job(change func(*job)) job {
+	j := job{Addr: s.server.Addr, Topic: s.topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	change(&j)
+	return j
+}
+
+// inProcess runs a job in this process until the test or the returned function ends
+// it.
+func (s *scene) inProcess(j job, client *redis.Client) (stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- j.run(ctx, client, s.history.Add) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Log("worker:", err)
+		}
+	}
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func (s *scene) key(kind string) string { return "{redisdelay:" + s.topic + ":0}:" + kind }
+
+// bodies returns the UUIDs of the messages that Redis still has.
+func (s *scene) bodies() []string {
+	s.t.Helper()
+	bodies, err := s.client.HVals(context.Background(), s.key("messages")).Result()
+	require.NoError(s.t, err)
+	var uuids []string
+	for _, body := range bodies {
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal(s.topic, []byte(body))
+		if err != nil {
+			uuids = append(uuids, fmt.Sprintf("garbage %q", body))
+			continue
+		}
+		uuids = append(uuids, msg.UUID)
+	}
+	return uuids
+}
+
+// until waits for a condition.
+func (s *scene) until(what string, within time.Duration, met func() bool) {
+	s.t.Helper()
+	require.Eventually(s.t, met, within, 20*time.Millisecond, what)
+}
+
+// drained waits until Redis has no message any more, quiet at most.
+func (s *scene) drained() {
+	s.t.Helper()
+	deadline := time.Now().Add(quiet)
+	for time.Now().Before(deadline) {
+		n, err := s.client.HLen(context.Background(), s.key("messages")).Result()
+		if err == nil && n == 0 {
+			return
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// judge fails the case unless the checker finds nothing, and no half message is
+// left in Redis.
+func (s *scene) judge(groups ...string) Report {
+	s.t.Helper()
+	report := s.history.Check(groups, s.bodies(), nil)
+	s.t.Log(report)
+	require.Empty(s.t, report.Failures())
+	require.NotZero(s.t, report.Deliveries)
+	s.consistent()
+	return report
+}
+
+// consistent asserts that every id in a set has a body and every body is in a set.
+func (s *scene) consistent() {
+	s.t.Helper()
+	ctx := context.Background()
+	keys, err := s.client.Keys(ctx, s.key("*")).Result()
+	require.NoError(s.t, err)
+	inSets := map[string]bool{}
+	for _, key := range keys {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(key, s.key("")), ":")
+		switch kind {
+		case "scheduled", "queue", "unack", "dead":
+			for _, id := range s.client.ZRange(ctx, key, 0, -1).Val() {
+				inSets[id] = true
+				require.True(s.t, s.client.HExists(ctx, s.key("messages"), id).Val(), "%s in %s has no body", id, key)
+			}
+		}
+	}
+	for _, id := range s.client.HKeys(ctx, s.key("messages")).Val() {
+		require.True(s.t, inSets[id], "the body of %s is in no set", id)
+	}
+}

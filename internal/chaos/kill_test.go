@@ -1,0 +1,119 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestConsumersKilled kills consumer processes in a loop.
+func TestConsumersKilled(t *testing.T) {
+	s := newScene(t)
+	count, kills := size(1000, 10_000), size(15, 200)
+	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", count, 10 })
+	consume := s.job(func(j *job) { j.MaxInFlight, j.Handling = 5, 40*time.Millisecond })
+	consumers := make([]*process, 4)
+	for i := range consumers {
+		consumers[i] = spawn(t, consume, s.history)
+	}
+	publisher := spawn(t, publish, s.history)
+	for range kills {
+		<-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond)
+		i := rand.IntN(len(consumers))
+		consumers[i].kill()
+		consumers[i] = spawn(t, consume, s.history)
+	}
+	publisher.wait()
+	s.drained()
+	stop(consumers)
+	report := s.judge("g")
+	require.Equal(t, count, report.Published[OK])
+}
+
+func stop(processes []*process) {
+	for _, p := range processes {
+		p.kill()
+	}
+}
+
+// TestPublishersKilled kills publisher processes in the middle of a batch.
+func TestPublishersKilled(t *testing.T) {
+	s := newScene(t)
+	consumer := spawn(t, s.job(func(j *job) { j.MaxInFlight = 50 }), s.history)
+	for n := range size(10, 200) {
+		publisher := spawn(t, s.job(func(j *job) {
+			j.Publish, j.Name, j.Batch, j.Delay = true, fmt.Sprint("p", n), 20, 30*time.Millisecond
+		}), s.history)
+		before := s.history.Count(Published)
+		s.until("the publisher publishes", quiet, func() bool { return s.history.Count(Published) > before+100 })
+		<-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond)
+		publisher.kill()
+	}
+	s.drained()
+	consumer.kill()
+	s.judge("g")
+}
+
+// TestStaleConsumers stops consumer processes past their leases, lets others take
+// over, and continues them.
+func TestStaleConsumers(t *testing.T) {
+	s := newScene(t)
+	const lease = 300 * time.Millisecond
+	consume := s.job(func(j *job) {
+		j.Lease, j.MaxInFlight, j.Handling = lease, 3, 20*time.Millisecond
+		j.Poison = "nacked"
+		j.MaxDeliveries = 1_000_000
+	})
+	stalling := make([]*process, size(4, 20))
+	for i := range stalling {
+		stalling[i] = spawn(t, consume, s.history)
+	}
+	steady := spawn(t, consume, s.history)
+	publisher := spawn(t, s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 5, 40*time.Millisecond }), s.history)
+	for range size(5, 25) { // rounds for each of the processes
+		for _, p := range stalling {
+			p.signal(syscall.SIGSTOP)
+		}
+		<-time.After(lease + 100*time.Millisecond)
+		for _, p := range stalling {
+			p.signal(syscall.SIGCONT)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	publisher.kill()
+	s.drained()
+	stop(append(stalling, steady))
+	s.judge("g")
+}
+
+// TestRedisKilled kills Redis under load; it keeps what it has acknowledged.
+func TestRedisKilled(t *testing.T) {
+	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
+	consumers := []*process{
+		spawn(t, s.job(func(j *job) { j.MaxInFlight = 10 }), s.history),
+		spawn(t, s.job(func(j *job) { j.MaxInFlight = 1 }), s.history),
+	}
+	var publishers []*process
+	for n := range 2 {
+		publishers = append(publishers, spawn(t, s.job(func(j *job) {
+			j.Publish, j.Name, j.Batch, j.Delay, j.Timeout = true, fmt.Sprint("p", n), 3, 20*time.Millisecond, time.Minute
+		}), s.history))
+	}
+	for range size(4, 30) {
+		before := s.history.Count(Handled)
+		s.until("consumers go on", 5*time.Second, func() bool { return s.history.Count(Handled) > before })
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
+		require.NoError(t, s.server.Signal(syscall.SIGKILL))
+		require.NoError(t, s.server.Wait())
+		after := s.history.Count(Handled)
+		s.until("consumers resume within 5 s", 5*time.Second, func() bool { return s.history.Count(Handled) > after })
+	}
+	stop(publishers)
+	s.drained()
+	stop(consumers)
+	s.judge("g")
+}

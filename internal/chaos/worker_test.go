@@ -1,0 +1,259 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// workerEnv makes the test binary a worker process; it holds a job as JSON.
+const workerEnv = "REDISDELAY_CHAOS_WORKER"
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(workerEnv); job != "" {
+		work(job)
+		return
+	}
+	redistest.Main(m)
+}
+
+// job is what a worker does, in a process of its own or in this one.
+type job struct {
+	Addr  string
+	Topic string
+
+	// A publisher publishes Count messages, Batch in each call, due after Delay. 0
+	// means without end.
+	Publish bool
+	Name    string // starts the UUIDs
+	Count   int
+	Batch   int
+	Every   time.Duration // between calls
+	Delay   time.Duration
+	Timeout time.Duration
+
+	// A consumer handles messages until it is told to stop.
+	Group         string
+	Lease         time.Duration
+	MaxInFlight   int
+	MaxDeliveries int
+	Handling      time.Duration // of one message
+	Poison        string        // messages whose UUIDs start with this always fail
+}
+
+// work runs the job of a worker process. Each event is a line of output, written at
+// once, so that a kill loses none.
+func work(encoded string) {
+	var j job
+	var mu sync.Mutex
+	output := json.NewEncoder(os.Stdout)
+	err := json.Unmarshal([]byte(encoded), &j)
+	if err == nil {
+		client := redis.NewClient(&redis.Options{Addr: j.Addr})
+		err = j.run(context.Background(), client, func(e Event) {
+			e.At = time.Now().UnixMicro()
+			mu.Lock()
+			defer mu.Unlock()
+			_ = output.Encode(e) // the reader is gone: so will this process be
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+}
+
+func (j job) run(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	if j.Publish {
+		return j.publish(ctx, client, report)
+	}
+	return j.consume(ctx, client, report)
+}
+
+// publish tells of each call before it is made, with an unknown outcome, in case
+// the process dies, and again when it has ended.
+func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: j.Timeout}, nil)
+	if err != nil {
+		return err
+	}
+	for n := 0; (j.Count == 0 || n < j.Count) && ctx.Err() == nil; n += max(j.Batch, 1) {
+		j.publishOnce(publisher, n, report)
+		<-time.After(j.Every)
+	}
+	return publisher.Close()
+}
+
+func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
+	due := time.Now().Add(j.Delay).UnixMicro()
+	var call []*message.Message
+	for i := range max(j.Batch, 1) {
+		msg := message.NewMessage(fmt.Sprintf("%s-%d", j.Name, n+i), []byte("payload"))
+		if j.Delay > 0 {
+			delay.Message(msg, delay.For(j.Delay))
+		}
+		call = append(call, msg)
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: due})
+	}
+	err := publisher.Publish(j.Topic, call...)
+	outcome := OK
+	switch {
+	case errors.Is(err, redisdelay.ErrOutcomeUnknown):
+		outcome = Unknown
+	case err != nil:
+		outcome = Failed
+	}
+	for _, msg := range call {
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: due})
+	}
+}
+
+func (j job) consume(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	client.AddHook(ackHook{report})
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:        client,
+		ConsumerGroup: j.Group,
+		LeaseDuration: j.Lease,
+		MaxInFlight:   j.MaxInFlight,
+		MaxDeliveries: j.MaxDeliveries,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	messages, err := subscriber.Subscribe(ctx, j.Topic)
+	for err != nil && ctx.Err() == nil { // Redis may be away just now
+		messages, err = subscriber.Subscribe(ctx, j.Topic)
+	}
+	var handlers sync.WaitGroup
+	for msg := range messages {
+		handlers.Go(func() { j.handle(msg, report) })
+	}
+	handlers.Wait()
+	return subscriber.Close()
+}
+
+func (j job) handle(msg *message.Message, report func(Event)) {
+	d, _ := redisdelay.DeliveryFromContext(msg.Context())
+	lease := j.Lease
+	if lease == 0 {
+		lease = 30 * time.Second
+	}
+	report(Event{
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Attempt: d.Attempt,
+		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // it is rounded up
+	})
+	if j.Handling > 0 {
+		<-time.After(j.Handling)
+	}
+	if j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison) {
+		msg.Nack()
+		return
+	}
+	report(Event{Kind: Handled, UUID: msg.UUID, Group: j.Group})
+	msg.Ack()
+}
+
+// ackHook reports the acks that Redis has accepted, from the replies of ack.lua: it
+// is the script whose six keys start with an unack set and end with the keys.
+type ackHook struct{ report func(Event) }
+
+func (ackHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (ackHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		args := cmd.Args()
+		call, ok := cmd.(*redis.Cmd)
+		if err != nil || !ok || len(args) < 10 || args[2] != 6 {
+			return err
+		}
+		first, _ := args[3].(string)
+		last, _ := args[8].(string)
+		_, group, isUnack := strings.Cut(first, "}:unack:")
+		if !isUnack || !strings.HasSuffix(last, "}:keys") {
+			return err
+		}
+		missing, _ := call.StringSlice()
+		gone := map[any]bool{}
+		for _, id := range missing {
+			gone[id] = true
+		}
+		for _, id := range args[9:] {
+			if !gone[id] {
+				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
+			}
+		}
+		return nil
+	}
+}
+
+// process is a worker in a process of its own.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{} // closed when all its output is in the history
+}
+
+// spawn starts a worker process whose events go to a history.
+func spawn(t *testing.T, j job, h *History) *process {
+	t.Helper()
+	encoded, err := json.Marshal(j)
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"="+string(encoded))
+	cmd.Stderr = os.Stderr
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	p := &process{t: t, cmd: cmd, done: make(chan struct{})}
+	go func() { // ends with the process, which the test ends
+		defer close(p.done)
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			var e Event
+			if json.Unmarshal(lines.Bytes(), &e) == nil { // the last line may be cut
+				h.Add(e)
+			}
+		}
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(sig))
+}
+
+// kill ends the process and waits for its last words.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	_ = p.cmd.Wait() // killed
+}
+
+// wait waits for the process to end by itself.
+func (p *process) wait() {
+	<-p.done
+	_ = p.cmd.Wait() // what it reported counts
+}
