@@ -65,8 +65,7 @@ func TestStaleConsumers(t *testing.T) {
 	const lease = 300 * time.Millisecond
 	consume := s.job(func(j *job) {
 		j.Lease, j.MaxInFlight, j.Handling = lease, 3, 20*time.Millisecond
-		j.Poison = "nacked"
-		j.MaxDeliveries = 1_000_000
+		j.Poison, j.FailFirst = "m-1", 1
 	})
 	stalling := make([]*process, size(4, 20))
 	for i := range stalling {

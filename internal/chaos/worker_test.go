@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
@@ -55,7 +56,10 @@ type job struct {
 	MaxInFlight   int
 	MaxDeliveries int
 	Handling      time.Duration // of one message
-	Poison        string        // messages whose UUIDs start with this always fail
+	Poison        string        // messages whose UUIDs start with this fail
+	FailFirst     int           // only in so many deliveries; 0: always
+
+	logger watermill.LoggerAdapter // of a worker in this process
 }
 
 // work runs the job of a worker process. Each event is a line of output, written at
@@ -90,7 +94,7 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 // publish tells of each call before it is made, with an unknown outcome, in case
 // the process dies, and again when it has ended.
 func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: j.Timeout}, nil)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: j.Timeout}, j.logger)
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 		LeaseDuration: j.Lease,
 		MaxInFlight:   j.MaxInFlight,
 		MaxDeliveries: j.MaxDeliveries,
-	}, nil)
+	}, j.logger)
 	if err != nil {
 		return err
 	}
@@ -162,7 +166,8 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 	if j.Handling > 0 {
 		<-time.After(j.Handling)
 	}
-	if j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison) {
+	poisoned := j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison)
+	if poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
 		msg.Nack()
 		return
 	}
