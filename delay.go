@@ -3,6 +3,7 @@ package redisdelay
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -29,6 +30,20 @@ type delayHeaders struct {
 
 func headersOf(metadata message.Metadata) delayHeaders {
 	return delayHeaders{until: metadata.Get(delay.DelayedUntilKey), after: metadata.Get(delay.DelayedForKey)}
+}
+
+// untouched tells whether these are the very headers that were delivered, not
+// headers set since then, even if they read the same: a delay below a second that
+// is made again within the second does.
+func (h delayHeaders) untouched(delivered delayHeaders) bool {
+	return sameString(h.until, delivered.until) && sameString(h.after, delivered.after)
+}
+
+// sameString tells whether two strings are one and the same, not just equal. The
+// copy of a message shares its strings with the original, while metadata that are
+// set anew are new strings.
+func sameString(a, b string) bool {
+	return a == b && (a == "" || unsafe.StringData(a) == unsafe.StringData(b))
 }
 
 // remaining is the time from now to the due time in milliseconds, rounded up;

@@ -73,6 +73,10 @@ const (
 // PublisherConfig.OnDuplicate says what happens to a second, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
 // acked the message, one of them has made it a dead letter, or it is cancelled.
+//
+// A handler that publishes the next message under the key of the one that it
+// handles needs ReplaceDuplicate. A handler that publishes the very message that it
+// handles, as a requeuer or a poison queue does, publishes it without its key.
 func SetKey(msg *message.Message, key string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
@@ -221,7 +225,7 @@ func (p *Publisher) encode(topic string, messages []*message.Message) ([]queue.M
 func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (queue.Message, error) {
 	delivery, _ := DeliveryFromContext(msg.Context())
 	headers := headersOf(msg.Metadata)
-	if headers == delivery.headers {
+	if headers.untouched(delivery.headers) {
 		headers = delayHeaders{}
 	}
 	remaining, err := headers.remaining(now)
@@ -229,7 +233,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 		return queue.Message{}, err
 	}
 	key, keyed := msg.Metadata[KeyMetadata]
-	if keyed && key != "" && key == delivery.key {
+	if keyed && key != "" && sameString(key, delivery.key) {
 		key, keyed = "", false
 	}
 	if keyed && (key == "" || len(key) > MaxKeyBytes) {

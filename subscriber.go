@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -232,31 +231,21 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack
 	headers := headersOf(msg.Metadata)
 	remaining, err := headers.remaining(time.Now())
 	switch {
-	case headers == delivered.headers || headers == delayHeaders{}:
+	case headers.untouched(delivered.headers) || headers == delayHeaders{}:
 		nack.Delay, err = ceilDuration(c.config.NackDelay(delivered.Attempt)), nil
 	case err != nil:
 		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))
 	default:
 		nack.Delay = remaining
-		nack.Body, err = c.remarshal(msg, remaining)
+		nack.Body, err = c.remarshal(msg)
 	}
 	nack.Delay = max(nack.Delay, MinRedeliveryDelay.Milliseconds())
 	return nack, err
 }
 
-// exactTime is RFC 3339 with a fraction, which Watermill's own format lacks.
-const exactTime = "2006-01-02T15:04:05.000Z07:00"
-
-// remarshal encodes a message whose delay was changed. It tells the due time to
-// the millisecond: if a middleware sets the same delay again within a second, its
-// metadata still differ from what was delivered.
-func (c codec) remarshal(msg *message.Message, remaining int64) ([]byte, error) {
-	marshaler, ok := c.config.Unmarshaler.(Marshaler)
-	if !ok {
-		return nil, nil // keeps the message as it is
+func (c codec) remarshal(msg *message.Message) ([]byte, error) {
+	if marshaler, ok := c.config.Unmarshaler.(Marshaler); ok {
+		return marshaler.Marshal(c.topic, msg)
 	}
-	changed := msg.Copy()
-	due := time.UnixMilli(time.Now().UnixMilli() + remaining)
-	changed.Metadata.Set(delay.DelayedUntilKey, due.UTC().Format(exactTime))
-	return marshaler.Marshal(c.topic, changed)
+	return nil, nil // keeps the message as it is
 }

@@ -70,26 +70,21 @@ type app struct {
 	reminders *reminders
 }
 
-// newApp does what an application with any other Pub/Sub does: only the publisher
-// and the subscribers come from another constructor.
+// newApp does what it would do with any other Pub/Sub: only the publisher and the
+// subscribers come from another constructor.
 func newApp(client redis.UniversalClient, users int) (*app, error) {
 	logger := watermill.NewSlogLogger(slog.New(
 		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
 	))
-	marshaler := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
-	prefix := redisserver.Topic("commands")
-	topic := func(command string) string { return prefix + "." + command }
-
+	topics := topics{prefix: redisserver.Topic("commands")}
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
 	if err != nil {
 		return nil, fmt.Errorf("create publisher: %w", err)
 	}
 	bus, err := cqrs.NewCommandBusWithConfig(publisher, cqrs.CommandBusConfig{
-		GeneratePublishTopic: func(p cqrs.CommandBusGeneratePublishTopicParams) (string, error) {
-			return topic(p.CommandName), nil
-		},
-		Marshaler: marshaler,
-		Logger:    logger,
+		GeneratePublishTopic: topics.publish,
+		Marshaler:            marshaler(),
+		Logger:               logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create command bus: %w", err)
@@ -98,27 +93,51 @@ func newApp(client redis.UniversalClient, users int) (*app, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create router: %w", err)
 	}
+	reminders := newReminders(client, bus, users)
+	if err := addHandlers(router, client, topics, reminders.handlers(), logger); err != nil {
+		return nil, err
+	}
+	return &app{publisher: publisher, bus: bus, router: router, reminders: reminders}, nil
+}
+
+// addHandlers gives each command handler a consumer group of its own.
+func addHandlers(
+	router *message.Router, client redis.UniversalClient, topics topics,
+	handlers []cqrs.CommandHandler, logger watermill.LoggerAdapter,
+) error {
 	processor, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
-		GenerateSubscribeTopic: func(p cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) {
-			return topic(p.CommandName), nil
-		},
+		GenerateSubscribeTopic: topics.subscribe,
 		SubscriberConstructor: func(p cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 			return redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 				Client:        client,
 				ConsumerGroup: p.HandlerName,
 			}, logger)
 		},
-		Marshaler: marshaler,
+		Marshaler: marshaler(),
 		Logger:    logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("create command processor: %w", err)
+		return fmt.Errorf("create command processor: %w", err)
 	}
-	reminders := newReminders(client, bus, users)
-	if err := processor.AddHandlers(reminders.handlers()...); err != nil {
-		return nil, fmt.Errorf("add command handlers: %w", err)
+	if err := processor.AddHandlers(handlers...); err != nil {
+		return fmt.Errorf("add command handlers: %w", err)
 	}
-	return &app{publisher: publisher, bus: bus, router: router, reminders: reminders}, nil
+	return nil
+}
+
+func marshaler() cqrs.CommandEventMarshaler {
+	return cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
+}
+
+// topics has a topic for each command.
+type topics struct{ prefix string }
+
+func (t topics) publish(p cqrs.CommandBusGeneratePublishTopicParams) (string, error) {
+	return t.prefix + "." + p.CommandName, nil
+}
+
+func (t topics) subscribe(p cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) {
+	return t.prefix + "." + p.CommandName, nil
 }
 
 // signUp welcomes the users. Commands sent before the router runs wait in Redis.

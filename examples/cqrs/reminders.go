@@ -38,23 +38,23 @@ type RemindUser struct {
 type reminders struct {
 	client redis.UniversalClient // to ask for Redis's time
 	bus    *cqrs.CommandBus
+	users  int
 	start  time.Time
 	done   chan struct{} // closed when all users have had their last reminder
 
 	mu       sync.Mutex
-	reminded map[string]bool // guarded by mu; by user, those who have had the last
-	users    int             // immutable
-	early    int             // guarded by mu
+	reminded map[string]bool // guarded by mu; users who have had the last reminder
+	early    int             // guarded by mu; reminders before their time
 }
 
 func newReminders(client redis.UniversalClient, bus *cqrs.CommandBus, users int) *reminders {
 	return &reminders{
 		client:   client,
 		bus:      bus,
+		users:    users,
 		start:    time.Now(),
 		done:     make(chan struct{}),
 		reminded: make(map[string]bool, users),
-		users:    users,
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	// whether one comes twice.
 	lookout = 500 * time.Millisecond
 
-	rowFormat = "%7s  %-6s  %-14s  %11s  %-42s  %7s\n"
+	rowFormat = "%7s  %-6s  %-14s  %11s  %-42s  %8s\n"
 )
 
 var errBadDelivery = errors.New("messages came early or not at all")
@@ -31,7 +31,7 @@ type book struct {
 	mu      sync.Mutex
 	entries map[string]*entry // guarded by mu; by order id
 	open    int               // guarded by mu; orders that are neither paid nor closed
-	longest time.Duration     // guarded by mu; time to pay
+	lastDue time.Time         // guarded by mu; of all messages, by this host's clock
 	early   int               // guarded by mu; deliveries before the due time
 	worst   time.Duration     // guarded by mu; lateness
 }
@@ -45,7 +45,7 @@ type entry struct {
 
 func newBook(orders int) *book {
 	fmt.Printf(rowFormat, "time", "order", "customer", "amount", "what happened", "late")
-	fmt.Println(strings.Repeat("-", 97))
+	fmt.Println(strings.Repeat("-", 98))
 	return &book{
 		start:   time.Now(),
 		settled: make(chan struct{}),
@@ -59,7 +59,9 @@ func (b *book) placed(o order, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.entries[o.ID] = &entry{order: o, due: due}
-	b.longest = max(b.longest, time.Duration(o.CloseAfter))
+	if due := time.Now().Add(time.Duration(o.CloseAfter)); due.After(b.lastDue) {
+		b.lastDue = due
+	}
 }
 
 // paid notes that the message of an order has been cancelled.
@@ -136,7 +138,7 @@ func (b *book) print(e *entry, what, late string) {
 // wait returns when each order is paid or closed, or the last message is overdue.
 func (b *book) wait(ctx context.Context) error {
 	b.mu.Lock()
-	overdue := time.NewTimer(b.longest + patience)
+	overdue := time.NewTimer(time.Until(b.lastDue.Add(patience)))
 	b.mu.Unlock()
 	defer overdue.Stop()
 	select {

@@ -58,9 +58,9 @@ func newRedisstream(server *redisserver.Server, logger watermill.LoggerAdapter) 
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client:        server.Client(),
 		ConsumerGroup: group,
-		// Without this, a read of an empty stream outlasts even Close.
+		// By default, the first read waits for a message for ever, context or no.
 		DisableIndefiniteInitialBlock: true,
-	}, logger)
+	}, watermill.NopLogger{}) // it would log the end of each read as an error
 	if err != nil {
 		return backend{}, fmt.Errorf("create subscriber: %w", err)
 	}

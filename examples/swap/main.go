@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
 )
@@ -57,14 +56,11 @@ func run(name string) error {
 	orders := sampleOrders()
 	fmt.Printf("%d orders over %s, on %s.\n%s\n\n", len(orders), name, server, backend.remark)
 
-	shop := newShop(orders, backend)
-	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	shop := newShop(backend, len(orders))
+	router, err := shop.newRouter(backend, logger)
 	if err != nil {
-		return fmt.Errorf("create router: %w", err)
+		return err
 	}
-	router.AddHandler("pack", shop.paidTopic, backend.subscriber, shop.packedTopic, backend.publisher, shop.pack)
-	router.AddConsumerHandler("ship", shop.packedTopic, backend.subscriber, shop.ship)
-
 	running := make(chan error, 1)
 	go func() { running <- router.Run(ctx) }() // ends with Close
 
@@ -72,5 +68,6 @@ func run(name string) error {
 	if err == nil {
 		err = shop.wait(ctx)
 	}
-	return errors.Join(err, router.Close(), <-running, backend.publisher.Close())
+	// The router closes the subscriber, but does not wait for it.
+	return errors.Join(err, router.Close(), <-running, backend.subscriber.Close(), backend.publisher.Close())
 }

@@ -36,42 +36,52 @@ func sampleOrders() []order {
 	}
 }
 
-// shop has the handlers. It does not know which Pub/Sub calls them, but for what
-// it expects of it. It is safe for concurrent use.
+// shop has the handlers. It is safe for concurrent use.
 type shop struct {
 	publisher   message.Publisher
-	delays      bool
+	delays      bool // whether to expect that delays are honoured
 	paidTopic   string
 	packedTopic string
 	done        chan struct{} // closed when all orders are shipped
 
-	mu      sync.Mutex
-	sold    map[string]time.Time // guarded by mu; by order id, until it is shipped
-	hastily int                  // guarded by mu; orders packed before their time
+	mu    sync.Mutex
+	sold  map[string]time.Time // guarded by mu; by order id
+	left  int                  // guarded by mu; orders that are not shipped
+	hasty int                  // guarded by mu; orders packed before their time
 }
 
-func newShop(orders []order, b backend) *shop {
+func newShop(b backend, orders int) *shop {
 	return &shop{
 		publisher:   b.publisher,
 		delays:      b.delays,
 		paidTopic:   redisserver.Topic("orders.paid"),
 		packedTopic: redisserver.Topic("orders.packed"),
 		done:        make(chan struct{}),
-		sold:        make(map[string]time.Time, len(orders)),
+		sold:        make(map[string]time.Time, orders),
+		left:        orders,
 	}
+}
+
+// newRouter is what stays as it is when the Pub/Sub changes.
+func (s *shop) newRouter(b backend, logger watermill.LoggerAdapter) (*message.Router, error) {
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	if err != nil {
+		return nil, fmt.Errorf("create router: %w", err)
+	}
+	router.AddHandler("pack", s.paidTopic, b.subscriber, s.packedTopic, b.publisher, s.pack)
+	router.AddConsumerHandler("ship", s.packedTopic, b.subscriber, s.ship)
+	return router, nil
 }
 
 // sell publishes the orders, each with its delay.
 func (s *shop) sell(ctx context.Context, orders []order) error {
 	fmt.Printf(rowFormat, "order", "goods", "asked for", "shipped after")
-	s.mu.Lock() // nothing is shipped before all is sold
-	defer s.mu.Unlock()
 	for _, o := range orders {
 		payload, err := json.Marshal(o)
 		if err != nil {
 			return fmt.Errorf("encode order %s: %w", o.ID, err)
 		}
-		s.sold[o.ID] = time.Now()
+		s.note(o)
 		msg := message.NewMessage(watermill.NewUUID(), payload)
 		msg.SetContext(delay.WithContext(ctx, delay.For(o.PackAfter)))
 		if err := s.publisher.Publish(s.paidTopic, msg); err != nil {
@@ -79,6 +89,12 @@ func (s *shop) sell(ctx context.Context, orders []order) error {
 		}
 	}
 	return nil
+}
+
+func (s *shop) note(o order) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sold[o.ID] = time.Now()
 }
 
 // pack handles an order and passes it on.
@@ -90,7 +106,7 @@ func (s *shop) pack(msg *message.Message) ([]*message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, ok := s.sold[o.ID]; ok && time.Since(at) < o.PackAfter {
-		s.hastily++
+		s.hasty++
 	}
 	return []*message.Message{message.NewMessage(watermill.NewUUID(), msg.Payload)}, nil
 }
@@ -109,7 +125,7 @@ func (s *shop) ship(msg *message.Message) error {
 	}
 	fmt.Printf(rowFormat, o.ID, o.Goods, o.PackAfter, time.Since(at).Round(time.Millisecond))
 	delete(s.sold, o.ID)
-	if len(s.sold) == 0 {
+	if s.left--; s.left == 0 {
 		close(s.done)
 	}
 	return nil
@@ -124,11 +140,11 @@ func (s *shop) wait(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(s.sold) > 0:
-		return fmt.Errorf("%d orders did not arrive: %w", len(s.sold), context.Cause(ctx))
-	case s.delays && s.hastily > 0:
-		return fmt.Errorf("%w: %d", errEarly, s.hastily)
+	case s.left > 0:
+		return fmt.Errorf("%d orders did not arrive: %w", s.left, context.Cause(ctx))
+	case s.delays && s.hasty > 0:
+		return fmt.Errorf("%w: %d", errEarly, s.hasty)
 	}
-	fmt.Printf("\nAll orders arrived; %d of them before the delay that they asked for was over.\n", s.hastily)
+	fmt.Printf("\nAll orders arrived, %d of them before the delay that they asked for was over.\n", s.hasty)
 	return nil
 }

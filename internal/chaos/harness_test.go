@@ -44,7 +44,7 @@ func newScene(t *testing.T, options ...string) *scene {
 	server := redistest.New(t, options...)
 	return &scene{
 		t: t, server: server, client: server.Client(t), history: &History{},
-		topic: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()),
+		topic: fmt.Sprintf("%s-%d", strings.NewReplacer("/", "-", ":", "-").Replace(t.Name()), rand.Uint32()),
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // pingTimeout is how long Start waits for the server that REDIS_ADDR names.
@@ -50,11 +49,7 @@ func connect(ctx context.Context, addr string) (*Server, error) {
 
 // Client returns a new client, which Stop closes.
 func (s *Server) Client() redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{
-		Addr: s.addr,
-		// These are for a hosted Redis only.
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	client := redis.NewClient(&redis.Options{Addr: s.addr})
 	s.clients = append(s.clients, client)
 	return client
 }

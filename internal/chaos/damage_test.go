@@ -1,0 +1,194 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// healthy runs traffic on another topic of the same server. The returned function
+// ends it and judges it: damage elsewhere must not touch it.
+func (s *scene) healthy() (judge func()) {
+	s.t.Helper()
+	other := &scene{t: s.t, server: s.server, client: s.client, topic: s.topic + "-healthy", history: &History{}}
+	stop := other.inProcess(other.job(func(j *job) { j.Lease, j.MaxInFlight = 30*time.Second, 5 }), s.server.Client(s.t))
+	ctx, cancel := context.WithCancel(context.Background())
+	published := make(chan error, 1)
+	go func() {
+		j := other.job(func(j *job) { j.Publish, j.Name, j.Every, j.Delay = true, "h", 5*time.Millisecond, 20*time.Millisecond })
+		published <- j.run(ctx, s.server.Client(s.t), other.history.Add)
+	}()
+	return func() {
+		s.t.Helper()
+		cancel()
+		require.NoError(s.t, <-published)
+		other.drained()
+		stop()
+		report := other.judge("g")
+		require.Zero(s.t, report.Redelivered)
+		require.Less(s.t, other.lateness(0.99), 2*time.Second, "the healthy topic must not slow down")
+	}
+}
+
+// lateness is a quantile of how late first deliveries were.
+func (s *scene) lateness(quantile float64) time.Duration {
+	s.t.Helper()
+	due := map[string]int64{}
+	var late []int64
+	for _, e := range s.history.Events() {
+		switch {
+		case e.Kind == Published:
+			due[e.UUID] = e.Due
+		case e.Kind == Delivered && e.Attempt == 1:
+			late = append(late, e.At-due[e.UUID])
+		}
+	}
+	require.NotEmpty(s.t, late)
+	slices.Sort(late)
+	return time.Duration(late[int(quantile*float64(len(late)-1))]) * time.Microsecond
+}
+
+// limited asserts that errors were logged, at most five times a second.
+func (l *errorLog) limited(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.NotEmpty(t, l.errors, "damage must be told")
+	most, within := 0, 0
+	for i := range l.times {
+		for l.times[i].Sub(l.times[within]) > time.Second {
+			within++
+		}
+		most = max(most, i-within+1)
+	}
+	assert.LessOrEqual(t, most, 8, "errors in one second, of a claim (5) and of a settlement: %v", l.errors[:min(20, len(l.errors))])
+}
+
+// TestDamagedBodies deletes and garbles bodies in Redis.
+func TestDamagedBodies(t *testing.T) {
+	s := newScene(t)
+	judgeHealthy := s.healthy()
+	count := size(300, 3000)
+	publish := s.job(func(j *job) {
+		j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, 500*time.Millisecond
+	})
+	require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+	ids := s.client.ZRange(t.Context(), s.key("scheduled"), 0, -1).Val()
+	require.Len(t, ids, count)
+	garbled := map[string]string{}
+	for i, id := range ids {
+		switch i % 10 {
+		case 0:
+			require.NoError(t, s.client.HDel(t.Context(), s.key("messages"), id).Err())
+		case 1:
+			garbled[id] = fmt.Sprint("garbage ", i)
+			require.NoError(t, s.client.HSet(t.Context(), s.key("messages"), id, garbled[id]).Err())
+		}
+	}
+	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.server.Client(t))
+	s.until("the rest is handled", quiet, func() bool { return s.history.Count(Handled) == count*8/10 })
+	s.until("the damaged are dead letters", quiet, func() bool {
+		return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(count*2/10)
+	})
+	stop()
+	for id, body := range garbled {
+		assert.Equal(t, body, s.client.HGet(t.Context(), s.key("messages"), id).Val(), "the raw bytes are kept")
+		assert.Contains(t, s.client.HGet(t.Context(), s.key("reasons:g"), id).Val(), "cannot decode")
+	}
+	judgeHealthy()
+}
+
+// TestKeysOfAnotherType overwrites each key in turn with a string.
+func TestKeysOfAnotherType(t *testing.T) {
+	for _, kind := range []string{"scheduled", "messages", "groups", "queue:g", "unack:g", "attempts:g", "claims:g", "dead:g"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newScene(t)
+			judgeHealthy := s.healthy()
+			var log errorLog
+			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight, j.logger = 3, &log }), s.server.Client(t))
+			publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", 100, 10 })
+			require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+			s.until("all is handled", quiet, func() bool { return s.history.Count(Handled) == 100 })
+			s.until("all is acked", quiet, func() bool { return s.client.HLen(t.Context(), s.key("messages")).Val() == 0 })
+
+			require.NoError(t, s.client.Del(t.Context(), s.key(kind)).Err())
+			require.NoError(t, s.client.Set(t.Context(), s.key(kind), "damage", 0).Err())
+			require.NoError(t, s.client.Publish(t.Context(), s.key("wake"), "0").Err())
+			s.until("the damage is told", quiet, func() bool {
+				return slices.ContainsFunc(log.lines(), func(line string) bool { return strings.Contains(line, s.key(kind)) })
+			})
+			<-time.After(time.Duration(size(1, 5)) * time.Second)
+			log.limited(t)
+
+			// Mended, it goes on by itself.
+			require.NoError(t, s.client.Del(t.Context(), s.key(kind)).Err())
+			publish.Name = "mended"
+			require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+			s.drained()
+			stop()
+			s.judge("g")
+			judgeHealthy()
+		})
+	}
+}
+
+// TestRightsWithdrawn takes single commands away from a consumer in the middle of a
+// run, so that scripts stop half-way, and gives them back.
+func TestRightsWithdrawn(t *testing.T) {
+	s := newScene(t)
+	judgeHealthy := s.healthy()
+	redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all")
+	client := redis.NewClient(&redis.Options{Addr: s.server.Addr, Username: "worker", Password: "pw"})
+	t.Cleanup(func() { _ = client.Close() })
+	var log errorLog
+	stop := s.inProcess(s.job(func(j *job) {
+		j.Lease, j.MaxInFlight, j.logger = 2*time.Second, 5, &log
+		j.FailFirst, j.Poison = 1, "m-1"
+	}), client)
+	ctx, cancel := context.WithCancel(t.Context())
+	published := make(chan error, 1)
+	go func() {
+		j := s.job(func(j *job) { j.Publish, j.Name, j.Every = true, "m", 5*time.Millisecond })
+		published <- j.run(ctx, s.server.Client(t), s.history.Add)
+	}()
+	for _, command := range []string{"zadd", "zrem", "hset", "hdel", "zremrangebyrank", "evalsha", "hmget", "time"} {
+		before := s.history.Count(Handled)
+		s.until("messages are handled", quiet, func() bool { return s.history.Count(Handled) > before+20 })
+		redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "-"+command)
+		<-time.After(time.Duration(size(300, 3000)) * time.Millisecond)
+		redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "+"+command)
+	}
+	cancel()
+	require.NoError(t, <-published)
+	s.drained()
+	stop()
+	s.judge("g")
+	log.limited(t)
+	judgeHealthy()
+}
+
+// TestGroupsDeleted deletes the registrations of the groups under live subscribers.
+func TestGroupsDeleted(t *testing.T) {
+	s := newScene(t)
+	judgeHealthy := s.healthy()
+	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.server.Client(t))
+	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "", 50, 10, 20*time.Millisecond })
+	for n := range size(10, 100) {
+		publish.Name = fmt.Sprint("m", n)
+		require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+		require.NoError(t, s.client.Del(t.Context(), s.key("groups")).Err())
+	}
+	s.drained()
+	stop()
+	s.judge("g")
+	judgeHealthy()
+}

@@ -1,0 +1,150 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// TestPoison puts messages that always fail among good ones.
+func TestPoison(t *testing.T) {
+	const maxDeliveries = 3
+	good, bad := size(1000, 10_000), size(10, 100)
+	run := func(bad int) time.Duration {
+		s := newScene(t)
+		stop := s.inProcess(s.job(func(j *job) {
+			j.MaxInFlight, j.MaxDeliveries, j.Poison, j.Handling = 10, maxDeliveries, "poison", time.Millisecond
+			j.Lease = 30 * time.Second
+		}), s.server.Client(t))
+		poison := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "poison", bad, bad })
+		if bad > 0 {
+			require.NoError(t, poison.run(t.Context(), s.server.Client(t), s.history.Add))
+		}
+		publish := s.job(func(j *job) {
+			j.Publish, j.Name, j.Count, j.Batch, j.Every = true, "good", good, 10, 5*time.Millisecond
+		})
+		require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+		s.until("the poison is dead", quiet, func() bool {
+			return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(bad)
+		})
+		s.until("the good ones are handled", quiet, func() bool { return s.history.Count(Handled) == good })
+		stop()
+		deliveries := map[string]int{}
+		for _, e := range s.history.Events() {
+			if e.Kind == Delivered {
+				deliveries[e.UUID]++
+			}
+		}
+		for i := range bad {
+			require.Equal(t, maxDeliveries, deliveries[fmt.Sprint("poison-", i)])
+		}
+		for i := range good {
+			require.Equal(t, 1, deliveries[fmt.Sprint("good-", i)])
+		}
+		return s.lateness(0.99)
+	}
+	without, with := run(0), run(bad)
+	t.Logf("lateness of the good ones, p99: %s without poison, %s with it", without, with)
+	assert.Less(t, with, 2*without+50*time.Millisecond, "50ms for the noise of the machine")
+}
+
+// TestThunderingBacklog makes many messages due in the same moment.
+func TestThunderingBacklog(t *testing.T) {
+	s := newScene(t)
+	count := size(20_000, 300_000)
+	require.NoError(t, s.client.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err())
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.server.Client(t)}, nil)
+	require.NoError(t, err)
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.server.Client(t)}, nil)
+	require.NoError(t, err)
+	require.NoError(t, subscriber.SubscribeInitialize(s.topic))
+
+	// One due time for all: each call asks for what is left until then.
+	due := time.Now().Add(time.Duration(size(2, 15)) * time.Second)
+	const batch = 1000
+	for n := 0; n < count; n += batch {
+		var call []*message.Message
+		for i := range batch {
+			msg := message.NewMessage(fmt.Sprint(n+i), nil)
+			delay.Message(msg, delay.Until(due))
+			call = append(call, msg)
+		}
+		require.NoError(t, publisher.Publish(s.topic, call...))
+	}
+	require.True(t, time.Now().Before(due), "publishing took too long for this case")
+
+	messages, err := subscriber.Subscribe(context.Background(), s.topic)
+	require.NoError(t, err)
+	var order []string
+	scores := s.scores()
+	for range count {
+		select {
+		case msg := <-messages:
+			d, _ := redisdelay.DeliveryFromContext(msg.Context())
+			order = append(order, fmt.Sprintf("%d %s", scores[d.ID], d.ID))
+			msg.Ack()
+		case <-time.After(quiet):
+			require.Fail(t, "stuck", "%d of %d delivered", len(order), count)
+		}
+	}
+	require.NoError(t, subscriber.Close())
+	require.NoError(t, publisher.Close())
+	assert.True(t, slices.IsSorted(order), "by due time, then in the order of publishing")
+	assert.Len(t, slices.Compact(order), count)
+	s.drained()
+	assert.Zero(t, s.client.HLen(t.Context(), s.key("messages")).Val())
+	slow := s.client.SlowLogGet(t.Context(), 100).Val()
+	for _, entry := range slow {
+		t.Logf("%s: %s of %d arguments", entry.Duration, entry.Args[0], len(entry.Args))
+	}
+	assert.Empty(t, slow, "scripts over 10ms")
+}
+
+// scores returns the due times of what is scheduled.
+func (s *scene) scores() map[string]int64 {
+	s.t.Helper()
+	entries, err := s.client.ZRangeWithScores(context.Background(), s.key("scheduled"), 0, -1).Result()
+	require.NoError(s.t, err)
+	scores := map[string]int64{}
+	for _, entry := range entries {
+		scores[entry.Member.(string)] = int64(entry.Score)
+	}
+	return scores
+}
+
+// TestShutdown starts and stops consumers under load.
+func TestShutdown(t *testing.T) {
+	s := newScene(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	published := make(chan error, 1)
+	go func() {
+		j := s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 3, time.Millisecond })
+		published <- j.run(ctx, s.server.Client(t), s.history.Add)
+	}()
+	client := s.server.Client(t)
+	for range size(40, 500) {
+		stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 1+rand.IntN(5) }), client)
+		<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
+		start := time.Now()
+		stop()
+		require.Less(t, time.Since(start), 2*time.Second)
+	}
+	cancel()
+	require.NoError(t, <-published)
+	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 5 }), client)
+	s.drained() // long before the leases end: all was given back at once
+	stop()
+	report := s.judge("g")
+	assert.Zero(t, report.Redelivered)
+	s.attemptsAreWhole()
+}
