@@ -420,3 +420,16 @@ func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0000", Token: "1"}}}, g.nacked)
 	})
 }
+
+func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g) // whose nacks are due after a second; notifications are lost
+		start := time.Now()
+		(<-r.Messages()).Nack()
+		pass(2 * time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, time.Second, g.claimed[len(g.claimed)-1].Sub(start))
+	})
+}

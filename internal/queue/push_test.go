@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -156,7 +157,9 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 	l := r.group("g").Listen(t.Context())
 	defer func() { require.NoError(t, l.Close()) }()
 	next := func() time.Duration {
-		wait, err := l.Next(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		wait, err := l.Next(ctx)
 		require.NoError(t, err)
 		return wait
 	}

@@ -1,0 +1,42 @@
+package delivery
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func newTestLeases() *leases {
+	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}})
+}
+
+func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }
+
+func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
+	l := newTestLeases()
+	it := l.hold(claimed("a", "1"), time.Now().Add(-testLease))[0] // the process was stopped
+	ctx, cancel := context.WithCancelCause(t.Context())
+	assert.False(t, l.handOut(it, cancel))
+	assert.NoError(t, ctx.Err())
+	cancel(nil)
+	assert.Zero(t, l.count())
+}
+
+func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
+	l := newTestLeases()
+	first := l.hold(claimed("a", "1"), time.Now())[0]
+	second := l.hold(claimed("a", "1/1"), time.Now())[0] // given back, and claimed again
+	l.drop([]queue.Delivery{first.delivery()})
+	require.Equal(t, []queue.Delivery{second.delivery()}, l.deliveries())
+
+	l.extended([]queue.Delivery{first.delivery()}, []string{"a"}, time.Now())
+	assert.False(t, second.lost, "it was the first that is stale")
+	l.drop([]queue.Delivery{second.delivery()})
+	assert.Zero(t, l.count())
+}

@@ -1,0 +1,452 @@
+package queue
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+var modelSteps = flag.Int("model.steps", 3000, "how many random operations the model test makes")
+
+// model is what the topic should hold. The scripts run on a real Redis; after each
+// operation every message must be in exactly one state for each group and have a body.
+type model struct {
+	t        *rapid.T
+	rig      *rig
+	groups   []string
+	messages map[string]*modelMessage
+	number   int
+	request  int64
+	batch    int64
+	last     func() // the last operation that may be sent again
+}
+
+// modelMessage is one message: where it is for each group.
+type modelMessage struct {
+	scheduled bool // not given to the groups yet
+	key       string
+	groups    map[string]*modelState
+}
+
+type modelState struct {
+	place      string // queue, unack or dead
+	deliveries int
+	token      string
+	stale      []string // tokens of earlier deliveries
+}
+
+// TestModel drives random operations against the scripts and a model of them.
+func TestModel(t *testing.T) {
+	const perRun = 100
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	require.NoError(t, flag.Set("rapid.checks", fmt.Sprint(max(1, *modelSteps/perRun))))
+	require.NoError(t, flag.Set("rapid.steps", fmt.Sprint(perRun)))
+	run := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		r := &rig{t: t, client: client, queue: New(client, "model", fmt.Sprintf("%d-%d", time.Now().UnixNano(), run), 0), number: map[string]int64{}}
+		m := &model{t: rt, rig: r, messages: map[string]*modelMessage{}}
+		m.addGroup("g")
+		rt.Repeat(map[string]func(*rapid.T){
+			"":           func(*rapid.T) { m.check() },
+			"push":       m.push,
+			"push keyed": m.pushKeyed,
+			"fall due":   m.fallDue,
+			"claim":      m.claim,
+			"ack":        m.ack,
+			"nack":       m.nack,
+			"release":    m.release,
+			"bury":       m.bury,
+			"expire":     m.expire,
+			"stale":      m.stale,
+			"requeue":    m.requeue,
+			"discard":    m.discard,
+			"cancel":     m.cancel,
+			"add group":  func(rt *rapid.T) { m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group")) },
+			"send again": func(*rapid.T) {
+				if m.last != nil {
+					m.last()
+				}
+			},
+		})
+		keys := client.Keys(t.Context(), string(r.queue.part)+"*").Val()
+		client.Del(t.Context(), keys...)
+	})
+}
+
+func (m *model) must(err error) {
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) group(name string) *Group { return m.rig.queue.Group(name) }
+
+func (m *model) addGroup(name string) {
+	m.must(m.group(name).Register(m.rig.ctx()))
+	if !slices.Contains(m.groups, name) {
+		m.groups = append(m.groups, name)
+	}
+}
+
+// again runs an operation that may be sent again later.
+func (m *model) again(operation func()) {
+	operation()
+	m.last = operation
+}
+
+func (m *model) push(rt *rapid.T) {
+	count := rapid.IntRange(1, 3).Draw(rt, "count")
+	var call []Message
+	for range count {
+		m.number++
+		call = append(call, Message{ID: fmt.Sprintf("%026d", m.number), Delay: 3_600_000, Body: []byte("body")})
+		m.messages[call[len(call)-1].ID] = &modelMessage{scheduled: true, groups: map[string]*modelState{}}
+	}
+	m.batch++
+	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: RejectDuplicates, Calls: [][]Message{call}}
+	m.again(func() {
+		_, err := m.rig.queue.Push(m.rig.ctx(), batch)
+		m.must(err)
+	})
+}
+
+func (m *model) holder(key string) string {
+	for id, msg := range m.messages {
+		if msg.key == key {
+			return id
+		}
+	}
+	return ""
+}
+
+func (m *model) pushKeyed(rt *rapid.T) {
+	policy := rapid.SampledFrom([]Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates}).Draw(rt, "policy")
+	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
+	m.number++
+	id := fmt.Sprintf("%026d:%s", m.number, key)
+	holder := m.holder(key)
+	switch {
+	case holder != "" && policy != ReplaceDuplicates:
+	default:
+		if holder != "" {
+			m.messages[holder].key = ""
+			if m.messages[holder].scheduled {
+				delete(m.messages, holder)
+			}
+		}
+		m.messages[id] = &modelMessage{scheduled: true, key: key, groups: map[string]*modelState{}}
+	}
+	m.batch++
+	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Calls: [][]Message{{{ID: id, Delay: 3_600_000, Body: []byte("body")}}}}
+	m.again(func() {
+		refused, err := m.rig.queue.Push(m.rig.ctx(), batch)
+		m.must(err)
+		if (len(refused) == 1) != (holder != "" && policy == RejectDuplicates) {
+			m.t.Fatalf("refused %v with holder %q and policy %s", refused, holder, policy)
+		}
+	})
+}
+
+// fallDue makes everything scheduled and queued due, as time would.
+func (m *model) fallDue(*rapid.T) {
+	for _, key := range append([]string{m.rig.queue.part.scheduled()}, m.each(m.rig.queue.part.queue)...) {
+		for i, id := range m.rig.client.ZRange(m.rig.ctx(), key, 0, -1).Val() {
+			m.must(m.rig.client.ZAddXX(m.rig.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
+		}
+	}
+	m.last = nil // what comes again now may be due
+}
+
+func (m *model) each(key func(group string) string) []string {
+	var keys []string
+	for _, g := range m.groups {
+		keys = append(keys, key(g))
+	}
+	return keys
+}
+
+func (m *model) claim(rt *rapid.T) {
+	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
+	limit := rapid.IntRange(1, 5).Draw(rt, "limit")
+	m.request++
+	request := Request{Consumer: "c", Number: m.request, Limit: limit, Lease: time.Hour}
+	first := true
+	m.again(func() {
+		claims, err := m.group(name).Claim(m.rig.ctx(), request)
+		m.must(err)
+		for _, c := range claims.Messages {
+			msg := m.messages[c.ID]
+			if msg == nil {
+				m.t.Fatalf("claimed %s, which is gone", c.ID)
+			}
+			if first {
+				m.deliver(msg, name, c)
+			} else if s := msg.groups[name]; s.place != "unack" || s.token != c.Token {
+				m.t.Fatalf("the claim sent again got %s#%s, but it is in %s with %s", c.ID, c.Token, s.place, s.token)
+			}
+		}
+		if first {
+			m.fanOut()
+		}
+		first = false
+	})
+}
+
+func (m *model) deliver(msg *modelMessage, name string, c Claimed) {
+	state := msg.groups[name]
+	if state == nil {
+		state = &modelState{place: "queue"}
+		msg.groups[name] = state
+	}
+	if state.place != "queue" {
+		m.t.Fatalf("claimed %s from %s", c.ID, state.place)
+	}
+	state.place = "unack"
+	state.deliveries++
+	if c.Attempt != state.deliveries {
+		m.t.Fatalf("%s is attempt %d, want %d", c.ID, c.Attempt, state.deliveries)
+	}
+	if slices.Contains(state.stale, c.Token) || state.token == c.Token {
+		m.t.Fatalf("token %s of %s was given out before", c.Token, c.ID)
+	}
+	if state.token != "" {
+		state.stale = append(state.stale, state.token)
+	}
+	state.token = c.Token
+}
+
+// fanOut learns from Redis which due messages the groups were given, which depends
+// on the limit of the claim: all groups must have got them together.
+func (m *model) fanOut() {
+	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.queue.part.scheduled(), 0, -1).Val()
+	for id, msg := range m.messages {
+		if !msg.scheduled || slices.Contains(left, id) {
+			continue
+		}
+		msg.scheduled = false
+		for _, name := range m.groups {
+			if msg.groups[name] == nil {
+				msg.groups[name] = &modelState{place: "queue"}
+			}
+		}
+	}
+}
+
+// pick draws a message that is in one of the places for one of the groups.
+func (m *model) pick(rt *rapid.T, place string) (id, group string, state *modelState) {
+	var choices []string
+	for id, msg := range m.messages {
+		for name, state := range msg.groups {
+			if state.place == place {
+				choices = append(choices, id+" "+name)
+			}
+		}
+	}
+	if len(choices) == 0 {
+		rt.Skip("none in", place)
+	}
+	sort.Strings(choices)
+	id, group, _ = strings.Cut(rapid.SampledFrom(choices).Draw(rt, place), " ")
+	return id, group, m.messages[id].groups[group]
+}
+
+// finish ends a message for a group.
+func (m *model) finish(id, group string) {
+	delete(m.messages[id].groups, group)
+	if len(m.messages[id].groups) == 0 {
+		delete(m.messages, id)
+	}
+}
+
+func (m *model) ack(rt *rapid.T) {
+	id, group, _ := m.pick(rt, "unack")
+	m.finish(id, group)
+	m.again(func() {
+		_, err := m.group(group).Ack(m.rig.ctx(), []string{id})
+		m.must(err)
+	})
+}
+
+func (m *model) nack(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	body := rapid.SampledFrom([][]byte{nil, []byte("changed")}).Draw(rt, "body")
+	nack := Nack{Delivery{id, state.token}, 3_600_000, body}
+	state.place = "queue"
+	m.again(func() {
+		_, err := m.group(group).Nack(m.rig.ctx(), 0, []Nack{nack})
+		m.must(err)
+	})
+}
+
+func (m *model) release(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	release := Release{Delivery{id, state.token}, time.UnixMilli(1000)}
+	state.place = "queue"
+	state.deliveries--
+	m.again(func() {
+		_, err := m.group(group).Release(m.rig.ctx(), []Release{release})
+		m.must(err)
+	})
+}
+
+func (m *model) bury(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	burial := Burial{Delivery{id, state.token}, "bad"}
+	state.place = "dead"
+	m.messages[id].key = ""
+	m.again(func() {
+		_, err := m.group(group).Bury(m.rig.ctx(), []Burial{burial})
+		m.must(err)
+	})
+}
+
+func (m *model) expire(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	state.place = "queue" // as good as: the next claim takes it
+	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.queue.part.unack(group), redis.Z{Score: 1, Member: id}).Err())
+	m.request++
+	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Lease: time.Hour})
+	m.must(err)
+	if len(claims.Messages) != 1 || claims.Messages[0].ID != id {
+		m.t.Fatalf("claimed %v, want %s, whose lease ran out", deliveries(claims), id)
+	}
+	m.deliver(m.messages[id], group, claims.Messages[0])
+	m.last = nil
+}
+
+// stale uses deliveries that are not the current ones.
+func (m *model) stale(rt *rapid.T) {
+	place := rapid.SampledFrom([]string{"queue", "unack", "dead"}).Draw(rt, "place")
+	id, group, state := m.pick(rt, place)
+	tokens := slices.Clone(state.stale)
+	if place != "unack" && state.token != "" {
+		tokens = append(tokens, state.token)
+	}
+	g := m.group(group)
+	for _, token := range tokens {
+		d := Delivery{id, token}
+		_, err := g.Nack(m.rig.ctx(), 1, []Nack{{Delivery: d, Body: []byte("stale")}})
+		m.must(err)
+		_, err = g.Release(m.rig.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
+		m.must(err)
+		_, err = g.Bury(m.rig.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
+		m.must(err)
+		_, err = g.Extend(m.rig.ctx(), time.Hour, []Delivery{d})
+		m.must(err)
+	}
+}
+
+func (m *model) requeue(rt *rapid.T) {
+	id, group, state := m.pick(rt, "dead")
+	state.place, state.deliveries = "queue", 0
+	m.again(func() {
+		_, err := m.group(group).Requeue(m.rig.ctx(), []string{id})
+		m.must(err)
+	})
+}
+
+func (m *model) discard(rt *rapid.T) {
+	id, group, _ := m.pick(rt, "dead")
+	m.finish(id, group)
+	m.again(func() {
+		_, err := m.group(group).Discard(m.rig.ctx(), []string{id})
+		m.must(err)
+	})
+}
+
+func (m *model) cancel(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
+	holder := m.holder(key)
+	delete(m.messages, holder)
+	err := m.rig.queue.Cancel(m.rig.ctx(), key)
+	if holder == "" {
+		require.ErrorIs(m.t, err, ErrNotFound)
+	} else {
+		m.must(err)
+	}
+	m.last = nil
+}
+
+// check compares what is in Redis with the model.
+func (m *model) check() {
+	want := map[string]bool{}
+	for id, msg := range m.messages {
+		want["messages "+id] = true
+		if msg.key != "" {
+			want["keys "+msg.key] = true
+		}
+		if msg.scheduled {
+			want["scheduled "+id] = true
+		}
+		for name, state := range msg.groups {
+			want[state.place+":"+name+" "+id] = true
+			if state.place == "dead" {
+				want["reasons:"+name+" "+id] = true
+			}
+		}
+	}
+	got, bookkeeping := m.snapshot()
+	require.Equal(m.t, want, got)
+	for key := range bookkeeping {
+		m.belongs(key)
+	}
+}
+
+// snapshot reads what the topic has in Redis, as "kind id": the states, and what is
+// kept besides.
+func (m *model) snapshot() (states, bookkeeping map[string]bool) {
+	p := m.rig.queue.part
+	ctx := m.rig.ctx()
+	pipe := m.rig.client.Pipeline()
+	replies := map[string]*redis.StringSliceCmd{
+		"messages":  pipe.HKeys(ctx, p.messages()),
+		"keys":      pipe.HKeys(ctx, p.keys()),
+		"scheduled": pipe.ZRange(ctx, p.scheduled(), 0, -1),
+		"refs":      pipe.HKeys(ctx, p.refs()),
+	}
+	for _, g := range m.groups {
+		replies["queue:"+g] = pipe.ZRange(ctx, p.queue(g), 0, -1)
+		replies["unack:"+g] = pipe.ZRange(ctx, p.unack(g), 0, -1)
+		replies["dead:"+g] = pipe.ZRange(ctx, p.dead(g), 0, -1)
+		replies["reasons:"+g] = pipe.HKeys(ctx, p.reasons(g))
+		replies["attempts:"+g] = pipe.HKeys(ctx, p.attempts(g))
+		replies["changed:"+g] = pipe.HKeys(ctx, p.changed(g))
+	}
+	_, err := pipe.Exec(ctx)
+	m.must(err)
+	states, bookkeeping = map[string]bool{}, map[string]bool{}
+	for kind, reply := range replies {
+		into := states
+		switch kind, _, _ := strings.Cut(kind, ":"); kind {
+		case "refs", "attempts", "changed":
+			into = bookkeeping
+		}
+		for _, id := range reply.Val() {
+			into[kind+" "+id] = true
+		}
+	}
+	return states, bookkeeping
+}
+
+// belongs asserts that bookkeeping is about a message that a group still has.
+func (m *model) belongs(key string) {
+	kind, id, _ := strings.Cut(key, " ")
+	_, group, ofGroup := strings.Cut(kind, ":")
+	msg := m.messages[id]
+	require.NotNil(m.t, msg, "%s is left", key)
+	if ofGroup {
+		require.NotNil(m.t, msg.groups[group], "%s is left", key)
+	}
+}
