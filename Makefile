@@ -2,15 +2,33 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress fuzz examples redis-server
+.PHONY: test lint stress chaos soak fuzz examples redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
 	$(GO) test -race -shuffle=on -timeout 20m ./...
+	$(GO) test -run 'TestPubSubDelayed/TestReconnect' .  # which has a race of its own
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
 	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' .
+
+## chaos: the full fault suite, 15 minutes at most
+chaos: redis-server
+	$(GO) test -timeout 15m -v ./internal/chaos -full
+	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
+
+## soak: mixed faults for SOAK (30m by default)
+SOAK ?= 30m
+soak: redis-server
+	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
+
+## fuzz: each fuzz target for FUZZTIME (30s by default)
+FUZZTIME ?= 30s
+fuzz:
+	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
+	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
+	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/queue
 
 ## lint: vet and golangci-lint
 lint:

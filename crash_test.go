@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
@@ -27,7 +28,13 @@ func TestMain(m *testing.M) {
 		consume(strings.Fields(args))
 		return
 	}
-	redistest.Main(m)
+	// Watermill's TestReconnect never ends the goroutines that publish and note what
+	// was published.
+	redistest.Main(m,
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func1"),
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"),
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func3"),
+	)
 }
 
 // consume prints each message that it gets. A line on standard input decides what

@@ -21,6 +21,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -92,6 +93,7 @@ type Publisher struct {
 	delayed message.Publisher // adds delay metadata, then calls store
 	logger  watermill.LoggerAdapter
 
+	check sync.Once
 	close sync.Once
 	done  chan struct{} // closed by Close once nothing is under way
 	err   error         // of Close; set before done is closed
@@ -186,8 +188,17 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 		}
 		stored += len(part)
 	}
+	p.check.Do(func() { warn(ctx, p.config.Client, p.logger) })
 	p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
 	return nil
+}
+
+// warn logs settings of the server that lose messages. It is called once Redis is
+// known to answer, and says nothing the second time that it sees a client.
+func warn(ctx context.Context, client redis.UniversalClient, logger watermill.LoggerAdapter) {
+	for _, warning := range queue.Warnings(ctx, client) {
+		logger.Info("Warning: "+warning, nil)
+	}
 }
 
 // PartialPublishError is returned by a Publish call too large to be stored at

@@ -148,6 +148,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err := s.run(ctx, subscription); err != nil {
 		return nil, err
 	}
+	warn(ctx, s.config.Client, s.logger)
 	return subscription.Messages(), nil
 }
 

@@ -19,13 +19,13 @@ import (
 // ends it and judges it: damage elsewhere must not touch it.
 func (s *scene) healthy() (judge func()) {
 	s.t.Helper()
-	other := &scene{t: s.t, server: s.server, client: s.client, topic: s.topic + "-healthy", history: &History{}}
-	stop := other.inProcess(other.job(func(j *job) { j.Lease, j.MaxInFlight = 30*time.Second, 5 }), s.server.Client(s.t))
+	other := &scene{t: s.t, addr: s.addr, client: s.client, topic: s.topic + "-healthy", history: &History{}}
+	stop := other.inProcess(other.job(func(j *job) { j.Lease, j.MaxInFlight = 30*time.Second, 5 }), s.dial())
 	ctx, cancel := context.WithCancel(context.Background())
 	published := make(chan error, 1)
 	go func() {
 		j := other.job(func(j *job) { j.Publish, j.Name, j.Every, j.Delay = true, "h", 5*time.Millisecond, 20*time.Millisecond })
-		published <- j.run(ctx, s.server.Client(s.t), other.history.Add)
+		published <- j.run(ctx, s.dial(), other.history.Add)
 	}()
 	return func() {
 		s.t.Helper()
@@ -81,7 +81,7 @@ func TestDamagedBodies(t *testing.T) {
 	publish := s.job(func(j *job) {
 		j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, 500*time.Millisecond
 	})
-	require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 	ids := s.client.ZRange(t.Context(), s.key("scheduled"), 0, -1).Val()
 	require.Len(t, ids, count)
 	garbled := map[string]string{}
@@ -94,7 +94,7 @@ func TestDamagedBodies(t *testing.T) {
 			require.NoError(t, s.client.HSet(t.Context(), s.key("messages"), id, garbled[id]).Err())
 		}
 	}
-	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.server.Client(t))
+	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())
 	s.until("the rest is handled", quiet, func() bool { return s.history.Count(Handled) == count*8/10 })
 	s.until("the damaged are dead letters", quiet, func() bool {
 		return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(count*2/10)
@@ -114,9 +114,9 @@ func TestKeysOfAnotherType(t *testing.T) {
 			s := newScene(t)
 			judgeHealthy := s.healthy()
 			var log errorLog
-			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight, j.logger = 3, &log }), s.server.Client(t))
+			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight, j.logger = 3, &log }), s.dial())
 			publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", 100, 10 })
-			require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.until("all is handled", quiet, func() bool { return s.history.Count(Handled) == 100 })
 			s.until("all is acked", quiet, func() bool { return s.client.HLen(t.Context(), s.key("messages")).Val() == 0 })
 
@@ -132,7 +132,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 			// Mended, it goes on by itself.
 			require.NoError(t, s.client.Del(t.Context(), s.key(kind)).Err())
 			publish.Name = "mended"
-			require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.drained()
 			stop()
 			s.judge("g")
@@ -147,7 +147,7 @@ func TestRightsWithdrawn(t *testing.T) {
 	s := newScene(t)
 	judgeHealthy := s.healthy()
 	redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all")
-	client := redis.NewClient(&redis.Options{Addr: s.server.Addr, Username: "worker", Password: "pw"})
+	client := redis.NewClient(&redis.Options{Addr: s.addr, Username: "worker", Password: "pw"})
 	t.Cleanup(func() { _ = client.Close() })
 	var log errorLog
 	stop := s.inProcess(s.job(func(j *job) {
@@ -158,7 +158,7 @@ func TestRightsWithdrawn(t *testing.T) {
 	published := make(chan error, 1)
 	go func() {
 		j := s.job(func(j *job) { j.Publish, j.Name, j.Every = true, "m", 5*time.Millisecond })
-		published <- j.run(ctx, s.server.Client(t), s.history.Add)
+		published <- j.run(ctx, s.dial(), s.history.Add)
 	}()
 	for _, command := range []string{"zadd", "zrem", "hset", "hdel", "zremrangebyrank", "evalsha", "hmget", "time"} {
 		before := s.history.Count(Handled)
@@ -180,11 +180,11 @@ func TestRightsWithdrawn(t *testing.T) {
 func TestGroupsDeleted(t *testing.T) {
 	s := newScene(t)
 	judgeHealthy := s.healthy()
-	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.server.Client(t))
+	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "", 50, 10, 20*time.Millisecond })
 	for n := range size(10, 100) {
 		publish.Name = fmt.Sprint("m", n)
-		require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+		require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 		require.NoError(t, s.client.Del(t.Context(), s.key("groups")).Err())
 	}
 	s.drained()

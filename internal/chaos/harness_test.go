@@ -33,6 +33,7 @@ const quiet = 60 * time.Second
 // scene is one case: a topic, a server and the history.
 type scene struct {
 	t       *testing.T
+	addr    string
 	server  *redistest.Server
 	client  *redis.Client // for looking on; it meets no fault
 	topic   string
@@ -42,15 +43,33 @@ type scene struct {
 func newScene(t *testing.T, options ...string) *scene {
 	t.Helper()
 	server := redistest.New(t, options...)
-	return &scene{
-		t: t, server: server, client: server.Client(t), history: &History{},
+	s := newSceneAt(t, server.Addr)
+	s.server = server
+	return s
+}
+
+func newSceneAt(t *testing.T, addr string) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, addr: addr, history: &History{},
 		topic: fmt.Sprintf("%s-%d", strings.NewReplacer("/", "-", ":", "-").Replace(t.Name()), rand.Uint32()),
 	}
+	s.client = s.dial()
+	return s
+}
+
+// dial returns a client with go-redis's default options, as users have.
+func (s *scene) dial() *redis.Client { return s.dialAt(s.addr) }
+
+func (s *scene) dialAt(addr string) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
-	j := job{Addr: s.server.Addr, Topic: s.topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	j := job{Addr: s.addr, Topic: s.topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
 	change(&j)
 	return j
 }

@@ -25,15 +25,15 @@ func TestPoison(t *testing.T) {
 		stop := s.inProcess(s.job(func(j *job) {
 			j.MaxInFlight, j.MaxDeliveries, j.Poison, j.Handling = 10, maxDeliveries, "poison", time.Millisecond
 			j.Lease = 30 * time.Second
-		}), s.server.Client(t))
+		}), s.dial())
 		poison := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "poison", bad, bad })
 		if bad > 0 {
-			require.NoError(t, poison.run(t.Context(), s.server.Client(t), s.history.Add))
+			require.NoError(t, poison.run(t.Context(), s.dial(), s.history.Add))
 		}
 		publish := s.job(func(j *job) {
 			j.Publish, j.Name, j.Count, j.Batch, j.Every = true, "good", good, 10, 5*time.Millisecond
 		})
-		require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+		require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 		s.until("the poison is dead", quiet, func() bool {
 			return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(bad)
 		})
@@ -63,9 +63,9 @@ func TestThunderingBacklog(t *testing.T) {
 	s := newScene(t)
 	count := size(20_000, 300_000)
 	require.NoError(t, s.client.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err())
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.server.Client(t)}, nil)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.server.Client(t)}, nil)
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
 	require.NoError(t, subscriber.SubscribeInitialize(s.topic))
 
@@ -129,9 +129,9 @@ func TestShutdown(t *testing.T) {
 	published := make(chan error, 1)
 	go func() {
 		j := s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 3, time.Millisecond })
-		published <- j.run(ctx, s.server.Client(t), s.history.Add)
+		published <- j.run(ctx, s.dial(), s.history.Add)
 	}()
-	client := s.server.Client(t)
+	client := s.dial()
 	for range size(40, 500) {
 		stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 1+rand.IntN(5) }), client)
 		<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)

@@ -22,7 +22,7 @@ import (
 func TestLostReplies(t *testing.T) {
 	s := newScene(t)
 	var scripts, lost atomic.Int64
-	p := startProxy(t, s.server.Addr, func(command []string) fate {
+	p := startProxy(t, s.addr, func(command []string) fate {
 		if !strings.HasPrefix(strings.ToLower(command[0]), "eval") {
 			return pass
 		}
@@ -97,7 +97,7 @@ func TestScriptFlush(t *testing.T) {
 		stops = append(stops, s.inProcess(s.job(func(j *job) {
 			j.Lease, j.MaxInFlight, j.logger = 30*time.Second, 5, &log
 			j.FailFirst, j.Poison = 1, "m-1"
-		}), s.server.Client(t)))
+		}), s.dial()))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(size(3, 60))*time.Second)
 	defer cancel()
@@ -105,7 +105,7 @@ func TestScriptFlush(t *testing.T) {
 	running.Go(func() {
 		assert.NoError(t, s.job(func(j *job) {
 			j.Publish, j.Name, j.Every = true, "m", time.Millisecond
-		}).run(ctx, s.server.Client(t), s.history.Add))
+		}).run(ctx, s.dial(), s.history.Add))
 	})
 	flushes := 0
 	for ; ctx.Err() == nil; flushes++ {
@@ -155,10 +155,10 @@ func TestLongHandlers(t *testing.T) {
 	for range 2 {
 		stops = append(stops, s.inProcess(s.job(func(j *job) {
 			j.Lease, j.Handling, j.MaxInFlight = lease, 5*lease, 20
-		}), s.server.Client(t)))
+		}), s.dial()))
 	}
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", size(80, 400), 20 })
-	require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 	s.drained()
 	for _, stop := range stops {
 		stop()
@@ -171,14 +171,14 @@ func TestNoMemory(t *testing.T) {
 	s := newScene(t, "--maxmemory-policy", "noeviction")
 	count := size(2000, 20_000)
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, time.Second })
-	require.NoError(t, publish.run(t.Context(), s.server.Client(t), s.history.Add))
+	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 	refused := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.logger = true, "refused", 10, nil })
-	require.NoError(t, refused.run(t.Context(), s.server.Client(t), s.history.Add))
+	require.NoError(t, refused.run(t.Context(), s.dial(), s.history.Add))
 	stop := s.inProcess(s.job(func(j *job) {
 		j.MaxInFlight, j.FailFirst, j.Poison = 10, 1, "m-1"
-	}), s.server.Client(t))
+	}), s.dial())
 	// The group cannot be registered without memory either.
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	s.until("the group is registered", quiet, func() bool { return s.client.SCard(t.Context(), s.key("groups")).Val() == 1 })

@@ -20,8 +20,8 @@ var shared struct {
 }
 
 // Main runs a package's tests, stops the shared server and looks for goroutines
-// that are left. Call it from TestMain.
-func Main(m *testing.M) {
+// that are left, but for those that the options ignore. Call it from TestMain.
+func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.Stop(); err != nil {
@@ -29,7 +29,7 @@ func Main(m *testing.M) {
 			code = 1
 		}
 	}
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := goleak.Find(options...); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
 		code = 1
 	}

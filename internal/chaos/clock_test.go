@@ -1,0 +1,117 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// clock is the clock of a Redis, apart from that of the host. These cases run on
+// miniredis: redis-server cannot be given another clock, since libfaketime clashes
+// with its allocator. What matters is where the library takes its time from.
+type clock struct {
+	mu     sync.Mutex
+	offset time.Duration // guarded by mu
+}
+
+func (c *clock) set(offset time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset = offset
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+func newSceneWithClock(t *testing.T) (*scene, *clock) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	c := &clock{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(200 * time.Microsecond)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			server.SetTime(c.now())
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return newSceneAt(t, server.Addr()), c
+}
+
+// TestHostsFiveMinutesOff sets Redis's clock five minutes apart from that of the
+// publishers and consumers. The history is in the hosts' time: durations must hold.
+func TestHostsFiveMinutesOff(t *testing.T) {
+	for name, offset := range map[string]time.Duration{"ahead": 5 * time.Minute, "behind": -5 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			s, clock := newSceneWithClock(t)
+			clock.set(offset)
+			<-time.After(10 * time.Millisecond)
+			now := s.client.Time(t.Context()).Val()
+			require.InDelta(t, offset, time.Until(now), float64(time.Second), "the clock is not set")
+
+			stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = time.Second, 10 }), s.dial())
+			for i, d := range []time.Duration{1500 * time.Millisecond, 250 * time.Millisecond, 37 * time.Millisecond} {
+				publish := s.job(func(j *job) {
+					j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, string(rune('a'+i)), size(200, 2000), 10, d
+				})
+				require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
+			}
+			s.drained()
+			stop()
+			report := s.history.Check([]string{"g"}, s.bodies(), nil)
+			report.Resurrected = nil // compares Redis's time with the hosts'
+			t.Log(report, "lateness p99", s.lateness(0.99))
+			assert.Empty(t, report.Failures())
+			assert.Zero(t, report.Redelivered)
+			assert.Less(t, s.lateness(0.99), time.Second, "delays as asked")
+		})
+	}
+}
+
+// TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or
+// early by the steps, and are never lost.
+func TestRedisClockStepped(t *testing.T) {
+	const most = 3 * time.Second
+	s, clock := newSceneWithClock(t)
+	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = time.Second, 10 }), s.dial())
+	published := make(chan error, 1)
+	count := size(300, 3000)
+	go func() {
+		j := s.job(func(j *job) {
+			j.Publish, j.Name, j.Count, j.Every, j.Delay = true, "m", count, 10*time.Millisecond, 500*time.Millisecond
+		})
+		published <- j.run(t.Context(), s.dial(), s.history.Add)
+	}()
+	for s.history.Count(Published) < count {
+		clock.set(time.Duration(rand.Int64N(int64(most))) - most/2)
+		<-time.After(200 * time.Millisecond)
+	}
+	require.NoError(t, <-published)
+	clock.set(0)
+	s.drained()
+	stop()
+	report := s.history.Check([]string{"g"}, s.bodies(), nil)
+	t.Log(report, "early:", len(report.Early), "late p100:", s.lateness(1), "p0:", s.lateness(0))
+	report.Early, report.Resurrected = nil, nil
+	assert.Empty(t, report.Failures())
+	assert.Greater(t, s.lateness(0), -most, "early by the steps at most")
+	assert.Less(t, s.lateness(1), most+2*time.Second, "late by the steps at most")
+}
