@@ -43,8 +43,8 @@ const (
 	// IgnoreDuplicate drops the new message; Publish succeeds.
 	IgnoreDuplicate OnDuplicate = "ignore"
 
-	// ReplaceDuplicate drops the old message if it is not due yet and stores the
-	// new one. An old message that is already due is delivered as well.
+	// ReplaceDuplicate drops the old message if no group has been given it yet, which
+	// happens when it is due, and stores the new one. Else both are delivered.
 	ReplaceDuplicate OnDuplicate = "replace"
 )
 
@@ -147,7 +147,9 @@ type SubscriberConfig struct {
 	Consumer string
 
 	// MaxInFlight is how many messages of one subscription may be handed out and
-	// not yet acked or nacked. More than 1 gives up order. Default: 1.
+	// not yet acked or nacked, at most 1,000. More than 1 is for readers that handle
+	// messages concurrently, as Watermill's Router does: that many wait for a reader
+	// at once. It gives up order. Default: 1.
 	MaxInFlight int
 
 	// LeaseDuration is how long a message stays with a consumer that has gone

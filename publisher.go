@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -29,7 +30,7 @@ import (
 
 var (
 	// ErrPublisherClosed is returned by a Publisher after Close.
-	ErrPublisherClosed = errors.New("redisdelay: publisher is closed")
+	ErrPublisherClosed = publish.ErrClosed
 
 	// ErrEmptyTopic is returned for a topic without a name.
 	ErrEmptyTopic = errors.New("redisdelay: topic is empty")
@@ -46,7 +47,8 @@ var (
 	ErrInvalidKey = errors.New("message key is empty or too long")
 
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
-	// key of one of the messages is in use. Nothing of the call is stored.
+	// key of one of the messages is in use. Nothing of the call is stored, unless
+	// it is stored in parts (PartialPublishError).
 	ErrDuplicateMessage = publish.ErrDuplicate
 
 	// ErrOutcomeUnknown is returned by Publish when it gave up waiting for an
@@ -93,10 +95,10 @@ type Publisher struct {
 	delayed message.Publisher // adds delay metadata, then calls store
 	logger  watermill.LoggerAdapter
 
-	check sync.Once
-	close sync.Once
-	done  chan struct{} // closed by Close once nothing is under way
-	err   error         // of Close; set before done is closed
+	checked atomic.Bool // whether warn was called
+	close   sync.Once
+	done    chan struct{} // closed by Close once nothing is under way
+	err     error         // of Close; set before done is closed
 }
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -178,8 +180,6 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	for _, part := range parts(encoded) {
 		err := p.batcher.Publish(ctx, publish.Destination{Topic: topic}, part)
 		switch {
-		case errors.Is(err, publish.ErrClosed) && stored == 0:
-			return ErrPublisherClosed
 		case err != nil && stored > 0:
 			err = &PartialPublishError{Stored: stored, Total: len(messages), Err: err}
 			fallthrough
@@ -188,7 +188,9 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 		}
 		stored += len(part)
 	}
-	p.check.Do(func() { warn(ctx, p.config.Client, p.logger) })
+	if p.checked.CompareAndSwap(false, true) {
+		warn(ctx, p.config.Client, p.logger)
+	}
 	p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
 	return nil
 }
@@ -244,7 +246,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 		return queue.Message{}, err
 	}
 	key, keyed := msg.Metadata[KeyMetadata]
-	if keyed && key != "" && sameString(key, delivery.key) {
+	if keyed && key != "" && sameString(key, delivery.key) && msg.UUID == delivery.uuid {
 		key, keyed = "", false
 	}
 	if keyed && (key == "" || len(key) > MaxKeyBytes) {
@@ -316,9 +318,11 @@ func (p *Publisher) queue(topic string) *queue.Queue {
 }
 
 // Cancel takes back the message that holds a key (SetKey), from every group that
-// has not acked it. A handler that has it at this moment is not interrupted, but
-// its lease ends, which cancels the message's context at the next heartbeat; the
-// message does not come back. ErrMessageNotFound says that none holds the key.
+// has not acked it. A consumer that has claimed it learns so at its next heartbeat,
+// which cancels the message's context; the message does not come back.
+//
+// ErrMessageNotFound says that none holds the key. It may also come after a lost
+// reply, of a call that has succeeded at its first attempt.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 	return p.withKey(topic, key, "cancel", func() error { return p.queue(topic).Cancel(ctx, key) })
 }

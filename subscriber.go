@@ -34,7 +34,8 @@ type Delivery struct {
 	ID string
 
 	// Attempt is 1 for the first delivery to the group and grows with each one,
-	// so a handler can pass it on as a fencing token.
+	// so a handler can pass it on as a fencing token. A dead letter that is requeued
+	// starts again at 1.
 	Attempt int
 
 	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
@@ -47,6 +48,7 @@ type Delivery struct {
 
 	headers delayHeaders // delay metadata as delivered
 	key     string       // message key as delivered
+	uuid    string       // the message's UUID as delivered
 }
 
 type deliveryKey struct{}
@@ -145,10 +147,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		CloseTimeout:  s.config.CloseTimeout,
 		Logger:        s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup}),
 	})
+	warn(ctx, s.config.Client, s.logger)
 	if err := s.run(ctx, subscription); err != nil {
 		return nil, err
 	}
-	warn(ctx, s.config.Client, s.logger)
 	return subscription.Messages(), nil
 }
 
@@ -219,6 +221,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		LeasedUntil: claimed.LeasedUntil,
 		headers:     headersOf(msg.Metadata),
 		key:         msg.Metadata.Get(KeyMetadata),
+		uuid:        msg.UUID,
 	}))
 	return msg, nil
 }

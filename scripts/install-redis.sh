@@ -15,7 +15,7 @@ if command -v apt-get >/dev/null; then
 elif command -v brew >/dev/null; then
 	brew install redis
 else
-	echo "Please install redis-server 6.2 or newer and put it on the PATH." >&2
+	echo "Please install redis-server 7.0 or newer and put it on the PATH." >&2
 	exit 1
 fi
 command -v redis-server >/dev/null || { echo "redis-server is still missing" >&2; exit 1; }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,11 +104,16 @@ func TestThunderingBacklog(t *testing.T) {
 	assert.Len(t, slices.Compact(order), count)
 	s.drained()
 	assert.Zero(t, s.client.HLen(t.Context(), s.key("messages")).Val())
-	slow := s.client.SlowLogGet(t.Context(), 100).Val()
-	for _, entry := range slow {
-		t.Logf("%s: %s of %d arguments", entry.Duration, entry.Args[0], len(entry.Args))
+	slow := 0
+	for _, entry := range s.client.SlowLogGet(t.Context(), 100).Val() {
+		if strings.HasPrefix(entry.Args[0], "eval") {
+			slow++
+			t.Logf("%s: a script with %d arguments", entry.Duration, len(entry.Args))
+		}
 	}
-	assert.Empty(t, slow, "scripts over 10ms")
+	if *full { // the short form runs beside other tests, which may take the processor
+		assert.Zero(t, slow, "scripts over 10ms")
+	}
 }
 
 // scores returns the due times of what is scheduled.
@@ -131,9 +137,8 @@ func TestShutdown(t *testing.T) {
 		j := s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 3, time.Millisecond })
 		published <- j.run(ctx, s.dial(), s.history.Add)
 	}()
-	client := s.dial()
 	for range size(40, 500) {
-		stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 1+rand.IntN(5) }), client)
+		stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 1+rand.IntN(5) }), s.dial())
 		<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
 		start := time.Now()
 		stop()
@@ -141,7 +146,7 @@ func TestShutdown(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-published)
-	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 5 }), client)
+	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 5 }), s.dial())
 	s.drained() // long before the leases end: all was given back at once
 	stop()
 	report := s.judge("g")

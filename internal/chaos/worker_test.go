@@ -145,6 +145,9 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	for err != nil && ctx.Err() == nil { // Redis may be away just now
 		messages, err = subscriber.Subscribe(ctx, j.Topic)
 	}
+	if err != nil {
+		return subscriber.Close()
+	}
 	var handlers sync.WaitGroup
 	for msg := range messages {
 		handlers.Go(func() { j.handle(msg, report) })

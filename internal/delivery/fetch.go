@@ -83,8 +83,8 @@ func (s *Subscription) claim(ctx, trying context.Context, request queue.Request)
 // accept puts claimed messages into the buffer.
 func (s *Subscription) accept(claims queue.Claims, limit int, start time.Time) {
 	s.pace.claimed(len(claims.Messages), limit)
-	if len(claims.Messages) > 0 && len(s.buffer) == 0 {
-		s.taken.Store(time.Now().UnixNano())
+	if len(claims.Messages) > 0 {
+		s.filled = time.Now()
 	}
 	s.outstanding.Add(int64(len(claims.Messages)))
 	for _, it := range s.leases.hold(claims.Messages, start) {
@@ -99,21 +99,23 @@ func (s *Subscription) accept(claims queue.Claims, limit int, start time.Time) {
 }
 
 // want is how many messages to claim now: enough for the free workers and a buffer
-// that suits their pace; none while there are enough, or acks pile up.
+// that suits their pace; none while there are enough, acks pile up, or messages that
+// come before any others are being given back.
 func (s *Subscription) want() int {
 	ahead := s.pace.ahead(s.config.MaxInFlight)
 	low := s.config.MaxInFlight - 1 + ahead/2
 	s.low.Store(int64(low))
 	outstanding := int(s.outstanding.Load())
-	if outstanding > low || s.leases.count() >= maxHeld {
+	if outstanding > low || s.leases.count() >= maxHeld || s.settler.releasing() {
 		return 0
 	}
 	return min(s.config.MaxInFlight+ahead-outstanding, s.pace.most(s.config.MaxInFlight), maxClaim)
 }
 
 // await blocks until there is a reason to look again: room if the buffer is full,
-// else something that is due. If meanwhile no worker takes a message for a while,
-// what they hold up goes back, for others to handle.
+// else something that is due. The buffer is filled for half of maxHold; if it is not
+// empty after that time, the workers have become slow, and what they hold up goes
+// back, for others to handle.
 func (s *Subscription) await(ctx context.Context, full bool) {
 	room, changed, due := s.room, s.hints.changed, (<-chan time.Time)(nil)
 	if full {
@@ -126,7 +128,7 @@ func (s *Subscription) await(ctx context.Context, full bool) {
 	}
 	var held <-chan time.Time
 	if len(s.buffer) > 0 {
-		timer := time.NewTimer(maxHold - s.sinceTaken())
+		timer := time.NewTimer(time.Until(s.filled.Add(maxHold)))
 		defer timer.Stop()
 		held = timer.C
 	}
@@ -136,15 +138,9 @@ func (s *Subscription) await(ctx context.Context, full bool) {
 	case <-due:
 	case <-ctx.Done():
 	case <-held:
-		if s.sinceTaken() >= maxHold {
-			s.pace.stalled()
-			s.giveBack()
-		}
+		s.pace.stalled()
+		s.giveBack()
 	}
-}
-
-func (s *Subscription) sinceTaken() time.Duration {
-	return time.Since(time.Unix(0, s.taken.Load()))
 }
 
 // giveBack releases what is in the buffer.

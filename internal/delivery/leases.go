@@ -22,8 +22,11 @@ type leases struct {
 	config Config
 	margin time.Duration
 
+	earlier chan struct{} // tells guard that a lease ends before it means to look
+
 	mu   sync.Mutex
 	held map[string]*item // guarded by mu; by id
+	look time.Time        // guarded by mu; when guard means to look next
 }
 
 func newLeases(config Config) *leases {
@@ -31,6 +34,8 @@ func newLeases(config Config) *leases {
 		config: config,
 		margin: min(config.Lease/10, time.Second),
 		held:   map[string]*item{},
+
+		earlier: make(chan struct{}, 1),
 	}
 }
 
@@ -43,8 +48,17 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
+		if old := l.held[m.ID]; old != nil { // its lease ran out, and nobody else came
+			l.lose(old)
+		}
 		items[i] = &item{Claimed: m, trusted: l.until(sent)}
 		l.held[m.ID] = items[i]
+	}
+	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time
+		select {
+		case l.earlier <- struct{}{}:
+		default:
+		}
 	}
 	return items
 }
@@ -163,15 +177,15 @@ func (l *leases) guard(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
-			timer.Reset(time.Until(l.giveUp(time.Now())))
+		case <-l.earlier:
 		case <-ctx.Done():
 			return
 		}
+		timer.Reset(time.Until(l.giveUp(time.Now())))
 	}
 }
 
-// giveUp loses what is not certain now and returns when to look again. Leases
-// that are taken in the meantime are certain for longer.
+// giveUp loses what is not certain now and returns when to look again.
 func (l *leases) giveUp(now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,5 +198,6 @@ func (l *leases) giveUp(now time.Time) time.Time {
 			next = it.trusted
 		}
 	}
+	l.look = next
 	return next
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // bodiesPerCall bounds the calls that may carry message bodies.
-const bodiesPerCall = 50
+const bodiesPerCall = 16
 
 // settler tells Redis what has become of messages. What comes in while one round
 // of calls is under way goes out in the next; nothing waits for company.
@@ -26,8 +26,9 @@ type settler struct {
 
 	signal chan struct{} // there is something pending
 
-	mu      sync.Mutex
-	pending round // guarded by mu
+	mu       sync.Mutex
+	pending  round // guarded by mu
+	released int   // guarded by mu; releases that Redis has not answered
 }
 
 // round is what goes out together.
@@ -62,10 +63,18 @@ func (s *settler) release(items ...*item) {
 		return
 	}
 	s.add(func(r *round) {
+		s.released += len(items)
 		for _, it := range items {
 			r.releases = append(r.releases, queue.Release{Delivery: it.delivery(), DueAt: it.DueAt})
 		}
 	})
+}
+
+// releasing tells whether messages are on their way back.
+func (s *settler) releasing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.released > 0
 }
 
 func (s *settler) bury(it *item, reason string) {
@@ -145,6 +154,11 @@ func (s *settler) send(ctx context.Context, r round) error {
 	})
 	releases, err3 := each(r.releases, queue.MaxMessages, func(releases []queue.Release) error {
 		_, err := group.Release(ctx, releases)
+		if err == nil {
+			s.mu.Lock()
+			s.released -= len(releases)
+			s.mu.Unlock()
+		}
 		return s.settled(err, list(releases, func(r queue.Release) queue.Delivery { return r.Delivery }))
 	})
 	burials, err4 := each(r.burials, queue.MaxMessages, func(burials []queue.Burial) error {

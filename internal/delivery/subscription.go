@@ -95,7 +95,7 @@ type Subscription struct {
 	pace        pace
 	outstanding atomic.Int64 // messages in the buffer and at the workers
 	low         atomic.Int64 // set by fetch: when to signal room
-	taken       atomic.Int64 // Unix ns when a worker last took a message
+	filled      time.Time    // owned by fetch; when it last put messages into the buffer
 
 	hints hints
 }

@@ -433,3 +433,84 @@ func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
 		assert.Equal(t, time.Second, g.claimed[len(g.claimed)-1].Sub(start))
 	})
 }
+
+func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2000)
+		g.latency = time.Millisecond
+		r := run(g)
+		for range 500 {
+			(<-r.Messages()).Ack()
+		}
+		for range 3 { // each below maxHold, but not all that are buffered
+			msg := <-r.Messages()
+			pass(90 * time.Millisecond)
+			msg.Ack()
+		}
+		pass(5 * time.Millisecond)
+		var held int
+		g.view(func() { held = 2000 - len(g.ready) - 503 - len(g.released) })
+		assert.LessOrEqual(t, held, 1, "messages held back")
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestNothingIsClaimedBeforeWhatIsGivenBackHasArrived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2000)
+		g.latency = time.Millisecond
+		r := run(g)
+		for range 500 {
+			(<-r.Messages()).Ack()
+		}
+		slow := <-r.Messages()
+		g.setHook(func(call string) error {
+			if call == "release" {
+				return errAway
+			}
+			return nil
+		})
+		pass(maxHold + 10*time.Millisecond)
+		slow.Ack()
+		var before int
+		g.view(func() { before = len(g.requests) })
+		pass(time.Second)
+		g.view(func() { assert.Len(t, g.requests, before, "later messages would overtake those given back") })
+		g.setHook(nil)
+		pass(time.Second)
+		g.view(func() {
+			assert.Greater(t, len(g.requests), before)
+			assert.NotEmpty(t, g.released)
+		})
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		r := run(g)
+		pass(testLease / 2)
+		g.add(1)
+		g.view(func() { g.latency = 20 * time.Second }) // longer than until guard looks
+		g.hints <- 0
+		sent := time.Now()
+		msg := <-r.Messages()
+		<-msg.Context().Done()
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
+		assert.LessOrEqual(t, time.Since(sent), testLease-time.Second)
+		g.view(func() { g.latency = 0 })
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		pass(time.Minute) // for the calls under way
+	})
+}

@@ -26,7 +26,6 @@ func (s *Subscription) work(ctx context.Context) {
 func (s *Subscription) take(ctx context.Context) *item {
 	select {
 	case it := <-s.buffer:
-		s.taken.Store(time.Now().UnixNano())
 		return it
 	case <-ctx.Done():
 		return nil
@@ -67,7 +66,7 @@ func (s *Subscription) handle(ctx context.Context, it *item) {
 		s.nack(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	case <-s.abandon:
 		cancel(ErrCloseTimeout)
-		s.settleAbandoned(msg, it)
+		s.settleAbandoned(delivered, msg, it) //nolint:contextcheck // as above
 	}
 	s.pace.observe(time.Since(start))
 }
@@ -93,12 +92,14 @@ func (s *Subscription) nack(delivered context.Context, msg *message.Message, it 
 	s.settler.nack(nack)
 }
 
-// settleAbandoned gives back a message whose handler has not finished in time.
-// The delivery counts, since the handler has seen the message.
-func (s *Subscription) settleAbandoned(msg *message.Message, it *item) {
+// settleAbandoned gives back a message whose handler has not finished in time, or
+// just so. The delivery counts, since the handler has seen the message.
+func (s *Subscription) settleAbandoned(delivered context.Context, msg *message.Message, it *item) {
 	select {
 	case <-msg.Acked():
 		s.settler.ack(it)
+	case <-msg.Nacked():
+		s.nack(delivered, msg, it)
 	default:
 		s.settler.abandon(it)
 	}

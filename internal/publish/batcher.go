@@ -21,7 +21,7 @@ const MaxBytes = 4 << 20
 
 // Why a call fails, apart from what Redis says.
 var (
-	ErrClosed         = errors.New("publisher is closed")
+	ErrClosed         = errors.New("redisdelay: publisher is closed")
 	ErrDuplicate      = errors.New("a message with the same key is waiting already")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )

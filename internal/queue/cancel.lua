@@ -1,4 +1,5 @@
--- cancel.lua: take back the message that holds a key, from all groups.
+-- cancel.lua: take back the message that holds a key, from all groups. The id makes
+-- sure that a call sent again does not take back the next message with that key.
 --
 -- KEYS[1]  scheduled  zset  id -> due, ms
 -- KEYS[2]  messages   hash  id -> encoded message
@@ -7,18 +8,19 @@
 -- KEYS[5]  keys       hash  message key -> id
 -- KEYS[6..]  for each group: its queue, unack, attempts and changed
 -- ARGV[1]  message key
--- ARGV[2..]  the groups, in the order of their keys
+-- ARGV[2]  id
+-- ARGV[3..]  the groups, in the order of their keys
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'cancelled' }
---          { 'none' } when no message holds the key
+--          { 'none' } when the message does not hold the key any more
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local members = redis.call('SMEMBERS', groups)
-if differ(members, 2) then return { 'groups', unpack(members) } end
+if differ(members, 3) then return { 'groups', unpack(members) } end
 
-local id = redis.call('HGET', keys, ARGV[1])
-if not id then return { 'none' } end
+local id = ARGV[2]
+if redis.call('HGET', keys, ARGV[1]) ~= id then return { 'none' } end
 
 redis.call('ZCARD', scheduled)
 redis.call('HLEN', messages)

@@ -100,7 +100,7 @@ for i = 13, #KEYS do redis.call('ZCARD', KEYS[i]) end
 
 -- With maxmemory reached, Redis refuses a script's first write if it may need
 -- memory. So each script begins with one that frees.
-redis.call('HDEL', claims, consumer)
+redis.call('ZREM', unack, '')
 
 local function due_of(zset, count)
   if count <= 0 then return {} end

@@ -260,5 +260,6 @@ func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
 	fields, err := r.client.HKeys(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"c"}, fields)
+	r.claim(g, "c", 1)
 	assert.Positive(t, r.client.TTL(t.Context(), key).Val())
 }

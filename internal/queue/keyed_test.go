@@ -61,3 +61,23 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	assert.Equal(t, want, r.state())
 	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
+
+func TestACancelSentAgainLeavesTheNextHolderAlone(t *testing.T) {
+	r := newRig(t)
+	first, second := keyed(1, "k"), keyed(2, "k")
+	r.push(after(first, 60))
+	cancel := func() ([]any, error) {
+		p := r.queue.part
+		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
+		return run(t.Context(), r.client, p, cancelScript, keys, []any{"k", first})
+	}
+	reply, err := cancel()
+	require.NoError(t, err)
+	require.Equal(t, []any{"cancelled"}, reply)
+	r.push(after(second, 60))
+	before := r.state()
+	reply, err = cancel()
+	require.NoError(t, err)
+	assert.Equal(t, []any{"none"}, reply)
+	assert.Equal(t, before, r.state())
+}

@@ -88,12 +88,12 @@ func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
 // ErrNotFound when there is none.
 func (q *Queue) Cancel(ctx context.Context, key string) error {
 	p := q.part
-	return q.withGroups(ctx, func(groups []string) ([]any, error) {
+	return q.withHolder(ctx, key, func(id string, groups []string) ([]any, error) {
 		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
 		for _, g := range groups {
 			keys = append(keys, p.queue(g), p.unack(g), p.attempts(g), p.changed(g))
 		}
-		return run(ctx, q.client, p, cancelScript, keys, append([]any{key}, anys(groups)...))
+		return run(ctx, q.client, p, cancelScript, keys, append([]any{key, id}, anys(groups)...))
 	})
 }
 
@@ -101,25 +101,32 @@ func (q *Queue) Cancel(ctx context.Context, key string) error {
 // returns ErrNotFound when there is none, or none that waits.
 func (q *Queue) Reschedule(ctx context.Context, key string, delay int64) error {
 	p := q.part
-	return q.withGroups(ctx, func(groups []string) ([]any, error) {
+	return q.withHolder(ctx, key, func(id string, groups []string) ([]any, error) {
 		keys := []string{p.scheduled(), p.groups(), p.keys()}
 		for _, g := range groups {
 			keys = append(keys, p.queue(g))
 		}
-		args := append([]any{key, delay, p.channel()}, anys(groups)...)
+		args := append([]any{key, id, delay, p.channel()}, anys(groups)...)
 		return run(ctx, q.client, p, rescheduleScript, keys, args)
 	})
 }
 
-// withGroups calls a script that needs the keys of all groups, until it and
-// Redis agree on which groups there are.
-func (q *Queue) withGroups(ctx context.Context, call func(groups []string) ([]any, error)) error {
-	groups, err := q.client.SMembers(ctx, q.part.groups()).Result()
+// withHolder calls a script with the id of the message that holds a key, and with
+// the groups, whose keys it needs, until it and Redis agree on which there are.
+func (q *Queue) withHolder(ctx context.Context, key string, call func(id string, groups []string) ([]any, error)) error {
+	id, err := q.client.HGet(ctx, q.part.keys(), key).Result()
+	if errors.Is(err, redis.Nil) {
+		return ErrNotFound
+	}
+	var groups []string
+	if err == nil {
+		groups, err = q.client.SMembers(ctx, q.part.groups()).Result()
+	}
 	if err != nil {
-		return explain(ctx, q.client, q.part, []string{q.part.groups()}, err)
+		return explain(ctx, q.client, q.part, []string{q.part.keys(), q.part.groups()}, err)
 	}
 	for range 5 {
-		reply, err := call(groups)
+		reply, err := call(id, groups)
 		if err != nil {
 			return err
 		}

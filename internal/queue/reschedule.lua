@@ -6,21 +6,22 @@
 -- KEYS[3]  keys       hash  message key -> id
 -- KEYS[4..]  for each group: its queue
 -- ARGV[1]  message key
--- ARGV[2]  delay      ms
--- ARGV[3]  channel    where subscribers listen for work
--- ARGV[4..]  the groups, in the order of their queues
+-- ARGV[2]  id
+-- ARGV[3]  delay      ms
+-- ARGV[4]  channel    where subscribers listen for work
+-- ARGV[5..]  the groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'rescheduled' }
---          { 'none' } when no waiting message holds the key
+--          { 'none' } when the message does not wait with the key any more
 
 local scheduled, groups, keys = KEYS[1], KEYS[2], KEYS[3]
-local delay, channel = tonumber(ARGV[2]), ARGV[3]
+local delay, channel = tonumber(ARGV[3]), ARGV[4]
 
 local members = redis.call('SMEMBERS', groups)
-if differ(members, 4) then return { 'groups', unpack(members) } end
+if differ(members, 5) then return { 'groups', unpack(members) } end
 
-local id = redis.call('HGET', keys, ARGV[1])
-if not id then return { 'none' } end
+local id = ARGV[2]
+if redis.call('HGET', keys, ARGV[1]) ~= id then return { 'none' } end
 
 local now = now_us()
 local due = due_ms(now, delay)
