@@ -140,10 +140,24 @@ func (s *scene) judge(groups ...string) Report {
 	s.t.Helper()
 	report := s.history.Check(groups, s.bodies(), nil)
 	s.t.Log(report)
+	if len(report.Stuck) > 0 {
+		s.t.Log("in Redis:", s.sizes())
+	}
 	require.Empty(s.t, report.Failures())
 	require.NotZero(s.t, report.Deliveries)
 	s.consistent()
 	return report
+}
+
+// sizes tells how much is in each key of the topic.
+func (s *scene) sizes() map[string]int64 {
+	s.t.Helper()
+	ctx := context.Background()
+	sizes := map[string]int64{}
+	for _, key := range s.client.Keys(ctx, s.key("*")).Val() {
+		sizes[strings.TrimPrefix(key, s.key(""))] = max(s.client.ZCard(ctx, key).Val(), s.client.HLen(ctx, key).Val())
+	}
+	return sizes
 }
 
 // consistent asserts that every id in a set has a body and every body is in a set.

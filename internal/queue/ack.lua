@@ -23,8 +23,11 @@ for i, id in ipairs(ARGV) do
   list[#list + 1] = id
 end
 if #acked > 0 then
-  redis.call('ZREM', unack, unpack(acked))
+  -- The first ZREM shows that the last will not be refused. Until that one, the
+  -- messages are there to be acked again, should a write in between be refused.
+  redis.call('ZREM', unack, '')
   redis.call('HDEL', attempts, unpack(acked))
   finish(messages, refs, changed, keys, acked)
+  redis.call('ZREM', unack, unpack(acked))
 end
 return missing

@@ -21,9 +21,10 @@ for i, id in ipairs(ARGV) do
   list[#list + 1] = id
 end
 if #found > 0 then
-  redis.call('ZREM', dead, unpack(found))
+  redis.call('ZREM', dead, '') -- see ack.lua
   redis.call('HDEL', reasons, unpack(found))
   redis.call('HDEL', attempts, unpack(found))
   finish(messages, refs, changed, keys, found)
+  redis.call('ZREM', dead, unpack(found))
 end
 return missing
