@@ -56,7 +56,9 @@ func TestPoison(t *testing.T) {
 	}
 	without, with := run(0), run(bad)
 	t.Logf("lateness of the good ones, p99: %s without poison, %s with it", without, with)
-	assert.Less(t, with, 2*without+50*time.Millisecond, "50ms for the noise of the machine")
+	if *full { // the short form runs beside other tests, which may take the processor
+		assert.Less(t, with, 2*without+10*time.Millisecond, "10ms for the noise of the machine")
+	}
 }
 
 // TestThunderingBacklog makes many messages due in the same moment.
