@@ -20,6 +20,7 @@ const (
 	Published Kind = "published" // Publish was called; Outcome tells how it ended
 	Delivered Kind = "delivered" // a handler got the message
 	Handled   Kind = "handled"   // a handler is done and about to ack
+	Refused   Kind = "refused"   // a handler has failed and is about to nack
 	Acked     Kind = "acked"     // Redis has accepted an ack
 )
 
@@ -40,7 +41,8 @@ type Event struct {
 	UUID    string  `json:"uuid,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"` // of Published
 	Due     int64   `json:"due,omitempty"`     // of Published: not to be delivered before
-	ID      string  `json:"id,omitempty"`      // of Delivered and Acked
+	ID      string  `json:"id,omitempty"`      // of all but Published
+	Worker  string  `json:"worker,omitempty"`  // of all but Published, if it has a name
 	Group   string  `json:"group,omitempty"`   // of all but Published
 	Attempt int     `json:"attempt,omitempty"` // of Delivered
 	Claimed int64   `json:"claimed,omitempty"` // of Delivered: when the lease began

@@ -59,20 +59,22 @@ func TestPublishersKilled(t *testing.T) {
 }
 
 // TestStaleConsumers stops consumer processes past their leases, lets others take
-// over, and continues them.
+// over, and continues them while those still handle the messages.
 func TestStaleConsumers(t *testing.T) {
 	s := newScene(t)
 	const lease = 300 * time.Millisecond
 	consume := s.job(func(j *job) {
 		j.Lease, j.MaxInFlight, j.Handling = lease, 3, 20*time.Millisecond
-		j.Poison, j.FailFirst = "m-1", 1
+		j.Poison, j.FailFirst = "m-", 1
 	})
 	stalling := make([]*process, size(4, 20))
 	for i := range stalling {
 		stalling[i] = spawn(t, consume, s.history)
 	}
-	steady := spawn(t, consume, s.history)
-	publisher := spawn(t, s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 5, 40*time.Millisecond }), s.history)
+	steady := consume
+	steady.Name, steady.Handling, steady.MaxInFlight = "steady", 2*lease, 200
+	steadily := spawn(t, steady, s.history)
+	publisher := spawn(t, s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 5, 20*time.Millisecond }), s.history)
 	for range size(5, 25) { // rounds for each of the processes
 		for _, p := range stalling {
 			p.signal(syscall.SIGSTOP)
@@ -81,12 +83,42 @@ func TestStaleConsumers(t *testing.T) {
 		for _, p := range stalling {
 			p.signal(syscall.SIGCONT)
 		}
-		<-time.After(100 * time.Millisecond)
+		<-time.After(150 * time.Millisecond)
 	}
 	publisher.kill()
 	s.drained()
-	stop(append(stalling, steady))
+	stop(append(stalling, steadily))
 	s.judge("g")
+	s.keeps("steady")
+}
+
+// keeps asserts that nobody else was given a message while a worker, which was
+// never stopped, was handling it: no stale nack, extend or release took effect.
+func (s *scene) keeps(worker string) {
+	s.t.Helper()
+	type lease struct{ from, to int64 }
+	leases := map[string][]lease{}
+	taken := 0
+	for _, e := range s.history.Events() {
+		switch {
+		case e.Worker != worker:
+		case e.Kind == Delivered:
+			leases[e.ID] = append(leases[e.ID], lease{e.Claimed, 1 << 62})
+			if e.Attempt > 1 {
+				taken++
+			}
+		case e.Kind == Handled || e.Kind == Refused:
+			leases[e.ID][len(leases[e.ID])-1].to = e.At
+		}
+	}
+	require.NotZero(s.t, taken, "%s has taken over nothing", worker)
+	for _, e := range s.history.Events() {
+		for _, l := range leases[e.ID] {
+			if e.Kind == Delivered && e.Claimed > l.from && e.Claimed < l.to {
+				require.Fail(s.t, "a message was given away while it was being handled", "%v", e)
+			}
+		}
+	}
 }
 
 // TestRedisKilled kills Redis under load; it keeps what it has acknowledged.

@@ -43,7 +43,7 @@ type job struct {
 	// A publisher publishes Count messages, Batch in each call, due after Delay. 0
 	// means without end.
 	Publish bool
-	Name    string // starts the UUIDs
+	Name    string // starts the UUIDs of a publisher
 	Count   int
 	Batch   int
 	Every   time.Duration // between calls
@@ -163,7 +163,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 		lease = 30 * time.Second
 	}
 	report(Event{
-		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Attempt: d.Attempt,
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt,
 		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // it is rounded up
 	})
 	if j.Handling > 0 {
@@ -171,10 +171,11 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 	}
 	poisoned := j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison)
 	if poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
+		report(Event{Kind: Refused, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
 		msg.Nack()
 		return
 	}
-	report(Event{Kind: Handled, UUID: msg.UUID, Group: j.Group})
+	report(Event{Kind: Handled, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
 	msg.Ack()
 }
 
