@@ -99,8 +99,10 @@ redis.call('ZCARD', dead)
 for i = 13, #KEYS do redis.call('ZCARD', KEYS[i]) end
 
 -- With maxmemory reached, Redis refuses a script's first write if it may need
--- memory. So each script begins with one that frees.
+-- memory. So each script begins with one that frees. These do nothing else, but if
+-- the user may not remove, they fail before anything is added.
 redis.call('ZREM', unack, '')
+redis.call('ZREMRANGEBYRANK', queue, 1, 0)
 
 local function due_of(zset, count)
   if count <= 0 then return {} end
@@ -189,17 +191,17 @@ for from = 1, #ids, 16 do
   end
 end
 
--- What is added comes before what is removed: a write that is refused halfway
--- leaves a message twice in the sets, never in none.
-if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+-- What is added comes before what is removed: a write that is refused half-way
+-- must not leave a message in no set.
+write_record(claims, consumer, request, now, cjson.encode(record), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
+if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
 for _, burial in ipairs(burials) do
   bury(dead, reasons, keys, burial[1], now, burial[2])
   redis.call('ZREM', unack, burial[1])
 end
 local from_source = taken - #expired / 2
 if from_source > 0 then redis.call('ZREMRANGEBYRANK', source, 0, from_source - 1) end
-write_record(claims, consumer, request, now, cjson.encode(record), last_ms)
 
 if #ids < limit and taken == #ids then reply[3] = wait_us() end
 return reply

@@ -87,9 +87,9 @@ end
 -- bury makes a message that has left every other set of the group a dead
 -- letter. Its body and its token stay; a key that it holds is free again.
 local function bury(dead, reasons, keys, id, now, reason)
-  redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
   redis.call('HSET', reasons, id, reason)
   free(keys, id)
+  redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 
 -- A record remembers the last numbered call of a publisher or a consumer:
