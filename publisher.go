@@ -128,7 +128,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // message ends or PublishTimeout has passed. Calls of many goroutines share round
 // trips.
 //
-// A call is stored whole or not at all, up to 1,000 messages and 4 MiB; a larger
+// A call is stored whole or not at all, up to 500 messages and 4 MiB; a larger
 // one is stored in parts, and a *PartialPublishError tells when not all were.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
@@ -268,7 +268,7 @@ func parts(messages []queue.Message) [][]queue.Message {
 	start, bytes := 0, 0
 	for i, m := range messages {
 		bytes += len(m.Body)
-		if i > start && (i-start == queue.MaxMessages || bytes > publish.MaxBytes) {
+		if i > start && (i-start == publish.MaxMessages || bytes > publish.MaxBytes) {
 			list = append(list, messages[start:i])
 			start, bytes = i, len(m.Body)
 		}

@@ -15,9 +15,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// MaxBytes is about the most message text that goes out in one batch. A call
-// larger than that is a batch of its own.
-const MaxBytes = 4 << 20
+const (
+	// MaxMessages is the most messages that go out in one batch. More would keep
+	// Redis busy for over 10 ms and save nothing.
+	MaxMessages = 500
+
+	// MaxBytes is about the most message text that goes out in one batch. A call
+	// larger than that is a batch of its own.
+	MaxBytes = 4 << 20
+)
 
 // Why a call fails, apart from what Redis says.
 var (
@@ -78,7 +84,7 @@ func New(store Store, publisher string, duplicates queue.Duplicates) *Batcher {
 	return &Batcher{store: store, publisher: publisher, duplicates: duplicates, lanes: map[Destination]*lane{}}
 }
 
-// Publish stores messages, queue.MaxMessages at most, and returns when they are
+// Publish stores messages, MaxMessages at most, and returns when they are
 // stored, certain to fail, or ctx ends. An error that is ErrOutcomeUnknown means
 // that they may be stored; with any other they are not.
 func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.Message) error {
@@ -179,7 +185,7 @@ func fitting(calls []*call) int {
 	for i, c := range calls {
 		messages += len(c.messages)
 		bytes += c.bytes
-		if i > 0 && (messages > queue.MaxMessages || bytes > MaxBytes) {
+		if i > 0 && (messages > MaxMessages || bytes > MaxBytes) {
 			return i
 		}
 	}

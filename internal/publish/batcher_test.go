@@ -94,7 +94,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		var calls sync.WaitGroup
 		large := make([]byte, MaxBytes/2+1)
 		for range 5 {
-			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, make([]queue.Message, 400))) })
+			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, make([]queue.Message, 200))) })
 			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, []queue.Message{{Body: large}})) })
 		}
 		calls.Wait()
@@ -107,7 +107,7 @@ func TestBatchesAreBounded(t *testing.T) {
 					bytes += len(m.Body)
 				}
 			}
-			assert.LessOrEqual(t, messages, queue.MaxMessages)
+			assert.LessOrEqual(t, messages, MaxMessages)
 			assert.LessOrEqual(t, bytes, MaxBytes)
 		}
 	})
