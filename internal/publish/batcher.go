@@ -192,6 +192,23 @@ func fitting(calls []*call) int {
 	return len(calls)
 }
 
+// Split cuts the messages of a call into what Publish takes at once.
+func Split(messages []queue.Message) [][]queue.Message {
+	var parts [][]queue.Message
+	start, bytes := 0, 0
+	for i, m := range messages {
+		bytes += len(m.Body)
+		if i > start && (i-start == MaxMessages || bytes > MaxBytes) {
+			parts = append(parts, messages[start:i])
+			start, bytes = i, len(m.Body)
+		}
+	}
+	if start < len(messages) {
+		parts = append(parts, messages[start:])
+	}
+	return parts
+}
+
 // Close waits until the calls under way have ended, or ctx has. Later calls fail
 // with ErrClosed.
 func (b *Batcher) Close(ctx context.Context) error {

@@ -261,3 +261,21 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 		calls.Wait()
 	})
 }
+
+func TestSplitKeepsOrderAndBounds(t *testing.T) {
+	var messages []queue.Message
+	for i := range 2 * MaxMessages {
+		messages = append(messages, queue.Message{ID: fmt.Sprint(i)})
+	}
+	large := make([]byte, MaxBytes*2/3)
+	messages = append(messages, queue.Message{ID: "large", Body: large}, queue.Message{ID: "larger", Body: large})
+	var joined []queue.Message
+	var sizes []int
+	for _, part := range Split(messages) {
+		sizes = append(sizes, len(part))
+		joined = append(joined, part...)
+	}
+	assert.Equal(t, []int{MaxMessages, MaxMessages, 1, 1}, sizes)
+	assert.Equal(t, messages, joined)
+	assert.Empty(t, Split(nil))
+}

@@ -1,0 +1,96 @@
+package redisdelay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+var (
+	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer
+	// than MaxKeyBytes.
+	ErrInvalidKey = errors.New("message key is empty or too long")
+
+	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
+	// key of one of the messages is in use. Nothing of the call is stored, unless
+	// it is stored in parts (PartialPublishError).
+	ErrDuplicateMessage = publish.ErrDuplicate
+
+	// ErrMessageNotFound is returned by Cancel and Reschedule when no message that
+	// they could act on holds the key.
+	ErrMessageNotFound = queue.ErrNotFound
+)
+
+const (
+	// KeyMetadata is the metadata that holds a message's key. See SetKey.
+	KeyMetadata = "_redisdelay_key"
+
+	// MaxKeyBytes is the most bytes that a message key may have.
+	MaxKeyBytes = 512
+)
+
+// SetKey gives a message a key. Within a topic, one waiting message holds a key:
+// PublisherConfig.OnDuplicate says what happens to a second, and Cancel and
+// Reschedule find the message by it. The key is free again once all groups have
+// acked the message, one of them has made it a dead letter, or it is cancelled.
+//
+// A handler that publishes the next message under the key of the one that it
+// handles needs ReplaceDuplicate. A handler that publishes the very message that it
+// handles, as a requeuer or a poison queue does, publishes it without its key.
+func SetKey(msg *message.Message, key string) {
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	msg.Metadata.Set(KeyMetadata, key)
+}
+
+// Cancel takes back the message that holds a key (SetKey), from every group that
+// has not acked it. A consumer that has claimed it learns so at its next heartbeat,
+// which cancels the message's context; the message does not come back.
+//
+// ErrMessageNotFound says that none holds the key. It may also come after a lost
+// reply, of a call that has succeeded at its first attempt.
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
+	return p.withKey(topic, key, "cancel", func() error { return p.queue(topic).Cancel(ctx, key) })
+}
+
+// Reschedule gives the message that holds a key (SetKey) a new due time, if it
+// waits for its first delivery or for a retry. ErrMessageNotFound says that no
+// waiting message holds the key. The delay metadata on the message stay as they are.
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
+	return p.withKey(topic, key, "reschedule", func() error {
+		carrier := message.NewMessage("", nil)
+		delay.Message(carrier, to)
+		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
+		if err != nil {
+			return err
+		}
+		return p.queue(topic).Reschedule(ctx, key, remaining)
+	})
+}
+
+func (p *Publisher) withKey(topic, key, verb string, do func() error) error {
+	select {
+	case <-p.done:
+		return ErrPublisherClosed
+	default:
+	}
+	if topic == "" {
+		return ErrEmptyTopic
+	}
+	if key == "" || len(key) > MaxKeyBytes {
+		return fmt.Errorf("redisdelay: %s: %w: %q", verb, ErrInvalidKey, strings.ToValidUTF8(key, "?"))
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
+	}
+	return nil
+}
