@@ -40,6 +40,7 @@ type Server struct {
 	mu       sync.Mutex
 	cmd      *exec.Cmd // guarded by mu
 	stopping bool      // guarded by mu
+	away     time.Time // guarded by mu; not started again before
 }
 
 // Start runs a server with extra command-line options and waits until it answers.
@@ -124,10 +125,27 @@ func (s *Server) supervise() {
 		cmd := s.cmd
 		s.mu.Unlock()
 		_ = cmd.Wait() // killed on purpose, most of the time
+		for s.isAway() {
+			<-time.After(5 * time.Millisecond)
+		}
 		if err := s.launch(); err != nil {
 			return
 		}
 	}
+}
+
+func (s *Server) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.stopping && time.Now().Before(s.away)
+}
+
+// KillFor kills the server, which stays away for a while and then starts again.
+func (s *Server) KillFor(away time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = time.Now().Add(away)
+	return s.cmd.Process.Kill()
 }
 
 // startGuard runs a shell that waits for the end of its input, which comes when
