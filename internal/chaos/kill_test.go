@@ -121,7 +121,7 @@ func (s *scene) keeps(worker string) {
 	}
 }
 
-// TestRedisKilled kills Redis under load, and keeps it away for up to two seconds,
+// TestRedisKilled kills Redis under load, and keeps it away for up to five seconds,
 // longer than the client tries. It keeps what it has acknowledged.
 func TestRedisKilled(t *testing.T) {
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -139,7 +139,7 @@ func TestRedisKilled(t *testing.T) {
 		before := s.history.Count(Handled)
 		s.until("consumers go on", 5*time.Second, func() bool { return s.history.Count(Handled) > before })
 		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
-		require.NoError(t, s.server.KillFor(time.Duration(rand.IntN(2000))*time.Millisecond))
+		require.NoError(t, s.server.KillFor(time.Duration(rand.IntN(5000))*time.Millisecond))
 		require.NoError(t, s.server.Wait())
 		after := s.history.Count(Handled)
 		s.until("consumers resume within 5 s", 5*time.Second, func() bool { return s.history.Count(Handled) > after })
