@@ -57,7 +57,7 @@ func (s *scene) lateness(quantile float64) time.Duration {
 	return time.Duration(late[int(quantile*float64(len(late)-1))]) * time.Microsecond
 }
 
-// limited asserts that errors were logged, at most five times a second.
+// limited asserts that errors were logged, a few times a second.
 func (l *errorLog) limited(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -70,7 +70,7 @@ func (l *errorLog) limited(t *testing.T) {
 		}
 		most = max(most, i-within+1)
 	}
-	assert.LessOrEqual(t, most, 8, "errors in one second, of a claim (5) and of a settlement: %v", l.errors[:min(20, len(l.errors))])
+	assert.LessOrEqual(t, most, 7, "errors in one second, of claims, settlements and leases together: %v", l.errors[:min(20, len(l.errors))])
 }
 
 // TestDamagedBodies deletes and garbles bodies in Redis.

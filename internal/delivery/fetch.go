@@ -12,7 +12,9 @@ import (
 )
 
 const (
-	minBackoff = 200 * time.Millisecond
+	// Claims, settlements and leases may all fail at once: together they try, and
+	// tell, a few times a second.
+	minBackoff = 400 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
 	// maxListenBackoff is longer: without notifications there is still the poll.

@@ -125,7 +125,7 @@ func (l *leases) extend(ctx context.Context) {
 		next := l.config.Lease / 3
 		if err := l.extendAll(ctx); err != nil && ctx.Err() == nil {
 			l.config.Logger.Error("Cannot extend leases", err, nil)
-			next = l.config.Lease / 12
+			next = min(next, max(l.config.Lease/12, minBackoff))
 		}
 		timer.Reset(next)
 	}

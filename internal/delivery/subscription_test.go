@@ -282,7 +282,7 @@ func TestWhatFailsToSettleIsSentAgainAndHoldsUpNothingElse(t *testing.T) {
 			assert.Len(t, g.nacked, 1)
 		})
 		g.setHook(nil)
-		pass(3 * time.Second)
+		pass(5 * time.Second)
 		g.view(func() { assert.Equal(t, []string{"0000"}, g.acked) })
 		r.stop()
 		require.NoError(t, <-r.ended)
