@@ -4,6 +4,7 @@ package backoff
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -27,8 +28,10 @@ func (b *Backoff) Next() time.Duration {
 func (b *Backoff) Reset() { b.attempts = 0 }
 
 // Wait pauses for the next step. It returns false at once when ctx ends.
-func (b *Backoff) Wait(ctx context.Context) bool {
-	timer := time.NewTimer(b.Next())
+func (b *Backoff) Wait(ctx context.Context) bool { return wait(ctx, b.Next()) }
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -36,6 +39,37 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Turns spaces out the attempts of several loops that fail for one reason: each
+// takes a turn before it tries again. It is safe for concurrent use.
+type Turns struct {
+	gap time.Duration // immutable; between two turns
+
+	mu   sync.Mutex
+	last time.Time // guarded by mu; of the last turn, which may be still to come
+}
+
+// NewTurns returns Turns that are a gap apart.
+func NewTurns(gap time.Duration) *Turns { return &Turns{gap: gap} }
+
+// Wait blocks until it is the caller's turn. It returns false at once when ctx ends.
+func (t *Turns) Wait(ctx context.Context) bool {
+	return wait(ctx, time.Until(t.next(time.Now())))
+}
+
+func (t *Turns) next(now time.Time) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = latest(now, t.last.Add(t.gap))
+	return t.last
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Exponential is low doubled n times, at most high.

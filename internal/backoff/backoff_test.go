@@ -3,7 +3,9 @@ package backoff
 import (
 	"context"
 	"math"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -32,4 +34,36 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	cancel()
 	b := Backoff{Min: time.Hour, Max: time.Hour}
 	assert.False(t, b.Wait(ctx))
+}
+
+func TestTurnsAreAGapApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, start := NewTurns(time.Second), time.Now()
+		var loops sync.WaitGroup
+		var mu sync.Mutex
+		var taken []time.Duration
+		for range 3 {
+			loops.Go(func() {
+				assert.True(t, turns.Wait(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				taken = append(taken, time.Since(start))
+			})
+		}
+		loops.Wait()
+		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, taken)
+
+		time.Sleep(10 * time.Second) //nolint:forbidigo // advances the clock of the bubble
+		start = time.Now()
+		assert.True(t, turns.Wait(t.Context()))
+		assert.Zero(t, time.Since(start), "nobody has had a turn for long")
+	})
+}
+
+func TestATurnEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	turns := NewTurns(time.Hour)
+	assert.True(t, turns.Wait(ctx))
+	cancel()
+	assert.False(t, turns.Wait(ctx))
 }

@@ -35,12 +35,13 @@ func (s *scene) healthy() (judge func()) {
 		stop()
 		report := other.judge("g")
 		require.Zero(s.t, report.Redelivered)
-		require.Less(s.t, other.lateness(0.99), 2*time.Second, "the healthy topic must not slow down")
+		require.Less(s.t, other.lateness("", 0.99), 2*time.Second, "the healthy topic must not slow down")
 	}
 }
 
-// lateness is a quantile of how late first deliveries were.
-func (s *scene) lateness(quantile float64) time.Duration {
+// lateness is a quantile of how late first deliveries were, of messages whose
+// UUIDs start with a name.
+func (s *scene) lateness(name string, quantile float64) time.Duration {
 	s.t.Helper()
 	due := map[string]int64{}
 	var late []int64
@@ -48,7 +49,7 @@ func (s *scene) lateness(quantile float64) time.Duration {
 		switch {
 		case e.Kind == Published:
 			due[e.UUID] = e.Due
-		case e.Kind == Delivered && e.Attempt == 1:
+		case e.Kind == Delivered && e.Attempt == 1 && strings.HasPrefix(e.UUID, name):
 			late = append(late, e.At-due[e.UUID])
 		}
 	}
@@ -70,7 +71,7 @@ func (l *errorLog) limited(t *testing.T) {
 		}
 		most = max(most, i-within+1)
 	}
-	assert.LessOrEqual(t, most, 7, "errors in one second, of claims, settlements and leases together: %v", l.errors[:min(20, len(l.errors))])
+	assert.LessOrEqual(t, most, 5, "errors in one second, of claims, settlements and leases together: %v", l.errors[:min(20, len(l.errors))])
 }
 
 // TestDamagedBodies deletes and garbles bodies in Redis.
@@ -114,7 +115,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 			s := newScene(t)
 			judgeHealthy := s.healthy()
 			var log errorLog
-			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight, j.logger = 3, &log }), s.dial())
+			stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight, j.logger = 30*time.Second, 3, &log }), s.dial())
 			publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", 100, 10 })
 			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.until("all is handled", quiet, func() bool { return s.history.Count(Handled) == 100 })
@@ -151,7 +152,7 @@ func TestRightsWithdrawn(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	var log errorLog
 	stop := s.inProcess(s.job(func(j *job) {
-		j.Lease, j.MaxInFlight, j.logger = 2*time.Second, 5, &log
+		j.Lease, j.MaxInFlight, j.logger = 30*time.Second, 5, &log
 		j.FailFirst, j.Poison = 1, "m-1"
 	}), client)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -22,6 +22,7 @@ const (
 	Handled   Kind = "handled"   // a handler is done and about to ack
 	Refused   Kind = "refused"   // a handler has failed and is about to nack
 	Acked     Kind = "acked"     // Redis has accepted an ack
+	Used      Kind = "used"      // what a worker process takes up; about no message
 )
 
 // Outcome is how a Publish call ended.
@@ -47,12 +48,16 @@ type Event struct {
 	Attempt int     `json:"attempt,omitempty"` // of Delivered
 	Claimed int64   `json:"claimed,omitempty"` // of Delivered: when the lease began
 	At      int64   `json:"at"`
+
+	Heap       int64 `json:"heap,omitempty"`       // of Used: bytes
+	Goroutines int   `json:"goroutines,omitempty"` // of Used
 }
 
 // History is what happened in a case. It is safe for concurrent use.
 type History struct {
 	mu     sync.Mutex
 	events []Event // guarded by mu
+	usage  Event   // guarded by mu; the last that is Used
 }
 
 // Add adds an event, now unless it says when.
@@ -62,7 +67,18 @@ func (h *History) Add(e Event) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if e.Kind == Used {
+		h.usage = e
+		return
+	}
 	h.events = append(h.events, e)
+}
+
+// Usage is what a worker process has told last about what it takes up.
+func (h *History) Usage() Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.usage
 }
 
 // Count is how many messages an event of a kind is known of.

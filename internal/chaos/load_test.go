@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,48 +18,65 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// TestPoison puts messages that always fail among good ones.
+// TestPoison puts messages that always fail among good ones. Lateness with and
+// without them is measured in turns, since a busy machine makes either late.
 func TestPoison(t *testing.T) {
-	const maxDeliveries = 3
 	good, bad := size(1000, 10_000), size(10, 100)
-	run := func(bad int) time.Duration {
-		s := newScene(t)
-		stop := s.inProcess(s.job(func(j *job) {
-			j.MaxInFlight, j.MaxDeliveries, j.Poison, j.Handling = 10, maxDeliveries, "poison", time.Millisecond
-			j.Lease = 30 * time.Second
-		}), s.dial())
-		poison := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "poison", bad, bad })
-		if bad > 0 {
-			require.NoError(t, poison.run(t.Context(), s.dial(), s.history.Add))
-		}
-		publish := s.job(func(j *job) {
-			j.Publish, j.Name, j.Count, j.Batch, j.Every = true, "good", good, 10, 5*time.Millisecond
-		})
-		require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
-		s.until("the poison is dead", quiet, func() bool {
-			return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(bad)
-		})
-		s.until("the good ones are handled", quiet, func() bool { return s.history.Count(Handled) == good })
-		stop()
-		deliveries := map[string]int{}
-		for _, e := range s.history.Events() {
-			if e.Kind == Delivered {
-				deliveries[e.UUID]++
-			}
-		}
-		for i := range bad {
-			require.Equal(t, maxDeliveries, deliveries[fmt.Sprint("poison-", i)])
-		}
-		for i := range good {
-			require.Equal(t, 1, deliveries[fmt.Sprint("good-", i)])
-		}
-		return s.lateness(0.99)
+	var without, with []time.Duration
+	for range size(1, 3) {
+		without = append(without, latenessOfTheGood(t, good, 0))
+		with = append(with, latenessOfTheGood(t, good, bad))
 	}
-	without, with := run(0), run(bad)
 	t.Logf("lateness of the good ones, p99: %s without poison, %s with it", without, with)
 	if *full { // the short form runs beside other tests, which may take the processor
-		assert.Less(t, with, 2*without+10*time.Millisecond, "10ms for the noise of the machine")
+		slices.Sort(without)
+		slices.Sort(with)
+		assert.LessOrEqual(t, with[1], 2*without[1], "medians")
 	}
+}
+
+// latenessOfTheGood is the 99th percentile of how late the good messages of a
+// steady stream are, with bad ones spread among them.
+func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
+	t.Helper()
+	const maxDeliveries = 3
+	s := newScene(t)
+	stop := s.inProcess(s.job(func(j *job) {
+		j.MaxInFlight, j.MaxDeliveries, j.Poison, j.Handling = 10, maxDeliveries, "poison", time.Millisecond
+		j.Lease = 30 * time.Second
+	}), s.dial())
+	var publishing sync.WaitGroup
+	if bad > 0 {
+		publishing.Go(func() {
+			assert.NoError(t, s.job(func(j *job) {
+				j.Publish, j.Name, j.Count, j.Every = true, "poison", bad, 50*time.Millisecond
+			}).run(t.Context(), s.dial(), s.history.Add))
+		})
+	}
+	publishing.Go(func() {
+		assert.NoError(t, s.job(func(j *job) {
+			j.Publish, j.Name, j.Count, j.Batch, j.Every = true, "good", good, 10, 5*time.Millisecond
+		}).run(t.Context(), s.dial(), s.history.Add))
+	})
+	publishing.Wait()
+	s.until("the poison is dead", quiet, func() bool {
+		return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(bad)
+	})
+	s.until("the good ones are handled", quiet, func() bool { return s.history.Count(Handled) == good })
+	stop()
+	deliveries := map[string]int{}
+	for _, e := range s.history.Events() {
+		if e.Kind == Delivered {
+			deliveries[e.UUID]++
+		}
+	}
+	for i := range bad {
+		require.Equal(t, maxDeliveries, deliveries[fmt.Sprint("poison-", i)])
+	}
+	for i := range good {
+		require.Equal(t, 1, deliveries[fmt.Sprint("good-", i)])
+	}
+	return s.lateness("good", 0.99)
 }
 
 // TestThunderingBacklog makes many messages due in the same moment.

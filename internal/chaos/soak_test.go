@@ -4,7 +4,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
-	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,21 +26,15 @@ func TestSoak(t *testing.T) {
 		}
 		return pass
 	})
-	var stops []func()
-	for range 20 {
-		stops = append(stops, s.inProcess(s.job(func(j *job) {
-			j.Lease, j.MaxInFlight = 5*time.Second, 2
-			j.FailFirst, j.Poison = 1, "m-1"
-		}), s.dialAt(p.addr)))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	published := make(chan error, 1)
-	go func() {
-		j := s.job(func(j *job) {
-			j.Publish, j.Name, j.Every, j.Delay, j.Timeout = true, "m", 2*time.Millisecond, 100*time.Millisecond, time.Minute
-		})
-		published <- j.run(ctx, s.dial(), s.history.Add)
-	}()
+	consumers := spawn(t, s.job(func(j *job) {
+		j.Addr, j.Consumers, j.Lease, j.MaxInFlight = p.addr, 20, 5*time.Second, 2
+		j.FailFirst, j.Poison = 1, "m-1"
+	}), s.history)
+	publisher := spawn(t, s.job(func(j *job) {
+		j.Addr, j.Publish, j.Name, j.Every = p.addr, true, "m", 5*time.Millisecond
+		j.Delay, j.Timeout = 100*time.Millisecond, time.Minute
+	}), s.history)
+
 	faults := []func(){
 		func() { require.NoError(t, s.server.Signal(syscall.SIGKILL)) },
 		func() { _ = s.client.ScriptFlush(t.Context()).Err() },
@@ -52,40 +46,69 @@ func TestSoak(t *testing.T) {
 			require.NoError(t, s.server.Signal(syscall.SIGCONT))
 		},
 	}
-	end := time.Now().Add(*soak)
-	<-time.After(*soak / 10)
-	early := s.usage()
-	for n := 0; time.Now().Before(end); n++ {
+	start := time.Now()
+	var seen []usage
+	for n := 0; time.Since(start) < *soak; n++ {
 		faults[n%len(faults)]()
-		<-time.After(min(*soak/20, 10*time.Second))
+		pause := time.After(min(*soak/20, 10*time.Second))
+		for waiting := true; waiting; {
+			select {
+			case <-pause:
+				waiting = false
+			case <-time.After(100 * time.Millisecond):
+				seen = append(seen, s.usage())
+			}
+		}
 	}
-	late := s.usage()
-	cancel()
-	require.NoError(t, <-published)
+	publisher.kill()
 	s.drained()
-	for _, stop := range stops {
-		stop()
-	}
+	consumers.kill()
 	s.judge("g")
-	t.Logf("goroutines %d to %d, keys %d to %d", early.goroutines, late.goroutines, early.keys, late.keys)
-	assert.Less(t, late.goroutines, early.goroutines+100)
-	assert.LessOrEqual(t, late.keys, early.keys+5)
+	s.flat(seen)
 	assert.Less(t, s.client.HLen(t.Context(), s.key("claims:g")).Val(), int64(30))
 	assert.Less(t, s.client.HLen(t.Context(), s.key("publishers")).Val(), int64(5))
 }
 
+// usage is what Redis and the consumers take up.
 type usage struct {
-	goroutines int
-	keys       int64
+	keys, memory     int64 // in Redis
+	heap, goroutines int64 // of the consumers' process, as told last
 }
 
 func (s *scene) usage() usage {
 	s.t.Helper()
-	var keys int64
+	var u usage
 	s.until("Redis answers", quiet, func() bool {
-		n, err := s.client.DBSize(context.Background()).Result()
-		keys = n
-		return err == nil
+		keys, err := s.client.DBSize(context.Background()).Result()
+		info := s.client.InfoMap(context.Background(), "memory")
+		u.keys = keys
+		u.memory, _ = strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
+		return err == nil && info.Err() == nil
 	})
-	return usage{runtime.NumGoroutine(), keys}
+	last := s.history.Usage()
+	u.heap, u.goroutines = last.Heap, int64(last.Goroutines)
+	return u
+}
+
+// flat asserts that usage does not grow from the second tenth of the time to the
+// last. The least of many readings counts: what is under way comes and goes.
+func (s *scene) flat(seen []usage) {
+	s.t.Helper()
+	tenth := len(seen) / 10
+	early, late := least(seen[tenth:2*tenth]), least(seen[len(seen)-tenth:])
+	s.t.Logf("usage: %+v, at the end %+v", early, late)
+	require.NotZero(s.t, early.heap, "the consumers have told nothing")
+	assert.LessOrEqual(s.t, late.keys, early.keys+5)
+	assert.Less(s.t, late.memory, early.memory*3/2)
+	assert.Less(s.t, late.heap, early.heap*3/2)
+	assert.Less(s.t, late.goroutines, early.goroutines*3/2)
+}
+
+func least(seen []usage) usage {
+	low := seen[0]
+	for _, u := range seen {
+		low.keys, low.memory = min(low.keys, u.keys), min(low.memory, u.memory)
+		low.heap, low.goroutines = min(low.heap, u.heap), min(low.goroutines, u.goroutines)
+	}
+	return low
 }

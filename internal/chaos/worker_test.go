@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,6 +52,7 @@ type job struct {
 	Timeout time.Duration
 
 	// A consumer handles messages until it is told to stop.
+	Consumers     int // subscribers, each with a client; 0: one, with the client given
 	Group         string
 	Lease         time.Duration
 	MaxInFlight   int
@@ -85,10 +87,40 @@ func work(encoded string) {
 }
 
 func (j job) run(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	if j.Publish {
+	switch {
+	case j.Publish:
 		return j.publish(ctx, client, report)
+	case j.Consumers == 0:
+		return j.consume(ctx, client, report)
 	}
-	return j.consume(ctx, client, report)
+	var consumers sync.WaitGroup
+	for range j.Consumers {
+		consumers.Go(func() {
+			if err := j.consume(ctx, redis.NewClient(&redis.Options{Addr: j.Addr}), report); err != nil {
+				fmt.Fprintln(os.Stderr, "worker:", err)
+			}
+		})
+	}
+	consumers.Go(func() { tellUsage(ctx, report) })
+	consumers.Wait()
+	return nil
+}
+
+// tellUsage reports twice a second what this process takes up.
+func tellUsage(ctx context.Context, report func(Event)) {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		report(Event{Kind: Used, Heap: int64(stats.HeapAlloc), Goroutines: runtime.NumGoroutine()})
+	}
 }
 
 // publish tells of each call before it is made, with an unknown outcome, in case

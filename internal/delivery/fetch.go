@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// Claims, settlements and leases may all fail at once: together they try, and
-	// tell, a few times a second.
-	minBackoff = 400 * time.Millisecond
+	// Claims, settlements and leases may all fail at once, for one reason. They take
+	// turns when they try again, so that all together they try, and tell, at most
+	// five times in a second.
+	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
 	// maxListenBackoff is longer: without notifications there is still the poll.
@@ -76,7 +77,7 @@ func (s *Subscription) claim(ctx, trying context.Context, request queue.Request)
 			return
 		}
 		s.config.Logger.Error("Cannot claim messages", err, nil)
-		if ctx.Err() != nil && queue.Refused(err) || !pause.Wait(trying) {
+		if ctx.Err() != nil && queue.Refused(err) || !pause.Wait(trying) || !s.turns.Wait(trying) {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -21,6 +22,7 @@ import (
 type leases struct {
 	config Config
 	margin time.Duration
+	turns  *backoff.Turns
 
 	earlier chan struct{} // tells guard that a lease ends before it means to look
 
@@ -29,9 +31,10 @@ type leases struct {
 	look time.Time        // guarded by mu; when guard means to look next
 }
 
-func newLeases(config Config) *leases {
+func newLeases(config Config, turns *backoff.Turns) *leases {
 	return &leases{
 		config: config,
+		turns:  turns,
 		margin: min(config.Lease/10, time.Second),
 		held:   map[string]*item{},
 
@@ -116,14 +119,17 @@ func (l *leases) count() int {
 func (l *leases) extend(ctx context.Context) {
 	timer := time.NewTimer(l.config.Lease / 3)
 	defer timer.Stop()
-	for {
+	for failed := false; ; {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			return
 		}
-		next := l.config.Lease / 3
-		if err := l.extendAll(ctx); err != nil && ctx.Err() == nil {
+		if failed && !l.turns.Wait(ctx) {
+			return
+		}
+		next, err := l.config.Lease/3, l.extendAll(ctx)
+		if failed = err != nil && ctx.Err() == nil; failed {
 			l.config.Logger.Error("Cannot extend leases", err, nil)
 			next = min(next, max(l.config.Lease/12, minBackoff))
 		}

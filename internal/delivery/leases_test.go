@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 func newTestLeases() *leases {
-	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}})
+	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}}, backoff.NewTurns(0))
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }

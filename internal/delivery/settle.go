@@ -21,6 +21,7 @@ const bodiesPerCall = 16
 type settler struct {
 	config Config
 	leases *leases
+	turns  *backoff.Turns
 	// progress is told of each round, and when what it gave back is due, if anything.
 	progress func(dueIn time.Duration, due bool)
 
@@ -43,8 +44,8 @@ func (r *round) empty() bool {
 	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
 }
 
-func newSettler(config Config, leases *leases, progress func(time.Duration, bool)) *settler {
-	return &settler{config: config, leases: leases, progress: progress, signal: make(chan struct{}, 1)}
+func newSettler(config Config, leases *leases, turns *backoff.Turns, progress func(time.Duration, bool)) *settler {
+	return &settler{config: config, leases: leases, turns: turns, progress: progress, signal: make(chan struct{}, 1)}
 }
 
 func (s *settler) ack(it *item) {
@@ -104,7 +105,9 @@ func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 		} else if ctx.Err() == nil {
 			s.config.Logger.Error("Cannot settle messages", err, nil)
 		}
-		pause.Wait(ctx)
+		if !pause.Wait(ctx) || !s.turns.Wait(ctx) {
+			return
+		}
 	}
 }
 

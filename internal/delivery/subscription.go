@@ -22,6 +22,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -81,6 +82,7 @@ type Subscription struct {
 	// immutable
 	config  Config
 	out     chan *message.Message
+	turns   *backoff.Turns // for all that fails and is tried again
 	leases  *leases
 	settler *settler
 
@@ -112,16 +114,18 @@ func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Tok
 
 // New prepares a subscription; Run starts it.
 func New(config Config) *Subscription {
+	turns := backoff.NewTurns(minBackoff)
 	s := &Subscription{
 		config:  config,
 		out:     make(chan *message.Message),
-		leases:  newLeases(config),
+		turns:   turns,
+		leases:  newLeases(config, turns),
 		buffer:  make(chan *item, 2*maxClaim+config.MaxInFlight),
 		room:    make(chan struct{}, 1),
 		abandon: make(chan struct{}),
 		hints:   newHints(),
 	}
-	s.settler = newSettler(config, s.leases, func(dueIn time.Duration, due bool) {
+	s.settler = newSettler(config, s.leases, turns, func(dueIn time.Duration, due bool) {
 		if due {
 			s.hints.add(dueIn)
 		}

@@ -478,7 +478,7 @@ func TestNothingIsClaimedBeforeWhatIsGivenBackHasArrived(t *testing.T) {
 		pass(time.Second)
 		g.view(func() { assert.Len(t, g.requests, before, "later messages would overtake those given back") })
 		g.setHook(nil)
-		pass(time.Second)
+		pass(2 * maxBackoff)
 		g.view(func() {
 			assert.Greater(t, len(g.requests), before)
 			assert.NotEmpty(t, g.released)
