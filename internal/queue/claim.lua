@@ -99,10 +99,9 @@ redis.call('ZCARD', dead)
 for i = 13, #KEYS do redis.call('ZCARD', KEYS[i]) end
 
 -- With maxmemory reached, Redis refuses a script's first write if it may need
--- memory. So each script begins with one that frees. These do nothing else, but if
--- the user may not remove, they fail before anything is added.
+-- memory. So each script begins with one that frees. It does nothing else, but if
+-- the user may not remove, it fails before anything is added.
 redis.call('ZREM', unack, '')
-redis.call('ZREMRANGEBYRANK', queue, 1, 0)
 
 local function due_of(zset, count)
   if count <= 0 then return {} end
@@ -110,16 +109,20 @@ local function due_of(zset, count)
 end
 
 -- fan_out gives scheduled messages that are due to the queues of all groups.
+-- What is taken is removed by id: a removal by rank would remove other messages if
+-- Redis did it twice, as it does with an append-only file that a crash has torn
+-- in the middle of a script (docs/reliability.md).
 local function fan_out(due)
-  local scores, counts = {}, {}
+  local scores, counts, moved = {}, {}, {}
   for i = 1, #due, 2 do
+    moved[#moved + 1] = due[i]
     scores[i], scores[i + 1] = due[i + 1], due[i]
     counts[i], counts[i + 1] = due[i], int(others + 1)
   end
   if others > 0 then redis.call('HSET', refs, unpack(counts)) end
   redis.call('ZADD', queue, unpack(scores))
   for i = 13, #KEYS do redis.call('ZADD', KEYS[i], unpack(scores)) end
-  redis.call('ZREMRANGEBYRANK', scheduled, 0, #due / 2 - 1)
+  redis.call('ZREM', scheduled, unpack(moved))
 end
 
 -- Leases that ran out come first: those messages have waited longest. Then what
@@ -200,8 +203,7 @@ for _, burial in ipairs(burials) do
   bury(dead, reasons, keys, burial[1], now, burial[2])
   redis.call('ZREM', unack, burial[1])
 end
-local from_source = taken - #expired / 2
-if from_source > 0 then redis.call('ZREMRANGEBYRANK', source, 0, from_source - 1) end
+if taken > #expired / 2 then redis.call('ZREM', source, unpack(ids, #expired / 2 + 1, taken)) end
 
 if #ids < limit and taken == #ids then reply[3] = wait_us() end
 return reply
