@@ -61,13 +61,18 @@ type PublisherConfig struct {
 	// Marshaler encodes messages. Default: DefaultMarshaler.
 	Marshaler Marshaler
 
-	// Partitions is the number of partitions of each topic. 1, the default, is
-	// the only value supported so far.
+	// Partitions is the least number of partitions of each topic published to, 1 to
+	// 256. The number is kept in Redis and only ever raised: subscribers and other
+	// publishers notice, within PollInterval and 5s. More than 1 is for Redis Cluster,
+	// where it spreads a topic over the masters. Default: 1.
 	Partitions int
 
-	// PartitionKey chooses a message's partition: messages with the same key
-	// share one. It has no effect on topics with one partition. Default: nil,
-	// which spreads messages evenly.
+	// PartitionKey chooses a message's partition: messages with the same key share
+	// one, and keep their order for a single subscriber with MaxInFlight 1, unless
+	// the number of partitions is raised between them. "" stands for no key; so does
+	// nil, the default. The messages of a call without a key share one partition, and
+	// calls take turns. A message with a key of SetKey goes by that one instead. It
+	// must be safe for concurrent use.
 	PartitionKey func(topic string, msg *message.Message) string
 
 	// OnDuplicate applies to messages that carry a key (SetKey).
@@ -87,6 +92,17 @@ type PublisherConfig struct {
 	// PublishTimeout is how long Publish tries, from its call on, if the context
 	// of the messages does not end before. Default: 10s.
 	PublishTimeout time.Duration
+
+	// WaitReplicas is how many replicas must have received a message before Publish
+	// returns nil; with fewer it returns a *ReplicationError. Replication is
+	// asynchronous, so without this a failover loses what the new master has not
+	// received (docs/scaling.md). See WAIT in Redis's documentation. Default: 0.
+	WaitReplicas int
+
+	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds. It
+	// must be less than the client's ReadTimeout. Default: 1s. It has no effect
+	// without WaitReplicas.
+	WaitTimeout time.Duration
 }
 
 func (c *PublisherConfig) setDefaults() {
@@ -95,6 +111,7 @@ func (c *PublisherConfig) setDefaults() {
 	setDefault(&c.OnDuplicate, RejectDuplicate)
 	setDefault(&c.MaxMessageBytes, 4<<20)
 	setDefault(&c.PublishTimeout, 10*time.Second)
+	setDefault(&c.WaitTimeout, time.Second)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -113,8 +130,11 @@ func (c PublisherConfig) Validate() error {
 	default:
 		return &ConfigError{"OnDuplicate", fmt.Sprintf("unknown value %q", c.OnDuplicate)}
 	}
-	if c.Partitions != 1 {
-		return &ConfigError{"Partitions", fmt.Sprintf("is %d; only 1 is supported", c.Partitions)}
+	if c.Partitions < 1 || c.Partitions > queue.MaxPartitions {
+		return &ConfigError{"Partitions", fmt.Sprintf("is %d, want 1 to %d", c.Partitions, queue.MaxPartitions)}
+	}
+	if err := c.validateWait(); err != nil {
+		return err
 	}
 	if c.MaxMessageBytes < 0 || c.MaxMessageBytes > 512<<20 {
 		return &ConfigError{"MaxMessageBytes", fmt.Sprintf("is %d, want 1 to %d", c.MaxMessageBytes, 512<<20)}
@@ -122,11 +142,36 @@ func (c PublisherConfig) Validate() error {
 	return positive("PublishTimeout", c.PublishTimeout)
 }
 
+func (c PublisherConfig) validateWait() error {
+	if c.WaitReplicas < 0 {
+		return &ConfigError{"WaitReplicas", fmt.Sprintf("is %d, want 0 or more", c.WaitReplicas)}
+	}
+	if c.WaitTimeout < time.Millisecond {
+		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want at least 1ms", c.WaitTimeout)}
+	}
+	if timeout := readTimeout(c.Client); c.WaitReplicas > 0 && timeout > 0 && c.WaitTimeout >= timeout {
+		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want less than the client's ReadTimeout of %s", c.WaitTimeout, timeout)}
+	}
+	return nil
+}
+
+// readTimeout is the client's, as far as it can be told.
+func readTimeout(client redis.UniversalClient) time.Duration {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		return c.Options().ReadTimeout
+	default:
+		return 0
+	}
+}
+
 // SubscriberConfig configures a Subscriber. Only Client is required.
 type SubscriberConfig struct {
 	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller
 	// owns it: it must outlive the Subscriber, whose Close leaves it open. Each
-	// subscription opens one connection of its own besides.
+	// subscription opens a connection of its own for each partition besides.
 	Client redis.UniversalClient
 
 	// Prefix starts the name of every key. Publishers and subscribers that share

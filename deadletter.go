@@ -3,6 +3,7 @@ package redisdelay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -32,12 +33,18 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 	if limit < 1 || limit > queue.MaxMessages {
 		return nil, fmt.Errorf("redisdelay: dead letters of %q: limit is %d, want 1 to %d", topic, limit, queue.MaxMessages)
 	}
-	buried, err := s.group(topic).DeadLetters(ctx, limit)
+	var buried []queue.DeadLetter
+	err := s.eachPartition(ctx, topic, func(g *queue.Group) error {
+		some, err := g.DeadLetters(ctx, limit)
+		buried = append(buried, some...)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: dead letters of %q: %w", topic, err)
 	}
-	letters := make([]DeadLetter, len(buried))
-	for i, b := range buried {
+	slices.SortStableFunc(buried, func(a, b queue.DeadLetter) int { return a.BuriedAt.Compare(b.BuriedAt) })
+	letters := make([]DeadLetter, min(limit, len(buried)))
+	for i, b := range buried[:len(letters)] {
 		letters[i] = DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
 		if msg, err := s.config.Unmarshaler.Unmarshal(topic, b.Body); err == nil {
 			letters[i].Message = msg
@@ -46,35 +53,61 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 	return letters, nil
 }
 
+// eachPartition calls do for the subscriber's group in each partition of a topic.
+func (s *Subscriber) eachPartition(ctx context.Context, topic string, do func(g *queue.Group) error) error {
+	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	partitions, err := t.Count(ctx)
+	if err != nil {
+		return err
+	}
+	for n := range partitions {
+		if err := do(t.Partition(n).Group(s.config.ConsumerGroup)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // RequeueDeadLetters makes dead letters of the subscriber's group due again, their
 // deliveries counted anew. It returns how many of the ids were dead letters.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
-	return s.eachDeadLetter(topic, "requeue", ids, func(part []string) ([]string, error) {
-		return s.group(topic).Requeue(ctx, part)
+	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(g *queue.Group, part []string) ([]string, error) {
+		return g.Requeue(ctx, part)
 	})
 }
 
 // DiscardDeadLetters removes dead letters of the subscriber's group for good. It
 // returns how many of the ids were dead letters.
 func (s *Subscriber) DiscardDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
-	return s.eachDeadLetter(topic, "discard", ids, func(part []string) ([]string, error) {
-		return s.group(topic).Discard(ctx, part)
+	return s.eachDeadLetter(ctx, topic, "discard", ids, func(g *queue.Group, part []string) ([]string, error) {
+		return g.Discard(ctx, part)
 	})
 }
 
-func (s *Subscriber) eachDeadLetter(topic, verb string, ids []string, do func([]string) ([]string, error)) (int, error) {
+// eachDeadLetter calls do, which returns the ids it has not found, for each partition
+// until all are found.
+func (s *Subscriber) eachDeadLetter(
+	ctx context.Context, topic, verb string, ids []string, do func(g *queue.Group, part []string) ([]string, error),
+) (int, error) {
 	if topic == "" {
 		return 0, ErrEmptyTopic
 	}
-	done := 0
-	for len(ids) > 0 {
-		n := min(len(ids), queue.MaxMessages)
-		missing, err := do(ids[:n])
-		if err != nil {
-			return done, fmt.Errorf("redisdelay: %s dead letters of %q: %w", verb, topic, err)
+	left, done := ids, 0
+	err := s.eachPartition(ctx, topic, func(g *queue.Group) error {
+		var missing []string
+		for part := range slices.Chunk(left, queue.MaxMessages) {
+			some, err := do(g, part)
+			if err != nil {
+				return err
+			}
+			done += len(part) - len(some)
+			missing = append(missing, some...)
 		}
-		done += n - len(missing)
-		ids = ids[n:]
+		left = missing
+		return nil
+	})
+	if err != nil {
+		return done, fmt.Errorf("redisdelay: %s dead letters of %q: %w", verb, topic, err)
 	}
 	return done, nil
 }

@@ -59,25 +59,29 @@ func SetKey(msg *message.Message, key string) {
 // ErrMessageNotFound says that none holds the key. It may also come after a lost
 // reply, of a call that has succeeded at its first attempt.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
-	return p.withKey(topic, key, "cancel", func() error { return p.queue(topic).Cancel(ctx, key) })
+	return p.withKey(ctx, topic, key, "cancel", func(t *queue.Topic, partitions int) error {
+		return t.Cancel(ctx, key, partitions)
+	})
 }
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
 // waiting message holds the key. The delay metadata on the message stay as they are.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
-	return p.withKey(topic, key, "reschedule", func() error {
+	return p.withKey(ctx, topic, key, "reschedule", func(t *queue.Topic, partitions int) error {
 		carrier := message.NewMessage("", nil)
 		delay.Message(carrier, to)
 		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
 		if err != nil {
 			return err
 		}
-		return p.queue(topic).Reschedule(ctx, key, remaining)
+		return t.Reschedule(ctx, key, remaining, partitions)
 	})
 }
 
-func (p *Publisher) withKey(topic, key, verb string, do func() error) error {
+func (p *Publisher) withKey(
+	ctx context.Context, topic, key, verb string, do func(t *queue.Topic, partitions int) error,
+) error {
 	select {
 	case <-p.done:
 		return ErrPublisherClosed
@@ -89,7 +93,13 @@ func (p *Publisher) withKey(topic, key, verb string, do func() error) error {
 	if key == "" || len(key) > MaxKeyBytes {
 		return fmt.Errorf("redisdelay: %s: %w: %q", verb, ErrInvalidKey, strings.ToValidUTF8(key, "?"))
 	}
-	if err := do(); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
+	defer cancel()
+	partitions, err := p.topics.Partitions(ctx, topic)
+	if err == nil {
+		err = do(p.topics.Topic(topic), partitions)
+	}
+	if err != nil {
 		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
 	}
 	return nil

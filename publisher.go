@@ -46,6 +46,16 @@ var (
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 )
 
+// PartialPublishError is returned by a Publish call that is not stored at once,
+// since it is large or its messages go to several partitions, when only a part of it
+// is stored. Its fields name the messages that are not and tell why.
+type PartialPublishError = publish.PartialError
+
+// ReplicationError is returned by Publish when fewer replicas than
+// PublisherConfig.WaitReplicas had the messages in time. They are stored, and
+// may be lost if the master fails soon.
+type ReplicationError = queue.ReplicationError
+
 // KeyTypeError is returned when a key in Redis that belongs to this library holds
 // a value of another type. Its fields name the key, its type and the type wanted.
 type KeyTypeError = queue.KeyTypeError
@@ -54,7 +64,9 @@ type KeyTypeError = queue.KeyTypeError
 type Publisher struct {
 	config  PublisherConfig
 	ids     *queue.IDs
+	topics  *publish.Topics
 	batcher *publish.Batcher
+	sender  *publish.Sender
 	delayed message.Publisher // adds delay metadata, then calls store
 	logger  watermill.LoggerAdapter
 
@@ -77,7 +89,14 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		logger = watermill.NopLogger{}
 	}
 	p := &Publisher{config: config, ids: queue.NewIDs(), logger: logger, done: make(chan struct{})}
-	p.batcher = publish.New(p.push, p.ids.Next(""), queue.Duplicates(config.OnDuplicate))
+	p.topics = publish.NewTopics(p.open, config.Partitions)
+	p.batcher = publish.New(p.push, queue.Batch{
+		Publisher:      p.ids.Next(""),
+		Duplicates:     queue.Duplicates(config.OnDuplicate),
+		Replicas:       config.WaitReplicas,
+		ReplicaTimeout: config.WaitTimeout,
+	})
+	p.sender = publish.NewSender(p.topics, p.batcher)
 	delayed, err := delay.NewPublisher(storeFunc(p.store), config.Delay)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
@@ -91,14 +110,15 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // message ends or PublishTimeout has passed. Calls of many goroutines share round
 // trips.
 //
-// A call is stored whole or not at all, up to 500 messages and 4 MiB; a larger
-// one is stored in parts, and a *PartialPublishError tells when not all were.
+// A call is stored whole or not at all, up to 500 messages and 4 MiB, unless keys
+// (PartitionKey, SetKey) send its messages to several partitions; a *PartialPublishError
+// tells when only a part of a call was stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
 // ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
-// *KeyTypeError, the error of the message's context, of the Marshaler, or of
-// Redis. Nothing is stored unless the error is ErrOutcomeUnknown or a
-// *PartialPublishError.
+// *ReplicationError, *KeyTypeError, the error of the message's context, of the
+// Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
+// *PartialPublishError or a *ReplicationError.
 //
 // A message that a subscriber has delivered, published again by its handler, is
 // due at once unless its delay metadata has changed since: that delay is over.
@@ -139,17 +159,8 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	}
 	ctx, cancel := contextOf(messages, p.config.PublishTimeout)
 	defer cancel()
-	stored := 0
-	for _, part := range publish.Split(encoded) {
-		err := p.batcher.Publish(ctx, publish.Destination{Topic: topic}, part)
-		switch {
-		case err != nil && stored > 0:
-			err = &PartialPublishError{Stored: stored, Total: len(messages), Err: err}
-			fallthrough
-		case err != nil:
-			return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
-		}
-		stored += len(part)
+	if err := p.sender.Send(ctx, topic, encoded); err != nil {
+		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
 	if p.checked.CompareAndSwap(false, true) {
 		warn(ctx, p.config.Client, p.logger)
@@ -166,30 +177,15 @@ func warn(ctx context.Context, client redis.UniversalClient, logger watermill.Lo
 	}
 }
 
-// PartialPublishError is returned by a Publish call too large to be stored at
-// once when a later part failed: the first Stored of its Total messages are
-// stored, and Err tells about the others.
-type PartialPublishError struct {
-	Stored int
-	Total  int
-	Err    error
-}
-
-func (e *PartialPublishError) Error() string {
-	return fmt.Sprintf("only the first %d of %d messages are stored: %v", e.Stored, e.Total, e.Err)
-}
-
-func (e *PartialPublishError) Unwrap() error { return e.Err }
-
-func (p *Publisher) encode(topic string, messages []*message.Message) ([]queue.Message, error) {
+func (p *Publisher) encode(topic string, messages []*message.Message) ([]publish.Outgoing, error) {
 	now := time.Now()
-	encoded := make([]queue.Message, len(messages))
+	encoded := make([]publish.Outgoing, len(messages))
 	for i, msg := range messages {
 		m, err := p.encodeOne(topic, msg, now)
 		if err != nil {
 			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
 		}
-		encoded[i] = m
+		encoded[i] = publish.Outgoing{Message: m, Key: p.partitionKey(topic, msg, m.ID)}
 	}
 	for i := range encoded { // none is used up by a call that fails
 		encoded[i].ID = p.ids.Next(encoded[i].ID)
@@ -225,6 +221,15 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	return queue.Message{ID: key, Delay: remaining, Body: body}, nil
 }
 
+// partitionKey is what chooses a message's partition. A message key goes first: all
+// messages with it must meet.
+func (p *Publisher) partitionKey(topic string, msg *message.Message, key string) string {
+	if key == "" && p.config.PartitionKey != nil {
+		return p.config.PartitionKey(topic, msg)
+	}
+	return key
+}
+
 // contextOf ends when the context of any of the messages does, or after timeout.
 func contextOf(messages []*message.Message, timeout time.Duration) (context.Context, context.CancelFunc) {
 	parent := context.Background()
@@ -256,11 +261,11 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 
 // push stores a batch in Redis.
 func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]int, error) {
-	return p.queue(to.Topic).Push(ctx, b)
+	return p.topics.Topic(to.Topic).Partition(to.Partition).Push(ctx, b)
 }
 
-func (p *Publisher) queue(topic string) *queue.Queue {
-	return queue.New(p.config.Client, p.config.Prefix, topic, 0)
+func (p *Publisher) open(topic string) *queue.Topic {
+	return queue.NewTopic(p.config.Client, p.config.Prefix, topic)
 }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return

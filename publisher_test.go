@@ -190,11 +190,16 @@ func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 	server := redistest.New(t)
 	b := newBenchOn(t, server)
 	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 300 * time.Millisecond })
+	require.NoError(t, p.Publish(b.topic, message.NewMessage("a", nil)))
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
-	err := p.Publish(b.topic, message.NewMessage("a", nil))
-	require.NoError(t, server.Signal(syscall.SIGCONT))
+	err := p.Publish(b.topic, message.NewMessage("b", nil))
 	require.ErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	err = p.Publish(b.topic+"-new", message.NewMessage("a", nil))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the partitions of the topic are not known yet")
+	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
 func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {

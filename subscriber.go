@@ -97,24 +97,36 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 // of the topic that falls due from now on. Subscribe does that as well; call this
 // to register a group before its first subscriber runs.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	return s.register(s.closing, topic)
+	_, err := s.register(s.closing, topic, s.membership(topic))
+	return err
 }
 
-func (s *Subscriber) register(ctx context.Context, topic string) error {
+func (s *Subscriber) register(ctx context.Context, topic string, membership membership) (partitions int, err error) {
 	if topic == "" {
-		return ErrEmptyTopic
+		return 0, ErrEmptyTopic
 	}
 	if s.closing.Err() != nil {
-		return ErrSubscriberClosed
+		return 0, ErrSubscriberClosed
 	}
-	if err := s.group(topic).Register(ctx); err != nil {
-		return fmt.Errorf("redisdelay: register group %q for %q: %w", s.config.ConsumerGroup, topic, err)
+	partitions, err = membership.Partitions(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("redisdelay: register group %q for %q: %w", s.config.ConsumerGroup, topic, err)
 	}
-	return nil
+	return partitions, nil
 }
 
-func (s *Subscriber) group(topic string) *queue.Group {
-	return queue.New(s.config.Client, s.config.Prefix, topic, 0).Group(s.config.ConsumerGroup)
+func (s *Subscriber) membership(topic string) membership {
+	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	return membership{t.Membership(s.config.ConsumerGroup)}
+}
+
+// membership is what a subscription sees of a topic.
+type membership struct{ *queue.Membership }
+
+func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
+
+func (m membership) Listen(ctx context.Context, partition int) delivery.Listener {
+	return m.Membership.Group(partition).Listen(ctx)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends
@@ -129,14 +141,13 @@ func (s *Subscriber) group(topic string) *queue.Group {
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, or that of Redis
 // when the group could not be registered.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if err := s.register(ctx, topic); err != nil {
+	membership := s.membership(topic)
+	partitions, err := s.register(ctx, topic, membership)
+	if err != nil {
 		return nil, err
 	}
-	group := s.group(topic)
 	codec := codec{config: s.config, topic: topic}
-	subscription := delivery.New(delivery.Config{
-		Group:         group,
-		Listen:        func(ctx context.Context) delivery.Listener { return group.Listen(ctx) },
+	subscription := delivery.New(membership, delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
 		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
@@ -148,14 +159,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		Logger:        s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup}),
 	})
 	warn(ctx, s.config.Client, s.logger)
-	if err := s.run(ctx, subscription); err != nil {
+	if err := s.run(ctx, subscription, partitions); err != nil {
 		return nil, err
 	}
 	return subscription.Messages(), nil
 }
 
 // run starts a subscription that ends with ctx or Close.
-func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscription) error {
+func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscription, partitions int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -165,7 +176,7 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
-		if err := subscription.Run(ctx); err != nil {
+		if err := subscription.Run(ctx, partitions); err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.errs = errors.Join(s.errs, err)

@@ -156,6 +156,36 @@ func (g *fakeGroup) view(look func()) {
 	look()
 }
 
+// fakeTopic is a topic in memory.
+type fakeTopic struct {
+	mu     sync.Mutex
+	groups []*fakeGroup // guarded by mu; one for each partition
+}
+
+func (t *fakeTopic) add(g *fakeGroup) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.groups = append(t.groups, g)
+}
+
+func (t *fakeTopic) Partitions(context.Context) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.groups), nil
+}
+
+func (t *fakeTopic) Group(partition int) Group {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.groups[partition]
+}
+
+func (t *fakeTopic) Listen(_ context.Context, partition int) Listener {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
+}
+
 // fakeListener passes on the hints of a group.
 type fakeListener struct {
 	group  *fakeGroup
@@ -191,9 +221,11 @@ type running struct {
 }
 
 func run(g *fakeGroup, change ...func(*Config)) *running {
+	return runTopic(&fakeTopic{groups: []*fakeGroup{g}}, change...)
+}
+
+func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 	config := Config{
-		Group:  g,
-		Listen: func(context.Context) Listener { return &fakeListener{group: g, closed: make(chan struct{})} },
 		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
 			msg := message.NewMessage(m.ID, nil)
 			msg.SetContext(ctx)
@@ -213,7 +245,8 @@ func run(g *fakeGroup, change ...func(*Config)) *running {
 		c(&config)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Subscription: New(config), stop: cancel, ended: make(chan error, 1)}
-	go func() { r.ended <- r.Run(ctx) }()
+	r := &running{Subscription: New(topic, config), stop: cancel, ended: make(chan error, 1)}
+	partitions := len(topic.groups)
+	go func() { r.ended <- r.Run(ctx, partitions) }()
 	return r
 }

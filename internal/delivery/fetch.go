@@ -2,27 +2,21 @@ package delivery
 
 import (
 	"context"
-	"sync"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 const (
-	// Claims, settlements and leases may all fail at once, for one reason. They take
-	// turns when they try again, so that all together they try, and tell, at most
-	// five times in a second.
+	// Claims, settlements and leases of a partition may all fail at once, for one
+	// reason. They take turns when they try again, so that all together they try, and
+	// tell, at most five times in a second.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
-	// maxListenBackoff is longer: without notifications there is still the poll.
-	maxListenBackoff = 30 * time.Second
-
-	// maxHeld is how many messages may be held, most of them with an ack that does
-	// not reach Redis, before a subscription stops claiming more.
+	// maxHeld is how many messages of a partition may be held, most of them with an
+	// ack that does not reach Redis, before no more are claimed.
 	maxHeld = 4 * maxClaim
 
 	// lastTries is how long an ended subscription tries to learn what a claim got
@@ -30,24 +24,65 @@ const (
 	lastTries = time.Second
 )
 
+// lane delivers the messages of one partition: it claims them into the buffer of the
+// subscription, which it shares with other lanes, keeps their leases and settles them.
+type lane struct {
+	*Subscription
+	partition int
+	group     Group
+	hints     hints
+	leases    *leases
+	settler   *settler
+	turns     *backoff.Turns // for all that fails and is tried again
+	progress  chan struct{}  // tells fetch that the settler has got on
+}
+
+func newLane(s *Subscription, partition int) *lane {
+	l := &lane{
+		Subscription: s,
+		partition:    partition,
+		group:        s.topic.Group(partition),
+		hints:        newHints(),
+		turns:        backoff.NewTurns(minBackoff),
+		progress:     make(chan struct{}, 1),
+	}
+	l.leases = newLeases(l.config, l.group, l.turns)
+	l.settler = newSettler(l.config, l.group, l.leases, l.turns, func(dueIn time.Duration, due bool) {
+		if due {
+			l.hints.add(dueIn)
+		}
+		select {
+		case l.progress <- struct{}{}:
+		default:
+		}
+	})
+	return l
+}
+
 // fetch claims messages whenever there is room and something may be due, until
-// ctx ends; then it gives back what the workers have not taken.
-func (s *Subscription) fetch(ctx, calls context.Context) {
-	defer s.giveBack()
+// ctx ends.
+func (l *lane) fetch(ctx, calls context.Context) {
 	trying, cancel := outlasting(ctx, calls, lastTries)
 	defer cancel()
 	request := queue.Request{
-		Consumer:      s.config.Consumer,
-		Lease:         s.config.Lease,
-		MaxDeliveries: s.config.MaxDeliveries,
+		Consumer:      l.config.Consumer,
+		Lease:         l.config.Lease,
+		MaxDeliveries: l.config.MaxDeliveries,
 	}
-	for ctx.Err() == nil {
-		if request.Limit = s.want(); request.Limit == 0 || s.hints.wait() > 0 {
-			s.await(ctx, request.Limit == 0)
+	for l.hints.await(ctx) && l.awaitSettler(ctx) {
+		p := l.room.take(ctx)
+		if p == nil {
+			return
+		}
+		if l.behind() { // by now
+			l.room.keep(p, 0)
 			continue
 		}
 		request.Number++
-		s.claim(ctx, trying, request)
+		request.Limit = p.messages
+		claims := l.claim(ctx, trying, request)
+		l.room.keep(p, len(claims))
+		l.fill(ctx, claims)
 	}
 }
 
@@ -61,186 +96,73 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 	}
 }
 
+// behind tells whether claiming must wait for the settler: acks pile up, or messages
+// that come before any others are being given back.
+func (l *lane) behind() bool { return l.leases.count() >= maxHeld || l.settler.releasing() }
+
+func (l *lane) awaitSettler(ctx context.Context) bool {
+	for l.behind() {
+		select {
+		case <-l.progress:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // claim makes one request, sending it again until it is answered or trying ends,
 // since any of the attempts may have leased messages.
-func (s *Subscription) claim(ctx, trying context.Context, request queue.Request) {
+func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for failed := false; ; failed = true {
-		s.hints.reset()
+		l.hints.reset()
 		start := time.Now()
-		claims, err := s.config.Group.Claim(trying, request)
+		claims, err := l.group.Claim(trying, request)
 		if err == nil {
 			if failed {
-				s.config.Logger.Info("Claiming messages works again", nil)
+				l.config.Logger.Info("Claiming messages works again", nil)
 			}
-			s.accept(claims, request.Limit, start)
-			return
+			return l.accept(claims, request.Limit, start)
 		}
-		s.config.Logger.Error("Cannot claim messages", err, nil)
-		if ctx.Err() != nil && queue.Refused(err) || !pause.Wait(trying) || !s.turns.Wait(trying) {
-			return
+		l.config.Logger.Error("Cannot claim messages", err, nil)
+		if ctx.Err() != nil && queue.Refused(err) || !pause.Wait(trying) || !l.turns.Wait(trying) {
+			return nil
 		}
 	}
 }
 
-// accept puts claimed messages into the buffer.
-func (s *Subscription) accept(claims queue.Claims, limit int, start time.Time) {
-	s.pace.claimed(len(claims.Messages), limit)
-	if len(claims.Messages) > 0 {
-		s.filled = time.Now()
-	}
-	s.outstanding.Add(int64(len(claims.Messages)))
-	for _, it := range s.leases.hold(claims.Messages, start) {
-		s.buffer <- it
-	}
+func (l *lane) accept(claims queue.Claims, limit int, start time.Time) []*item {
+	l.pace.claimed(len(claims.Messages), limit)
 	switch next := claims.Next; {
-	case next < 0 || next > s.config.PollInterval:
-		s.hints.add(s.config.PollInterval)
+	case next < 0 || next > l.config.PollInterval:
+		l.hints.add(l.config.PollInterval)
 	default:
-		s.hints.add(next)
+		l.hints.add(next)
 	}
+	items := l.leases.hold(claims.Messages, start)
+	for _, it := range items {
+		it.lane = l
+	}
+	return items
 }
 
-// want is how many messages to claim now: enough for the free workers and a buffer
-// that suits their pace; none while there are enough, acks pile up, or messages that
-// come before any others are being given back.
-func (s *Subscription) want() int {
-	ahead := s.pace.ahead(s.config.MaxInFlight)
-	low := s.config.MaxInFlight - 1 + ahead/2
-	s.low.Store(int64(low))
-	outstanding := int(s.outstanding.Load())
-	if outstanding > low || s.leases.count() >= maxHeld || s.settler.releasing() {
-		return 0
-	}
-	return min(s.config.MaxInFlight+ahead-outstanding, s.pace.most(s.config.MaxInFlight), maxClaim)
-}
-
-// await blocks until there is a reason to look again: room if the buffer is full,
-// else something that is due. The buffer is filled for half of maxHold; if it is not
-// empty after that time, the workers have become slow, and what they hold up goes
-// back, for others to handle.
-func (s *Subscription) await(ctx context.Context, full bool) {
-	room, changed, due := s.room, s.hints.changed, (<-chan time.Time)(nil)
-	if full {
-		changed = nil
-	} else {
-		room = nil
-		timer := time.NewTimer(s.hints.wait())
-		defer timer.Stop()
-		due = timer.C
-	}
-	var held <-chan time.Time
-	if len(s.buffer) > 0 {
-		timer := time.NewTimer(time.Until(s.filled.Add(maxHold)))
-		defer timer.Stop()
-		held = timer.C
-	}
-	select {
-	case <-room:
-	case <-changed:
-	case <-due:
-	case <-ctx.Done():
-	case <-held:
-		s.pace.stalled()
-		s.giveBack()
-	}
-}
-
-// giveBack releases what is in the buffer.
-func (s *Subscription) giveBack() {
-	var list []*item
-	for {
-		select {
-		case it := <-s.buffer:
-			list = append(list, it)
-			continue
-		default:
-		}
-		break
-	}
-	s.outstanding.Add(int64(-len(list)))
-	s.settler.release(list...)
-}
-
-// listen turns notifications into hints until ctx ends.
-func (s *Subscription) listen(ctx context.Context) {
-	pause := backoff.Backoff{Min: minBackoff, Max: maxListenBackoff}
-	silent := false
-	for {
-		err := s.listenOnce(ctx, func() {
-			pause.Reset()
-			silent = false
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		if !silent {
-			s.config.Logger.Error("No notifications, polling instead", err, watermill.LogFields{
-				"poll_interval": s.config.PollInterval,
-			})
-			silent = true
-		}
-		if !pause.Wait(ctx) {
-			return
-		}
-	}
-}
-
-func (s *Subscription) listenOnce(ctx context.Context, heard func()) error {
-	listener := s.config.Listen(ctx)
-	// Only closing the connection ends a read that is under way.
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer func() {
-		if stop() {
-			_ = listener.Close() // nothing is lost with it
-		}
-	}()
-	for {
-		wait, err := listener.Next(ctx)
-		if err != nil {
-			return err
-		}
-		heard()
-		s.hints.add(wait)
-	}
-}
-
-// hints gathers when something may be due, from claims, nacks and notifications.
-type hints struct {
-	mu      sync.Mutex
-	at      time.Time     // guarded by mu; zero: at once
-	known   bool          // guarded by mu; whether at says anything
-	changed chan struct{} // signalled when at has become earlier
-}
-
-func newHints() hints { return hints{changed: make(chan struct{}, 1), known: true} }
-
-// reset forgets all hints: a claim is about to look. Hints that come while it
-// looks count again.
-func (h *hints) reset() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.known = false
-}
-
-// add says that something may be due in a while.
-func (h *hints) add(in time.Duration) {
-	at := time.Now().Add(in)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.known && !at.Before(h.at) {
+// fill puts messages into the buffer, unless ctx ends.
+func (l *lane) fill(ctx context.Context, items []*item) {
+	if len(items) == 0 {
 		return
 	}
-	h.at, h.known = at, true
-	select {
-	case h.changed <- struct{}{}:
-	default:
+	l.buffer.filled()
+	for i, it := range items {
+		if ctx.Err() == nil {
+			select {
+			case l.buffer.items <- it:
+				continue
+			case <-ctx.Done():
+			}
+		}
+		l.room.free(len(items) - i)
+		l.settler.release(items[i:]...)
+		return
 	}
-}
-
-// wait is how long nothing will be due.
-func (h *hints) wait() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Until(h.at)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// leases keeps the leases of all messages that a subscription holds: in the
+// leases keeps the leases of all messages of a partition that are held: in the
 // buffer, handed out, or with their acks on the way.
 //
 // A lease in Redis ends at the time of the call that set it, plus its duration. A
@@ -21,6 +21,7 @@ import (
 // tell the handler.
 type leases struct {
 	config Config
+	group  Group
 	margin time.Duration
 	turns  *backoff.Turns
 
@@ -31,9 +32,10 @@ type leases struct {
 	look time.Time        // guarded by mu; when guard means to look next
 }
 
-func newLeases(config Config, turns *backoff.Turns) *leases {
+func newLeases(config Config, group Group, turns *backoff.Turns) *leases {
 	return &leases{
 		config: config,
+		group:  group,
 		turns:  turns,
 		margin: min(config.Lease/10, time.Second),
 		held:   map[string]*item{},
@@ -140,7 +142,7 @@ func (l *leases) extend(ctx context.Context) {
 func (l *leases) extendAll(ctx context.Context) error {
 	_, err := each(l.deliveries(), queue.MaxMessages, func(held []queue.Delivery) error {
 		sent := time.Now()
-		stale, err := l.config.Group.Extend(ctx, l.config.Lease, held)
+		stale, err := l.group.Extend(ctx, l.config.Lease, held)
 		if err == nil {
 			l.extended(held, stale, sent)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func newTestLeases() *leases {
-	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}}, backoff.NewTurns(0))
+	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}}, nil, backoff.NewTurns(0))
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }

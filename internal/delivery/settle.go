@@ -20,6 +20,7 @@ const bodiesPerCall = 16
 // of calls is under way goes out in the next; nothing waits for company.
 type settler struct {
 	config Config
+	group  Group
 	leases *leases
 	turns  *backoff.Turns
 	// progress is told of each round, and when what it gave back is due, if anything.
@@ -44,8 +45,13 @@ func (r *round) empty() bool {
 	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
 }
 
-func newSettler(config Config, leases *leases, turns *backoff.Turns, progress func(time.Duration, bool)) *settler {
-	return &settler{config: config, leases: leases, turns: turns, progress: progress, signal: make(chan struct{}, 1)}
+func newSettler(
+	config Config, group Group, leases *leases, turns *backoff.Turns, progress func(dueIn time.Duration, due bool),
+) *settler {
+	return &settler{
+		config: config, group: group, leases: leases, turns: turns,
+		progress: progress, signal: make(chan struct{}, 1),
+	}
 }
 
 func (s *settler) ack(it *item) {
@@ -144,19 +150,18 @@ func (s *settler) take() round {
 // send makes the calls of a round. One that fails does not keep back the others;
 // what did not arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
-	group := s.config.Group
 	acks, err1 := each(r.acks, queue.MaxMessages, func(acks []queue.Delivery) error {
-		missing, err := group.Ack(ctx, list(acks, func(d queue.Delivery) string { return d.ID }))
+		missing, err := s.group.Ack(ctx, list(acks, func(d queue.Delivery) string { return d.ID }))
 		s.note("Ack came too late", missing)
 		return s.settled(err, acks)
 	})
 	nacks, err2 := each(r.nacks, bodiesPerCall, func(nacks []queue.Nack) error {
-		stale, err := group.Nack(ctx, s.config.MaxDeliveries, nacks)
+		stale, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
 		s.note("Nack came too late", stale)
 		return s.settled(err, list(nacks, func(n queue.Nack) queue.Delivery { return n.Delivery }))
 	})
 	releases, err3 := each(r.releases, queue.MaxMessages, func(releases []queue.Release) error {
-		_, err := group.Release(ctx, releases)
+		_, err := s.group.Release(ctx, releases)
 		if err == nil {
 			s.mu.Lock()
 			s.released -= len(releases)
@@ -165,7 +170,7 @@ func (s *settler) send(ctx context.Context, r round) error {
 		return s.settled(err, list(releases, func(r queue.Release) queue.Delivery { return r.Delivery }))
 	})
 	burials, err4 := each(r.burials, queue.MaxMessages, func(burials []queue.Burial) error {
-		_, err := group.Bury(ctx, burials)
+		_, err := s.group.Bury(ctx, burials)
 		return s.settled(err, list(burials, func(b queue.Burial) queue.Delivery { return b.Delivery }))
 	})
 	s.putBack(round{acks, nacks, releases, burials})

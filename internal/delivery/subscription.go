@@ -1,28 +1,33 @@
 // Package delivery runs one subscription: it claims messages of a consumer group,
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
-// beyond the operations of a Group.
+// beyond the operations of a Topic.
 //
-// A subscription consists of these goroutines, all started and waited for by Run:
+// A subscription has a lane for each partition of its topic, so that one that Redis
+// does not answer for holds up no other. It consists of these goroutines, all started
+// and waited for by Run:
 //
-//	fetch    claims messages into the buffer           (fetch.go)
-//	listen   hears when to claim earlier               (fetch.go)
-//	work     hands messages out, MaxInFlight of them   (work.go)
-//	settle   sends acks, nacks and the like            (settle.go)
-//	extend   keeps the leases of all that is held      (leases.go)
-//	guard    ends what could not be extended in time   (leases.go)
+//	work     hands messages out, MaxInFlight of them      (work.go)
+//	relieve  gives back what waits behind a slow message  (work.go)
+//	grow     opens lanes for new partitions               (subscription.go)
+//
+// and for each lane:
+//
+//	fetch    claims messages into the buffer              (fetch.go)
+//	listen   hears when to claim earlier                  (listen.go)
+//	settle   sends acks, nacks and the like               (settle.go)
+//	extend   keeps the leases of all that is held         (leases.go)
+//	guard    ends what could not be extended in time      (leases.go)
 package delivery
 
 import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -39,7 +44,16 @@ var (
 	errUnsettled = errors.New("redis did not answer in time for all acks and messages to give back")
 )
 
-// Group is the consumer group that a subscription is part of. See queue.Group.
+// Topic is a topic as a consumer group sees it. See queue.Membership.
+type Topic interface {
+	// Partitions makes the group known in all partitions and returns how many there
+	// are. It is not called concurrently.
+	Partitions(ctx context.Context) (int, error)
+	Group(partition int) Group
+	Listen(ctx context.Context, partition int) Listener
+}
+
+// Group is the consumer group in one partition. See queue.Group.
 type Group interface {
 	Claim(ctx context.Context, r queue.Request) (queue.Claims, error)
 	Ack(ctx context.Context, ids []string) ([]string, error)
@@ -59,9 +73,6 @@ type Listener interface {
 // Config is what a subscription works with. All fields are required but
 // MaxDeliveries.
 type Config struct {
-	Group  Group
-	Listen func(ctx context.Context) Listener
-
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
 	// Redelivery says how to nack a message that was handed out with ctx. The nack
@@ -80,31 +91,21 @@ type Config struct {
 // Subscription delivers messages from Run until its context ends.
 type Subscription struct {
 	// immutable
-	config  Config
-	out     chan *message.Message
-	turns   *backoff.Turns // for all that fails and is tried again
-	leases  *leases
-	settler *settler
-
-	// buffer holds what is claimed and not handed out, in order. fetch sends and
-	// never blocks on it; workers receive.
-	buffer chan *item
-	// room tells fetch that outstanding has sunk to low.
-	room chan struct{}
+	topic  Topic
+	config Config
+	out    chan *message.Message
+	room   *room
+	buffer *buffer
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
 
-	pace        pace
-	outstanding atomic.Int64 // messages in the buffer and at the workers
-	low         atomic.Int64 // set by fetch: when to signal room
-	filled      time.Time    // owned by fetch; when it last put messages into the buffer
-
-	hints hints
+	pace *pace
 }
 
 // item is one claimed message.
 type item struct {
 	queue.Claimed
+	lane    *lane
 	trusted time.Time               // guarded by leases.mu; until when the lease is certain
 	lost    bool                    // guarded by leases.mu
 	cancel  context.CancelCauseFunc // guarded by leases.mu; set once it is handed out
@@ -113,52 +114,47 @@ type item struct {
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
 // New prepares a subscription; Run starts it.
-func New(config Config) *Subscription {
-	turns := backoff.NewTurns(minBackoff)
-	s := &Subscription{
+func New(topic Topic, config Config) *Subscription {
+	p := &pace{}
+	return &Subscription{
+		topic:   topic,
 		config:  config,
 		out:     make(chan *message.Message),
-		turns:   turns,
-		leases:  newLeases(config, turns),
-		buffer:  make(chan *item, 2*maxClaim+config.MaxInFlight),
-		room:    make(chan struct{}, 1),
+		room:    &room{workers: config.MaxInFlight, pace: p},
+		buffer:  newBuffer(2*maxClaim + config.MaxInFlight),
 		abandon: make(chan struct{}),
-		hints:   newHints(),
+		pace:    p,
 	}
-	s.settler = newSettler(config, s.leases, turns, func(dueIn time.Duration, due bool) {
-		if due {
-			s.hints.add(dueIn)
-		}
-		s.signalRoom()
-	})
-	return s
 }
 
 // Messages is where messages are handed out. Run closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// Run delivers messages until ctx ends. Then it gives back what was not handed
-// out, waits CloseTimeout for the rest, gives that back too, and returns. The
-// error says that Redis could not be told everything; a call that the client has
-// not ended by then ends on its own.
-func (s *Subscription) Run(ctx context.Context) error {
+// Run delivers messages of so many partitions, and of those that come to be, until
+// ctx ends. Then it gives back what was not handed out, waits CloseTimeout for the
+// rest, gives that back too, and returns. The error says that Redis could not be told
+// everything; a call that the client has not ended by then ends on its own.
+func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
 	// must arrive.
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelCalls()
 
-	fetched, settled, kept := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var workers, fetchers, settlers, keepers sync.WaitGroup
 	drained := make(chan struct{}) // closed when nothing more will need settling
-	go closeAfter(fetched, func() { s.fetch(ctx, calls) })
-	go closeAfter(settled, func() { s.settler.run(calls, drained) })
-	go closeAfter(kept, func() {
-		var keepers sync.WaitGroup
-		keepers.Go(func() { s.listen(ctx) })
-		keepers.Go(func() { s.leases.extend(calls) })
-		keepers.Go(func() { s.leases.guard(calls) })
-		keepers.Wait()
-	})
-	var workers sync.WaitGroup
+	open := func(partition int) {
+		l := newLane(s, partition)
+		fetchers.Go(func() { l.fetch(ctx, calls) })
+		settlers.Go(func() { l.settler.run(calls, drained) })
+		keepers.Go(func() { l.listen(ctx) })
+		keepers.Go(func() { l.leases.extend(calls) })
+		keepers.Go(func() { l.leases.guard(calls) })
+	}
+	for n := range partitions {
+		open(n)
+	}
+	fetchers.Go(func() { s.grow(ctx, partitions, open) })
+	workers.Go(func() { s.relieve(ctx) })
 	for range s.config.MaxInFlight {
 		workers.Go(func() { s.work(ctx) })
 	}
@@ -169,24 +165,47 @@ func (s *Subscription) Run(ctx context.Context) error {
 	soft := time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) })
 	workers.Wait() // each ends with its message, at abandon at the latest
 	soft.Stop()
-	complete := ended(hard, fetched)
+	s.giveBack()
+	complete := ended(hard, &fetchers)
+	s.giveBack() // what came in last
 	close(drained)
-	complete = ended(hard, settled) && complete
+	complete = ended(hard, &settlers) && complete
 	close(s.out)
 	cancelCalls()
-	if ended(hard, kept); !complete {
+	if ended(hard, &keepers); !complete {
 		return errUnsettled
 	}
 	return nil
 }
 
-func closeAfter(done chan<- struct{}, do func()) {
-	defer close(done)
-	do()
+// grow opens lanes for partitions that the topic gets, until ctx ends.
+func (s *Subscription) grow(ctx context.Context, partitions int, open func(partition int)) {
+	ticker := time.NewTicker(s.config.PollInterval)
+	defer ticker.Stop()
+	for failed := false; ; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		number, err := s.topic.Partitions(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			s.config.Logger.Error("Cannot look for new partitions", err, nil)
+		}
+		failed = err != nil
+		for ; partitions < number; partitions++ {
+			open(partitions)
+		}
+	}
 }
 
-// ended waits for a goroutine, but not longer than ctx.
-func ended(ctx context.Context, done <-chan struct{}) bool {
+// ended waits for goroutines, but not longer than ctx.
+func ended(ctx context.Context, running *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { // ends with those it waits for
+		running.Wait()
+		close(done)
+	}()
 	select {
 	case <-done:
 		return true

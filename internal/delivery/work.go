@@ -16,27 +16,41 @@ func (s *Subscription) work(ctx context.Context) {
 			return
 		}
 		s.handle(ctx, it)
-		if s.outstanding.Add(-1) <= s.low.Load() {
-			s.signalRoom()
-		}
+		s.room.free(1)
 	}
 }
 
 // take waits for the next message in the buffer; nil when ctx has ended.
 func (s *Subscription) take(ctx context.Context) *item {
 	select {
-	case it := <-s.buffer:
+	case it := <-s.buffer.items:
 		return it
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-func (s *Subscription) signalRoom() {
-	select {
-	case s.room <- struct{}{}:
-	default:
+// relieve gives back what is in the buffer when it waits there for too long: the
+// workers have become slow, and others may be free. It ends with ctx.
+func (s *Subscription) relieve(ctx context.Context) {
+	for s.buffer.stalled(ctx) {
+		s.pace.stalled()
+		s.giveBack()
 	}
+}
+
+// giveBack releases what is in the buffer, all of a lane at once: what comes later
+// must not be claimed before.
+func (s *Subscription) giveBack() {
+	items := s.buffer.drain()
+	lists := map[*lane][]*item{}
+	for _, it := range items {
+		lists[it.lane] = append(lists[it.lane], it)
+	}
+	for l, list := range lists {
+		l.settler.release(list...)
+	}
+	s.room.free(len(items))
 }
 
 // handle offers a message to whoever reads the channel and waits until it is
@@ -48,20 +62,20 @@ func (s *Subscription) handle(ctx context.Context, it *item) {
 	msg, err := s.config.Decode(handed, it.Claimed)
 	if err != nil {
 		s.config.Logger.Error("Cannot decode message, making it a dead letter", err, watermill.LogFields{"id": it.ID})
-		s.settler.bury(it, "cannot decode: "+err.Error())
+		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	if !s.leases.handOut(it, cancel) {
+	if !it.lane.leases.handOut(it, cancel) {
 		return
 	}
 	if ctx.Err() != nil || !s.offer(ctx, handed, msg) {
-		s.settler.release(it) // refused if the lease is lost
+		it.lane.settler.release(it) // refused if the lease is lost
 		return
 	}
 	select {
 	case <-msg.Acked():
-		s.settler.ack(it)
+		it.lane.settler.ack(it)
 	case <-msg.Nacked():
 		s.nack(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	case <-s.abandon:
@@ -89,7 +103,7 @@ func (s *Subscription) nack(delivered context.Context, msg *message.Message, it 
 		s.config.Logger.Error("Cannot keep the delay that the message was given", err, watermill.LogFields{"id": it.ID})
 	}
 	nack.Delivery = it.delivery()
-	s.settler.nack(nack)
+	it.lane.settler.nack(nack)
 }
 
 // settleAbandoned gives back a message whose handler has not finished in time, or
@@ -97,10 +111,10 @@ func (s *Subscription) nack(delivered context.Context, msg *message.Message, it 
 func (s *Subscription) settleAbandoned(delivered context.Context, msg *message.Message, it *item) {
 	select {
 	case <-msg.Acked():
-		s.settler.ack(it)
+		it.lane.settler.ack(it)
 	case <-msg.Nacked():
 		s.nack(delivered, msg, it)
 	default:
-		s.settler.abandon(it)
+		it.lane.settler.abandon(it)
 	}
 }

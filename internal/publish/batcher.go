@@ -44,9 +44,8 @@ type Store func(ctx context.Context, to Destination, b queue.Batch) (refused []i
 // Batcher merges calls. It is safe for concurrent use.
 type Batcher struct {
 	// immutable
-	store      Store
-	publisher  string
-	duplicates queue.Duplicates
+	store   Store
+	request queue.Batch
 
 	senders sync.WaitGroup // a goroutine for each lane in lanes
 
@@ -79,9 +78,10 @@ type batch struct {
 	last    error // guarded by Batcher.mu; of the last attempt
 }
 
-// New returns a Batcher that numbers its batches for a publisher.
-func New(store Store, publisher string, duplicates queue.Duplicates) *Batcher {
-	return &Batcher{store: store, publisher: publisher, duplicates: duplicates, lanes: map[Destination]*lane{}}
+// New returns a Batcher whose batches are like request, with a number and calls of
+// their own.
+func New(store Store, request queue.Batch) *Batcher {
+	return &Batcher{store: store, request: request, lanes: map[Destination]*lane{}}
 }
 
 // Publish stores messages, MaxMessages at most, and returns when they are

@@ -63,7 +63,7 @@ func (f *fakeStore) numbers() []int64 {
 
 func newBatcher(f *fakeStore) *Batcher {
 	f.start = time.Now()
-	return New(f.push, "p", queue.RejectDuplicates)
+	return New(f.push, queue.Batch{Publisher: "p", Duplicates: queue.RejectDuplicates})
 }
 
 func one(id string) []queue.Message { return []queue.Message{{ID: id}} }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,8 @@ const (
 // deliver sends a batch under its number, again and again while the error may
 // pass and a caller waits, and tells the callers how it ended.
 func (b *Batcher) deliver(ctx context.Context, to Destination, next *batch) {
-	request := queue.Batch{Publisher: b.publisher, Number: next.number, Duplicates: b.duplicates}
+	request := b.request
+	request.Number = next.number
 	for _, c := range next.calls {
 		request.Calls = append(request.Calls, c.messages)
 	}
@@ -25,8 +27,8 @@ func (b *Batcher) deliver(ctx context.Context, to Destination, next *batch) {
 	uncertain := false // an attempt may have stored the batch
 	for {
 		refused, err := b.store(ctx, to, request)
-		if err == nil {
-			b.finish(next, refused)
+		if shortfall := (*queue.ReplicationError)(nil); err == nil || errors.As(err, &shortfall) {
+			b.finish(next, refused, err)
 			return
 		}
 		uncertain = uncertain || !queue.Refused(err)
@@ -48,7 +50,11 @@ func (b *Batcher) note(next *batch, err error) {
 	next.last = err
 }
 
-func (b *Batcher) finish(next *batch, refused []int) {
+// finish ends a batch that is stored, with what may be wrong besides.
+func (b *Batcher) finish(next *batch, refused []int, err error) {
+	for _, c := range next.calls {
+		c.err = err
+	}
 	for _, index := range refused {
 		next.calls[index].err = ErrDuplicate
 	}

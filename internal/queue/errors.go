@@ -36,6 +36,8 @@ func (p partition) typeOf(key string) string {
 		return "zset"
 	case "groups":
 		return "set"
+	case "partitions":
+		return "string"
 	default:
 		return "hash"
 	}

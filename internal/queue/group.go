@@ -230,7 +230,7 @@ func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	}, args)
 }
 
-func (g *Group) settle(ctx context.Context, script *redis.Script, keys []string, args []any) ([]string, error) {
+func (g *Group) settle(ctx context.Context, script script, keys []string, args []any) ([]string, error) {
 	reply, err := run(ctx, g.client, g.part, script, keys, args)
 	if err != nil {
 		return nil, err
@@ -241,27 +241,42 @@ func (g *Group) settle(ctx context.Context, script *redis.Script, keys []string,
 // Listener hears when something is due earlier than a Claim has said.
 type Listener struct {
 	pubsub *redis.PubSub
+	client redis.UniversalClient
 	group  string
 }
 
 // Listen opens a connection of its own, outside the client's pool, which lives
 // until Close.
 func (g *Group) Listen(ctx context.Context) *Listener {
-	return &Listener{pubsub: g.client.Subscribe(ctx, g.part.channel()), group: g.name}
+	l := &Listener{group: g.name, client: g.client}
+	if cluster, ok := g.client.(*redis.ClusterClient); ok {
+		l.pubsub = cluster.SSubscribe(ctx, g.part.channel())
+	} else {
+		l.pubsub = g.client.Subscribe(ctx, g.part.channel())
+	}
+	return l
 }
 
+// errMoved says that a channel is on another node now, with its slot.
+var errMoved = errors.New("the channel has moved to another node")
+
 // Next blocks until there is a hint and returns how long until something is
-// due. The connection comes back by itself after an error; since hints may have
-// been lost by then, each new subscription gives a hint of 0. A Close from
+// due. Hints may be lost before the first one and after an error, which calls for
+// a new Listener; so each begins with a hint of 0. A Close from
 // another goroutine ends it with an error; its context alone does not.
 func (l *Listener) Next(ctx context.Context) (time.Duration, error) {
 	for {
 		received, err := l.pubsub.Receive(ctx)
 		if err != nil {
+			look(ctx, l.client)
 			return 0, err
 		}
 		switch hint := received.(type) {
 		case *redis.Subscription:
+			if hint.Kind == "sunsubscribe" {
+				look(ctx, l.client)
+				return 0, errMoved
+			}
 			return 0, nil
 		case *redis.Message:
 			wait, group, named := strings.Cut(hint.Payload, " ")

@@ -14,10 +14,19 @@ type partition string
 // and the number are read from the end. What follows the tag needs no escaping.
 var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 
+// newPartition finds a partition's name. Partitions but the first have a salt after
+// their number, so that they spread evenly over a cluster, whatever the topic.
 func newPartition(prefix, topic string, number int) partition {
-	return partition("{" + prefix + ":" + topicEscaper.Replace(topic) + ":" + strconv.Itoa(number) + "}")
+	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
+	first := tag + "0"
+	if number == 0 {
+		return partition("{" + first + "}")
+	}
+	tag += strconv.Itoa(number) + "."
+	return partition("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
 }
 
+func (p partition) count() string      { return string(p) + ":partitions" } // of partition 0 only
 func (p partition) scheduled() string  { return string(p) + ":scheduled" }
 func (p partition) messages() string   { return string(p) + ":messages" }
 func (p partition) groups() string     { return string(p) + ":groups" }

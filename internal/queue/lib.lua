@@ -1,5 +1,6 @@
 -- lib.lua: what the scripts share. It is put in front of each of them when it
--- is compiled; it calls Redis only inside its functions.
+-- is compiled; it calls Redis only inside its functions. NOTIFY, the command that
+-- publishes a notification, is put in front of it (scripts.go).
 
 -- now_us is Redis's clock in whole microseconds. TIME goes on while a script
 -- runs (Redis 7.0), so every script reads it once.
@@ -145,6 +146,6 @@ end
 local function wake(channel, now, due, group)
   local wait = int(math.max(0, due * 1000 - now))
   if group then wait = wait .. ' ' .. group end
-  redis.pcall('PUBLISH', channel, wait)
+  redis.pcall(NOTIFY, channel, wait)
 end
 

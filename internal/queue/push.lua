@@ -20,6 +20,9 @@ if last then
   local number
   number, last_ms, refused = parse_record(last)
   if number >= batch then
+    -- Something is written again: the WAIT that may follow is about this connection.
+    redis.call('ZREM', scheduled, '')
+    redis.call('HSET', publishers, publisher, last)
     local again = {}
     if number == batch then
       for index in string.gmatch(refused, '%d+') do again[#again + 1] = tonumber(index) end

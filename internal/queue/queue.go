@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -56,11 +57,28 @@ type Batch struct {
 	Number     int64  // higher than that of any batch before; the same to send a batch again
 	Duplicates Duplicates
 	Calls      [][]Message // MaxMessages messages at most
+
+	// Replicas, if above 0, is how many replicas must have the batch within
+	// ReplicaTimeout; else Push returns a *ReplicationError.
+	Replicas       int
+	ReplicaTimeout time.Duration
+}
+
+// ReplicationError says that messages are stored, but that fewer replicas than
+// wanted have acknowledged them in time.
+type ReplicationError struct {
+	Want int // replicas
+	Got  int
+}
+
+func (e *ReplicationError) Error() string {
+	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
 }
 
 // Push stores a batch. Sent again under the same number it is stored once and
-// gives the same result: the indexes of calls refused because of a key in use.
-// A publisher must send one batch at a time to a partition.
+// gives the same result: the indexes of calls refused because of a key in use, which
+// come with a *ReplicationError, too. A publisher must send one batch at a time to a
+// partition.
 func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
 	keys := []string{q.part.scheduled(), q.part.messages(), q.part.publishers(), q.part.keys()}
 	args := []any{b.Publisher, b.Number, string(b.Duplicates), q.part.channel()}
@@ -70,8 +88,9 @@ func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
 			args = append(args, m.ID, m.Delay, m.Body)
 		}
 	}
-	reply, err := run(ctx, q.client, q.part, pushScript, keys, args)
-	if err != nil {
+	reply, err := q.push(ctx, b, keys, args)
+	var shortfall *ReplicationError
+	if err != nil && !errors.As(err, &shortfall) {
 		return nil, err
 	}
 	for _, index := range reply {
@@ -81,7 +100,18 @@ func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
 		}
 		refused = append(refused, int(n)-1)
 	}
-	return refused, nil
+	return refused, err
+}
+
+func (q *Queue) push(ctx context.Context, b Batch, keys []string, args []any) ([]any, error) {
+	if b.Replicas == 0 {
+		return run(ctx, q.client, q.part, pushScript, keys, args)
+	}
+	reply, got, err := runAndWait(ctx, q.client, q.part, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
+	if err == nil && got < b.Replicas {
+		err = &ReplicationError{Want: b.Replicas, Got: got}
+	}
+	return reply, err
 }
 
 // Cancel takes back the message that holds a key, from all groups. It returns

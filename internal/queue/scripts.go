@@ -42,16 +42,39 @@ var requeueSource string
 //go:embed discard.lua
 var discardSource string
 
+//go:embed raise.lua
+var raiseSource string
+
 var (
-	pushScript       = redis.NewScript(libSource + pushSource)
-	claimScript      = redis.NewScript(libSource + claimSource)
-	ackScript        = redis.NewScript(libSource + ackSource)
-	nackScript       = redis.NewScript(libSource + nackSource)
-	extendScript     = redis.NewScript(libSource + extendSource)
-	releaseScript    = redis.NewScript(libSource + releaseSource)
-	buryScript       = redis.NewScript(libSource + burySource)
-	cancelScript     = redis.NewScript(libSource + cancelSource)
-	rescheduleScript = redis.NewScript(libSource + rescheduleSource)
-	requeueScript    = redis.NewScript(libSource + requeueSource)
-	discardScript    = redis.NewScript(libSource + discardSource)
+	pushScript       = newScript(pushSource)
+	claimScript      = newScript(claimSource)
+	ackScript        = newScript(ackSource)
+	nackScript       = newScript(nackSource)
+	extendScript     = newScript(extendSource)
+	releaseScript    = newScript(releaseSource)
+	buryScript       = newScript(burySource)
+	cancelScript     = newScript(cancelSource)
+	rescheduleScript = newScript(rescheduleSource)
+	requeueScript    = newScript(requeueSource)
+	discardScript    = newScript(discardSource)
+	raiseScript      = newScript(raiseSource)
 )
+
+// script is a script in the form for any Redis, and in the one for a Cluster, where
+// a notification stays on the nodes of its slot.
+type script struct{ plain, sharded *redis.Script }
+
+func newScript(source string) script {
+	return script{
+		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + libSource + source),
+		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + libSource + source),
+	}
+}
+
+// on returns the form for the server behind a client.
+func (s script) on(client redis.UniversalClient) *redis.Script {
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		return s.sharded
+	}
+	return s.plain
+}

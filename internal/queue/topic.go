@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MaxPartitions is the most partitions that a topic can have: each costs every
+// subscription a connection and a poll.
+const MaxPartitions = 256
+
+// Topic is a topic with all its partitions. How many there are is kept in Redis.
+// It is safe for concurrent use.
+type Topic struct {
+	// immutable
+	client redis.UniversalClient
+	prefix string
+	name   string
+
+	mu         sync.Mutex
+	partitions []*Queue // guarded by mu; those that were asked for, and all before them
+	number     int      // guarded by mu; of partitions that all groups are known in
+}
+
+// NewTopic returns a topic. It does no I/O.
+func NewTopic(client redis.UniversalClient, prefix, name string) *Topic {
+	return &Topic{client: client, prefix: prefix, name: name, number: 1}
+}
+
+// Partition returns one of the partitions, from 0.
+func (t *Topic) Partition(number int) *Queue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n := len(t.partitions); n <= number; n++ {
+		t.partitions = append(t.partitions, New(t.client, t.prefix, t.name, n))
+	}
+	return t.partitions[number]
+}
+
+// Raise makes sure that there are at least so many partitions, all known to all
+// groups of the topic, and returns how many there are. Others may have raised the
+// number higher; it never sinks, not even if Redis has lost it since the last call.
+//
+// The number comes first and then the groups: a group that is registered meanwhile
+// either sees the number and is registered in all partitions by its subscriber, or
+// was in the first partition before, where it is found here.
+func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
+	t.mu.Lock()
+	known := t.number
+	t.mu.Unlock()
+	number, err := t.raise(ctx, max(least, known))
+	if err != nil || number == known {
+		return number, err
+	}
+	if err := t.copyGroups(ctx, known, number); err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.number = max(t.number, number)
+	return t.number, nil
+}
+
+// Count returns how many partitions there are.
+func (t *Topic) Count(ctx context.Context) (int, error) { return t.raise(ctx, 1) }
+
+func (t *Topic) raise(ctx context.Context, least int) (int, error) {
+	first := t.Partition(0).part
+	reply, err := run(ctx, t.client, first, raiseScript, []string{first.count()}, []any{least})
+	if err != nil {
+		return 0, err
+	}
+	number, ok := reply[0].(int64)
+	if !ok || number < 1 || number > MaxPartitions {
+		return 0, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+	}
+	return int(number), nil
+}
+
+// copyGroups registers the groups of the first partition in some others.
+func (t *Topic) copyGroups(ctx context.Context, from, to int) error {
+	key := t.Partition(0).part.groups()
+	groups, err := t.client.SMembers(ctx, key).Result()
+	if err != nil {
+		return explain(ctx, t.client, t.Partition(0).part, []string{key}, err)
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	_, err = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for n := from; n < to; n++ {
+			pipe.SAdd(ctx, t.Partition(n).part.groups(), anys(groups)...)
+		}
+		return nil
+	})
+	return err
+}
+
+// Cancel takes back the message that holds a key, in whichever of the partitions.
+// It returns ErrNotFound when there is none.
+func (t *Topic) Cancel(ctx context.Context, key string, partitions int) error {
+	return t.withHolders(ctx, key, partitions, func(q *Queue) error { return q.Cancel(ctx, key) })
+}
+
+// Reschedule makes the waiting message that holds a key due in delay ms, in whichever
+// of the partitions. It returns ErrNotFound when there is none, or none that waits.
+func (t *Topic) Reschedule(ctx context.Context, key string, delay int64, partitions int) error {
+	return t.withHolders(ctx, key, partitions, func(q *Queue) error { return q.Reschedule(ctx, key, delay) })
+}
+
+// withHolders calls do for each partition where a message holds a key: one, as a
+// rule; more if the number of partitions was raised between two messages.
+func (t *Topic) withHolders(ctx context.Context, key string, partitions int, do func(*Queue) error) error {
+	holders, err := t.holders(ctx, key, partitions)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, q := range holders {
+		switch err := do(q); {
+		case err == nil:
+			found = true
+		case !errors.Is(err, ErrNotFound):
+			return err
+		}
+	}
+	if !found {
+		return ErrNotFound
+	}
+	return nil
+}
+
+func (t *Topic) holders(ctx context.Context, key string, partitions int) ([]*Queue, error) {
+	if partitions == 1 {
+		return []*Queue{t.Partition(0)}, nil
+	}
+	replies := make([]*redis.BoolCmd, partitions)
+	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for n := range replies {
+			replies[n] = pipe.HExists(ctx, t.Partition(n).part.keys(), key)
+		}
+		return nil
+	})
+	var holders []*Queue
+	for n, reply := range replies {
+		if reply.Val() {
+			holders = append(holders, t.Partition(n))
+		}
+	}
+	return holders, err
+}
+
+// Membership is a consumer group's part in all partitions of a topic.
+type Membership struct {
+	topic *Topic
+	group string
+	known int // how many partitions know the group
+}
+
+// Membership returns a consumer group's part in the topic. It does no I/O and is for
+// one goroutine.
+func (t *Topic) Membership(group string) *Membership {
+	return &Membership{topic: t, group: group}
+}
+
+// Partitions makes the group known in all partitions, so that it gets what falls
+// due from now on, and returns how many there are.
+func (m *Membership) Partitions(ctx context.Context) (int, error) {
+	for {
+		number, err := m.topic.raise(ctx, max(m.known, 1))
+		if err != nil || number == m.known {
+			return number, err
+		}
+		for ; m.known < number; m.known++ {
+			if err := m.topic.Partition(m.known).Group(m.group).Register(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// Group returns the group in one of the partitions.
+func (m *Membership) Group(partition int) *Group {
+	return m.topic.Partition(partition).Group(m.group)
+}

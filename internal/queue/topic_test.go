@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func newTopic(t *testing.T) *Topic {
+	t.Helper()
+	return NewTopic(redistest.Client(t), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
+}
+
+// again is the same topic for somebody who knows nothing of it yet.
+func (t *Topic) again() *Topic { return NewTopic(t.client, t.prefix, t.name) }
+
+func groupsOf(t *testing.T, topic *Topic, partition int) []string {
+	t.Helper()
+	groups, err := topic.client.SMembers(t.Context(), topic.Partition(partition).part.groups()).Result()
+	require.NoError(t, err)
+	return groups
+}
+
+func TestTheNumberOfPartitionsIsOnlyRaised(t *testing.T) {
+	topic := newTopic(t)
+	for _, step := range []struct{ least, want int }{{1, 1}, {4, 4}, {3, 4}, {1, 4}, {12, 12}, {MaxPartitions, MaxPartitions}} {
+		number, err := topic.again().Raise(t.Context(), step.least)
+		require.NoError(t, err)
+		assert.Equal(t, step.want, number)
+		number, err = topic.Count(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, step.want, number)
+	}
+}
+
+func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Zero(t, topic.client.Exists(t.Context(), topic.Partition(0).part.count()).Val())
+}
+
+func TestANumberOfPartitionsThatRedisHasLostIsRestored(t *testing.T) {
+	topic := newTopic(t)
+	member := topic.Membership("g")
+	_, err := topic.Raise(t.Context(), 4)
+	require.NoError(t, err)
+	_, err = member.Partitions(t.Context())
+	require.NoError(t, err)
+	for name, restore := range map[string]func() (int, error){
+		"by a publisher":  func() (int, error) { return topic.Raise(t.Context(), 1) },
+		"by a subscriber": func() (int, error) { return member.Partitions(t.Context()) },
+	} {
+		require.NoError(t, topic.client.Del(t.Context(), topic.Partition(0).part.count()).Err())
+		number, err := restore()
+		require.NoError(t, err)
+		assert.Equal(t, 4, number, name)
+		number, err = topic.again().Count(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 4, number, name)
+	}
+}
+
+func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
+	topic := newTopic(t)
+	key := topic.Partition(0).part.count()
+	for _, damage := range []string{"many", "0", "-3", "1000000", "2.5", ""} {
+		require.NoError(t, topic.client.Set(t.Context(), key, damage, 0).Err())
+		_, err := topic.Raise(t.Context(), 1)
+		require.Error(t, err, "%q", damage)
+		assert.Contains(t, err.Error(), "partitions", "%q", damage)
+	}
+	require.NoError(t, topic.client.Del(t.Context(), key).Err())
+	require.NoError(t, topic.client.LPush(t.Context(), key, "x").Err())
+	_, err := topic.Raise(t.Context(), 1)
+	var wrong *KeyTypeError
+	require.ErrorAs(t, err, &wrong)
+	assert.Equal(t, "string", wrong.Want)
+}
+
+// TestNewPartitionsKnowAllGroups is what keeps a message in a new partition from
+// being given to one group before another is registered.
+func TestNewPartitionsKnowAllGroups(t *testing.T) {
+	topic := newTopic(t)
+	for _, group := range []string{"g", "h"} {
+		number, err := topic.again().Membership(group).Partitions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, number)
+	}
+	_, err := topic.Raise(t.Context(), 3)
+	require.NoError(t, err)
+	for n := range 3 {
+		assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, n), "partition %d", n)
+	}
+	assert.Empty(t, groupsOf(t, topic, 3))
+
+	require.NoError(t, topic.client.Del(t.Context(), topic.Partition(2).part.groups()).Err())
+	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more than it asks for
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
+}
+
+func TestAGroupRegistersInAllPartitions(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 2)
+	require.NoError(t, err)
+	member := topic.again().Membership("g")
+	number, err := member.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, number)
+	_, err = topic.raise(t.Context(), 4) // and dies before it copies the groups
+	require.NoError(t, err)
+	number, err = member.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 4, number)
+	for n := range 4 {
+		assert.Equal(t, []string{"g"}, groupsOf(t, topic, n), "partition %d", n)
+	}
+}
+
+func TestKeysAreFoundInAnyPartition(t *testing.T) {
+	topic := newTopic(t)
+	key := strings.Repeat("k", 3)
+	push := func(partition int, id string) {
+		t.Helper()
+		batches++
+		_, err := topic.Partition(partition).Push(t.Context(), Batch{
+			Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{{after(id, 60)}},
+		})
+		require.NoError(t, err)
+	}
+	due := func(partition int, id string) float64 {
+		t.Helper()
+		return topic.client.ZScore(t.Context(), topic.Partition(partition).part.scheduled(), id).Val()
+	}
+	require.ErrorIs(t, topic.Cancel(t.Context(), key, 4), ErrNotFound)
+	push(3, keyed(1, key))
+	before := due(3, keyed(1, key))
+	require.NoError(t, topic.Reschedule(t.Context(), key, 3_600_000, 4))
+	assert.Greater(t, due(3, keyed(1, key)), before+3_000_000)
+	push(1, keyed(2, key)) // as after the number of partitions was raised
+	require.NoError(t, topic.Cancel(t.Context(), key, 4))
+	require.ErrorIs(t, topic.Reschedule(t.Context(), key, 0, 4), ErrNotFound)
+	for n := range 4 {
+		assert.Zero(t, topic.client.HLen(t.Context(), topic.Partition(n).part.messages()).Val(), "partition %d", n)
+	}
+}
