@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos soak fuzz examples redis-server
+.PHONY: test lint stress chaos failover soak fuzz examples redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -15,8 +15,12 @@ stress: redis-server
 
 ## chaos: the full fault suite, 15 minutes at most
 chaos: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full
+	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
+
+## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
+failover: redis-server
+	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel'
 
 ## soak: mixed faults for SOAK (30m by default)
 SOAK ?= 30m

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -36,24 +37,54 @@ func TestPubSubDelayed(t *testing.T) {
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
 }
 
-// suite makes the Pub/Subs of one run of Watermill's suite, on a server of its
-// own that keeps what it has acknowledged over a crash.
-type suite struct {
-	server   *redistest.Server
-	delay    time.Duration
-	features tests.Features
+// TestPubSubCluster is the suite on Redis Cluster. Failovers are in internal/chaos.
+func TestPubSubCluster(t *testing.T) {
+	cluster := redistest.SharedCluster(t)
+	client := func(t *testing.T) redis.UniversalClient { return cluster.Client(t) }
+	t.Run("one partition", func(t *testing.T) {
+		s := &suite{client: client, features: features}
+		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
+	})
+	t.Run("8 partitions", func(t *testing.T) {
+		s := &suite{client: client, features: features, partitions: 8}
+		// There is order within a partition only; see TestOrderOfAPartitionKey.
+		s.features.GuaranteedOrder = false
+		s.features.GuaranteedOrderWithSingleSubscriber = false
+		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
+	})
 }
 
+// TestPubSubSentinel is the suite on a master that Sentinel watches. Failovers are
+// in internal/chaos.
+func TestPubSubSentinel(t *testing.T) {
+	sentinel := redistest.SharedSentinel(t)
+	s := &suite{client: func(t *testing.T) redis.UniversalClient { return sentinel.Client(t) }, features: features}
+	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
+}
+
+var features = tests.Features{
+	ConsumerGroups:                      true,
+	GuaranteedOrder:                     true,
+	GuaranteedOrderWithSingleSubscriber: true,
+	Persistent:                          true,
+}
+
+// suite makes the Pub/Subs of one run of Watermill's suite.
+type suite struct {
+	client     func(t *testing.T) redis.UniversalClient
+	delay      time.Duration
+	partitions int
+	features   tests.Features
+}
+
+// newSuite is for a server that keeps what it has acknowledged over a crash.
 func newSuite(t *testing.T, by time.Duration) *suite {
 	t.Helper()
 	server := redistest.New(t, redistest.Durable...)
-	return &suite{server: server, delay: by, features: tests.Features{
-		ConsumerGroups:                      true,
-		GuaranteedOrder:                     true,
-		GuaranteedOrderWithSingleSubscriber: true,
-		Persistent:                          true,
-		RestartServiceCommand:               server.RestartCommand(),
-	}}
+	s := &suite{delay: by, features: features}
+	s.client = func(t *testing.T) redis.UniversalClient { return server.Client(t) }
+	s.features.RestartServiceCommand = server.RestartCommand()
+	return s
 }
 
 func (s *suite) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
@@ -62,8 +93,8 @@ func (s *suite) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
 
 func (s *suite) groupPubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	client := s.server.Client(t)
-	config := redisdelay.PublisherConfig{Client: client}
+	client := s.client(t)
+	config := redisdelay.PublisherConfig{Client: client, Partitions: s.partitions}
 	if s.delay > 0 {
 		config.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
 			return delay.For(s.delay), nil

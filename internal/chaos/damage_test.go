@@ -19,7 +19,8 @@ import (
 // ends it and judges it: damage elsewhere must not touch it.
 func (s *scene) healthy() (judge func()) {
 	s.t.Helper()
-	other := &scene{t: s.t, addr: s.addr, client: s.client, topic: s.topic + "-healthy", history: &History{}}
+	other := newSceneAt(s.t, s.addr)
+	other.topic += "-healthy"
 	stop := other.inProcess(other.job(func(j *job) { j.Lease, j.MaxInFlight = 30*time.Second, 5 }), s.dial())
 	ctx, cancel := context.WithCancel(context.Background())
 	published := make(chan error, 1)

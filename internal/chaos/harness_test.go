@@ -5,11 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -33,9 +36,10 @@ const quiet = 60 * time.Second
 // scene is one case: a topic, a server and the history.
 type scene struct {
 	t       *testing.T
-	addr    string
+	addr    string // of a single server
 	server  *redistest.Server
-	client  *redis.Client // for looking on; it meets no fault
+	connect func() redis.UniversalClient
+	client  redis.UniversalClient // for looking on; it meets no fault of the network
 	topic   string
 	history *History
 }
@@ -50,8 +54,15 @@ func newScene(t *testing.T, options ...string) *scene {
 
 func newSceneAt(t *testing.T, addr string) *scene {
 	t.Helper()
+	s := newSceneOn(t, func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) })
+	s.addr = addr
+	return s
+}
+
+func newSceneOn(t *testing.T, connect func() redis.UniversalClient) *scene {
+	t.Helper()
 	s := &scene{
-		t: t, addr: addr, history: &History{},
+		t: t, connect: connect, history: &History{},
 		topic: fmt.Sprintf("%s-%d", strings.NewReplacer("/", "-", ":", "-").Replace(t.Name()), rand.Uint32()),
 	}
 	s.client = s.dial()
@@ -59,7 +70,11 @@ func newSceneAt(t *testing.T, addr string) *scene {
 }
 
 // dial returns a client with go-redis's default options, as users have.
-func (s *scene) dial() *redis.Client { return s.dialAt(s.addr) }
+func (s *scene) dial() redis.UniversalClient {
+	client := s.connect()
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
 func (s *scene) dialAt(addr string) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -76,7 +91,7 @@ func (s *scene) job(change func(*job)) job {
 
 // inProcess runs a job in this process until the test or the returned function ends
 // it.
-func (s *scene) inProcess(j job, client *redis.Client) (stop func()) {
+func (s *scene) inProcess(j job, client redis.UniversalClient) (stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -96,21 +111,56 @@ func (s *scene) inProcess(j job, client *redis.Client) (stop func()) {
 	return stop
 }
 
+// key is the name of a key of the first partition.
 func (s *scene) key(kind string) string { return "{redisdelay:" + s.topic + ":0}:" + kind }
+
+// keys lists the keys that the topic has in Redis, on all masters and in all
+// partitions.
+func (s *scene) keys(ctx context.Context) (names []string, err error) {
+	var mu sync.Mutex
+	list := func(ctx context.Context, client *redis.Client) error {
+		some, err := client.Keys(ctx, "{redisdelay:"+s.topic+":*").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		names = append(names, some...)
+		return err
+	}
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, list)
+	case *redis.Client:
+		err = list(ctx, c)
+	}
+	return names, err
+}
+
+// kindOf tells a key's kind from its name: "messages", or "unack" of some group.
+func kindOf(key string) string {
+	_, kind, _ := strings.Cut(key, "}:")
+	kind, _, _ = strings.Cut(kind, ":")
+	return kind
+}
 
 // bodies returns the UUIDs of the messages that Redis still has.
 func (s *scene) bodies() []string {
 	s.t.Helper()
-	bodies, err := s.client.HVals(context.Background(), s.key("messages")).Result()
+	keys, err := s.keys(context.Background())
 	require.NoError(s.t, err)
 	var uuids []string
-	for _, body := range bodies {
-		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal(s.topic, []byte(body))
-		if err != nil {
-			uuids = append(uuids, fmt.Sprintf("garbage %q", body))
+	for _, key := range keys {
+		if kindOf(key) != "messages" {
 			continue
 		}
-		uuids = append(uuids, msg.UUID)
+		bodies, err := s.client.HVals(context.Background(), key).Result()
+		require.NoError(s.t, err)
+		for _, body := range bodies {
+			msg, err := redisdelay.DefaultMarshaler{}.Unmarshal(s.topic, []byte(body))
+			if err != nil {
+				uuids = append(uuids, fmt.Sprintf("garbage %q", body))
+				continue
+			}
+			uuids = append(uuids, msg.UUID)
+		}
 	}
 	return uuids
 }
@@ -126,8 +176,8 @@ func (s *scene) drained() {
 	s.t.Helper()
 	deadline := time.Now().Add(quiet)
 	for time.Now().Before(deadline) {
-		n, err := s.client.HLen(context.Background(), s.key("messages")).Result()
-		if err == nil && n == 0 {
+		keys, err := s.keys(context.Background())
+		if err == nil && !slices.ContainsFunc(keys, func(key string) bool { return kindOf(key) == "messages" }) {
 			return
 		}
 		<-time.After(20 * time.Millisecond)
@@ -153,9 +203,11 @@ func (s *scene) judge(groups ...string) Report {
 func (s *scene) sizes() map[string]int64 {
 	s.t.Helper()
 	ctx := context.Background()
+	keys, err := s.keys(ctx)
+	require.NoError(s.t, err)
 	sizes := map[string]int64{}
-	for _, key := range s.client.Keys(ctx, s.key("*")).Val() {
-		sizes[strings.TrimPrefix(key, s.key(""))] = max(s.client.ZCard(ctx, key).Val(), s.client.HLen(ctx, key).Val())
+	for _, key := range keys {
+		sizes[strings.TrimPrefix(key, "{redisdelay:"+s.topic)] = max(s.client.ZCard(ctx, key).Val(), s.client.HLen(ctx, key).Val())
 	}
 	return sizes
 }
@@ -164,20 +216,20 @@ func (s *scene) sizes() map[string]int64 {
 func (s *scene) consistent() {
 	s.t.Helper()
 	ctx := context.Background()
-	keys, err := s.client.Keys(ctx, s.key("*")).Result()
+	keys, err := s.keys(ctx)
 	require.NoError(s.t, err)
-	inSets := map[string]bool{}
+	inSets, bodies := map[string]bool{}, map[string]bool{}
 	for _, key := range keys {
-		kind, _, _ := strings.Cut(strings.TrimPrefix(key, s.key("")), ":")
-		switch kind {
+		switch kindOf(key) {
 		case "scheduled", "queue", "unack", "dead":
 			for _, id := range s.client.ZRange(ctx, key, 0, -1).Val() {
 				inSets[id] = true
-				require.True(s.t, s.client.HExists(ctx, s.key("messages"), id).Val(), "%s in %s has no body", id, key)
+			}
+		case "messages":
+			for _, id := range s.client.HKeys(ctx, key).Val() {
+				bodies[id] = true
 			}
 		}
 	}
-	for _, id := range s.client.HKeys(ctx, s.key("messages")).Val() {
-		require.True(s.t, inSets[id], "the body of %s is in no set", id)
-	}
+	assert.Equal(s.t, bodies, inSets, "ids with bodies, and ids in sets")
 }

@@ -51,6 +51,9 @@ type job struct {
 	Delay   time.Duration
 	Timeout time.Duration
 
+	Partitions   int
+	WaitReplicas int
+
 	// A consumer handles messages until it is told to stop.
 	Consumers     int // subscribers, each with a client; 0: one, with the client given
 	Group         string
@@ -126,7 +129,9 @@ func tellUsage(ctx context.Context, report func(Event)) {
 // publish tells of each call before it is made, with an unknown outcome, in case
 // the process dies, and again when it has ended.
 func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: j.Timeout}, j.logger)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client: client, PublishTimeout: j.Timeout, Partitions: j.Partitions, WaitReplicas: j.WaitReplicas,
+	}, j.logger)
 	if err != nil {
 		return err
 	}
@@ -150,7 +155,10 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 	}
 	err := publisher.Publish(j.Topic, call...)
 	outcome := OK
+	var shortfall *redisdelay.ReplicationError
 	switch {
+	case errors.As(err, &shortfall):
+		outcome = Unknown // stored, and no promise made
 	case errors.Is(err, redisdelay.ErrOutcomeUnknown):
 		outcome = Unknown
 	case err != nil:

@@ -1,9 +1,11 @@
-// Package redistest runs real Redis servers for tests, on free loopback ports.
+// Package redistest runs real Redis servers for tests, on free loopback ports:
+// single ones, a Cluster, and a master and a replica under Sentinel.
 // A missing redis-server fails the test; it never skips it.
 package redistest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,8 +31,13 @@ var errStopped = errors.New("server is stopped")
 type Server struct {
 	Addr string
 
-	dir     string
-	args    []string
+	// immutable once it runs
+	dir   string
+	args  []string
+	files map[string]string // to put in dir before the first start
+	tls   *tls.Config       // nil without TLS
+	admin *redis.Client     // for this package's own commands
+
 	stopped chan struct{} // closed when supervise has returned
 
 	guard      *exec.Cmd // kills the server should this process die
@@ -39,141 +45,110 @@ type Server struct {
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd // guarded by mu
+	answered bool      // guarded by mu; a server that never did is not started again
 	stopping bool      // guarded by mu
+	down     bool      // guarded by mu; not started again meanwhile
 	away     time.Time // guarded by mu; not started again before
 }
 
 // Start runs a server with extra command-line options and waits until it answers.
 func Start(options ...string) (*Server, error) {
+	return tryThrice(func() (*Server, error) {
+		ports, err := freePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		s := newServer(ports[0], options...)
+		return s, s.run()
+	})
+}
+
+// tryThrice starts something again if it could not be started, since another
+// process may take a free port first.
+func tryThrice[T any](start func() (*T, error)) (*T, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, fmt.Errorf("these tests need redis-server (make test installs it): %w", err)
 	}
 	var errs []error
-	for range 3 { // another process may take the free port first
-		s, err := start(options)
+	for range 3 {
+		started, err := start()
 		if err == nil {
-			return s, nil
+			return started, nil
 		}
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }
 
-func start(options []string) (*Server, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "redistest")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{
+func newServer(port int, options ...string) *Server {
+	return &Server{
 		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		dir:  dir,
 		args: append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
 			"--save", "", "--logfile", "redis.log", "--daemonize", "no",
 		}, options...),
+		files:   make(map[string]string),
 		stopped: make(chan struct{}),
 	}
+}
+
+// run starts the server and waits until it answers. If it does not, nothing is left of it.
+func (s *Server) run() error {
+	if err := s.prepare(); err != nil {
+		return errors.Join(err, os.RemoveAll(s.dir))
+	}
+	s.admin = redis.NewClient(s.options())
 	if err := s.launch(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, s.admin.Close(), os.RemoveAll(s.dir))
 	}
 	go s.supervise()
-	err = s.startGuard()
+	err := s.startGuard()
 	if err == nil {
 		err = s.Wait()
 	}
 	if err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "redis.log"))
-		return nil, errors.Join(err, fmt.Errorf("redis-server log: %s", log), s.Stop())
+		log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+		return errors.Join(err, fmt.Errorf("redis-server log: %s", log), s.Stop())
 	}
-	return s, nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
-}
-
-// launch starts the process, unless the server is to stop, and notes its id
-// where the guard and RestartCommand find it.
-func (s *Server) launch() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return errStopped
-	}
-	cmd := exec.Command("redis-server", s.args...)
-	if err := cmd.Start(); err != nil {
+	s.answered = true
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Server) prepare() (err error) {
+	if s.dir, err = os.MkdirTemp("", "redistest"); err != nil {
 		return err
 	}
-	s.cmd = cmd
-	return os.WriteFile(s.pidFile(), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
-}
-
-// supervise starts the server again whenever it ends, until Stop.
-func (s *Server) supervise() {
-	defer close(s.stopped)
-	for {
-		s.mu.Lock()
-		cmd := s.cmd
-		s.mu.Unlock()
-		_ = cmd.Wait() // killed on purpose, most of the time
-		for s.isAway() {
-			<-time.After(5 * time.Millisecond)
-		}
-		if err := s.launch(); err != nil {
-			return
+	for name, content := range s.files {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-func (s *Server) isAway() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.stopping && time.Now().Before(s.away)
-}
-
-// KillFor kills the server, which stays away for a while and then starts again.
-func (s *Server) KillFor(away time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away = time.Now().Add(away)
-	return s.cmd.Process.Kill()
-}
-
-// startGuard runs a shell that waits for the end of its input, which comes when
-// this process ends in whatever way, and then kills the server.
-func (s *Server) startGuard() error {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err
+// options are those of a client that tells at once what it meets.
+func (s *Server) options() *redis.Options {
+	return &redis.Options{
+		Addr: s.Addr, TLSConfig: s.tls,
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		ReadTimeout: 10 * time.Second, // more than a MIGRATE may take
 	}
-	s.guard = exec.Command("sh", "-c", `read _; kill -9 "$(cat "$1")" 2>/dev/null; rm -rf "$2"`, "sh", s.pidFile(), s.dir)
-	s.guard.Stdin = read
-	s.guardInput = write
-	err = s.guard.Start()
-	return errors.Join(err, read.Close())
 }
 
 // Wait blocks until the server answers and has loaded its data.
 func (s *Server) Wait() error {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
-	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		err := client.Ping(ctx).Err()
+		err := s.answers(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
+		case <-s.stopped:
+			return fmt.Errorf("redis-server on %s has ended: %w", s.Addr, err)
 		case <-ctx.Done():
 			return fmt.Errorf("redis-server on %s does not answer: %w", s.Addr, err)
 		case <-time.After(10 * time.Millisecond):
@@ -181,35 +156,49 @@ func (s *Server) Wait() error {
 	}
 }
 
-// Signal sends a signal to the server: SIGKILL restarts it, SIGSTOP and SIGCONT
-// make it hang for a while.
-func (s *Server) Signal(sig syscall.Signal) error {
+// answers reports why the server does not, or that another process has its port
+// and answers in its place.
+func (s *Server) answers(ctx context.Context) error {
+	if err := s.listens(ctx); err != nil {
+		return err
+	}
+	if err := s.admin.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	info := s.admin.InfoMap(ctx, "server")
+	if err := info.Err(); err != nil {
+		return err
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cmd.Process.Signal(sig)
+	pid := strconv.Itoa(s.cmd.Process.Pid)
+	s.mu.Unlock()
+	if got := info.Item("Server", "process_id"); got != pid {
+		return fmt.Errorf("process %s answers instead of %s", got, pid)
+	}
+	return nil
 }
 
-// RestartCommand is a command line that kills the server, which restarts it.
-func (s *Server) RestartCommand() []string {
-	return []string{"sh", "-c", `kill -9 "$(cat "$1")"`, "sh", s.pidFile()}
+// listens reports why the server cannot be connected to. The client would find
+// out too, but log it each time.
+func (s *Server) listens(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
-
-func (s *Server) pidFile() string { return filepath.Join(s.dir, "redis.pid") }
 
 // Stop ends the server and removes its data.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	s.stopping = true
-	err := s.cmd.Process.Kill()
+	err := ignoreEnded(s.cmd.Process.Kill())
 	s.mu.Unlock()
-	if errors.Is(err, os.ErrProcessDone) {
-		err = nil
-	}
 	<-s.stopped
 	if s.guard != nil && s.guard.Process != nil {
 		_ = s.guard.Process.Kill()
 		_ = s.guard.Wait() // killed
 		err = errors.Join(err, s.guardInput.Close())
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(err, s.admin.Close(), os.RemoveAll(s.dir))
 }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"sync"
@@ -11,20 +12,48 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared is the server that the tests of one package have in common. It keeps
-// nothing on disk; each test uses topics of its own.
-var shared struct {
-	once   sync.Once
-	server *Server
-	err    error
+// What the tests of one package have in common. It keeps nothing on disk; each
+// test uses topics of its own.
+var (
+	shared         perPackage[*Server]
+	sharedCluster  perPackage[*Cluster]
+	sharedSentinel perPackage[*Sentinel]
+)
+
+// stopper is a server, or several.
+type stopper interface{ Stop() error }
+
+// perPackage is started when a test first asks for it, and stopped by Main.
+type perPackage[T stopper] struct {
+	once    sync.Once
+	started T
+	err     error
 }
 
-// Main runs a package's tests, stops the shared server and looks for goroutines
+func (c *perPackage[T]) get(t testing.TB, start func(options ...string) (T, error)) T {
+	t.Helper()
+	c.once.Do(func() { c.started, c.err = start() })
+	if c.err != nil {
+		t.Fatal(c.err)
+	}
+	return c.started
+}
+
+func (c *perPackage[T]) stop() error {
+	unused := false
+	c.once.Do(func() { unused = true })
+	if unused || c.err != nil {
+		return nil
+	}
+	return c.started.Stop()
+}
+
+// Main runs a package's tests, stops the shared servers and looks for goroutines
 // that are left, but for those that the options ignore. Call it from TestMain.
 func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
-	if shared.server != nil {
-		if err := shared.server.Stop(); err != nil {
+	for _, stop := range []func() error{shared.stop, sharedCluster.stop, sharedSentinel.stop} {
+		if err := stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop redis-server:", err)
 			code = 1
 		}
@@ -39,33 +68,86 @@ func Main(m *testing.M, options ...goleak.Option) {
 // Shared returns the package's server.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	shared.once.Do(func() { shared.server, shared.err = Start() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.server
+	return shared.get(t, Start)
+}
+
+// SharedCluster returns the package's cluster.
+func SharedCluster(t testing.TB) *Cluster {
+	t.Helper()
+	return sharedCluster.get(t, StartCluster)
+}
+
+// SharedSentinel returns the package's master and replica under Sentinel.
+func SharedSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	return sharedSentinel.get(t, StartSentinel)
 }
 
 // New starts a server for one test.
 func New(t testing.TB, options ...string) *Server {
 	t.Helper()
 	server, err := Start(options...)
+	return forTest(t, server, err)
+}
+
+// NewTLS starts a server for one test that takes TLS connections only. The
+// configuration trusts its certificate.
+func NewTLS(t testing.TB, options ...string) (*Server, *tls.Config) {
+	t.Helper()
+	server, config, err := StartTLS(options...)
+	return forTest(t, server, err), config
+}
+
+// NewCluster starts a cluster for one test.
+func NewCluster(t testing.TB, options ...string) *Cluster {
+	t.Helper()
+	cluster, err := StartCluster(options...)
+	return forTest(t, cluster, err)
+}
+
+// NewSentinel starts a master and a replica under Sentinel for one test.
+func NewSentinel(t testing.TB, options ...string) *Sentinel {
+	t.Helper()
+	sentinel, err := StartSentinel(options...)
+	return forTest(t, sentinel, err)
+}
+
+func forTest[T stopper](t testing.TB, started T, err error) T {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
+		if err := started.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return server
+	return started
 }
 
 // Client returns a client of the server with go-redis's default options, closed
 // when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Client returns a client of the cluster with go-redis's default options, closed
+// when the test ends.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Client returns a client of the master, which it asks the sentinels for, with
+// go-redis's default options, closed when the test ends.
+func (s *Sentinel) Client(t testing.TB) *redis.Client {
+	t.Helper()
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName, SentinelAddrs: s.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -1,0 +1,186 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const shards = 3
+
+// Cluster is a Redis Cluster of three masters with a replica each. Faults are to
+// be made one at a time, since it survives only one.
+type Cluster struct {
+	servers []*Server // the masters at the start, then the replica of each
+
+	mu    sync.Mutex
+	heirs map[*Server]*Server   // guarded by mu; the replica that replaces a killed master
+	votes map[*Server]time.Time // guarded by mu; when a server last became a master
+}
+
+// StartCluster runs a cluster, whose servers have extra command-line options,
+// and waits until it serves all slots and every master has its replica.
+func StartCluster(options ...string) (*Cluster, error) {
+	return tryThrice(func() (*Cluster, error) { return startCluster(options) })
+}
+
+func startCluster(options []string) (*Cluster, error) {
+	ports, err := freePorts(4 * shards)
+	if err != nil {
+		return nil, err
+	}
+	ports, buses := ports[:2*shards], ports[2*shards:]
+	c := &Cluster{heirs: make(map[*Server]*Server), votes: make(map[*Server]time.Time)}
+	for i, port := range ports {
+		c.servers = append(c.servers, newServer(port, append(clusterOptions(buses[i]), options...)...))
+	}
+	if err := runAll(c.servers); err != nil {
+		return nil, err
+	}
+	if err := c.form(context.Background(), buses); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func clusterOptions(bus int) []string {
+	return append(replicationOptions(),
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1",
+		"--cluster-node-timeout", "2000",
+		// A replica stands for election however long its master has been away.
+		"--cluster-replica-validity-factor", "0",
+		"--cluster-allow-replica-migration", "no",
+		"--cluster-require-full-coverage", "no",
+	)
+}
+
+// form makes a cluster of servers that do not know each other, as redis-cli does.
+func (c *Cluster) form(ctx context.Context, buses []int) error {
+	for i, s := range c.servers {
+		// Masters with the same epoch would have to settle who goes first.
+		if err := s.do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
+			return err
+		}
+	}
+	if err := c.assignSlots(ctx); err != nil {
+		return err
+	}
+	if err := c.meet(ctx, buses); err != nil {
+		return err
+	}
+	for i, replica := range c.servers[shards:] {
+		if err := replicate(ctx, replica, c.servers[i]); err != nil {
+			return err
+		}
+	}
+	return until(ctx, c.healthy)
+}
+
+func (c *Cluster) assignSlots(ctx context.Context) error {
+	for i, slots := range []slotRange{{0, 5460}, {5461, 10922}, {10923, slotCount - 1}} {
+		if err := c.servers[i].do(ctx, "CLUSTER", "ADDSLOTSRANGE", slots.first, slots.last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// meet introduces every server to every other, which is faster than to have
+// them hear of each other.
+func (c *Cluster) meet(ctx context.Context, buses []int) error {
+	for i, s := range c.servers {
+		for j, other := range c.servers[:i] {
+			host, port, err := net.SplitHostPort(other.Addr)
+			if err != nil {
+				return err
+			}
+			if err := s.do(ctx, "CLUSTER", "MEET", host, port, buses[j]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replicate makes a server a replica as soon as it knows its master.
+func replicate(ctx context.Context, replica, master *Server) error {
+	id, err := master.clusterID(ctx)
+	if err != nil {
+		return err
+	}
+	return until(ctx, func(ctx context.Context) error { return replica.do(ctx, "CLUSTER", "REPLICATE", id) })
+}
+
+// Stop ends all servers and removes their data.
+func (c *Cluster) Stop() error { return stopAll(c.servers) }
+
+// Addrs returns the addresses of all servers.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.servers))
+	for i, s := range c.servers {
+		addrs[i] = s.Addr
+	}
+	return addrs
+}
+
+// Master returns the master of a slot. A master that is away remains it until
+// another is elected.
+func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
+	seen, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.server(seen.owners()[slot].addr)
+}
+
+// Masters returns the masters in the order of the first slots they have.
+func (c *Cluster) Masters(ctx context.Context) ([]*Server, error) {
+	seen, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var masters []*Server
+	known := make(map[string]bool)
+	for _, owner := range seen.owners() {
+		if known[owner.addr] {
+			continue
+		}
+		known[owner.addr] = true
+		master, err := c.server(owner.addr)
+		if err != nil {
+			return nil, err
+		}
+		masters = append(masters, master)
+	}
+	return masters, nil
+}
+
+// Replicas returns the replicas of a slot's master that are not away.
+func (c *Cluster) Replicas(ctx context.Context, slot int) ([]*Server, error) {
+	seen, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner := seen.owners()[slot]
+	var replicas []*Server
+	for _, v := range seen {
+		if v.self().master == owner.id {
+			replicas = append(replicas, v.server)
+		}
+	}
+	return replicas, nil
+}
+
+func (c *Cluster) server(addr string) (*Server, error) {
+	for _, s := range c.servers {
+		if s.Addr == addr {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("no server of the cluster has address %q", addr)
+}

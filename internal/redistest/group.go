@@ -1,0 +1,97 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// settleTimeout is what servers are given at most to agree on something. An
+// election takes about 4 s, and one that failed is held again after 8 s.
+const settleTimeout = 60 * time.Second
+
+// replicationOptions are those of servers that replicate. One that keeps nothing
+// on disk should not find what it was once sent as a replica either.
+func replicationOptions() []string {
+	return []string{
+		"--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16mb",
+		"--rdb-del-sync-files", "yes",
+	}
+}
+
+// runAll starts servers at once. If one cannot run, none does.
+func runAll(servers []*Server) error {
+	errs := atOnce(servers, (*Server).run)
+	if err := errors.Join(errs...); err == nil {
+		return nil
+	}
+	for i, s := range servers {
+		if errs[i] == nil {
+			errs = append(errs, s.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func stopAll(servers []*Server) error {
+	return errors.Join(atOnce(servers, (*Server).Stop)...)
+}
+
+func atOnce(servers []*Server, do func(*Server) error) []error {
+	errs := make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { errs[i] = do(s) })
+	}
+	all.Wait()
+	return errs
+}
+
+// until repeats a check until it passes, and tells why it did not if it never does.
+func until(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	var last error
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // else it is about the context
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// do sends a command to this very server.
+func (s *Server) do(ctx context.Context, args ...any) error {
+	if err := s.admin.Do(ctx, args...).Err(); err != nil {
+		return fmt.Errorf("%v on %s: %w", args, s.Addr, err)
+	}
+	return nil
+}
+
+// replicated reports why a server is neither a master with one replica that
+// keeps up nor such a replica.
+func (s *Server) replicated(ctx context.Context) error {
+	info := s.admin.InfoMap(ctx, "replication")
+	if err := info.Err(); err != nil {
+		return err
+	}
+	value := func(key string) string { return info.Item("Replication", key) }
+	switch {
+	case value("role") == "slave" && value("master_link_status") == "up":
+		return nil
+	case value("role") == "master" && value("connected_slaves") == "1" && strings.Contains(value("slave0"), "state=online"):
+		return nil
+	}
+	return fmt.Errorf("%s does not replicate: %v", s.Addr, info.Val())
+}

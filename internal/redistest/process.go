@@ -1,0 +1,119 @@
+package redistest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// launch starts the process, unless the server is to stop, and notes its id
+// where the guard and RestartCommand find it.
+func (s *Server) launch() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return errStopped
+	}
+	cmd := exec.Command("redis-server", s.args...)
+	cmd.Dir = s.dir
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd = cmd
+	return os.WriteFile(s.pidFile(), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
+}
+
+// supervise starts the server again whenever it ends, until Stop.
+func (s *Server) supervise() {
+	defer close(s.stopped)
+	for {
+		s.mu.Lock()
+		cmd := s.cmd
+		s.mu.Unlock()
+		_ = cmd.Wait() // killed on purpose, most of the time
+		for s.isAway() {
+			<-time.After(5 * time.Millisecond)
+		}
+		if !s.hasAnswered() {
+			return
+		}
+		if err := s.launch(); err != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.stopping && (s.down || time.Now().Before(s.away))
+}
+
+func (s *Server) hasAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered
+}
+
+// startGuard runs a shell that waits for the end of its input, which comes when
+// this process ends in whatever way, and then kills the server.
+func (s *Server) startGuard() error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	s.guard = exec.Command("sh", "-c", `read _; kill -9 "$(cat "$1")" 2>/dev/null; rm -rf "$2"`, "sh", s.pidFile(), s.dir)
+	s.guard.Stdin = read
+	s.guardInput = write
+	err = s.guard.Start()
+	return errors.Join(err, read.Close())
+}
+
+func (s *Server) pidFile() string { return filepath.Join(s.dir, "redis.pid") }
+
+// Signal sends a signal to the server: SIGKILL restarts it, SIGSTOP and SIGCONT
+// make it hang for a while.
+func (s *Server) Signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd.Process.Signal(sig)
+}
+
+// KillFor kills the server, which stays away for a while and then starts again.
+func (s *Server) KillFor(away time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = time.Now().Add(away)
+	return s.cmd.Process.Kill()
+}
+
+// Down kills the server, which stays away until Up.
+func (s *Server) Down() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	return ignoreEnded(s.cmd.Process.Kill())
+}
+
+// Up lets a server start again after Down; Wait waits until it has.
+func (s *Server) Up() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = false
+}
+
+// RestartCommand is a command line that kills the server, which restarts it.
+func (s *Server) RestartCommand() []string {
+	return []string{"sh", "-c", `kill -9 "$(cat "$1")"`, "sh", s.pidFile()}
+}
+
+func ignoreEnded(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Kill kills the master with SIGKILL and returns it. It stays away until Heal.
+// Should the sentinels be busy with something else, it waits for that first.
+func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
+	if err := until(ctx, s.healthy); err != nil {
+		return nil, err
+	}
+	master, err := s.Master(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return master, master.Down()
+}
+
+// Heal brings back a master that Kill took away, as a replica, once the sentinels
+// have replaced it. It returns when they could replace another.
+//
+// It is tempting to let it come back as the master that it still takes itself
+// for, but one that keeps nothing on disk would be empty, and the sentinels look
+// on for some time before they make it a replica.
+func (s *Sentinel) Heal(ctx context.Context, killed *Server) error {
+	if err := until(ctx, s.masterIs(s.other(killed))); err != nil {
+		return err
+	}
+	config := filepath.Join(killed.dir, configFile)
+	if err := os.WriteFile(config, []byte(replicaOf(s.other(killed))), 0o600); err != nil {
+		return err
+	}
+	killed.Up()
+	if err := killed.Wait(); err != nil { //nolint:contextcheck // has its own deadline
+		return err
+	}
+	return until(ctx, s.healthy)
+}
+
+func (s *Sentinel) masterIs(want *Server) func(context.Context) error {
+	return func(ctx context.Context) error {
+		master, err := s.Master(ctx)
+		if err == nil && master != want {
+			err = fmt.Errorf("the master is %s, not %s", master.Addr, want.Addr)
+		}
+		return err
+	}
+}
+
+// KillMaster is Kill and Heal.
+func (s *Sentinel) KillMaster(ctx context.Context) error {
+	killed, err := s.Kill(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Heal(ctx, killed)
+}
+
+// Failover has the sentinels exchange master and replica. The old master takes
+// writes, which are lost, until they have made it a replica.
+func (s *Sentinel) Failover(ctx context.Context) error {
+	if err := until(ctx, s.healthy); err != nil {
+		return err
+	}
+	replica, err := s.Replica(ctx)
+	if err != nil {
+		return err
+	}
+	const attempt = 15 * time.Second // a sentinel gives up after 5 and rests for 10
+	var asked time.Time
+	promoted := s.masterIs(replica)
+	err = until(ctx, func(ctx context.Context) error {
+		err := promoted(ctx)
+		if err == nil || time.Since(asked) < attempt {
+			return err
+		}
+		if err := s.clients[0].Failover(ctx, s.MasterName).Err(); err != nil {
+			return err
+		}
+		asked = time.Now()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return until(ctx, s.healthy)
+}
