@@ -87,7 +87,7 @@ func startConsumer(b *bench, lease time.Duration) *process {
 	input, write, err := os.Pipe()
 	require.NoError(b.t, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", consumerEnv, b.client.Options().Addr, b.topic, lease))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", consumerEnv, b.client.(*redis.Client).Options().Addr, b.topic, lease))
 	cmd.Stdin, cmd.Stderr = input, os.Stderr
 	output, err := cmd.StdoutPipe()
 	require.NoError(b.t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ const soon = 15 * time.Second
 // bench is a topic of a test's own and what works on it.
 type bench struct {
 	t      *testing.T
-	client *redis.Client
+	client redis.UniversalClient
 	topic  string
 	logs   *logs
 }
@@ -37,7 +38,12 @@ func newBench(t *testing.T) *bench {
 
 func newBenchOn(t *testing.T, server *redistest.Server) *bench {
 	t.Helper()
-	return &bench{t: t, client: server.Client(t), topic: t.Name() + "/" + watermill.NewShortUUID(), logs: &logs{}}
+	return newBenchWith(t, server.Client(t))
+}
+
+func newBenchWith(t *testing.T, client redis.UniversalClient) *bench {
+	t.Helper()
+	return &bench{t: t, client: client, topic: t.Name() + "/" + watermill.NewShortUUID(), logs: &logs{}}
 }
 
 func (b *bench) publisher(change ...func(*redisdelay.PublisherConfig)) *redisdelay.Publisher {
@@ -117,28 +123,64 @@ func (b *bench) idle(messages <-chan *message.Message) {
 	}
 }
 
-// keys lists what the topic has in Redis, but for the bookkeeping that expires.
+// tag is the hash tag of the topic's partitions, up to their number.
+func (b *bench) tag() string {
+	return "{redisdelay:" + strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A").Replace(b.topic) + ":"
+}
+
+// key is the name of a key of the first partition.
+func (b *bench) key(kind string) string { return b.tag() + "0}:" + kind }
+
+// allKeys lists what the topic has in Redis, in all partitions.
+func (b *bench) allKeys() (keys []string) {
+	b.t.Helper()
+	var mu sync.Mutex
+	list := func(ctx context.Context, client *redis.Client) error {
+		some, err := client.Keys(ctx, b.tag()+"*").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		keys = append(keys, some...)
+		return err
+	}
+	if cluster, ok := b.client.(*redis.ClusterClient); ok {
+		require.NoError(b.t, cluster.ForEachMaster(context.Background(), list))
+	} else {
+		require.NoError(b.t, list(context.Background(), b.client.(*redis.Client)))
+	}
+	return keys
+}
+
+// keys lists the kinds of keys that the topic has in Redis, but for the bookkeeping
+// that expires.
 func (b *bench) keys() []string {
 	b.t.Helper()
-	tag := "{redisdelay:" + strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A").Replace(b.topic) + ":0}:"
-	keys, err := b.client.Keys(context.Background(), tag+"*").Result()
-	require.NoError(b.t, err)
 	kinds := []string{}
-	for _, key := range keys {
-		kind := strings.TrimPrefix(key, tag)
-		if kind != "publishers" && !strings.HasPrefix(kind, "claims:") {
+	for _, key := range b.allKeys() {
+		_, kind, _ := strings.Cut(key, "}:")
+		if kind != "publishers" && !strings.HasPrefix(kind, "claims:") && !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
 }
 
-// settled waits until nothing of the topic is left in Redis but its groups.
+// partitionsInUse lists the hash tags of partitions that messages were published to.
+func (b *bench) partitionsInUse() (tags []string) {
+	b.t.Helper()
+	for _, key := range b.allKeys() {
+		if tag, found := strings.CutSuffix(key, ":publishers"); found {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// settled waits until nothing of the topic is left in Redis but its groups and the
+// number of its partitions.
 func (b *bench) settled() {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
-		keys := b.keys()
-		return len(keys) == 1 && keys[0] == "groups"
+		return !slices.ContainsFunc(b.keys(), func(kind string) bool { return kind != "groups" && kind != "partitions" })
 	}, soon, 5*time.Millisecond, "left in Redis: %v", b.keys())
 }
 

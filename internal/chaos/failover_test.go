@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,6 +173,54 @@ func TestSentinelFailovers(t *testing.T) {
 				cancel()
 			}
 			s.judgeFailovers(end(), waitReplicas > 0)
+		})
+	}
+}
+
+// TestSentinelStalledReplica has a replica take over that has received nothing for a
+// while. Without WAIT, all that was published meanwhile is lost, though Publish
+// returned nil; with it, Publish has told so.
+func TestSentinelStalledReplica(t *testing.T) {
+	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
+		t.Run(name, func(t *testing.T) {
+			sentinel := redistest.NewSentinel(t)
+			s := newSceneOn(t, func() redis.UniversalClient {
+				return redis.NewFailoverClient(&redis.FailoverOptions{
+					MasterName: sentinel.MasterName, SentinelAddrs: sentinel.Addrs(),
+				})
+			})
+			const count, batch = 1000, 500
+			publish := func(name string) {
+				t.Helper()
+				require.NoError(t, s.job(func(j *job) {
+					j.Publish, j.Name, j.Count, j.Batch, j.WaitReplicas = true, name, count, batch, waitReplicas
+				}).run(t.Context(), s.dial(), s.history.Add))
+			}
+			publish("before")
+			replica, err := sentinel.Replica(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, replica.Signal(syscall.SIGSTOP))
+			require.NoError(t, s.client.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
+			publish("meanwhile")
+			master, err := sentinel.Master(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, master.Down())
+			require.NoError(t, replica.Signal(syscall.SIGCONT))
+			require.NoError(t, sentinel.Heal(t.Context(), master))
+			publish("after")
+
+			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 10 }), s.dial())
+			s.drained()
+			stop()
+			report := s.history.Check([]string{"g"}, s.bodies(), nil)
+			t.Logf("%s; lost %d", report, len(report.Lost))
+			if waitReplicas == 0 {
+				assert.Len(t, report.Lost, count, "this is what WaitReplicas is for")
+				report.Lost = nil
+			} else {
+				assert.Equal(t, count, report.Published[Unknown], "stored, and not replicated")
+			}
+			assert.Empty(t, report.Failures())
 		})
 	}
 }

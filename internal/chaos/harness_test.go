@@ -76,12 +76,6 @@ func (s *scene) dial() redis.UniversalClient {
 	return client
 }
 
-func (s *scene) dialAt(addr string) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	s.t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
 	j := job{Addr: s.addr, Topic: s.topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
