@@ -20,7 +20,8 @@ if last then
   local number
   number, last_ms, refused = parse_record(last)
   if number >= batch then
-    -- Something is written again: the WAIT that may follow is about this connection.
+    -- Written again for the WAIT that may follow, which by its documentation is about
+    -- the writes of its own connection.
     redis.call('ZREM', scheduled, '')
     redis.call('HSET', publishers, publisher, last)
     local again = {}

@@ -1,0 +1,46 @@
+package queue
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// TestABatchSentAgainWaitsForReplicasToo sends a batch a second time, over another
+// connection, as after a lost reply. WAIT only knows the writes of its connection.
+func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
+	master, replica := redistest.New(t), redistest.New(t)
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	redistest.Command(t, replica.Client(t), "REPLICAOF", host, port)
+	r := newRigOn(t, master)
+	waiting := Batch{
+		Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
+		Replicas: 1, ReplicaTimeout: 200 * time.Millisecond,
+	}
+	require.Eventually(t, func() bool { // until the replica has joined
+		waiting.Number++
+		_, err := r.queue.Push(t.Context(), waiting)
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+
+	require.NoError(t, replica.Signal(syscall.SIGSTOP))
+	defer func() { _ = replica.Signal(syscall.SIGCONT) }()
+	waiting.Number++
+	unnoticed := waiting
+	unnoticed.Replicas = 0
+	_, err = r.queue.Push(t.Context(), unnoticed)
+	require.NoError(t, err)
+
+	elsewhere := &Queue{client: master.Client(t), part: r.queue.part}
+	_, err = elsewhere.Push(t.Context(), waiting)
+	var shortfall *ReplicationError
+	require.ErrorAs(t, err, &shortfall)
+	assert.Equal(t, ReplicationError{Want: 1}, *shortfall)
+}
