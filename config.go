@@ -96,7 +96,8 @@ type PublisherConfig struct {
 	// WaitReplicas is how many replicas must have received a message before Publish
 	// returns nil; with fewer it returns a *ReplicationError. Replication is
 	// asynchronous, so without this a failover loses what the new master has not
-	// received (docs/scaling.md). See WAIT in Redis's documentation. Default: 0.
+	// received (docs/scaling.md). See WAIT in Redis's documentation. It cannot be used
+	// with a redis.Ring. Default: 0.
 	WaitReplicas int
 
 	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds. It
@@ -145,6 +146,9 @@ func (c PublisherConfig) Validate() error {
 func (c PublisherConfig) validateWait() error {
 	if c.WaitReplicas < 0 {
 		return &ConfigError{"WaitReplicas", fmt.Sprintf("is %d, want 0 or more", c.WaitReplicas)}
+	}
+	if _, ring := c.Client.(*redis.Ring); ring && c.WaitReplicas > 0 {
+		return &ConfigError{"WaitReplicas", "has no effect with a redis.Ring, which cannot send WAIT to the right server"}
 	}
 	if c.WaitTimeout < time.Millisecond {
 		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want at least 1ms", c.WaitTimeout)}
