@@ -65,7 +65,12 @@ func encodeMetadata(metadata message.Metadata) ([]byte, error) {
 	if len(metadata) == 0 {
 		return nil, nil
 	}
+	size := 4
+	for key, value := range metadata {
+		size += len(key) + len(value) + 6
+	}
 	var encoded bytes.Buffer
+	encoded.Grow(size)
 	enc := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(enc)
 	enc.Reset(&encoded)

@@ -153,13 +153,13 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 		return ErrPublisherClosed
 	default:
 	}
-	encoded, err := p.encode(topic, messages)
+	encoded, keys, err := p.encode(topic, messages)
 	if err != nil {
 		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
 	ctx, cancel := contextOf(messages, p.config.PublishTimeout)
 	defer cancel()
-	if err := p.sender.Send(ctx, topic, encoded); err != nil {
+	if err := p.sender.Send(ctx, topic, encoded, keys); err != nil {
 		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
 	if p.checked.CompareAndSwap(false, true) {
@@ -177,20 +177,30 @@ func warn(ctx context.Context, client redis.UniversalClient, logger watermill.Lo
 	}
 }
 
-func (p *Publisher) encode(topic string, messages []*message.Message) ([]publish.Outgoing, error) {
+// encode returns the messages to store and the keys that choose their partitions, nil
+// if none has one.
+func (p *Publisher) encode(
+	topic string, messages []*message.Message,
+) (encoded []queue.Message, keys []string, err error) {
 	now := time.Now()
-	encoded := make([]publish.Outgoing, len(messages))
+	encoded = make([]queue.Message, len(messages))
 	for i, msg := range messages {
 		m, err := p.encodeOne(topic, msg, now)
 		if err != nil {
-			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
+			return nil, nil, fmt.Errorf("message %q: %w", msg.UUID, err)
 		}
-		encoded[i] = publish.Outgoing{Message: m, Key: p.partitionKey(topic, msg, m.ID)}
+		encoded[i] = m
+		if key := p.partitionKey(topic, msg, m.ID); key != "" {
+			if keys == nil {
+				keys = make([]string, len(messages))
+			}
+			keys[i] = key
+		}
 	}
 	for i := range encoded { // none is used up by a call that fails
 		encoded[i].ID = p.ids.Next(encoded[i].ID)
 	}
-	return encoded, nil
+	return encoded, keys, nil
 }
 
 // encodeOne encodes a message; its ID is the message key, to be completed.

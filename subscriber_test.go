@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -506,4 +507,54 @@ func TestSubscribeInitializeRegistersTheGroup(t *testing.T) {
 	b.expect(b.subscribe(), "a")
 	b.expect(b.subscribe(func(c *subConfig) { c.ConsumerGroup = "early" }), "a")
 	b.settled()
+}
+
+// TestIdleConsumersDoNotAllClaimTheSameMessage counts claims by their scripts'
+// number of keys.
+func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
+	b := newBench(t)
+	var claims atomic.Int64
+	client := redistest.Client(t)
+	client.AddHook(claimCounter{&claims})
+	const consumers, count = 30, 20
+	var seen atomic.Int64
+	for range consumers {
+		messages := b.subscribe(func(c *subConfig) { c.Client = client })
+		go func() { // ends with the subscription
+			for msg := range messages {
+				seen.Add(1)
+				msg.Ack()
+			}
+		}()
+	}
+	p := b.publisher()
+	for n := range count {
+		require.NoError(t, p.Publish(b.topic, delayed(fmt.Sprint(n), delay.For(100*time.Millisecond))))
+		require.Eventually(t, func() bool { return seen.Load() == int64(n+1) }, soon, time.Millisecond)
+		<-time.After(50 * time.Millisecond)
+		if n == 0 {
+			claims.Store(0) // from here on, they know of each other
+		}
+	}
+	b.settled()
+	t.Logf("%d claims for %d messages", claims.Load(), count-1)
+	assert.LessOrEqual(t, claims.Load(), int64(10*count), "with %d consumers", consumers)
+}
+
+// claimCounter counts the scripts with as many keys as only claim.lua has.
+type claimCounter struct{ claims *atomic.Int64 }
+
+func (claimCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (claimCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h claimCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 2 && args[0] == "evalsha" && args[2] == 12 {
+			h.claims.Add(1)
+		}
+		return next(ctx, cmd)
+	}
 }

@@ -38,10 +38,11 @@ type fakeGroup struct {
 	buried   []queue.Burial
 	extended []time.Time
 	hints    chan time.Duration
+	looks    chan time.Duration // of other consumers
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1)}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1)}
 	g.add(ready)
 	return g
 }
@@ -180,7 +181,7 @@ func (t *fakeTopic) Group(partition int) Group {
 	return t.groups[partition]
 }
 
-func (t *fakeTopic) Listen(_ context.Context, partition int) Listener {
+func (t *fakeTopic) Listen(_ context.Context, partition int, _ string) Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
@@ -193,12 +194,14 @@ type fakeListener struct {
 	once   sync.Once
 }
 
-func (l *fakeListener) Next(context.Context) (time.Duration, error) {
+func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
 	select {
-	case hint := <-l.group.hints:
-		return hint, nil
+	case in := <-l.group.hints:
+		return queue.Hint{In: in}, nil
+	case in := <-l.group.looks:
+		return queue.Hint{In: in, Looked: true}, nil
 	case <-l.closed:
-		return 0, errAway
+		return queue.Hint{}, errAway
 	}
 }
 

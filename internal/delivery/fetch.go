@@ -134,17 +134,21 @@ func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item
 
 func (l *lane) accept(claims queue.Claims, limit int, start time.Time) []*item {
 	l.pace.claimed(len(claims.Messages), limit)
-	switch next := claims.Next; {
-	case next < 0 || next > l.config.PollInterval:
-		l.hints.add(l.config.PollInterval)
-	default:
-		l.hints.add(next)
-	}
+	l.hints.found(len(claims.Messages), l.atMostPoll(claims.Next))
 	items := l.leases.hold(claims.Messages, start)
 	for _, it := range items {
 		it.lane = l
 	}
 	return items
+}
+
+// atMostPoll is when to look again if something is said to be due in a while, or,
+// negative, nothing at all.
+func (l *lane) atMostPoll(in time.Duration) time.Duration {
+	if in < 0 || in > l.config.PollInterval {
+		return l.config.PollInterval
+	}
+	return in
 }
 
 // fill puts messages into the buffer, unless ctx ends.

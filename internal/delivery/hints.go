@@ -2,8 +2,19 @@ package delivery
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// A lane stays behind a due time by minYield and up to maxYield more, to let another
+	// consumer of the group claim first and tell that it has. The many idle consumers
+	// of a group would all claim the same message otherwise.
+	minYield = time.Millisecond
+	maxYield = 14 * time.Millisecond
 )
 
 // hints gathers when something may be due, from claims, nacks and notifications.
@@ -11,6 +22,7 @@ type hints struct {
 	mu      sync.Mutex
 	at      time.Time     // guarded by mu; zero: at once
 	known   bool          // guarded by mu; whether at says anything
+	yield   time.Duration // guarded by mu; up to how far to stay behind
 	changed chan struct{} // signalled when at has become earlier
 }
 
@@ -24,11 +36,45 @@ func (h *hints) reset() {
 	h.known = false
 }
 
-// add says that something may be due in a while.
-func (h *hints) add(in time.Duration) {
-	at := time.Now().Add(in)
+// found notes what a claim got, and when the next is due. Who finds messages goes
+// first the next time, too.
+func (h *hints) found(messages int, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if messages > 0 {
+		h.yield = 0
+	}
+	if next > 0 {
+		next += h.behind()
+	}
+	h.earlier(next)
+}
+
+// hear notes what a notification says. After another consumer has looked, what it
+// says replaces older hints, and it may go first the next time.
+func (h *hints) hear(hint queue.Hint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if hint.Looked {
+		h.yield = min(maxYield, max(minYield, 2*h.yield))
+		if h.known {
+			h.at = time.Now().Add(hint.In + h.behind())
+			return
+		}
+	}
+	h.earlier(hint.In + h.behind())
+}
+
+// add says that something may be due in a while.
+func (h *hints) add(in time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.earlier(in)
+}
+
+// earlier counts a hint if it is earlier than those before. The caller holds mu.
+func (h *hints) earlier(in time.Duration) {
+	at := time.Now().Add(in)
 	if h.known && !at.Before(h.at) {
 		return
 	}
@@ -37,6 +83,14 @@ func (h *hints) add(in time.Duration) {
 	case h.changed <- struct{}{}:
 	default:
 	}
+}
+
+// behind is how far to stay behind a due time. The caller holds mu.
+func (h *hints) behind() time.Duration {
+	if h.yield == 0 {
+		return 0
+	}
+	return minYield + rand.N(h.yield) // time for the word to come, and not all at once
 }
 
 // wait is how long nothing will be due.

@@ -37,7 +37,7 @@ func (l *lane) listen(ctx context.Context) {
 }
 
 func (l *lane) listenOnce(ctx context.Context, heard func()) error {
-	listener := l.topic.Listen(ctx, l.partition)
+	listener := l.topic.Listen(ctx, l.partition, l.config.Consumer)
 	// Only closing the connection ends a read that is under way.
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer func() {
@@ -46,11 +46,12 @@ func (l *lane) listenOnce(ctx context.Context, heard func()) error {
 		}
 	}()
 	for {
-		wait, err := listener.Next(ctx)
+		hint, err := listener.Next(ctx)
 		if err != nil {
 			return err
 		}
 		heard()
-		l.hints.add(wait)
+		hint.In = l.atMostPoll(hint.In)
+		l.hints.hear(hint)
 	}
 }

@@ -50,7 +50,8 @@ type Topic interface {
 	// are. It is not called concurrently.
 	Partitions(ctx context.Context) (int, error)
 	Group(partition int) Group
-	Listen(ctx context.Context, partition int) Listener
+	// Listen hears what others tell, but for the consumer's own claims.
+	Listen(ctx context.Context, partition int, consumer string) Listener
 }
 
 // Group is the consumer group in one partition. See queue.Group.
@@ -66,7 +67,7 @@ type Group interface {
 // Listener hears when a group has messages earlier than a claim has said. See
 // queue.Listener.
 type Listener interface {
-	Next(ctx context.Context) (time.Duration, error)
+	Next(ctx context.Context) (queue.Hint, error)
 	Close() error
 }
 

@@ -605,3 +605,34 @@ func TestNewPartitionsAreNoticed(t *testing.T) {
 		assert.Len(t, added.acked, 3)
 	})
 }
+
+func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.next = 100 * time.Millisecond
+		r := run(g)
+		for range 20 { // another consumer claims each message before it, and tells
+			pass(100*time.Millisecond + 10*time.Microsecond)
+			g.looks <- 100 * time.Millisecond
+		}
+		g.view(func() { assert.LessOrEqual(t, len(g.claimed), 6, "claims for 20 messages that another had") })
+
+		pass(time.Minute) // it is alone again
+		start := time.Now()
+		g.hints <- 0
+		g.add(1)
+		(<-r.Messages()).Ack()
+		assert.LessOrEqual(t, time.Since(start), minYield+maxYield)
+		pass(time.Second)
+		for range 10 {
+			start = time.Now()
+			g.add(1)
+			g.hints <- 0
+			(<-r.Messages()).Ack()
+			assert.Zero(t, time.Since(start), "who found a message goes first")
+			pass(time.Second)
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

@@ -12,13 +12,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Outgoing is a message to send. Messages with the same Key go to one partition, in
-// their order; those without spread evenly.
-type Outgoing struct {
-	queue.Message
-	Key string
-}
-
 // Sender stores the messages of Publish calls in the partitions of their topics. It
 // is safe for concurrent use.
 type Sender struct {
@@ -35,13 +28,15 @@ func NewSender(topics *Topics, batcher *Batcher) *Sender {
 // share is what goes to one partition.
 type share struct {
 	partition int
-	indexes   []int // of the messages in the call
+	indexes   []int // of the messages in the call; nil: all of them
 	messages  []queue.Message
 }
 
-// Send stores messages, those without a key all in one partition. What goes to one
-// partition, MaxMessages and MaxBytes at most, is stored whole or not at all.
-func (s *Sender) Send(ctx context.Context, topic string, messages []Outgoing) error {
+// Send stores messages. Those with the same key, unless it is empty, go to one
+// partition, in their order; those without all to another, calls taking turns. With
+// no keys at all, keys may be nil. What goes to one partition, MaxMessages and
+// MaxBytes at most, is stored whole or not at all.
+func (s *Sender) Send(ctx context.Context, topic string, messages []queue.Message, keys []string) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -49,24 +44,30 @@ func (s *Sender) Send(ctx context.Context, topic string, messages []Outgoing) er
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
-	shares := s.spread(messages, partitions)
-	stored, errs := make([]int, len(shares)), make([]error, len(shares))
-	var others sync.WaitGroup
-	for i := range shares[1:] {
-		others.Go(func() { stored[i+1], errs[i+1] = s.store(ctx, topic, shares[i+1]) })
+	shares := s.spread(messages, keys, partitions)
+	if len(shares) == 1 {
+		stored, err := s.store(ctx, topic, shares[0])
+		return outcome(shares, []int{stored}, []error{err})
 	}
-	stored[0], errs[0] = s.store(ctx, topic, shares[0])
-	others.Wait()
+	stored, errs := make([]int, len(shares)), make([]error, len(shares))
+	var storing sync.WaitGroup
+	for i := range shares {
+		storing.Go(func() { stored[i], errs[i] = s.store(ctx, topic, shares[i]) })
+	}
+	storing.Wait()
 	return outcome(shares, stored, errs)
 }
 
-func (s *Sender) spread(messages []Outgoing, partitions int) []share {
+func (s *Sender) spread(messages []queue.Message, keys []string, partitions int) []share {
 	turn := int(s.turn.Add(1) % uint64(partitions))
+	if keys == nil || partitions == 1 {
+		return []share{{partition: turn, messages: messages}}
+	}
 	var shares []share
 	for i, m := range messages {
 		partition := turn
-		if m.Key != "" {
-			partition = pick(m.Key, partitions)
+		if keys[i] != "" {
+			partition = pick(keys[i], partitions)
 		}
 		at := slices.IndexFunc(shares, func(s share) bool { return s.partition == partition })
 		if at < 0 {
@@ -74,7 +75,7 @@ func (s *Sender) spread(messages []Outgoing, partitions int) []share {
 			shares = append(shares, share{partition: partition})
 		}
 		shares[at].indexes = append(shares[at].indexes, i)
-		shares[at].messages = append(shares[at].messages, m.Message)
+		shares[at].messages = append(shares[at].messages, m)
 	}
 	return shares
 }
@@ -111,14 +112,24 @@ func (s *Sender) store(ctx context.Context, topic string, sh share) (stored int,
 
 // outcome sums up what has become of a call.
 func outcome(shares []share, stored []int, errs []error) error {
-	partial := PartialError{Err: errors.Join(errs...)}
-	if len(shares) == 1 {
-		partial.Err = errs[0]
+	err := errors.Join(errs...)
+	switch {
+	case err == nil:
+		return nil
+	case len(errs) == 1:
+		err = errs[0]
 	}
+	partial := PartialError{Err: err}
 	for i, sh := range shares {
 		partial.Stored += stored[i]
 		partial.Total += len(sh.messages)
-		partial.Missing = append(partial.Missing, sh.indexes[stored[i]:]...)
+		for n := stored[i]; n < len(sh.messages); n++ {
+			if sh.indexes == nil {
+				partial.Missing = append(partial.Missing, n)
+			} else {
+				partial.Missing = append(partial.Missing, sh.indexes[n])
+			}
+		}
 	}
 	if partial.Stored == 0 || len(partial.Missing) == 0 {
 		return partial.Err

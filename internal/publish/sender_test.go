@@ -70,18 +70,33 @@ var errRefused = redisError("OOM command not allowed")
 
 func none(int) error { return nil }
 
-func outgoing(key string, ids ...string) []Outgoing {
-	var list []Outgoing
+// outgoing is what a Publish call sends.
+type outgoing struct {
+	messages []queue.Message
+	keys     []string
+}
+
+func (o *outgoing) add(key string, ids ...string) {
 	for _, id := range ids {
-		list = append(list, Outgoing{Message: queue.Message{ID: id}, Key: key})
+		o.messages = append(o.messages, queue.Message{ID: id})
+		o.keys = append(o.keys, key)
 	}
-	return list
+}
+
+func (s *Sender) send(t *testing.T, o outgoing) error {
+	t.Helper()
+	return s.Send(t.Context(), "t", o.messages, o.keys)
 }
 
 func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 	s, r := newSender(4, none)
 	for n := range 8 {
-		require.NoError(t, s.Send(t.Context(), "t", outgoing("", fmt.Sprint(n, "a"), fmt.Sprint(n, "b"))))
+		var call outgoing
+		call.add("", fmt.Sprint(n, "a"), fmt.Sprint(n, "b"))
+		if n%2 == 0 {
+			call.keys = nil
+		}
+		require.NoError(t, s.send(t, call))
 	}
 	for p := range 4 {
 		require.Len(t, r.ids[p], 4, "partition %d", p)
@@ -91,11 +106,11 @@ func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 
 func TestMessagesGoWhereTheirKeysDoInOrder(t *testing.T) {
 	s, r := newSender(4, none)
-	var call []Outgoing
+	var call outgoing
 	for n := range 100 {
-		call = append(call, outgoing(fmt.Sprint(n%10), fmt.Sprintf("%d/%02d", n%10, n))...)
+		call.add(fmt.Sprint(n%10), fmt.Sprintf("%d/%02d", n%10, n))
 	}
-	require.NoError(t, s.Send(t.Context(), "t", call))
+	require.NoError(t, s.send(t, call))
 	last, total := map[string]string{}, 0
 	for p, ids := range r.ids {
 		for _, id := range ids {
@@ -121,8 +136,11 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	for n := 0; pick(good, 4) == bad; n++ {
 		good = fmt.Sprint("good", n)
 	}
-	call := append(append(outgoing(good, "0"), outgoing("bad", "1", "2")...), outgoing(good, "3")...)
-	err := s.Send(t.Context(), "t", call)
+	var call outgoing
+	call.add(good, "0")
+	call.add("bad", "1", "2")
+	call.add(good, "3")
+	err := s.send(t, call)
 	var partial *PartialError
 	require.ErrorAs(t, err, &partial)
 	require.ErrorIs(t, err, errRefused)
@@ -131,7 +149,9 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	assert.Equal(t, []int{1, 2}, partial.Missing)
 	assert.Equal(t, []string{"0", "3"}, r.ids[pick(good, 4)])
 
-	err = s.Send(t.Context(), "t", outgoing("bad", "4"))
+	var last outgoing
+	last.add("bad", "4")
+	err = s.send(t, last)
 	require.ErrorIs(t, err, errRefused)
 	assert.NotErrorAs(t, err, &partial, "nothing is stored")
 }
@@ -147,11 +167,11 @@ func TestTooFewReplicasIsNoReasonToStop(t *testing.T) {
 	known := topics.find("t")
 	known.partitions, known.looked = 1, far
 	s := NewSender(topics, New(store, queue.Batch{}))
-	var call []Outgoing
+	var call outgoing
 	for n := range MaxMessages + 1 {
-		call = append(call, outgoing("", fmt.Sprint(n))...)
+		call.add("", fmt.Sprint(n))
 	}
-	require.Equal(t, error(shortfall), s.Send(t.Context(), "t", call), "all are stored, so it is not partial")
+	require.Equal(t, error(shortfall), s.send(t, call), "all are stored, so it is not partial")
 	assert.Equal(t, 2, batches)
 }
 

@@ -20,7 +20,8 @@
 -- ARGV[5]  lease    ms
 -- ARGV[6]  max deliveries, 0 for no limit
 -- ARGV[7]  bytes    stop taking messages once the bodies reach this size
--- ARGV[8..]  the other groups, in the order of their queues
+-- ARGV[8]  channel  where subscribers listen for work
+-- ARGV[9..]  the other groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1,
 --            id, token, due in ms, body, id, ... }
@@ -29,15 +30,17 @@ local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local limit, lease, max, bytes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local limit, lease, max = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local bytes, channel = tonumber(ARGV[7]), ARGV[8]
 local others = #KEYS - 12
+local BUSY_MS = 2
 
 local now = now_us()
 local now_ms = int(math.floor(now / 1000))
 local deadline = int(math.ceil(now / 1000) + lease)
 
 local members = redis.call('SMEMBERS', groups)
-if differ(members, 8, group) then return { 'groups', unpack(members) } end
+if differ(members, 9, group) then return { 'groups', unpack(members) } end
 
 -- bodies_of reads the bodies of some messages, as this group sees them.
 local function bodies_of(ids)
@@ -205,5 +208,12 @@ for _, burial in ipairs(burials) do
 end
 if taken > #expired / 2 then redis.call('ZREM', source, unpack(ids, #expired / 2 + 1, taken)) end
 
-if #ids < limit and taken == #ids then reply[3] = wait_us() end
+if taken == #ids then reply[3] = wait_us() end
+
+-- Nothing more is due, so the group's other consumers, who may wait for the same
+-- message, need not look. A consumer that claims all the time does not tell each time.
+local busy = last_ms and now_ms - last_ms < BUSY_MS
+if reply[3] ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
+  redis.pcall(NOTIFY, channel, '=' .. int(reply[3]) .. ' ' .. #group .. ' ' .. group .. consumer)
+end
 return reply

@@ -102,7 +102,9 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	for _, other := range g.others {
 		keys = append(keys, p.queue(other))
 	}
-	args := []any{g.name, r.Consumer, r.Number, r.Limit, r.Lease.Milliseconds(), r.MaxDeliveries, maxReplyBytes}
+	args := []any{
+		g.name, r.Consumer, r.Number, r.Limit, r.Lease.Milliseconds(), r.MaxDeliveries, maxReplyBytes, p.channel(),
+	}
 	return run(ctx, g.client, p, claimScript, keys, append(args, anys(g.others)...))
 }
 
@@ -240,15 +242,25 @@ func (g *Group) settle(ctx context.Context, script script, keys []string, args [
 
 // Listener hears when something is due earlier than a Claim has said.
 type Listener struct {
-	pubsub *redis.PubSub
-	client redis.UniversalClient
-	group  string
+	pubsub   *redis.PubSub
+	client   redis.UniversalClient
+	group    string
+	consumer string
+}
+
+// Hint says that something may be due in a while, or, if negative, that nothing is
+// scheduled.
+type Hint struct {
+	In time.Duration
+	// Looked says that another consumer of the group has just claimed all that is due,
+	// so that older hints are void.
+	Looked bool
 }
 
 // Listen opens a connection of its own, outside the client's pool, which lives
-// until Close.
-func (g *Group) Listen(ctx context.Context) *Listener {
-	l := &Listener{group: g.name, client: g.client}
+// until Close. A consumer is not told of its own claims.
+func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
+	l := &Listener{client: g.client, group: g.name, consumer: consumer}
 	if cluster, ok := g.client.(*redis.ClusterClient); ok {
 		l.pubsub = cluster.SSubscribe(ctx, g.part.channel())
 	} else {
@@ -260,31 +272,46 @@ func (g *Group) Listen(ctx context.Context) *Listener {
 // errMoved says that a channel is on another node now, with its slot.
 var errMoved = errors.New("the channel has moved to another node")
 
-// Next blocks until there is a hint and returns how long until something is
-// due. Hints may be lost before the first one and after an error, which calls for
-// a new Listener; so each begins with a hint of 0. A Close from
+// Next blocks until there is a hint. Hints may be lost before the first one and after
+// an error, which calls for a new Listener; so each begins with a hint of 0. A Close from
 // another goroutine ends it with an error; its context alone does not.
-func (l *Listener) Next(ctx context.Context) (time.Duration, error) {
+func (l *Listener) Next(ctx context.Context) (Hint, error) {
 	for {
 		received, err := l.pubsub.Receive(ctx)
 		if err != nil {
 			look(ctx, l.client)
-			return 0, err
+			return Hint{}, err
 		}
-		switch hint := received.(type) {
+		switch received := received.(type) {
 		case *redis.Subscription:
-			if hint.Kind == "sunsubscribe" {
+			if received.Kind == "sunsubscribe" {
 				look(ctx, l.client)
-				return 0, errMoved
+				return Hint{}, errMoved
 			}
-			return 0, nil
+			return Hint{}, nil
 		case *redis.Message:
-			wait, group, named := strings.Cut(hint.Payload, " ")
-			us, err := strconv.ParseInt(wait, 10, 64)
-			if err == nil && (!named || group == l.group) {
-				return time.Duration(us) * time.Microsecond, nil
+			if hint, mine := l.parse(received.Payload); mine {
+				return hint, nil
 			}
 		}
+	}
+}
+
+// parse reads a notification, and whether it is for this consumer: "<µs>" for all
+// groups, "<µs> <group>", or "=<µs> <bytes of group> <group><consumer>" of a claim.
+func (l *Listener) parse(text string) (hint Hint, mine bool) {
+	text, hint.Looked = strings.CutPrefix(text, "=")
+	wait, who, named := strings.Cut(text, " ")
+	us, err := strconv.ParseInt(wait, 10, 64)
+	hint.In = time.Duration(us) * time.Microsecond
+	switch {
+	case err != nil:
+		return hint, false
+	case hint.Looked:
+		own := fmt.Sprintf("%d %s%s", len(l.group), l.group, l.consumer)
+		return hint, who != own && strings.HasPrefix(who, own[:len(own)-len(l.consumer)])
+	default:
+		return hint, !named || who == l.group
 	}
 }
 

@@ -49,6 +49,23 @@ func (r *rig) group(name string) *Group {
 	return g
 }
 
+// listen returns what a consumer hears next.
+func (r *rig) listen(g *Group, consumer string) (next func() Hint) {
+	r.t.Helper()
+	l := g.Listen(r.ctx(), consumer)
+	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
+	next = func() Hint {
+		r.t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		hint, err := l.Next(ctx)
+		require.NoError(r.t, err)
+		return hint
+	}
+	require.Zero(r.t, next(), "a new subscription counts as a hint")
+	return next
+}
+
 var batches int64
 
 // push stores messages as one call of a publisher of their own.

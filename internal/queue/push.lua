@@ -14,7 +14,8 @@
 local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
--- Reading each key first makes a key of another type fail before any write.
+-- A key of another type fails before any write: publishers, scheduled and keys are
+-- read first, and messages is what is written first.
 local last, last_ms, refused = redis.call('HGET', publishers, publisher), nil, ''
 if last then
   local number
@@ -31,33 +32,34 @@ if last then
     return again
   end
 end
-redis.call('HLEN', messages)
-redis.call('HLEN', keys)
 local earliest = head(scheduled)
 local now = now_us()
 
-local dues, bodies, first, refusals = {}, {}, nil, {}
+local dues, bodies, count, first, refusals = {}, {}, 0, nil, {}
+local last_delay, due -- most messages of a batch have the same
 
 local function add(id, delay, body)
-  local due = due_ms(now, delay)
-  if not first or due < first then first = due end
-  dues[#dues + 1] = int(due)
-  dues[#dues + 1] = id
-  bodies[#bodies + 1] = id
-  bodies[#bodies + 1] = body
+  if delay ~= last_delay then
+    local ms = due_ms(now, tonumber(delay))
+    if not first or ms < first then first = ms end
+    last_delay, due = delay, int(ms)
+  end
+  dues[count + 1], dues[count + 2] = due, id
+  bodies[count + 1], bodies[count + 2] = id, body
+  count = count + 2
 end
 
 -- store writes what was added. Bodies go first: when the second write is
 -- refused, the first is undone, and no half of a message stays behind.
 local function store()
-  if #dues == 0 then return end
+  if count == 0 then return end
   redis.call('HSET', messages, unpack(bodies))
   local added = redis.pcall('ZADD', scheduled, unpack(dues))
   if type(added) == 'table' then
-    for i = 1, #bodies, 2 do redis.call('HDEL', messages, bodies[i]) end
+    for i = 1, count, 2 do redis.call('HDEL', messages, bodies[i]) end
     return added
   end
-  dues, bodies = {}, {}
+  dues, bodies, count = {}, {}, 0
 end
 
 -- store_keyed stores a message that carries a key. It takes the place of the
@@ -92,7 +94,7 @@ while at <= #ARGV do
     refusals[#refusals + 1] = call
   else
     for i = at + 1, at + 3 * n - 2, 3 do
-      local id, delay, body = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+      local id, delay, body = ARGV[i], ARGV[i + 1], ARGV[i + 2]
       local key, failure = key_of(id), nil
       if key then failure = store_keyed(key, id, delay, body) else add(id, delay, body) end
       if failure then return failure end

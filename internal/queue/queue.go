@@ -81,11 +81,15 @@ func (e *ReplicationError) Error() string {
 // partition.
 func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
 	keys := []string{q.part.scheduled(), q.part.messages(), q.part.publishers(), q.part.keys()}
-	args := []any{b.Publisher, b.Number, string(b.Duplicates), q.part.channel()}
+	messages := 0
+	for _, call := range b.Calls {
+		messages += len(call)
+	}
+	args := append(make([]any, 0, 4+len(b.Calls)+3*messages), b.Publisher, b.Number, string(b.Duplicates), q.part.channel())
 	for _, call := range b.Calls {
 		args = append(args, len(call))
-		for _, m := range call {
-			args = append(args, m.ID, m.Delay, m.Body)
+		for i := range call { // pointers need no memory of their own
+			args = append(args, &call[i].ID, &call[i].Delay, call[i].Body)
 		}
 	}
 	reply, err := q.push(ctx, b, keys, args)
