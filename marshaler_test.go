@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,8 @@ func TestDefaultMarshalerKeepsEveryByte(t *testing.T) {
 		"binary":        withMetadata(binary, []byte(binary), binary, binary, "", ""),
 		"large":         withMetadata(large, []byte(large), "k", large),
 		"many metadata": manyMetadata(),
+		"delayed": withMetadata("uuid", nil,
+			delay.DelayedUntilKey, "2026-11-21T12:00:00Z", delay.DelayedForKey, "1h0m0s", "1", "2", "\x01", "\x02"),
 	}
 	for name, msg := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,6 +54,12 @@ func TestDefaultMarshalerFormat(t *testing.T) {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("id", []byte{1, 2}, "k", "v"))
 	require.NoError(t, err)
 	assert.Equal(t, "\x93\xa2id\xc4\x05\x81\xa1k\xa1v\xc4\x02\x01\x02", string(body))
+	body, err = redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("", nil, delay.DelayedUntilKey, "u"))
+	require.NoError(t, err)
+	assert.Equal(t, "\x93\xa0\xc4\x04\x81\x01\xa1u\xc0", string(body))
+	body, err = redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("", nil, delay.DelayedForKey, "f"))
+	require.NoError(t, err)
+	assert.Equal(t, "\x93\xa0\xc4\x04\x81\x02\xa1f\xc0", string(body))
 	body, err = redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("", nil))
 	require.NoError(t, err)
 	assert.Equal(t, "\x93\xa0\xc0\xc0", string(body))

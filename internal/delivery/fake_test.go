@@ -199,7 +199,7 @@ func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
 	case in := <-l.group.hints:
 		return queue.Hint{In: in}, nil
 	case in := <-l.group.looks:
-		return queue.Hint{In: in, Looked: true}, nil
+		return queue.Hint{In: in, Looked: true, Found: 1}, nil
 	case <-l.closed:
 		return queue.Hint{}, errAway
 	}

@@ -51,16 +51,16 @@ func (h *hints) found(messages int, next time.Duration) {
 }
 
 // hear notes what a notification says. After another consumer has looked, what it
-// says replaces older hints, and it may go first the next time.
+// says replaces older hints; if it found something, it may go first the next time.
 func (h *hints) hear(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if hint.Looked {
-		h.yield = min(maxYield, max(minYield, 2*h.yield))
-		if h.known {
-			h.at = time.Now().Add(hint.In + h.behind())
-			return
-		}
+	if hint.Found > 0 {
+		h.yield = maxYield
+	}
+	if hint.Looked && h.known {
+		h.at = time.Now().Add(hint.In + h.behind())
+		return
 	}
 	h.earlier(hint.In + h.behind())
 }

@@ -46,7 +46,7 @@ func (p *pace) ahead(workers int) int {
 	if p.cycle == 0 {
 		return 0
 	}
-	return min(maxClaim, int(maxHold/2*time.Duration(workers)/p.cycle))
+	return min(2*maxClaim, int(maxHold/2*time.Duration(workers)/p.cycle))
 }
 
 // most limits a claim while the pace is not known well: from one message for each

@@ -68,16 +68,18 @@ func (r *room) free(messages int) {
 	r.share()
 }
 
-// share gives room to those who ask, as soon as half of what is claimed ahead has
-// been handled. The caller holds mu.
+// share gives room to those who ask: when half of what is claimed ahead has been
+// handled or, with fast handlers, as soon as it makes a good batch, so that Redis is
+// at work while messages are being handled. The caller holds mu.
 func (r *room) share() {
 	if len(r.asking) == 0 {
 		return
 	}
 	ahead := r.pace.ahead(r.workers)
+	low := r.workers + ahead - min(ahead/2, maxClaim/2)
 	for len(r.asking) > 0 {
 		taken := r.outstanding + r.promised
-		if taken >= r.workers+ahead/2 {
+		if taken >= low {
 			return
 		}
 		part := max(1, (r.workers+ahead-taken)/len(r.asking))

@@ -214,6 +214,7 @@ if taken == #ids then reply[3] = wait_us() end
 -- message, need not look. A consumer that claims all the time does not tell each time.
 local busy = last_ms and now_ms - last_ms < BUSY_MS
 if reply[3] ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
-  redis.pcall(NOTIFY, channel, '=' .. int(reply[3]) .. ' ' .. #group .. ' ' .. group .. consumer)
+  local told = string.format('=%.0f %d %d ', reply[3], taken, #group)
+  redis.pcall(NOTIFY, channel, told .. group .. consumer)
 end
 return reply

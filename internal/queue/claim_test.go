@@ -281,12 +281,14 @@ func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1) // as many as asked for, and all
 	hint := others()
 	assert.True(t, hint.Looked)
+	assert.Equal(t, 1, hint.Found)
 	assert.InDelta(t, lease, hint.In, float64(time.Second), "until the leases end")
 	ack(t, g, "1", "2")
 	quiet(t)
 	require.Empty(t, r.claim(g, "c", 1))
 	hint = others()
 	assert.True(t, hint.Looked)
+	assert.Zero(t, hint.Found)
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second))
 
 	r.claim(h, "e", 2)

@@ -253,8 +253,9 @@ type Listener struct {
 type Hint struct {
 	In time.Duration
 	// Looked says that another consumer of the group has just claimed all that is due,
-	// so that older hints are void.
+	// so that older hints are void. Found is how many messages that were.
 	Looked bool
+	Found  int
 }
 
 // Listen opens a connection of its own, outside the client's pool, which lives
@@ -298,7 +299,7 @@ func (l *Listener) Next(ctx context.Context) (Hint, error) {
 }
 
 // parse reads a notification, and whether it is for this consumer: "<µs>" for all
-// groups, "<µs> <group>", or "=<µs> <bytes of group> <group><consumer>" of a claim.
+// groups, "<µs> <group>", or "=<µs> <found> <bytes of group> <group><consumer>".
 func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	text, hint.Looked = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")
@@ -308,6 +309,9 @@ func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	case err != nil:
 		return hint, false
 	case hint.Looked:
+		found, rest, _ := strings.Cut(who, " ")
+		hint.Found, _ = strconv.Atoi(found) // 0 will do
+		who = rest
 		own := fmt.Sprintf("%d %s%s", len(l.group), l.group, l.consumer)
 		return hint, who != own && strings.HasPrefix(who, own[:len(own)-len(l.consumer)])
 	default:
