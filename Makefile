@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak fuzz examples redis-server
+.PHONY: test lint stress chaos failover soak fuzz examples bench redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -42,6 +42,10 @@ lint:
 ## examples: run each example to its end, on an embedded Redis
 examples:
 	./scripts/run-examples.sh
+
+## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
+bench: redis-server
+	cd bench && $(GO) run .
 
 redis-server:
 	@./scripts/install-redis.sh

@@ -9,3 +9,5 @@ go run ./examples/cqrs
 for backend in redisstream redisdelay; do
 	go run ./examples/swap -backend "$backend"
 done
+[ -n "${REDIS_ADDRS:-}" ] || ./scripts/install-redis.sh # cluster needs real servers
+go run ./examples/cluster

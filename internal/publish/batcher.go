@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -19,6 +20,9 @@ const (
 	// MaxMessages is the most messages that go out in one batch. More would keep
 	// Redis busy for over 10 ms and save nothing.
 	MaxMessages = 500
+
+	// linger is how long a goroutine waits for more to send to its destination.
+	linger = 100 * time.Millisecond
 
 	// MaxBytes is about the most message text that goes out in one batch. A call
 	// larger than that is a batch of its own.
@@ -48,16 +52,18 @@ type Batcher struct {
 	request queue.Batch
 
 	senders sync.WaitGroup // a goroutine for each lane in lanes
+	closing chan struct{}  // closed by Close
 
 	mu     sync.Mutex
-	lanes  map[Destination]*lane // guarded by mu; only those with something to send
+	lanes  map[Destination]*lane // guarded by mu; only those used just now
 	number int64                 // guarded by mu; of the last batch, for all lanes
 	closed bool                  // guarded by mu
 }
 
 // lane is the traffic to one destination, one batch at a time.
 type lane struct {
-	waiting []*call // guarded by Batcher.mu; not in a batch yet
+	waiting []*call       // guarded by Batcher.mu; not in a batch yet
+	signal  chan struct{} // there is something waiting
 }
 
 // call is one Publish call.
@@ -81,7 +87,7 @@ type batch struct {
 // New returns a Batcher whose batches are like request, with a number and calls of
 // their own.
 func New(store Store, request queue.Batch) *Batcher {
-	return &Batcher{store: store, request: request, lanes: map[Destination]*lane{}}
+	return &Batcher{store: store, request: request, lanes: map[Destination]*lane{}, closing: make(chan struct{})}
 }
 
 // Publish stores messages, MaxMessages at most, and returns when they are
@@ -114,11 +120,15 @@ func (b *Batcher) enqueue(to Destination, c *call) error {
 	}
 	l := b.lanes[to]
 	if l == nil {
-		l = &lane{}
+		l = &lane{signal: make(chan struct{}, 1)}
 		b.lanes[to] = l
 		b.senders.Go(func() { b.send(to, l) })
 	}
 	l.waiting = append(l.waiting, c)
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
@@ -147,26 +157,48 @@ func (b *Batcher) leave(to Destination, c *call, cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// send sends a lane's batches one after another, until nothing waits.
+// send sends a lane's batches one after another, until nothing has waited for a
+// while: a new goroutine for each call would cost more than the call.
 func (b *Batcher) send(to Destination, l *lane) {
+	idle := time.NewTimer(linger)
+	defer idle.Stop()
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
-		next := b.take(to, l, cancel)
-		if next == nil {
+		if next := b.take(l, cancel); next != nil {
+			b.deliver(ctx, to, next)
 			cancel()
+			continue
+		}
+		cancel()
+		idle.Reset(linger)
+		select {
+		case <-l.signal:
+			continue
+		case <-idle.C:
+		case <-b.closing:
+		}
+		if b.drop(to, l) {
 			return
 		}
-		b.deliver(ctx, to, next)
-		cancel()
 	}
 }
 
-// take makes a batch of the calls that wait, or drops the lane when none does.
-func (b *Batcher) take(to Destination, l *lane, cancel context.CancelFunc) *batch {
+// drop ends a lane unless a call waits.
+func (b *Batcher) drop(to Destination, l *lane) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(l.waiting) > 0 {
+		return false
+	}
+	delete(b.lanes, to)
+	return true
+}
+
+// take makes a batch of the calls that wait; nil when none does.
+func (b *Batcher) take(l *lane, cancel context.CancelFunc) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(l.waiting) == 0 {
-		delete(b.lanes, to)
 		return nil
 	}
 	n := fitting(l.waiting)
@@ -213,7 +245,10 @@ func Split(messages []queue.Message) [][]queue.Message {
 // with ErrClosed.
 func (b *Batcher) Close(ctx context.Context) error {
 	b.mu.Lock()
-	b.closed = true
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
 	b.mu.Unlock()
 	idle := make(chan struct{})
 	go func() { // ends with the last sender, which Publish's callers bound

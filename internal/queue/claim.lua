@@ -146,47 +146,48 @@ if #due > 0 then
 end
 fresh = fresh or due_of(queue, room)
 
-local ids, dues = {}, {}
+local ids, dues, n = {}, {}, 0
 for _, list in ipairs({ expired, fresh }) do
   for i = 1, #list, 2 do
-    ids[#ids + 1], dues[#dues + 1] = list[i], list[i + 1]
+    n = n + 1
+    ids[n], dues[n] = list[i], list[i + 1]
   end
 end
 
 local reply, leases, tokens, record, burials = { 'claimed', tonumber(deadline), 0 }, {}, {}, {}, {}
-local size, taken = 0, 0
+local size, taken, leased = 0, 0, 0
 
+-- Tables are filled by a count of our own, since the # of a table takes its time.
 local function consider(i, id, body, last_token)
-  local deliveries, releases = split(last_token)
+  local deliveries, releases = 0, 0
+  if last_token ~= '0' then deliveries, releases = split(last_token) end
   if not body then
     burials[#burials + 1] = { id, 'message body is missing' }
   elseif max > 0 and deliveries >= max then
     burials[#burials + 1] = { id, 'not acked in ' .. int(deliveries) .. ' deliveries' }
   else
-    local this = token(deliveries + 1, releases)
-    leases[#leases + 1] = deadline
-    leases[#leases + 1] = id
-    if this ~= '1' then
+    local this = '1'
+    if last_token ~= '0' then
+      this = token(deliveries + 1, releases)
       tokens[#tokens + 1] = id
       tokens[#tokens + 1] = this
     end
-    record[#record + 1] = id
-    record[#record + 1] = this
-    record[#record + 1] = dues[i]
-    reply[#reply + 1] = id
-    reply[#reply + 1] = this
-    reply[#reply + 1] = tonumber(dues[i])
-    reply[#reply + 1] = body
+    local l, c, r = 2 * leased, 3 * leased, 4 * leased + 3
+    leases[l + 1], leases[l + 2] = deadline, id
+    record[c + 1], record[c + 2], record[c + 3] = id, this, dues[i]
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = id, this, tonumber(dues[i]), body
+    leased = leased + 1
     size = size + #body
   end
   taken = i
 end
 
--- Bodies are read a few at a time, so that large ones do not pile up in Redis.
+-- Bodies are read a few at a time, so that large ones do not pile up in Redis; small
+-- ones, as the first show, more at a time.
 local retries = redis.call('HLEN', attempts) > 0
-for from = 1, #ids, 16 do
-  if size >= bytes then break end
-  local some = { unpack(ids, from, math.min(from + 15, #ids)) }
+local from, step = 1, 16
+while from <= #ids and size < bytes do
+  local some = { unpack(ids, from, math.min(from + step - 1, #ids)) }
   local bodies = bodies_of(some)
   local last_tokens = retries and redis.call('HMGET', attempts, unpack(some)) or {}
   for k, id in ipairs(some) do
@@ -195,11 +196,13 @@ for from = 1, #ids, 16 do
     local before = i <= #expired / 2 and '1' or '0'
     consider(i, id, bodies[k], last_tokens[k] or before)
   end
+  from = from + step
+  if size <= 1024 * from then step = 128 end
 end
 
 -- What is added comes before what is removed: a write that is refused half-way
 -- must not leave a message in no set.
-write_record(claims, consumer, request, now, cjson.encode(record), last_ms)
+write_record(claims, consumer, ARGV[3], now, cjson.encode(record), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
 if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
 for _, burial in ipairs(burials) do

@@ -108,7 +108,7 @@ local HOUR_MS = 3600000
 -- and whoever joins looks at a few records at random and drops those a day old.
 local function write_record(hash, owner, number, now, result, last_ms)
   local ms = math.floor(now / 1000)
-  redis.call('HSET', hash, owner, int(number) .. ' ' .. int(ms) .. ' ' .. result)
+  redis.call('HSET', hash, owner, string.format('%s %.0f %s', number, ms, result))
   if last_ms and math.floor(last_ms / HOUR_MS) == math.floor(ms / HOUR_MS) then return end
   redis.call('PEXPIRE', hash, DAY_MS + HOUR_MS)
   if last_ms then return end

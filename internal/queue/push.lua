@@ -105,6 +105,6 @@ end
 local failure = store()
 if failure then return failure end
 
-write_record(publishers, publisher, batch, now, table.concat(refusals, ' '), last_ms)
+write_record(publishers, publisher, ARGV[2], now, table.concat(refusals, ' '), last_ms)
 if first and (not earliest or first < earliest) then wake(channel, now, first) end
 return refusals

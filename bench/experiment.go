@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// runTimeout is how long one run may take before what is missing counts as lost.
+const runTimeout = 3 * time.Minute
+
+// experiment lets contestants do the same in turns.
+type experiment struct {
+	name        string
+	what        string // a sentence or two for the report
+	rounds      int    // at most; 0 for as many as asked
+	contestants []contestant
+	bars        []bar
+	chart       string // the reading to plot; "" for none
+}
+
+// contestant is one side of an experiment. It runs on an empty Redis.
+type contestant struct {
+	name string
+	run  func(ctx context.Context, l *lab) (sample, error)
+}
+
+// ours is the name of the contestant that is redisdelay.
+const ours = "redisdelay"
+
+// reading is one thing that a run measured.
+type reading struct {
+	name, unit string
+	value      float64
+}
+
+// sample is what one run measured.
+type sample []reading
+
+// bar is what a reading is held to.
+type bar struct {
+	reading string
+	of      string   // a contestant
+	against []string // the best of these in the same round; none for an absolute bar
+	least   float64  // 0 for none
+	most    float64  // 0 for none
+}
+
+// outcome is an experiment with what it measured, by contestant and round.
+type outcome struct {
+	experiment
+	samples map[string][]sample
+}
+
+func (e experiment) run(ctx context.Context, l *lab, rounds int) (outcome, error) {
+	if e.rounds > 0 {
+		rounds = min(rounds, e.rounds)
+	}
+	o := outcome{e, map[string][]sample{}}
+	for round := range rounds {
+		for _, c := range e.contestants {
+			fmt.Fprintf(os.Stderr, "%s %s, round %d of %d\n", e.name, c.name, round+1, rounds)
+			s, err := e.runOne(ctx, l, c)
+			if err != nil {
+				return o, fmt.Errorf("%s, %s: %w", e.name, c.name, err)
+			}
+			o.samples[c.name] = append(o.samples[c.name], s)
+		}
+	}
+	return o, nil
+}
+
+func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, error) {
+	if err := l.reset(ctx, e.name, c.name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	return c.run(ctx, l)
+}
+
+func (s sample) get(name string) float64 {
+	i := slices.IndexFunc(s, func(r reading) bool { return r.name == name })
+	return s[i].value
+}
+
+// values are a contestant's, round by round.
+func (o outcome) values(contestant, reading string) []float64 {
+	var list []float64
+	for _, s := range o.samples[contestant] {
+		list = append(list, s.get(reading))
+	}
+	return list
+}
+
+// measured are the values, round by round, that a bar is held against: the reading
+// itself, or its ratio to that of the best of the others in the same round.
+func (o outcome) measured(b bar) []float64 {
+	list := o.values(b.of, b.reading)
+	for i := range list {
+		if len(b.against) > 0 {
+			list[i] /= o.best(b, i)
+		}
+	}
+	return list
+}
+
+func (o outcome) best(b bar, round int) float64 {
+	var others []float64
+	for _, name := range b.against {
+		others = append(others, o.samples[name][round].get(b.reading))
+	}
+	if b.most > 0 {
+		return slices.Min(others)
+	}
+	return slices.Max(others)
+}
+
+// met tells whether the median passes.
+func (o outcome) met(b bar) bool {
+	median := spreadOf(o.measured(b)).median
+	return median >= b.least && (b.most == 0 || median <= b.most)
+}
+
+// spread sums up the rounds.
+type spread struct{ median, least, most float64 }
+
+func spreadOf(values []float64) spread {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return spread{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
+}

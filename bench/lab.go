@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// lab is where experiments take place: a Redis of their own, without persistence.
+// It is not safe for concurrent use.
+type lab struct {
+	server  *redistest.Server
+	admin   *redis.Client // for the harness alone
+	scale   float64
+	profile string // directory; "" for none
+
+	running [2]string // experiment and contestant
+	shared  *redis.Client
+	clients []*redis.Client // of the run
+}
+
+func openLab(scale float64, profile string) (*lab, error) {
+	server, err := redistest.Start()
+	if err != nil {
+		return nil, err
+	}
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
+	return &lab{server: server, admin: admin, scale: scale, profile: profile}, nil
+}
+
+func (l *lab) close() {
+	l.closeClients()
+	_ = l.admin.Close()
+	_ = l.server.Stop() // whatever happens, its guard ends it with this process
+}
+
+// reset prepares for the next run: it leaves nothing of the one before.
+func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
+	l.closeClients()
+	l.running = [2]string{experiment, contestant}
+	return errors.Join(
+		l.admin.Do(ctx, "FLUSHALL", "SYNC").Err(),
+		l.admin.Do(ctx, "MEMORY", "PURGE").Err(),
+	)
+}
+
+func (l *lab) closeClients() {
+	for _, client := range l.clients {
+		_ = client.Close() // redisstream has closed its own
+	}
+	l.clients, l.shared = nil, nil
+}
+
+// client returns a new client with default options. It lasts until the run ends.
+func (l *lab) client() *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: l.server.Addr})
+	l.clients = append(l.clients, client)
+	return client
+}
+
+// common returns the one client that a run's Pub/Subs of ours share.
+func (l *lab) common() *redis.Client {
+	if l.shared == nil {
+		l.shared = l.client()
+	}
+	return l.shared
+}
+
+// count is a number of messages to scale, in hundreds.
+func (l *lab) count(n int) int {
+	return max(100, int(float64(n)*l.scale)/100*100)
+}
+
+// duration is a time to scale.
+func (l *lab) duration(d time.Duration) time.Duration {
+	return max(time.Second, time.Duration(float64(d)*l.scale))
+}
+
+// info reads a number that Redis reports about itself.
+func (l *lab) info(ctx context.Context, section, field string) (float64, error) {
+	text, err := l.infoText(ctx, section, field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(text, 64)
+}
+
+func (l *lab) infoText(ctx context.Context, section, field string) (string, error) {
+	info := l.admin.InfoMap(ctx, section)
+	if err := info.Err(); err != nil {
+		return "", err
+	}
+	text := info.Item(section, field)
+	if text == "" {
+		return "", fmt.Errorf("INFO %s has no %s", section, field)
+	}
+	return text, nil
+}
+
+// usedMemory is what Redis holds once the clients of the run are gone.
+func (l *lab) usedMemory(ctx context.Context) (float64, error) {
+	l.closeClients()
+	if err := pause(ctx, 200*time.Millisecond); err != nil { // for Redis to drop them
+		return 0, err
+	}
+	return l.info(ctx, "Memory", "used_memory")
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,101 @@
+// Command bench measures redisdelay on a Redis of its own, beside its peers and
+// beside the floors that no library can go below, and says whether the bars that
+// the project has set itself are met.
+//
+//	go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]
+//
+// Contestants of an experiment take turns, so that a machine which slows down does
+// so for all of them, and each starts on an empty Redis. A run fails if a message
+// is lost.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+)
+
+// documentation is where the results of a complete run go.
+const documentation = "../docs/benchmarks"
+
+type options struct {
+	only    *regexp.Regexp
+	rounds  int
+	scale   float64
+	out     string // "" for none
+	profile string // "" for none
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	opts, err := parse()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	lab, err := openLab(opts.scale, opts.profile)
+	if err != nil {
+		return err
+	}
+	defer lab.close()
+
+	var outcomes []outcome
+	for _, e := range experiments() {
+		if !opts.only.MatchString(e.name) {
+			continue
+		}
+		o, err := e.run(ctx, lab, opts.rounds)
+		if err != nil {
+			return err
+		}
+		outcomes = append(outcomes, o)
+		fmt.Print(o.section())
+	}
+	fmt.Printf("\n%s", barTable(outcomes))
+	if opts.out == "" {
+		return nil
+	}
+	return write(ctx, opts.out, lab, outcomes)
+}
+
+// parse reads the flags. Only a complete run replaces the documentation, unless
+// -out says otherwise.
+func parse() (options, error) {
+	only := flag.String("only", "", "run the experiments whose name matches this regular expression")
+	rounds := flag.Int("rounds", 5, "rounds of each experiment; the long ones do fewer")
+	scale := flag.Float64("scale", 1, "multiplies the numbers of messages and the times")
+	out := flag.String("out", "", "directory for README.md and plots (default "+documentation+" for a complete run)")
+	profile := flag.String("profile", "", "directory for CPU profiles of what is measured of redisdelay")
+	flag.Parse()
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		return options{}, err
+	}
+	if *rounds < 1 || *scale <= 0 || flag.NArg() > 0 {
+		return options{}, fmt.Errorf("usage: go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]")
+	}
+	if *out == "" && *only == "" && *scale == 1 {
+		*out = documentation
+	}
+	return options{pattern, *rounds, *scale, *out, *profile}, nil
+}
+
+// experiments are all there are, in the order of the report.
+func experiments() []experiment {
+	return []experiment{
+		drainOne(), drainTen(), router(),
+		publishOne(), publishMany(), publishBatches(), publishAndConsume(),
+		lateness(), idleOne(), idleMany(),
+		million(), memory(), poison(), slow(), groups(),
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+const memoryEach = "memory"
+
+func memory() experiment {
+	return experiment{
+		name: "memory",
+		what: "What Redis holds (used_memory) for each of 100,000 messages scheduled 24 h ahead, with a UUID, the delay\n" +
+			"metadata and 100 bytes of payload; for asynq, ProcessIn.",
+		rounds: 1,
+		contestants: []contestant{
+			memoryRun(ours, scheduleOurs), memoryRun("asynq", scheduleAsynq),
+		},
+		bars: []bar{
+			{reading: memoryEach, of: ours, most: 420},
+		},
+		chart: memoryEach,
+	}
+}
+
+func memoryRun(name string, schedule func(ctx context.Context, l *lab, n int) error) contestant {
+	return contestant{name, func(ctx context.Context, l *lab) (sample, error) {
+		bytes, err := bytesPerMessage(ctx, l, l.count(backlog), schedule)
+		return sample{{memoryEach, "bytes/msg", bytes}}, err
+	}}
+}
+
+func bytesPerMessage(
+	ctx context.Context, l *lab, n int, schedule func(ctx context.Context, l *lab, n int) error,
+) (float64, error) {
+	before, err := l.usedMemory(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := schedule(ctx, l, n); err != nil {
+		return 0, err
+	}
+	after, err := l.usedMemory(ctx)
+	return (after - before) / float64(n), err
+}
+
+func scheduleOurs(ctx context.Context, l *lab, n int) error {
+	return publishAll(ctx, l, topic, delayed(newMessages(n), 24*time.Hour))
+}
+
+func delayed(messages []*message.Message, by time.Duration) []*message.Message {
+	for _, msg := range messages {
+		delay.Message(msg, delay.For(by))
+	}
+	return messages
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	rate       = "rate"
+	redisCPU   = "Redis CPU"
+	clientCPU  = "client CPU"
+	duplicates = "duplicates"
+)
+
+// usage is what something took.
+type usage struct {
+	elapsed, redis, client time.Duration
+	commands               float64 // that Redis processed, those within scripts included
+}
+
+// measure runs something between two readings of the meters.
+func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
+	runtime.GC()
+	before, err := l.meters(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	stop, err := l.startProfile()
+	if err != nil {
+		return usage{}, err
+	}
+	start := time.Now()
+	err = do()
+	elapsed := time.Since(start)
+	after, err2 := l.meters(ctx)
+	if err := errors.Join(err, err2, stop()); err != nil {
+		return usage{}, err
+	}
+	const own = 3 // INFO calls between the two counts
+	return usage{
+		elapsed,
+		after.redis - before.redis,
+		after.client - before.client,
+		after.commands - before.commands - own,
+	}, nil
+}
+
+// throughput measures how fast so many messages are done, and reads the tally then.
+func (l *lab) throughput(ctx context.Context, t *tally, n int, do func() error) (sample, error) {
+	used, err := l.measure(ctx, do)
+	if err != nil {
+		return nil, err
+	}
+	return used.per(n, t), nil
+}
+
+func (u usage) per(n int, t *tally) sample {
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(n) }
+	s := sample{
+		{rate, "msg/s", float64(n) / u.elapsed.Seconds()},
+		{redisCPU, "µs/msg", each(u.redis)},
+		{clientCPU, "µs/msg", each(u.client)},
+	}
+	if t != nil {
+		s = append(s, reading{duplicates, "", float64(t.duplicates.Load())})
+	}
+	return s
+}
+
+// meters reads them; elapsed is not one.
+func (l *lab) meters(ctx context.Context) (usage, error) {
+	user, err1 := l.info(ctx, "CPU", "used_cpu_user")
+	system, err2 := l.info(ctx, "CPU", "used_cpu_sys")
+	commands, err3 := l.info(ctx, "Stats", "total_commands_processed")
+	var self syscall.Rusage
+	err4 := syscall.Getrusage(syscall.RUSAGE_SELF, &self)
+	return usage{
+		redis:    time.Duration((user + system) * float64(time.Second)),
+		client:   time.Duration(self.Utime.Nano() + self.Stime.Nano()),
+		commands: commands,
+	}, errors.Join(err1, err2, err3, err4)
+}
+
+// startProfile profiles redisdelay, if asked for; stop ends that. The last round's
+// profile stays.
+func (l *lab) startProfile() (stop func() error, err error) {
+	if l.profile == "" || !strings.HasPrefix(l.running[1], ours) {
+		return func() error { return nil }, nil
+	}
+	if err := os.MkdirAll(l.profile, 0o755); err != nil {
+		return nil, err
+	}
+	name := strings.ReplaceAll(l.running[0]+"-"+l.running[1], " ", "_") + ".pprof"
+	file, err := os.Create(filepath.Join(l.profile, name))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}

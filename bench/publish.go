@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/hibiken/asynq"
+)
+
+func publishOne() experiment {
+	const messages = 20_000
+	return experiment{
+		name: "publish1",
+		what: "One goroutine publishes 20,000 messages, one a call. The floor is an EVALSHA (HSET and ZADD) for each.",
+		contestants: []contestant{
+			publish(redisDelay(), messages, 1, 1), publishFloor("bare EVALSHA", messages, 1),
+		},
+		bars:  []bar{{reading: rate, of: ours, against: []string{"bare EVALSHA"}, least: 0.85}},
+		chart: rate,
+	}
+}
+
+func publishMany() experiment {
+	const messages, goroutines = 50_000, 32
+	return experiment{
+		name: "publish32",
+		what: "32 goroutines publish 50,000 messages, one a call.",
+		contestants: []contestant{
+			publish(redisDelay(), messages, goroutines, 1), publish(redisStream(), messages, goroutines, 1),
+			publishAsynq(messages, goroutines),
+		},
+		bars: []bar{
+			{reading: rate, of: ours, against: []string{"redisstream"}, least: 2},
+			{reading: rate, of: ours, against: []string{"asynq"}, least: 3},
+		},
+		chart: rate,
+	}
+}
+
+func publishBatches() experiment {
+	const messages, size = 100_000, 100
+	return experiment{
+		name: "publish100",
+		what: "One goroutine publishes messages, 100 a call. asynq enqueues them one by one, since it has no call for\n" +
+			"several. The floor is one EVALSHA (HSET and ZADD) for 100.",
+		contestants: []contestant{
+			publish(redisDelay(), messages, 1, size), publish(redisStream(), messages/peerShare, 1, size),
+			publishAsynq(messages/peerShare, 1), publishFloor("EVALSHA of 100", messages, size),
+		},
+		bars: []bar{
+			{reading: rate, of: ours, against: []string{"redisstream"}, least: 3},
+			{reading: rate, of: ours, against: []string{"asynq"}, least: 2},
+			{reading: rate, of: ours, against: []string{"EVALSHA of 100"}, least: 0.8},
+		},
+		chart: rate,
+	}
+}
+
+func publish(p pubsub, messages, goroutines, size int) contestant {
+	return contestant{p.name, func(ctx context.Context, l *lab) (sample, error) {
+		publisher, err := p.publisher(l)
+		if err != nil {
+			return nil, err
+		}
+		list := newMessages(l.count(messages))
+		s, err := l.throughput(ctx, nil, len(list), func() error {
+			return inCalls(ctx, goroutines, size, list, func(call []*message.Message) error {
+				return publisher.Publish(topic, call...)
+			})
+		})
+		return s, errors.Join(err, publisher.Close(), l.stored(ctx, len(list)))
+	}}
+}
+
+// stored checks how many messages are in Redis, whoever put them there.
+func (l *lab) stored(ctx context.Context, n int) error {
+	bodies := l.admin.HLen(ctx, messagesKey(topic)).Val() + l.admin.HLen(ctx, floorBodies).Val()
+	stream := l.admin.XLen(ctx, topic).Val()
+	if found := int(bodies + stream); found != n {
+		return fmt.Errorf("%d messages were published and %d are in Redis", n, found)
+	}
+	return nil
+}
+
+func publishAsynq(messages, goroutines int) contestant {
+	return contestant{"asynq", func(ctx context.Context, l *lab) (sample, error) {
+		client := asynq.NewClientFromRedisClient(l.client())
+		tasks := newTasks(l.count(messages))
+		return l.throughput(ctx, nil, len(tasks), func() error {
+			return inCalls(ctx, goroutines, 1, tasks, func(call []task) error { return enqueue(ctx, client, call[0]) })
+		})
+	}}
+}
+
+func publishFloor(name string, messages, size int) contestant {
+	return contestant{name, func(ctx context.Context, l *lab) (sample, error) {
+		client := l.client()
+		list := newMessages(l.count(messages))
+		s, err := l.throughput(ctx, nil, len(list), func() error {
+			return inCalls(ctx, 1, size, list, func(call []*message.Message) error {
+				return pushFloor(ctx, client, call)
+			})
+		})
+		return s, errors.Join(err, l.stored(ctx, len(list)))
+	}}
+}
+
+const consumed = "consumed"
+
+func publishAndConsume() experiment {
+	return experiment{
+		name: "both",
+		what: "64 goroutines publish, one message a call, while one subscription consumes, for 3 s. CPU is for each\n" +
+			"message consumed, with its publishing and that of those still to be consumed.",
+		rounds:      3,
+		contestants: []contestant{both(redisDelay()), both(redisStream())},
+		bars:        []bar{{reading: consumed, of: ours, against: []string{"redisstream"}, least: 4}},
+		chart:       consumed,
+	}
+}
+
+func both(p pubsub) contestant {
+	const publishers, most = 64, 130_000 // a second
+	return contestant{p.name, func(ctx context.Context, l *lab) (sample, error) {
+		publisher, err := p.publisher(l)
+		if err != nil {
+			return nil, err
+		}
+		subscriber, err := p.subscriber(l)
+		if err != nil {
+			return nil, err
+		}
+		lasting := l.duration(3 * time.Second)
+		list := newMessages(most * int(lasting.Seconds()))
+		t := newTally(len(list))
+		var c crowd
+		if err := c.join(ctx, subscriber, topic, t.ack); err != nil {
+			return nil, err
+		}
+		var published, arrived int64
+		used, err := l.measure(ctx, func() error {
+			published, err = publishFor(lasting, publishers, list, publisher)
+			arrived = t.unique.Load()
+			return err
+		})
+		err = errors.Join(err, t.waitFor(ctx, published), publisher.Close(), c.leave())
+		if err != nil {
+			return nil, err
+		}
+		s := sample{
+			{consumed, "msg/s", float64(arrived) / used.elapsed.Seconds()},
+			{"published", "msg/s", float64(published) / used.elapsed.Seconds()},
+		}
+		return append(s, used.per(int(arrived), t)[1:]...), errors.Join(t.check(), p.settled(ctx, l))
+	}}
+}
+
+// publishFor publishes for a while, or until the list ends, which is an error, and
+// returns how many messages.
+func publishFor(d time.Duration, goroutines int, list []*message.Message, p message.Publisher) (int64, error) {
+	var published atomic.Int64
+	errs := make([]error, goroutines)
+	end := time.Now().Add(d)
+	var all sync.WaitGroup
+	for g := range goroutines {
+		part := list[g*len(list)/goroutines : (g+1)*len(list)/goroutines]
+		all.Go(func() {
+			for _, msg := range part {
+				if time.Now().After(end) {
+					return
+				}
+				if errs[g] = p.Publish(topic, msg); errs[g] != nil {
+					return
+				}
+				published.Add(1)
+			}
+			errs[g] = errors.New("too few messages were prepared")
+		})
+	}
+	all.Wait()
+	return published.Load(), cmp.Or(errs...)
+}

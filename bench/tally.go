@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+const payloadSize = 100
+
+// payload is 100 bytes that begin with the message's number.
+func payload(number int) []byte {
+	p := bytes.Repeat([]byte("x"), payloadSize)
+	binary.BigEndian.PutUint64(p, uint64(number))
+	return p
+}
+
+// newMessages makes messages with the numbers 0 to n-1.
+func newMessages(n int) []*message.Message {
+	list := make([]*message.Message, n)
+	for i := range list {
+		list[i] = message.NewMessage(watermill.NewUUID(), payload(i))
+	}
+	return list
+}
+
+// tally notes which messages have arrived. It is safe for concurrent use, and cheap
+// enough for a measured loop.
+type tally struct {
+	arrivals   []atomic.Uint32 // how often, by number
+	unique     atomic.Int64
+	duplicates atomic.Int64
+	strangers  atomic.Int64  // messages that nobody sent
+	all        chan struct{} // closed when each has arrived
+}
+
+func newTally(n int) *tally {
+	return &tally{arrivals: make([]atomic.Uint32, n), all: make(chan struct{})}
+}
+
+// add notes an arrival and returns the message's number, -1 for none of ours.
+func (t *tally) add(payload []byte) int {
+	if len(payload) != payloadSize {
+		t.strangers.Add(1)
+		return -1
+	}
+	number := binary.BigEndian.Uint64(payload)
+	if number >= uint64(len(t.arrivals)) {
+		t.strangers.Add(1)
+		return -1
+	}
+	if t.arrivals[number].Add(1) > 1 {
+		t.duplicates.Add(1)
+	} else if t.unique.Add(1) == int64(len(t.arrivals)) {
+		close(t.all)
+	}
+	return int(number)
+}
+
+// wait waits until all have arrived.
+func (t *tally) wait(ctx context.Context) error {
+	select {
+	case <-t.all:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("messages are lost: only %d of %d arrived: %w", t.unique.Load(), len(t.arrivals), ctx.Err())
+	}
+}
+
+// waitFor waits until so many have arrived.
+func (t *tally) waitFor(ctx context.Context, n int64) error {
+	for t.unique.Load() < n {
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("messages are lost: only %d of %d arrived: %w", t.unique.Load(), n, err)
+		}
+	}
+	return nil
+}
+
+// check fails if anything arrived that nobody sent.
+func (t *tally) check() error {
+	if n := t.strangers.Load(); n > 0 {
+		return fmt.Errorf("%d messages arrived that nobody sent", n)
+	}
+	return nil
+}
