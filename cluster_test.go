@@ -257,6 +257,24 @@ func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 	}
 }
 
+func TestRunningSubscriptionsAreToldOfNewPartitions(t *testing.T) {
+	for name, b := range map[string]*bench{"one server": newBench(t), "Cluster": newClusterBench(t)} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			messages := b.subscribe(func(c *subConfig) { c.PollInterval, c.MaxInFlight = time.Hour, 10 })
+			b.idle(messages)
+			p := b.publisher(partitions(5))
+			for n := range 10 {
+				require.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+			}
+			for range 10 {
+				b.next(messages).Ack()
+			}
+			b.settled()
+		})
+	}
+}
+
 func TestMessageKeysMeetInOnePartition(t *testing.T) {
 	b := newClusterBench(t)
 	one, other := b.publisher(partitions(8)), b.publisher(partitions(8))

@@ -62,8 +62,8 @@ type PublisherConfig struct {
 	Marshaler Marshaler
 
 	// Partitions is the least number of partitions of each topic published to, 1 to
-	// 256. The number is kept in Redis and only ever raised: subscribers and other
-	// publishers notice, within PollInterval and 5s. More than 1 is for Redis Cluster,
+	// 256. The number is kept in Redis and only ever raised: subscribers are told, other
+	// publishers notice within 5s. More than 1 is for Redis Cluster,
 	// where it spreads a topic over the masters. Default: 1.
 	Partitions int
 

@@ -28,13 +28,21 @@ func (b *Backoff) Next() time.Duration {
 func (b *Backoff) Reset() { b.attempts = 0 }
 
 // Wait pauses for the next step. It returns false at once when ctx ends.
-func (b *Backoff) Wait(ctx context.Context) bool { return wait(ctx, b.Next()) }
+func (b *Backoff) Wait(ctx context.Context) bool { return wait(ctx, b.Next(), nil) }
 
-func wait(ctx context.Context, d time.Duration) bool {
+// WaitUnless is Wait that also ends when there is reason to believe that the next
+// attempt succeeds.
+func (b *Backoff) WaitUnless(ctx context.Context, hope <-chan struct{}) bool {
+	return wait(ctx, b.Next(), hope)
+}
+
+func wait(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-hope:
 		return true
 	case <-ctx.Done():
 		return false
@@ -55,7 +63,7 @@ func NewTurns(gap time.Duration) *Turns { return &Turns{gap: gap} }
 
 // Wait blocks until it is the caller's turn. It returns false at once when ctx ends.
 func (t *Turns) Wait(ctx context.Context) bool {
-	return wait(ctx, time.Until(t.next(time.Now())))
+	return wait(ctx, time.Until(t.next(time.Now())), nil)
 }
 
 func (t *Turns) next(now time.Time) time.Time {

@@ -39,10 +39,12 @@ type fakeGroup struct {
 	extended []time.Time
 	hints    chan time.Duration
 	looks    chan time.Duration // of other consumers
+	grown    chan struct{}
+	deaf     chan struct{} // ends the listener
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1)}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), deaf: make(chan struct{})}
 	g.add(ready)
 	return g
 }
@@ -200,6 +202,10 @@ func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
 		return queue.Hint{In: in}, nil
 	case in := <-l.group.looks:
 		return queue.Hint{In: in, Looked: true, Found: 1}, nil
+	case <-l.group.grown:
+		return queue.Hint{Grown: true}, nil
+	case <-l.group.deaf:
+		return queue.Hint{}, errAway
 	case <-l.closed:
 		return queue.Hint{}, errAway
 	}

@@ -35,6 +35,8 @@ type lane struct {
 	settler   *settler
 	turns     *backoff.Turns // for all that fails and is tried again
 	progress  chan struct{}  // tells fetch that the settler has got on
+	listening chan struct{}  // tells fetch that notifications work again
+	claiming  chan struct{}  // tells listen that claims work again
 }
 
 func newLane(s *Subscription, partition int) *lane {
@@ -45,18 +47,25 @@ func newLane(s *Subscription, partition int) *lane {
 		hints:        newHints(),
 		turns:        backoff.NewTurns(minBackoff),
 		progress:     make(chan struct{}, 1),
+		listening:    make(chan struct{}, 1),
+		claiming:     make(chan struct{}, 1),
 	}
 	l.leases = newLeases(l.config, l.group, l.turns)
 	l.settler = newSettler(l.config, l.group, l.leases, l.turns, func(dueIn time.Duration, due bool) {
 		if due {
 			l.hints.add(dueIn)
 		}
-		select {
-		case l.progress <- struct{}{}:
-		default:
-		}
+		tell(l.progress)
 	})
 	return l
+}
+
+// tell signals a channel that has room for one signal.
+func tell(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
 }
 
 // fetch claims messages whenever there is room and something may be due, until
@@ -122,11 +131,16 @@ func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item
 		if err == nil {
 			if failed {
 				l.config.Logger.Info("Claiming messages works again", nil)
+				tell(l.claiming)
 			}
 			return l.accept(claims, request.Limit, start)
 		}
 		l.config.Logger.Error("Cannot claim messages", err, nil)
-		if ctx.Err() != nil && queue.Refused(err) || !pause.Wait(trying) || !l.turns.Wait(trying) {
+		select {
+		case <-l.listening: // that was before
+		default:
+		}
+		if ctx.Err() != nil && queue.Refused(err) || !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
 			return nil
 		}
 	}

@@ -20,6 +20,7 @@ func (l *lane) listen(ctx context.Context) {
 		err := l.listenOnce(ctx, func() {
 			pause.Reset()
 			silent = false
+			tell(l.listening)
 		})
 		if ctx.Err() != nil {
 			return
@@ -30,7 +31,7 @@ func (l *lane) listen(ctx context.Context) {
 			})
 			silent = true
 		}
-		if !pause.Wait(ctx) {
+		if !pause.WaitUnless(ctx, l.claiming) {
 			return
 		}
 	}
@@ -45,12 +46,18 @@ func (l *lane) listenOnce(ctx context.Context, heard func()) error {
 			_ = listener.Close() // nothing is lost with it
 		}
 	}()
-	for {
+	for first := true; ; first = false {
 		hint, err := listener.Next(ctx)
 		if err != nil {
 			return err
 		}
-		heard()
+		if first {
+			heard()
+		}
+		if hint.Grown {
+			tell(l.grown)
+			continue
+		}
 		hint.In = l.atMostPoll(hint.In)
 		l.hints.hear(hint)
 	}

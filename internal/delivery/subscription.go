@@ -100,7 +100,8 @@ type Subscription struct {
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
 
-	pace *pace
+	pace  *pace
+	grown chan struct{} // tells grow that there are more partitions
 }
 
 // item is one claimed message.
@@ -125,6 +126,7 @@ func New(topic Topic, config Config) *Subscription {
 		buffer:  newBuffer(2*maxClaim + config.MaxInFlight),
 		abandon: make(chan struct{}),
 		pace:    p,
+		grown:   make(chan struct{}, 1),
 	}
 }
 
@@ -186,6 +188,7 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(parti
 	for failed := false; ; {
 		select {
 		case <-ticker.C:
+		case <-s.grown:
 		case <-ctx.Done():
 			return
 		}

@@ -636,3 +636,42 @@ func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
 		require.NoError(t, <-r.ended)
 	})
 }
+
+func TestNewPartitionsAreOpenedAtOnceWhenTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first := newFakeGroup(0)
+		topic := &fakeTopic{groups: []*fakeGroup{first}}
+		r := runTopic(topic)
+		pass(time.Second)
+		topic.add(newFakeGroup(1))
+		start := time.Now()
+		first.grown <- struct{}{}
+		(<-r.Messages()).Ack()
+		assert.Zero(t, time.Since(start))
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestWhatWorksAgainIsTriedByTheOthersToo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Second)
+		g.setHook(func(string) error { return errAway })
+		g.hints <- 0
+		pass(30 * time.Second) // claims pause for seconds by now
+		g.setHook(nil)
+		g.add(1)
+		pass(time.Second / 2)
+		start := time.Now()
+		g.deaf <- struct{}{} // the listener connects anew, and hears
+		g.hints <- 0
+		pass(600 * time.Millisecond)
+		g.hints <- 0
+		(<-r.Messages()).Ack()
+		assert.Less(t, time.Since(start), time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

@@ -256,6 +256,8 @@ type Hint struct {
 	// so that older hints are void. Found is how many messages that were.
 	Looked bool
 	Found  int
+	// Grown says that the topic has got more partitions, and nothing else.
+	Grown bool
 }
 
 // Listen opens a connection of its own, outside the client's pool, which lives
@@ -299,8 +301,11 @@ func (l *Listener) Next(ctx context.Context) (Hint, error) {
 }
 
 // parse reads a notification, and whether it is for this consumer: "<µs>" for all
-// groups, "<µs> <group>", or "=<µs> <found> <bytes of group> <group><consumer>".
+// groups, "<µs> <group>", "+" for new partitions, or "=<µs> <found> <bytes of group> <group><consumer>".
 func (l *Listener) parse(text string) (hint Hint, mine bool) {
+	if text == "+" {
+		return Hint{Grown: true}, true
+	}
 	text, hint.Looked = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")
 	us, err := strconv.ParseInt(wait, 10, 64)

@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  partitions  string  how many there are; none means 1
 -- ARGV[1]  wanted      integer
+-- ARGV[2]  channel     where subscribers listen for work
 -- Returns  { number of partitions }
 
 local partitions, wanted = KEYS[1], tonumber(ARGV[1])
@@ -12,4 +13,5 @@ if not number or number < 1 or number % 1 > 0 then
 end
 if wanted <= number then return { number } end
 redis.call('SET', partitions, int(wanted))
+redis.pcall(NOTIFY, ARGV[2], '+')
 return { wanted }

@@ -70,7 +70,7 @@ func (t *Topic) Count(ctx context.Context) (int, error) { return t.raise(ctx, 1)
 
 func (t *Topic) raise(ctx context.Context, least int) (int, error) {
 	first := t.Partition(0).part
-	reply, err := run(ctx, t.client, first, raiseScript, []string{first.count()}, []any{least})
+	reply, err := run(ctx, t.client, first, raiseScript, []string{first.count()}, []any{least, first.channel()})
 	if err != nil {
 		return 0, err
 	}
