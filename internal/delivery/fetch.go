@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -157,10 +158,11 @@ func (l *lane) accept(claims queue.Claims, limit int, start time.Time) []*item {
 }
 
 // atMostPoll is when to look again if something is said to be due in a while, or,
-// negative, nothing at all.
+// negative, nothing at all. Of many consumers that poll, not all shall do so at once:
+// the first tells the others.
 func (l *lane) atMostPoll(in time.Duration) time.Duration {
-	if in < 0 || in > l.config.PollInterval {
-		return l.config.PollInterval
+	if poll := l.config.PollInterval; in < 0 || in > poll {
+		return poll - rand.N(poll/8+1)
 	}
 	return in
 }

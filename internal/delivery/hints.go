@@ -13,8 +13,8 @@ const (
 	// A lane stays behind a due time by minYield and up to maxYield more, to let another
 	// consumer of the group claim first and tell that it has. The many idle consumers
 	// of a group would all claim the same message otherwise.
-	minYield = time.Millisecond
-	maxYield = 14 * time.Millisecond
+	minYield = 2 * time.Millisecond
+	maxYield = 12 * time.Millisecond
 )
 
 // hints gathers when something may be due, from claims, nacks and notifications.
