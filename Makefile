@@ -38,8 +38,9 @@ fuzz:
 lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
+	cd bench && $(GO) vet ./... && $(LINT) run ./...
 
-## examples: run each example to its end, on an embedded Redis
+## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
 	./scripts/run-examples.sh
 

@@ -31,23 +31,6 @@ const (
 	minLease = 100 * time.Millisecond
 )
 
-// OnDuplicate says what Publish does with a message whose key (SetKey) is held
-// by a message that still waits or is being handled.
-type OnDuplicate string
-
-const (
-	// RejectDuplicate makes Publish return ErrDuplicateMessage and store nothing
-	// of the call. It is the default.
-	RejectDuplicate OnDuplicate = "reject"
-
-	// IgnoreDuplicate drops the new message; Publish succeeds.
-	IgnoreDuplicate OnDuplicate = "ignore"
-
-	// ReplaceDuplicate drops the old message if no group has been given it yet, which
-	// happens when it is due, and stores the new one. Else both are delivered.
-	ReplaceDuplicate OnDuplicate = "replace"
-)
-
 // PublisherConfig configures a Publisher. Only Client is required.
 type PublisherConfig struct {
 	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller

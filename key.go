@@ -37,6 +37,23 @@ const (
 	MaxKeyBytes = 512
 )
 
+// OnDuplicate says what Publish does with a message whose key (SetKey) is held
+// by a message that still waits or is being handled.
+type OnDuplicate string
+
+const (
+	// RejectDuplicate makes Publish return ErrDuplicateMessage and store nothing
+	// of the call. It is the default.
+	RejectDuplicate OnDuplicate = "reject"
+
+	// IgnoreDuplicate drops the new message; Publish succeeds.
+	IgnoreDuplicate OnDuplicate = "ignore"
+
+	// ReplaceDuplicate drops the old message if no group has been given it yet, which
+	// happens when it is due, and stores the new one. Else both are delivered.
+	ReplaceDuplicate OnDuplicate = "replace"
+)
+
 // SetKey gives a message a key. Within a topic, one waiting message holds a key:
 // PublisherConfig.OnDuplicate says what happens to a second, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
