@@ -190,24 +190,24 @@ func TestSentinelStalledReplica(t *testing.T) {
 				})
 			})
 			const count, batch = 1000, 500
-			publish := func(name string) {
+			publish := func(name string, waitReplicas int) {
 				t.Helper()
 				require.NoError(t, s.job(func(j *job) {
 					j.Publish, j.Name, j.Count, j.Batch, j.WaitReplicas = true, name, count, batch, waitReplicas
 				}).run(t.Context(), s.dial(), s.history.Add))
 			}
-			publish("before")
+			publish("before", 1) // the replica has these
 			replica, err := sentinel.Replica(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, replica.Signal(syscall.SIGSTOP))
 			require.NoError(t, s.client.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
-			publish("meanwhile")
+			publish("meanwhile", waitReplicas)
 			master, err := sentinel.Master(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, master.Down())
 			require.NoError(t, replica.Signal(syscall.SIGCONT))
 			require.NoError(t, sentinel.Heal(t.Context(), master))
-			publish("after")
+			publish("after", waitReplicas)
 
 			stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 10 }), s.dial())
 			s.drained()
