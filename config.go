@@ -46,8 +46,8 @@ type PublisherConfig struct {
 
 	// Partitions is the least number of partitions of each topic published to, 1 to
 	// 256. The number is kept in Redis and only ever raised: subscribers are told, other
-	// publishers notice within 5s. More than 1 is for Redis Cluster,
-	// where it spreads a topic over the masters. Default: 1.
+	// publishers notice within 5s. More than 1 is for Redis Cluster, where it spreads a
+	// topic over the masters. Default: 1.
 	Partitions int
 
 	// PartitionKey chooses a message's partition: messages with the same key share

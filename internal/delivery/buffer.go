@@ -24,10 +24,7 @@ func (b *buffer) filled() {
 	b.mu.Lock()
 	b.last = time.Now()
 	b.mu.Unlock()
-	select {
-	case b.fresh <- struct{}{}:
-	default:
-	}
+	tell(b.fresh)
 }
 
 // stalled blocks until messages have been in the buffer for maxHold; false when ctx

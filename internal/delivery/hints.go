@@ -79,10 +79,7 @@ func (h *hints) earlier(in time.Duration) {
 		return
 	}
 	h.at, h.known = at, true
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
+	tell(h.changed)
 }
 
 // behind is how far to stay behind a due time. The caller holds mu.

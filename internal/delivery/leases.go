@@ -60,10 +60,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time
-		select {
-		case l.earlier <- struct{}{}:
-		default:
-		}
+		tell(l.earlier)
 	}
 	return items
 }

@@ -94,10 +94,7 @@ func (s *settler) add(to func(*round)) {
 	s.mu.Lock()
 	to(&s.pending)
 	s.mu.Unlock()
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	tell(s.signal)
 }
 
 // run sends rounds until ctx ends, or drained is closed and nothing is pending.

@@ -72,7 +72,8 @@ func (l *Listener) Next(ctx context.Context) (Hint, error) {
 }
 
 // parse reads a notification, and whether it is for this consumer: "<µs>" for all
-// groups, "<µs> <group>", "+" for new partitions, or "=<µs> <found> <bytes of group> <group><consumer>".
+// groups, "<µs> <group>", "+" for new partitions, or
+// "=<µs> <found> <bytes of group> <group><consumer>".
 func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
