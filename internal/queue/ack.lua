@@ -17,16 +17,20 @@ local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
 
 for i = 2, 6 do redis.call('HLEN', KEYS[i]) end
 local leases = redis.call('ZMSCORE', unack, unpack(ARGV))
-local acked, missing = {}, {}
-for i, id in ipairs(ARGV) do
-  local list = leases[i] and acked or missing
-  list[#list + 1] = id
+local acked, missing, n = {}, {}, 0
+for i = 1, #ARGV do
+  if leases[i] then
+    n = n + 1
+    acked[n] = ARGV[i]
+  else
+    missing[#missing + 1] = ARGV[i]
+  end
 end
-if #acked > 0 then
+if n > 0 then
   -- The first ZREM shows that the last will not be refused. Until that one, the
   -- messages are there to be acked again, should a write in between be refused.
   redis.call('ZREM', unack, '')
-  redis.call('HDEL', attempts, unpack(acked))
+  if redis.call('HLEN', attempts) > 0 then redis.call('HDEL', attempts, unpack(acked)) end
   finish(messages, refs, changed, keys, acked)
   redis.call('ZREM', unack, unpack(acked))
 end

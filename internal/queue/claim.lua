@@ -24,7 +24,8 @@
 -- ARGV[9..]  the other groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1,
---            id, token, due in ms, body, id, ... }
+--            { id, token, ... }, id, due in ms, body, id, ... }
+--          where ids without a token are of first deliveries, whose token is "1"
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -62,27 +63,36 @@ local function wait_us()
   return first and math.max(0, first * 1000 - now) or -1
 end
 
+-- answer is the reply, to which give adds a message that is leased. Tables are filled
+-- by a count of our own, since the # of a table takes its time.
+local answer, given, leases = { 'claimed', tonumber(deadline), 0, {} }, 0, {}
+local function give(id, due, body)
+  local a, l = 3 * given + 4, 2 * given
+  answer[a + 1], answer[a + 2], answer[a + 3] = id, due, body
+  leases[l + 1], leases[l + 2] = deadline, id
+  given = given + 1
+end
+
+-- A claim's result is what it got: { id, due, ... } and { id, token, ... }.
+local function encode(got, tokens) return cjson.encode({ got, tokens }) end
+
 -- replay answers a request that was sent again: what it got and still holds.
 local function replay(result)
-  local got = cjson.decode(result)
-  local ids, tokens, reply, leases = {}, {}, { 'claimed', tonumber(deadline), 0 }, {}
-  for i = 1, #got, 3 do
-    ids[#ids + 1], tokens[#tokens + 1] = got[i], got[i + 1]
-  end
-  local holds = current(unack, attempts, ids, tokens)
+  local got, tokens = unpack(cjson.decode(result))
+  local ids, token_of = {}, {}
+  for i = 1, #tokens, 2 do token_of[tokens[i]] = tokens[i + 1] end
+  for i = 1, #got, 2 do ids[#ids + 1] = got[i] end
+  local own = {}
+  for i, id in ipairs(ids) do own[i] = token_of[id] or '1' end
+  local holds = current(unack, attempts, ids, own)
   local bodies = #ids > 0 and bodies_of(ids)
   for i, id in ipairs(ids) do
-    if holds[i] and bodies[i] then
-      leases[#leases + 1] = deadline
-      leases[#leases + 1] = id
-      for _, value in ipairs({ id, tokens[i], tonumber(got[3 * i]), bodies[i] }) do
-        reply[#reply + 1] = value
-      end
-    end
+    if holds[i] and bodies[i] then give(id, got[2 * i], bodies[i]) end
   end
+  answer[4] = tokens
   redis.call('ZREM', unack, '')
-  if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
-  return reply
+  if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
+  return answer
 end
 
 local last, last_ms = redis.call('HGET', claims, consumer), nil
@@ -91,7 +101,7 @@ if last then
   number, last_ms, result = parse_record(last)
   if number == request then return replay(result) end
   -- A late copy of an older request: its caller has long had the answer.
-  if number > request then return { 'claimed', 0, -1 } end
+  if number > request then return { 'claimed', 0, -1, {} } end
 end
 
 -- Reading the other keys first makes one of another type fail before any write.
@@ -154,11 +164,11 @@ for _, list in ipairs({ expired, fresh }) do
   end
 end
 
-local reply, leases, tokens, record, burials = { 'claimed', tonumber(deadline), 0 }, {}, {}, {}, {}
-local size, taken, leased = 0, 0, 0
+local got, tokens, burials = {}, {}, {}
+local size, taken = 0, 0
 
--- Tables are filled by a count of our own, since the # of a table takes its time.
-local function consider(i, id, body, last_token)
+-- deliver gives a message, or buries it. A token of '0' is of no delivery yet.
+local function deliver(id, due, body, last_token)
   local deliveries, releases = 0, 0
   if last_token ~= '0' then deliveries, releases = split(last_token) end
   if not body then
@@ -166,58 +176,53 @@ local function consider(i, id, body, last_token)
   elseif max > 0 and deliveries >= max then
     burials[#burials + 1] = { id, 'not acked in ' .. int(deliveries) .. ' deliveries' }
   else
-    local this = '1'
     if last_token ~= '0' then
-      this = token(deliveries + 1, releases)
       tokens[#tokens + 1] = id
-      tokens[#tokens + 1] = this
+      tokens[#tokens + 1] = token(deliveries + 1, releases)
     end
-    local l, c, r = 2 * leased, 3 * leased, 4 * leased + 3
-    leases[l + 1], leases[l + 2] = deadline, id
-    record[c + 1], record[c + 2], record[c + 3] = id, this, dues[i]
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = id, this, tonumber(dues[i]), body
-    leased = leased + 1
+    local g = 2 * given
+    got[g + 1], got[g + 2] = id, due
+    give(id, due, body)
     size = size + #body
   end
-  taken = i
 end
 
 -- Bodies are read a few at a time, so that large ones do not pile up in Redis; small
 -- ones, as the first show, more at a time.
 local retries = redis.call('HLEN', attempts) > 0
-local from, step = 1, 16
-while from <= #ids and size < bytes do
-  local some = { unpack(ids, from, math.min(from + step - 1, #ids)) }
+local step = 16
+while taken < n and size < bytes do
+  local some = { unpack(ids, taken + 1, math.min(taken + step, n)) }
   local bodies = bodies_of(some)
   local last_tokens = retries and redis.call('HMGET', attempts, unpack(some)) or {}
-  for k, id in ipairs(some) do
+  for k = 1, #some do
     if size >= bytes then break end
-    local i = from + k - 1
-    local before = i <= #expired / 2 and '1' or '0'
-    consider(i, id, bodies[k], last_tokens[k] or before)
+    taken = taken + 1
+    local before = taken <= #expired / 2 and '1' or '0'
+    deliver(some[k], dues[taken], bodies[k], last_tokens[k] or before)
   end
-  from = from + step
-  if size <= 1024 * from then step = 128 end
+  if size <= 1024 * taken then step = 128 end
 end
+answer[4] = tokens
 
 -- What is added comes before what is removed: a write that is refused half-way
 -- must not leave a message in no set.
-write_record(claims, consumer, ARGV[3], now, cjson.encode(record), last_ms)
+write_record(claims, consumer, ARGV[3], now, encode(got, tokens), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
-if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
 for _, burial in ipairs(burials) do
   bury(dead, reasons, keys, burial[1], now, burial[2])
   redis.call('ZREM', unack, burial[1])
 end
 if taken > #expired / 2 then redis.call('ZREM', source, unpack(ids, #expired / 2 + 1, taken)) end
 
-if taken == #ids then reply[3] = wait_us() end
+if taken == n then answer[3] = wait_us() end
 
 -- Nothing more is due, so the group's other consumers, who may wait for the same
 -- message, need not look. A consumer that claims all the time does not tell each time.
 local busy = last_ms and now_ms - last_ms < BUSY_MS
-if reply[3] ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
-  local told = string.format('=%.0f %d %d ', reply[3], taken, #group)
+if answer[3] ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
+  local told = string.format('=%.0f %d %d ', answer[3], taken, #group)
   redis.pcall(NOTIFY, channel, told .. group .. consumer)
 end
-return reply
+return answer

@@ -2,10 +2,12 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -72,6 +74,27 @@ func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	r.push(due("a"))
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 	assert.Contains(t, r.state(), "groups g")
+}
+
+func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	scheduled := r.queue.part.scheduled()
+	require.NoError(t, r.client.ZAdd(t.Context(), scheduled,
+		redis.Z{Score: math.Inf(-1), Member: "a"}, redis.Z{Score: -1e300, Member: "b"}, redis.Z{Score: 0.5, Member: "c"},
+	).Err())
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a#1", "b#1", "c#1"}, deliveries(claims))
+	var releases []Release
+	for _, m := range claims.Messages {
+		releases = append(releases, Release{Delivery{m.ID, m.Token}, m.DueAt})
+	}
+	stale, err := g.Release(t.Context(), releases)
+	require.NoError(t, err)
+	assert.Empty(t, stale)
+	assert.ElementsMatch(t, []string{"a#1/1", "b#1/1", "c#1/1"}, r.claim(g, "c", 10))
 }
 
 func TestClaimIsNeverEarly(t *testing.T) {

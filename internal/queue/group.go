@@ -108,7 +108,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 }
 
 func parseClaims(reply []any) (Claims, error) {
-	if len(reply) < 3 || len(reply)%4 != 3 {
+	if len(reply) < 4 || len(reply)%3 != 1 {
 		return Claims{}, fmt.Errorf("%w: claim of %d values", errReply, len(reply))
 	}
 	deadline, ok := reply[1].(int64)
@@ -116,12 +116,16 @@ func parseClaims(reply []any) (Claims, error) {
 	if !ok || !ok2 {
 		return Claims{}, fmt.Errorf("%w: claim with lease %v and wait %v", errReply, reply[1], reply[2])
 	}
+	tokens, err := parseTokens(reply[3])
+	if err != nil {
+		return Claims{}, err
+	}
 	claims := Claims{
-		Messages: make([]Claimed, 0, len(reply)/4),
+		Messages: make([]Claimed, 0, len(reply)/3-1),
 		Next:     time.Duration(next) * time.Microsecond,
 	}
-	for i := 3; i < len(reply); i += 4 {
-		m, err := parseClaimed(reply[i : i+4])
+	for i := 4; i < len(reply); i += 3 {
+		m, err := parseClaimed(reply[i:i+3], tokens)
 		if err != nil {
 			return Claims{}, err
 		}
@@ -131,20 +135,47 @@ func parseClaims(reply []any) (Claims, error) {
 	return claims, nil
 }
 
-func parseClaimed(values []any) (Claimed, error) {
-	id, ok := values[0].(string)
-	token, ok2 := values[1].(string)
-	due, ok3 := values[2].(int64)
-	body, ok4 := values[3].(string)
-	if !ok || !ok2 || !ok3 || !ok4 {
-		return Claimed{}, fmt.Errorf("%w: claimed message %v", errReply, values[:3])
-	}
-	deliveries, _, _ := strings.Cut(token, "/")
-	attempt, err := strconv.Atoi(deliveries)
+// parseTokens returns the tokens by id, of messages that are not delivered for the
+// first time.
+func parseTokens(value any) (map[string]string, error) {
+	values, _ := value.([]any)
+	list, err := stringsOf(values)
 	if err != nil {
-		return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
+		return nil, err
 	}
-	return Claimed{ID: id, Token: token, Attempt: attempt, DueAt: time.UnixMilli(due), Body: []byte(body)}, nil
+	if len(list)%2 != 0 {
+		return nil, fmt.Errorf("%w: tokens %v", errReply, list)
+	}
+	tokens := map[string]string{}
+	for i := 0; i < len(list); i += 2 {
+		tokens[list[i]] = list[i+1]
+	}
+	return tokens, nil
+}
+
+// firstToken is the token of a first delivery.
+const firstToken = "1"
+
+func parseClaimed(values []any, tokens map[string]string) (Claimed, error) {
+	id, ok := values[0].(string)
+	due, ok2 := values[1].(string)
+	body, ok3 := values[2].(string)
+	if !ok || !ok2 || !ok3 {
+		return Claimed{}, fmt.Errorf("%w: claimed message %v", errReply, values[:2])
+	}
+	ms, err := strconv.ParseFloat(due, 64) // a foreign hand may have set any score
+	if err != nil {
+		return Claimed{}, fmt.Errorf("%w: due time %q of message %s", errReply, due, id)
+	}
+	m := Claimed{ID: id, Token: firstToken, Attempt: 1, DueAt: time.UnixMilli(int64(ms)), Body: []byte(body)}
+	if token, redelivered := tokens[id]; redelivered {
+		deliveries, _, _ := strings.Cut(token, "/")
+		if m.Attempt, err = strconv.Atoi(deliveries); err != nil {
+			return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
+		}
+		m.Token = token
+	}
+	return m, nil
 }
 
 // Delivery names one delivery of a message.

@@ -64,7 +64,8 @@ end
 -- messages that only ever had one group have no refs entry.
 local function finish(messages, refs, changed, keys, ids)
   local gone, left = ids, {}
-  if redis.call('HLEN', refs) > 0 then
+  local several = redis.call('HLEN', refs) > 0
+  if several then
     gone = {}
     redis.call('HDEL', changed, unpack(ids))
     local counts = redis.call('HMGET', refs, unpack(ids))
@@ -80,8 +81,9 @@ local function finish(messages, refs, changed, keys, ids)
   end
   if #left > 0 then redis.call('HSET', refs, unpack(left)) end
   if #gone == 0 then return end
-  redis.call('HDEL', refs, unpack(gone))
+  if several then redis.call('HDEL', refs, unpack(gone)) end
   redis.call('HDEL', messages, unpack(gone))
+  if redis.call('HLEN', keys) == 0 then return end
   for _, id in ipairs(gone) do free(keys, id) end
 end
 
