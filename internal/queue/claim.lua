@@ -24,8 +24,7 @@
 -- ARGV[9..]  the other groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1,
---            { id, token, ... }, id, due in ms, body, id, ... }
---          where ids without a token are of first deliveries, whose token is "1"
+--            'due, ms token due token ...', { id, ... }, { body, ... } }
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -63,36 +62,40 @@ local function wait_us()
   return first and math.max(0, first * 1000 - now) or -1
 end
 
--- answer is the reply, to which give adds a message that is leased. Tables are filled
--- by a count of our own, since the # of a table takes its time.
-local answer, given, leases = { 'claimed', tonumber(deadline), 0, {} }, 0, {}
-local function give(id, due, body)
-  local a, l = 3 * given + 4, 2 * given
-  answer[a + 1], answer[a + 2], answer[a + 3] = id, due, body
-  leases[l + 1], leases[l + 2] = deadline, id
+-- give leases a message. Tables are filled by a count of our own, since the # of a
+-- table takes its time, and so does each value of a reply, hence the joined details.
+local given, got, details, contents, leases = 0, {}, {}, {}, {}
+local function give(id, due, token, body)
+  local i = 2 * given
+  details[i + 1], details[i + 2] = due, token
+  leases[i + 1], leases[i + 2] = deadline, id
   given = given + 1
+  got[given], contents[given] = id, body
 end
 
--- A claim's result is what it got: { id, due, ... } and { id, token, ... }.
-local function encode(got, tokens) return cjson.encode({ got, tokens }) end
+local function lease_given()
+  if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
+end
+
+local function reply(wait)
+  return { 'claimed', tonumber(deadline), wait, table.concat(details, ' '), got, contents }
+end
 
 -- replay answers a request that was sent again: what it got and still holds.
 local function replay(result)
-  local got, tokens = unpack(cjson.decode(result))
-  local ids, token_of = {}, {}
-  for i = 1, #tokens, 2 do token_of[tokens[i]] = tokens[i + 1] end
-  for i = 1, #got, 2 do ids[#ids + 1] = got[i] end
-  local own = {}
-  for i, id in ipairs(ids) do own[i] = token_of[id] or '1' end
-  local holds = current(unack, attempts, ids, own)
+  local joined, ids = unpack(cjson.decode(result))
+  local dues, tokens = {}, {}
+  for due, token in string.gmatch(joined, '(%S+) (%S+)') do
+    dues[#dues + 1], tokens[#tokens + 1] = due, token
+  end
+  local holds = current(unack, attempts, ids, tokens)
   local bodies = #ids > 0 and bodies_of(ids)
   for i, id in ipairs(ids) do
-    if holds[i] and bodies[i] then give(id, got[2 * i], bodies[i]) end
+    if holds[i] and bodies[i] then give(id, dues[i], tokens[i], bodies[i]) end
   end
-  answer[4] = tokens
   redis.call('ZREM', unack, '')
-  if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
-  return answer
+  lease_given()
+  return reply(0)
 end
 
 local last, last_ms = redis.call('HGET', claims, consumer), nil
@@ -101,7 +104,7 @@ if last then
   number, last_ms, result = parse_record(last)
   if number == request then return replay(result) end
   -- A late copy of an older request: its caller has long had the answer.
-  if number > request then return { 'claimed', 0, -1, {} } end
+  if number > request then return reply(-1) end
 end
 
 -- Reading the other keys first makes one of another type fail before any write.
@@ -164,7 +167,7 @@ for _, list in ipairs({ expired, fresh }) do
   end
 end
 
-local got, tokens, burials = {}, {}, {}
+local tokens, burials = {}, {}
 local size, taken = 0, 0
 
 -- deliver gives a message, or buries it. A token of '0' is of no delivery yet.
@@ -176,13 +179,13 @@ local function deliver(id, due, body, last_token)
   elseif max > 0 and deliveries >= max then
     burials[#burials + 1] = { id, 'not acked in ' .. int(deliveries) .. ' deliveries' }
   else
+    local this = '1'
     if last_token ~= '0' then
+      this = token(deliveries + 1, releases)
       tokens[#tokens + 1] = id
-      tokens[#tokens + 1] = token(deliveries + 1, releases)
+      tokens[#tokens + 1] = this
     end
-    local g = 2 * given
-    got[g + 1], got[g + 2] = id, due
-    give(id, due, body)
+    give(id, due, this, body)
     size = size + #body
   end
 end
@@ -203,13 +206,13 @@ while taken < n and size < bytes do
   end
   if size <= 1024 * taken then step = 128 end
 end
-answer[4] = tokens
 
 -- What is added comes before what is removed: a write that is refused half-way
 -- must not leave a message in no set.
-write_record(claims, consumer, ARGV[3], now, encode(got, tokens), last_ms)
+local answer = reply(0)
+write_record(claims, consumer, ARGV[3], now, cjson.encode({ answer[4], got }), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
-if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
+lease_given()
 for _, burial in ipairs(burials) do
   bury(dead, reasons, keys, burial[1], now, burial[2])
   redis.call('ZREM', unack, burial[1])

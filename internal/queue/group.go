@@ -108,74 +108,49 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 }
 
 func parseClaims(reply []any) (Claims, error) {
-	if len(reply) < 4 || len(reply)%3 != 1 {
+	if len(reply) != 6 {
 		return Claims{}, fmt.Errorf("%w: claim of %d values", errReply, len(reply))
 	}
 	deadline, ok := reply[1].(int64)
 	next, ok2 := reply[2].(int64)
-	if !ok || !ok2 {
-		return Claims{}, fmt.Errorf("%w: claim with lease %v and wait %v", errReply, reply[1], reply[2])
-	}
-	tokens, err := parseTokens(reply[3])
-	if err != nil {
-		return Claims{}, err
+	joined, ok3 := reply[3].(string)
+	ids, ok4 := reply[4].([]any)
+	bodies, ok5 := reply[5].([]any)
+	details := strings.Fields(joined)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || len(details) != 2*len(ids) || len(bodies) != len(ids) {
+		return Claims{}, fmt.Errorf("%w: claim with lease %v, wait %v, ids %v and %q", errReply, reply[1], reply[2], reply[4], joined)
 	}
 	claims := Claims{
-		Messages: make([]Claimed, 0, len(reply)/3-1),
+		Messages: make([]Claimed, len(ids)),
 		Next:     time.Duration(next) * time.Microsecond,
 	}
-	for i := 4; i < len(reply); i += 3 {
-		m, err := parseClaimed(reply[i:i+3], tokens)
+	for i := range claims.Messages {
+		m, err := parseClaimed(ids[i], bodies[i], details[2*i], details[2*i+1])
 		if err != nil {
 			return Claims{}, err
 		}
 		m.LeasedUntil = time.UnixMilli(deadline)
-		claims.Messages = append(claims.Messages, m)
+		claims.Messages[i] = m
 	}
 	return claims, nil
 }
 
-// parseTokens returns the tokens by id, of messages that are not delivered for the
-// first time.
-func parseTokens(value any) (map[string]string, error) {
-	values, _ := value.([]any)
-	list, err := stringsOf(values)
-	if err != nil {
-		return nil, err
-	}
-	if len(list)%2 != 0 {
-		return nil, fmt.Errorf("%w: tokens %v", errReply, list)
-	}
-	tokens := map[string]string{}
-	for i := 0; i < len(list); i += 2 {
-		tokens[list[i]] = list[i+1]
-	}
-	return tokens, nil
-}
-
-// firstToken is the token of a first delivery.
-const firstToken = "1"
-
-func parseClaimed(values []any, tokens map[string]string) (Claimed, error) {
-	id, ok := values[0].(string)
-	due, ok2 := values[1].(string)
-	body, ok3 := values[2].(string)
-	if !ok || !ok2 || !ok3 {
-		return Claimed{}, fmt.Errorf("%w: claimed message %v", errReply, values[:2])
+func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
+	id, ok := idReply.(string)
+	body, ok2 := bodyReply.(string)
+	if !ok || !ok2 {
+		return Claimed{}, fmt.Errorf("%w: claimed message %v with %T as its body", errReply, idReply, bodyReply)
 	}
 	ms, err := strconv.ParseFloat(due, 64) // a foreign hand may have set any score
 	if err != nil {
 		return Claimed{}, fmt.Errorf("%w: due time %q of message %s", errReply, due, id)
 	}
-	m := Claimed{ID: id, Token: firstToken, Attempt: 1, DueAt: time.UnixMilli(int64(ms)), Body: []byte(body)}
-	if token, redelivered := tokens[id]; redelivered {
-		deliveries, _, _ := strings.Cut(token, "/")
-		if m.Attempt, err = strconv.Atoi(deliveries); err != nil {
-			return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
-		}
-		m.Token = token
+	deliveries, _, _ := strings.Cut(token, "/")
+	attempt, err := strconv.Atoi(deliveries)
+	if err != nil {
+		return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
 	}
-	return m, nil
+	return Claimed{ID: id, Token: token, Attempt: attempt, DueAt: time.UnixMilli(int64(ms)), Body: []byte(body)}, nil
 }
 
 // Delivery names one delivery of a message.
