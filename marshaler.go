@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,8 +17,8 @@ type Marshaler interface {
 }
 
 // Unmarshaler decodes what a Marshaler has encoded. A message that it cannot
-// decode, or for which it returns nil, becomes a dead letter. It must be safe
-// for concurrent use.
+// decode, or for which it returns nil, becomes a dead letter. The message may keep
+// body. It must be safe for concurrent use.
 type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }
@@ -121,7 +122,7 @@ func decodeKey(dec *msgpack.Decoder) (string, error) {
 	}
 }
 
-// Unmarshal decodes a message.
+// Unmarshal decodes a message. Its payload is a part of body.
 func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
 	reader := bytes.NewReader(body)
 	dec := msgpack.GetDecoder()
@@ -139,11 +140,11 @@ func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, erro
 	if err != nil {
 		return nil, fmt.Errorf("uuid: %w", err)
 	}
-	encoded, err := dec.DecodeBytes()
+	encoded, err := nextBytes(dec, reader, body)
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	payload, err := dec.DecodeBytes()
+	payload, err := nextBytes(dec, reader, body)
 	if err != nil {
 		return nil, fmt.Errorf("payload: %w", err)
 	}
@@ -155,6 +156,20 @@ func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, erro
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	return msg, nil
+}
+
+// nextBytes returns the next value of the body that reader is at, without copying it.
+func nextBytes(dec *msgpack.Decoder, reader *bytes.Reader, body []byte) ([]byte, error) {
+	length, err := dec.DecodeBytesLen()
+	if err != nil || length < 0 { // nil
+		return nil, err
+	}
+	rest := body[len(body)-reader.Len():]
+	if length > len(rest) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	_, err = reader.Seek(int64(length), io.SeekCurrent)
+	return rest[:length:length], err
 }
 
 func decodeMetadata(encoded []byte, metadata message.Metadata) error {

@@ -49,14 +49,15 @@ func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Leas
 
 // hold starts keeping the leases of messages claimed by a call sent at a time.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
-	items := make([]*item, len(claimed))
+	items, all := make([]*item, len(claimed)), make([]item, len(claimed))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
 		if old := l.held[m.ID]; old != nil { // its lease ran out, and nobody else came
 			l.lose(old)
 		}
-		items[i] = &item{Claimed: m, trusted: l.until(sent)}
+		items[i] = &all[i]
+		*items[i] = item{Claimed: m, trusted: l.until(sent)}
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time

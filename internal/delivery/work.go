@@ -10,12 +10,13 @@ import (
 
 // work hands out one message after another until ctx ends.
 func (s *Subscription) work(ctx context.Context) {
+	base := context.WithoutCancel(ctx) // of the contexts of messages
 	for {
 		it := s.take(ctx)
 		if it == nil {
 			return
 		}
-		s.handle(ctx, it)
+		s.handle(ctx, base, it)
 		s.room.free(1)
 	}
 }
@@ -55,9 +56,9 @@ func (s *Subscription) giveBack() {
 
 // handle offers a message to whoever reads the channel and waits until it is
 // settled.
-func (s *Subscription) handle(ctx context.Context, it *item) {
+func (s *Subscription) handle(ctx, base context.Context, it *item) {
 	start := time.Now()
-	handed, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	msg, err := s.config.Decode(handed, it.Claimed)
 	if err != nil {
@@ -87,6 +88,11 @@ func (s *Subscription) handle(ctx context.Context, it *item) {
 
 // offer hands a message out, unless ctx or the message's own context ends first.
 func (s *Subscription) offer(ctx, handed context.Context, msg *message.Message) bool {
+	select {
+	case s.out <- msg: // a fast reader waits already
+		return true
+	default:
+	}
 	select {
 	case s.out <- msg:
 		return true

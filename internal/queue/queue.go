@@ -180,10 +180,11 @@ func (q *Queue) withHolder(ctx context.Context, key string, call func(id string,
 	return errGroupsKeepChanging
 }
 
-func anys[T any](values []T) []any {
+// anys returns arguments for a script. Pointers need no memory of their own.
+func anys(values []string) []any {
 	list := make([]any, len(values))
-	for i, v := range values {
-		list[i] = v
+	for i := range values {
+		list[i] = &values[i]
 	}
 	return list
 }
