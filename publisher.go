@@ -247,14 +247,13 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 		parent = messages[0].Context()
 	}
 	ctx, cancelTimeout := context.WithTimeout(parent, timeout)
+	if shareContext(messages) {
+		return ctx, cancelTimeout
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	last, stops := parent.Done(), []func() bool{}
-	for _, msg := range messages {
+	var stops []func() bool
+	for _, msg := range messages[1:] {
 		other := msg.Context()
-		if other.Done() == last { // the messages of one call tend to share a context
-			continue
-		}
-		last = other.Done()
 		if other.Err() != nil {
 			cancel(context.Cause(other))
 		}
@@ -267,6 +266,17 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 		cancel(nil)
 		cancelTimeout()
 	}
+}
+
+// shareContext tells whether messages have contexts that end together, as those of
+// one call tend to.
+func shareContext(messages []*message.Message) bool {
+	for i := 1; i < len(messages); i++ {
+		if messages[i].Context().Done() != messages[0].Context().Done() {
+			return false
+		}
+	}
+	return true
 }
 
 // push stores a batch in Redis.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -62,7 +63,7 @@ type Batcher struct {
 
 // lane is the traffic to one destination, one batch at a time.
 type lane struct {
-	waiting []*call       // guarded by Batcher.mu; not in a batch yet
+	waiting []*batch      // guarded by Batcher.mu; calls join the last one
 	signal  chan struct{} // there is something waiting
 }
 
@@ -70,18 +71,25 @@ type lane struct {
 type call struct {
 	messages []queue.Message
 	bytes    int
-	done     chan struct{} // closed by the sender once err is set
-	err      error
-	batch    *batch // guarded by Batcher.mu; nil while the call waits
+	err      error // set before the batch is done
 }
 
 // batch is what one script call stores.
 type batch struct {
-	number  int64
-	calls   []*call
-	cancel  context.CancelFunc
-	callers int   // guarded by Batcher.mu; those that still wait for the outcome
-	last    error // guarded by Batcher.mu; of the last attempt
+	done chan struct{} // closed by the sender
+
+	// guarded by Batcher.mu
+	calls           []*call // fixed once the batch is sent
+	messages, bytes int
+	number          int64              // 0 until it is sent
+	cancel          context.CancelFunc // set when it is sent
+	callers         int                // that still wait for the outcome
+	last            error              // of the last attempt
+}
+
+// fits tells whether a call may join. The first one always does.
+func (b *batch) fits(c *call) bool {
+	return b.messages+len(c.messages) <= MaxMessages && b.bytes+c.bytes <= MaxBytes
 }
 
 // New returns a Batcher whose batches are like request, with a number and calls of
@@ -97,26 +105,28 @@ func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}
-	c := &call{messages: messages, done: make(chan struct{})}
+	c := &call{messages: messages}
 	for _, m := range messages {
 		c.bytes += len(m.Body)
 	}
-	if err := b.enqueue(to, c); err != nil { //nolint:contextcheck // a batch outlives any one of its callers
+	joined, err := b.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
+	if err != nil {
 		return err
 	}
 	select {
-	case <-c.done:
+	case <-joined.done:
 		return c.err
 	case <-ctx.Done():
-		return b.leave(to, c, context.Cause(ctx))
+		return b.leave(joined, c, context.Cause(ctx))
 	}
 }
 
-func (b *Batcher) enqueue(to Destination, c *call) error {
+// join adds a call to a batch that is not sent yet.
+func (b *Batcher) join(to Destination, c *call) (*batch, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	l := b.lanes[to]
 	if l == nil {
@@ -124,35 +134,43 @@ func (b *Batcher) enqueue(to Destination, c *call) error {
 		b.lanes[to] = l
 		b.senders.Go(func() { b.send(to, l) })
 	}
-	l.waiting = append(l.waiting, c)
+	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
+		l.waiting = append(l.waiting, &batch{done: make(chan struct{})})
+	}
+	last := l.waiting[len(l.waiting)-1]
+	last.calls = append(last.calls, c)
+	last.callers++
+	last.messages += len(c.messages)
+	last.bytes += c.bytes
 	select {
 	case l.signal <- struct{}{}:
 	default:
 	}
-	return nil
+	return last, nil
 }
 
 // leave ends a call whose caller does not wait any longer. A batch that nobody
-// waits for is not sent again.
-func (b *Batcher) leave(to Destination, c *call, cause error) error {
+// waits for is not sent, or not again.
+func (b *Batcher) leave(joined *batch, c *call, cause error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-c.done:
+	case <-joined.done:
 		return c.err
 	default:
 	}
-	if c.batch == nil {
-		l := b.lanes[to]
-		l.waiting = slices.DeleteFunc(l.waiting, func(other *call) bool { return other == c })
+	joined.callers--
+	if joined.number == 0 {
+		joined.calls = slices.DeleteFunc(joined.calls, func(other *call) bool { return other == c })
+		joined.messages -= len(c.messages)
+		joined.bytes -= c.bytes
 		return fmt.Errorf("not stored: %w", cause)
 	}
-	c.batch.callers--
-	if c.batch.callers == 0 {
-		c.batch.cancel()
+	if joined.callers == 0 {
+		joined.cancel()
 	}
-	if c.batch.last != nil {
-		return fmt.Errorf("%w: %w: %w", ErrOutcomeUnknown, cause, c.batch.last)
+	if joined.last != nil {
+		return fmt.Errorf("%w: %w: %w", ErrOutcomeUnknown, cause, joined.last)
 	}
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
@@ -163,6 +181,7 @@ func (b *Batcher) send(to Destination, l *lane) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
 	for {
+		runtime.Gosched() // callers that are about to join make a fuller batch
 		ctx, cancel := context.WithCancel(context.Background())
 		if next := b.take(l, cancel); next != nil {
 			b.deliver(ctx, to, next)
@@ -194,34 +213,20 @@ func (b *Batcher) drop(to Destination, l *lane) bool {
 	return true
 }
 
-// take makes a batch of the calls that wait; nil when none does.
+// take returns the next batch to send; nil when no call waits.
 func (b *Batcher) take(l *lane, cancel context.CancelFunc) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(l.waiting) == 0 {
-		return nil
-	}
-	n := fitting(l.waiting)
-	b.number++
-	next := &batch{number: b.number, calls: slices.Clone(l.waiting[:n]), cancel: cancel, callers: n}
-	for _, c := range next.calls {
-		c.batch = next
-	}
-	l.waiting = slices.Delete(l.waiting, 0, n)
-	return next
-}
-
-// fitting is how many of the calls, at least one, go into one batch.
-func fitting(calls []*call) int {
-	messages, bytes := 0, 0
-	for i, c := range calls {
-		messages += len(c.messages)
-		bytes += c.bytes
-		if i > 0 && (messages > MaxMessages || bytes > MaxBytes) {
-			return i
+	for len(l.waiting) > 0 {
+		next := l.waiting[0]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		if next.callers > 0 {
+			b.number++
+			next.number, next.cancel = b.number, cancel
+			return next
 		}
 	}
-	return len(calls)
+	return nil
 }
 
 // Split cuts the messages of a call into what Publish takes at once.

@@ -68,11 +68,9 @@ func (b *Batcher) fail(next *batch, err error) {
 	b.end(next)
 }
 
-// end holds the lock, so that a caller that leaves sees a call either done or not.
+// end holds the lock, so that a caller that leaves sees a batch either done or not.
 func (b *Batcher) end(next *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range next.calls {
-		close(c.done)
-	}
+	close(next.done)
 }
