@@ -35,8 +35,7 @@ local bytes, channel = tonumber(ARGV[7]), ARGV[8]
 local others = #KEYS - 12
 local BUSY_MS = 2
 
-local now = now_us()
-local now_ms = int(math.floor(now / 1000))
+local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
 
 local members = redis.call('SMEMBERS', groups)
@@ -210,7 +209,7 @@ end
 -- What is added comes before what is removed: a write that is refused half-way
 -- must not leave a message in no set.
 local answer = reply(0)
-write_record(claims, consumer, ARGV[3], now, cjson.encode({ answer[4], got }), last_ms)
+write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ answer[4], got }), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
 lease_given()
 for _, burial in ipairs(burials) do

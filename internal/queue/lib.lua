@@ -2,11 +2,12 @@
 -- is compiled; it calls Redis only inside its functions. NOTIFY, the command that
 -- publishes a notification, is put in front of it (scripts.go).
 
--- now_us is Redis's clock in whole microseconds. TIME goes on while a script
--- runs (Redis 7.0), so every script reads it once.
+-- now_us is Redis's clock in whole microseconds and, written out, in milliseconds
+-- cut off: to write a number takes Lua as long as a small command. TIME goes on
+-- while a script runs (Redis 7.0), so every script reads it once.
 local function now_us()
   local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+  return t[1] * 1000000 + t[2], t[1] .. string.format('%03d', math.floor(t[2] / 1000))
 end
 
 -- due_ms is a due time as a score: whole milliseconds, rounded up, so that
@@ -108,9 +109,9 @@ local HOUR_MS = 3600000
 -- write_record stores a record and bounds the hash that it is in: the hash
 -- expires a day after its last use (set anew once an hour, not on each call),
 -- and whoever joins looks at a few records at random and drops those a day old.
-local function write_record(hash, owner, number, now, result, last_ms)
-  local ms = math.floor(now / 1000)
-  redis.call('HSET', hash, owner, string.format('%s %.0f %s', number, ms, result))
+local function write_record(hash, owner, number, now_ms, result, last_ms)
+  redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)
+  local ms = tonumber(now_ms)
   if last_ms and math.floor(last_ms / HOUR_MS) == math.floor(ms / HOUR_MS) then return end
   redis.call('PEXPIRE', hash, DAY_MS + HOUR_MS)
   if last_ms then return end

@@ -14,8 +14,8 @@
 local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
--- A key of another type fails before any write: publishers, scheduled and keys are
--- read first, and messages is what is written first.
+-- A key of another type changes nothing: publishers and keys are read first, messages
+-- is what is written first, and store undoes that if scheduled fails.
 local last, last_ms, refused = redis.call('HGET', publishers, publisher), nil, ''
 if last then
   local number
@@ -32,8 +32,7 @@ if last then
     return again
   end
 end
-local earliest = head(scheduled)
-local now = now_us()
+local now, now_ms = now_us()
 
 local dues, bodies, count, first, refusals = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch have the same
@@ -42,7 +41,7 @@ local function add(id, delay, body)
   if delay ~= last_delay then
     local ms = due_ms(now, tonumber(delay))
     if not first or ms < first then first = ms end
-    last_delay, due = delay, int(ms)
+    last_delay, due = delay, tonumber(delay) <= 0 and now_ms or int(ms)
   end
   dues[count + 1], dues[count + 2] = due, id
   bodies[count + 1], bodies[count + 2] = id, body
@@ -87,6 +86,13 @@ local function conflict(at, n)
   return false
 end
 
+-- ours tells whether an id came with this batch.
+local function ours(id)
+  for i = 5, #ARGV do
+    if ARGV[i] == id then return true end
+  end
+end
+
 local at, call = 5, 1
 while at <= #ARGV do
   local n = tonumber(ARGV[at])
@@ -105,6 +111,6 @@ end
 local failure = store()
 if failure then return failure end
 
-write_record(publishers, publisher, ARGV[2], now, table.concat(refusals, ' '), last_ms)
-if first and (not earliest or first < earliest) then wake(channel, now, first) end
+write_record(publishers, publisher, ARGV[2], now_ms, table.concat(refusals, ' '), last_ms)
+if first and ours(redis.call('ZRANGE', scheduled, 0, 0)[1]) then wake(channel, now, first) end
 return refusals
