@@ -51,29 +51,13 @@ type Delivery struct {
 	uuid    string       // the message's UUID as delivered
 }
 
+type deliveryKey struct{}
+
 // DeliveryFromContext returns the delivery that a message context belongs to,
 // and whether there is one: a Subscriber of this package delivered the message.
 func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
-	if d, ok := ctx.Value(deliveryKey{}).(*deliveryContext); ok {
-		return d.delivery, true
-	}
-	return Delivery{}, false
-}
-
-type deliveryKey struct{}
-
-// deliveryContext is the context of a delivered message. In place of
-// context.WithValue, it saves two allocations a message.
-type deliveryContext struct {
-	context.Context //nolint:containedctx // it is a context
-	delivery        Delivery
-}
-
-func (c *deliveryContext) Value(key any) any {
-	if key == (deliveryKey{}) {
-		return c
-	}
-	return c.Context.Value(key)
+	d, ok := ctx.Value(deliveryKey{}).(Delivery)
+	return d, ok
 }
 
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
@@ -241,7 +225,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 	if msg.Acked() == nil { // made without NewMessage: could not be waited for
 		msg = msg.Copy()
 	}
-	msg.SetContext(&deliveryContext{ctx, Delivery{
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		ID:          claimed.ID,
 		Attempt:     claimed.Attempt,
 		DueAt:       claimed.DueAt,
@@ -249,7 +233,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		headers:     headersOf(msg.Metadata),
 		key:         msg.Metadata.Get(KeyMetadata),
 		uuid:        msg.UUID,
-	}})
+	}))
 	return msg, nil
 }
 

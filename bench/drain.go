@@ -15,16 +15,19 @@ func drainOne() experiment {
 	return experiment{
 		name: "drain",
 		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`.\n" +
-			"The Watermill floor claims and acks 100 messages a call in two overlapping goroutines and hands\n" +
-			"each over only when the one before is acked; the channel floor hands over without any Redis.",
+			"The Watermill floor claims 100 messages, hands each over when the one before is acked, acks the 100 and\n" +
+			"begins again; the overlapped floor has claims, deliveries and acks under way at once; the channel floor\n" +
+			"hands over without any Redis.",
 		contestants: []contestant{
 			drain(redisDelay(), 1), drain(redisStream(), 1),
-			{"Watermill floor", drainFloor},
+			drainFloor("Watermill floor", floor.inTurn),
+			drainFloor("overlapped floor", floor.overlapped),
 			{"channel floor", drainChannel},
 		},
 		bars: []bar{
 			{reading: rate, of: ours, against: []string{"redisstream"}, least: 4.5},
 			{reading: rate, of: ours, against: []string{"Watermill floor"}, least: 1},
+			{reading: rate, of: ours, against: []string{"overlapped floor"}},
 		},
 		chart: rate,
 	}

@@ -39,7 +39,7 @@ type reading struct {
 // sample is what one run measured.
 type sample []reading
 
-// bar is what a reading is held to.
+// bar is what a reading is held to; with no bound it is there to compare.
 type bar struct {
 	reading string
 	of      string   // a contestant

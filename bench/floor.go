@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -12,12 +14,8 @@ import (
 
 // The floors do what any delayed queue on Redis must at least do, with nothing
 // around it: no leases to extend, no groups, no lost replies.
-const (
-	floorBatch  = 100
-	floorBodies = "floor:bodies" // hash, id -> payload
-	floorQueue  = "floor:queue"  // zset, id -> due, ms
-	floorUnack  = "floor:unack"  // zset, id -> lease deadline, ms
-)
+
+const floorBatch = 100
 
 // floorPush stores messages. ARGV: due in ms, then for each id, payload.
 var floorPush = redis.NewScript(`
@@ -49,116 +47,142 @@ redis.call('ZREM', KEYS[3], unpack(ARGV))
 redis.call('HDEL', KEYS[1], unpack(ARGV))
 return 1`)
 
-var floorKeys = []string{floorBodies, floorQueue, floorUnack}
+// floor is a queue with as little as can be.
+type floor struct {
+	client *redis.Client
+	keys   []string // bodies: hash, id -> payload; queue: zset, id -> due; unack: zset, id -> lease deadline
+}
 
-func pushFloor(ctx context.Context, client *redis.Client, call []*message.Message) error {
+func newFloor(client *redis.Client, topic string) floor {
+	return floor{client, []string{floorBodies(topic), "floor:queue:" + topic, "floor:unack:" + topic}}
+}
+
+func floorBodies(topic string) string { return "floor:bodies:" + topic }
+
+func (f floor) push(ctx context.Context, delay time.Duration, call []*message.Message) error {
 	args := make([]any, 0, 2*len(call)+1)
-	args = append(args, time.Now().UnixMilli())
+	args = append(args, time.Now().Add(delay).UnixMilli())
 	for _, msg := range call {
 		args = append(args, msg.UUID, []byte(msg.Payload))
 	}
-	return floorPush.Run(ctx, client, floorKeys, args...).Err()
+	return floorPush.Run(ctx, f.client, f.keys, args...).Err()
 }
 
-// floor is a subscription in three goroutines, which join a crowd of their own: claim
-// feeds deliver, deliver feeds ack. Each closes the channel that it sends on.
-type floor struct {
-	client  *redis.Client
-	batches chan []any
-	out     chan *message.Message
-	acks    chan []any
-	failed  chan error // with room for all
+// claim returns ids and payloads, none once nothing is due.
+func (f floor) claim(ctx context.Context) ([]any, error) {
+	now := time.Now().UnixMilli()
+	return floorClaim.Run(ctx, f.client, f.keys, now, now+30_000, floorBatch).Slice()
 }
 
-func newFloor(client *redis.Client) *floor {
-	return &floor{
-		client: client, batches: make(chan []any, 1), out: make(chan *message.Message),
-		acks: make(chan []any, 1), failed: make(chan error, 2),
+func (f floor) ack(ctx context.Context, ids []any) error {
+	return floorAck.Run(ctx, f.client, f.keys, ids...).Err()
+}
+
+// handOver delivers a batch, each message when the one before is acked, and returns
+// the ids.
+func handOver(out chan<- *message.Message, batch []any) (ids []any) {
+	for i := 0; i < len(batch); i += 2 {
+		msg := message.NewMessage(batch[i].(string), []byte(batch[i+1].(string)))
+		out <- msg
+		<-msg.Acked()
+		ids = append(ids, batch[i])
 	}
+	return ids
 }
 
-// claim ends when the backlog is empty.
-func (f *floor) claim(ctx context.Context) {
-	defer close(f.batches)
+// inTurn drains the queue one step after another.
+func (f floor) inTurn(ctx context.Context, out chan<- *message.Message) error {
 	for {
-		now := time.Now().UnixMilli()
-		batch, err := floorClaim.Run(ctx, f.client, floorKeys, now, now+30_000, floorBatch).Slice()
-		if err != nil {
-			f.failed <- err
-			return
+		batch, err := f.claim(ctx)
+		if err != nil || len(batch) == 0 {
+			return err
 		}
-		if len(batch) == 0 {
-			return
-		}
-		f.batches <- batch
-	}
-}
-
-func (f *floor) deliver() {
-	defer close(f.acks)
-	defer close(f.out)
-	for batch := range f.batches {
-		ids := make([]any, 0, len(batch)/2)
-		for i := 0; i < len(batch); i += 2 {
-			msg := message.NewMessage(batch[i].(string), []byte(batch[i+1].(string)))
-			f.out <- msg
-			<-msg.Acked()
-			ids = append(ids, batch[i])
-		}
-		f.acks <- ids
-	}
-}
-
-func (f *floor) ack(ctx context.Context) {
-	for ids := range f.acks {
-		if err := floorAck.Run(ctx, f.client, floorKeys, ids...).Err(); err != nil {
-			f.failed <- err
-			return
+		if err := f.ack(ctx, handOver(out, batch)); err != nil {
+			return err
 		}
 	}
 }
 
-func drainFloor(ctx context.Context, l *lab) (sample, error) {
-	n := l.count(backlog)
-	client := l.client()
-	if err := inCalls(ctx, 2, callSize, newMessages(n), func(call []*message.Message) error {
-		return pushFloor(ctx, client, call)
-	}); err != nil {
-		return nil, err
-	}
-	t := newTally(n)
-	f := newFloor(client)
+// overlapped drains the queue with claims, deliveries and acks under way at once.
+func (f floor) overlapped(ctx context.Context, out chan<- *message.Message) error {
+	batches, acks := make(chan []any, 1), make(chan []any, 1)
+	var claimed, acked error
+	var steps sync.WaitGroup
+	steps.Go(func() {
+		defer close(batches)
+		for {
+			var batch []any
+			if batch, claimed = f.claim(ctx); claimed != nil || len(batch) == 0 {
+				return
+			}
+			batches <- batch
+		}
+	})
+	steps.Go(func() {
+		defer close(acks)
+		for batch := range batches {
+			acks <- handOver(out, batch)
+		}
+	})
+	steps.Go(func() {
+		for ids := range acks {
+			acked = errors.Join(acked, f.ack(ctx, ids))
+		}
+	})
+	steps.Wait()
+	return errors.Join(claimed, acked)
+}
+
+// drainWay is one of the two ways to drain a floor.
+type drainWay func(f floor, ctx context.Context, out chan<- *message.Message) error
+
+// drain measures how fast the tally's messages are drained.
+func (f floor) drain(ctx context.Context, l *lab, way drainWay, t *tally) (sample, error) {
+	out, failed := make(chan *message.Message), make(chan error, 1)
 	var c crowd
-	s, err := l.throughput(ctx, t, n, func() error {
-		c.consumers.Go(func() { f.claim(ctx) })
-		c.consumers.Go(f.deliver)
-		c.consumers.Go(func() { f.ack(ctx) })
+	s, err := l.throughput(ctx, t, len(t.arrivals), func() error {
 		c.consumers.Go(func() {
-			for msg := range f.out {
+			defer close(out)
+			if err := way(f, ctx, out); err != nil {
+				failed <- err
+			}
+		})
+		c.consumers.Go(func() {
+			for msg := range out {
 				t.ack(msg)
 			}
 		})
-		return f.wait(ctx, t)
+		select {
+		case err := <-failed:
+			return err
+		case <-t.all:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.consumers.Wait()
-	if left := client.Exists(ctx, floorKeys...).Val(); left > 0 {
-		return nil, fmt.Errorf("%d keys are left", left)
-	}
 	return s, t.check()
 }
 
-func (f *floor) wait(ctx context.Context, t *tally) error {
-	select {
-	case err := <-f.failed:
-		return err
-	case <-t.all:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+func drainFloor(name string, way drainWay) contestant {
+	return contestant{name, func(ctx context.Context, l *lab) (sample, error) {
+		f := newFloor(l.client(), topic)
+		n := l.count(backlog)
+		if err := inCalls(ctx, 2, callSize, newMessages(n), func(call []*message.Message) error {
+			return f.push(ctx, 0, call)
+		}); err != nil {
+			return nil, err
+		}
+		s, err := f.drain(ctx, l, way, newTally(n))
+		if left := f.client.Exists(ctx, f.keys...).Val(); err == nil && left > 0 {
+			err = fmt.Errorf("%d keys are left", left)
+		}
+		return s, err
+	}}
 }
 
 // drainChannel is Watermill alone: an unbuffered channel and an ack for each message.

@@ -80,7 +80,7 @@ func publish(p pubsub, messages, goroutines, size int) contestant {
 
 // stored checks how many messages are in Redis, whoever put them there.
 func (l *lab) stored(ctx context.Context, n int) error {
-	bodies := l.admin.HLen(ctx, messagesKey(topic)).Val() + l.admin.HLen(ctx, floorBodies).Val()
+	bodies := l.admin.HLen(ctx, messagesKey(topic)).Val() + l.admin.HLen(ctx, floorBodies(topic)).Val()
 	stream := l.admin.XLen(ctx, topic).Val()
 	if found := int(bodies + stream); found != n {
 		return fmt.Errorf("%d messages were published and %d are in Redis", n, found)
@@ -100,11 +100,11 @@ func publishAsynq(messages, goroutines int) contestant {
 
 func publishFloor(name string, messages, size int) contestant {
 	return contestant{name, func(ctx context.Context, l *lab) (sample, error) {
-		client := l.client()
+		f := newFloor(l.client(), topic)
 		list := newMessages(l.count(messages))
 		s, err := l.throughput(ctx, nil, len(list), func() error {
 			return inCalls(ctx, 1, size, list, func(call []*message.Message) error {
-				return pushFloor(ctx, client, call)
+				return f.push(ctx, 0, call)
 			})
 		})
 		return s, errors.Join(err, l.stored(ctx, len(list)))

@@ -86,6 +86,9 @@ func barTable(outcomes []outcome) string {
 			if !o.met(b) {
 				met = "**no**"
 			}
+			if !b.bounded() {
+				met = "–"
+			}
 			unit := o.unit(b)
 			fmt.Fprintf(&text, "| %s | %s | %s | %s | %s |\n",
 				o.name, b.describe(), spreadOf(o.measured(b)).text(unit), b.text(unit), met)
@@ -109,7 +112,12 @@ func (b bar) describe() string {
 	return what
 }
 
+func (b bar) bounded() bool { return b.least > 0 || b.most > 0 }
+
 func (b bar) text(unit string) string {
+	if !b.bounded() {
+		return "–"
+	}
 	if b.most > 0 {
 		return "≤ " + strings.TrimSpace(number(b.most)+" "+unit)
 	}
