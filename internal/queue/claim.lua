@@ -189,10 +189,10 @@ local function deliver(id, due, body, last_token)
   end
 end
 
--- Bodies are read a few at a time, so that large ones do not pile up in Redis; small
--- ones, as the first show, more at a time.
+-- Bodies are read a few at a time, so that large ones do not pile up in Redis: as many
+-- as fit if they are like those before.
 local retries = redis.call('HLEN', attempts) > 0
-local step = 16
+local step = 4
 while taken < n and size < bytes do
   local some = { unpack(ids, taken + 1, math.min(taken + step, n)) }
   local bodies = bodies_of(some)
@@ -203,7 +203,7 @@ while taken < n and size < bytes do
     local before = taken <= #expired / 2 and '1' or '0'
     deliver(some[k], dues[taken], bodies[k], last_tokens[k] or before)
   end
-  if size <= 1024 * taken then step = 128 end
+  if size > 0 then step = math.max(1, math.min(32, math.floor((bytes - size) * taken / size))) end
 end
 
 -- What is added comes before what is removed: a write that is refused half-way

@@ -125,6 +125,29 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
 
+func TestClaimReadsFewBodiesAtATime(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	var messages []Message
+	for i := range 200 {
+		m := due(fmt.Sprintf("%03d", i))
+		if i >= 50 {
+			m.Body = make([]byte, 200_000)
+		}
+		messages = append(messages, m)
+	}
+	r.push(messages...)
+	reads := r.watch("HMGET", r.queue.part.messages())
+	got := r.claim(g, "c", len(messages))
+	assert.Len(t, got, 50+maxReplyBytes/200_000+1)
+	most := 0
+	for _, ids := range reads() {
+		most = max(most, len(ids))
+	}
+	assert.Greater(t, most, 30, "small bodies are read many at a time")
+	assert.LessOrEqual(t, most, 32)
+}
+
 func TestClaimSentAgainGetsTheSame(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")

@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,6 +66,37 @@ func (r *rig) listen(g *Group, consumer string) (next func() Hint) {
 	}
 	require.Zero(r.t, next(), "a new subscription counts as a hint")
 	return next
+}
+
+// watch looks at a command on a key, within scripts too, and returns its further
+// arguments each time that it was used.
+func (r *rig) watch(command, key string) (uses func() [][]string) {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.client.Options().Addr)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { _ = conn.Close() })
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	require.NoError(r.t, err)
+	lines := bufio.NewReader(conn)
+	next := func() string {
+		require.NoError(r.t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		line, err := lines.ReadString('\n')
+		require.NoError(r.t, err)
+		return strings.TrimSpace(line)
+	}
+	require.Equal(r.t, "+OK", next())
+	return func() [][]string {
+		r.t.Helper()
+		end := fmt.Sprint("end of ", rand.Uint64())
+		require.NoError(r.t, r.client.Echo(r.ctx(), end).Err())
+		var list [][]string
+		for line := next(); !strings.Contains(line, end); line = next() {
+			if _, args, found := strings.Cut(line, fmt.Sprintf(`] "%s" "%s" `, command, key)); found {
+				list = append(list, strings.Fields(args))
+			}
+		}
+		return list
+	}
 }
 
 var batches int64
