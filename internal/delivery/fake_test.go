@@ -152,6 +152,13 @@ func (g *fakeGroup) Bury(ctx context.Context, burials []queue.Burial) ([]string,
 	return nil, nil
 }
 
+// claims is how many there have been.
+func (g *fakeGroup) claims() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.claimed)
+}
+
 // view runs a function that looks at the group.
 func (g *fakeGroup) view(look func()) {
 	g.mu.Lock()
