@@ -186,6 +186,25 @@ func TestARestartLosesNothing(t *testing.T) {
 	t.Logf("%d of %d messages were redelivered", redelivered, count)
 }
 
+func TestPublishToANewTopicRidesOutADeadRedis(t *testing.T) {
+	server := redistest.New(t)
+	impatient := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
+	b := newBenchWith(t, impatient)
+	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 3 })
+	require.NoError(t, server.Down())
+	published := make(chan error, 1)
+	go func() { published <- p.Publish(b.topic, message.NewMessage("a", nil)) }()
+	select {
+	case err := <-published:
+		require.Fail(t, "published without Redis", err)
+	case <-time.After(200 * time.Millisecond): // it tries, and fails
+	}
+	server.Up()
+	require.NoError(t, <-published)
+	b.expect(b.subscribe(), "a")
+}
+
 func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 	server := redistest.New(t)
 	b := newBenchOn(t, server)

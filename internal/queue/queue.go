@@ -180,11 +180,10 @@ func (q *Queue) withHolder(ctx context.Context, key string, call func(id string,
 	return errGroupsKeepChanging
 }
 
-// anys returns arguments for a script. Pointers need no memory of their own.
 func anys(values []string) []any {
 	list := make([]any, len(values))
-	for i := range values {
-		list[i] = &values[i]
+	for i, v := range values {
+		list[i] = v
 	}
 	return list
 }

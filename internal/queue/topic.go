@@ -97,6 +97,10 @@ func (t *Topic) copyGroups(ctx context.Context, from, to int) error {
 		}
 		return nil
 	})
+	for n := from; err != nil && n < to; n++ {
+		part := t.Partition(n).part
+		err = explain(ctx, t.client, part, []string{part.groups()}, err)
+	}
 	return err
 }
 

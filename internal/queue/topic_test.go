@@ -106,6 +106,18 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
 }
 
+func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.again().Membership("g").Partitions(t.Context())
+	require.NoError(t, err)
+	key := topic.Partition(2).part.groups()
+	require.NoError(t, topic.client.Set(t.Context(), key, "x", 0).Err())
+	_, err = topic.Raise(t.Context(), 4)
+	var wrong *KeyTypeError
+	require.ErrorAs(t, err, &wrong)
+	assert.Equal(t, key, wrong.Key)
+}
+
 func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
