@@ -66,6 +66,7 @@ func (s *Subscription) handle(ctx, base context.Context, it *item) {
 		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
+	it.Body = nil              // the message has it, and a batch of items is freed as one
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
 		return
