@@ -1,6 +1,7 @@
 package redisdelay
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -46,7 +47,7 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 	letters := make([]DeadLetter, min(limit, len(buried)))
 	for i, b := range buried[:len(letters)] {
 		letters[i] = DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
-		if msg, err := s.config.Unmarshaler.Unmarshal(topic, b.Body); err == nil {
+		if msg, err := s.config.Unmarshaler.Unmarshal(topic, bytes.Clone(b.Body)); err == nil {
 			letters[i].Message = msg
 		}
 	}

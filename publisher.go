@@ -251,9 +251,13 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 		return ctx, cancelTimeout
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	var stops []func() bool
+	last, stops := parent.Done(), []func() bool{}
 	for _, msg := range messages[1:] {
 		other := msg.Context()
+		if other.Done() == last {
+			continue
+		}
+		last = other.Done()
 		if other.Err() != nil {
 			cancel(context.Cause(other))
 		}

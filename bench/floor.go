@@ -165,7 +165,8 @@ func (f floor) drain(ctx context.Context, l *lab, way drainWay, t *tally) (sampl
 		return nil, err
 	}
 	c.consumers.Wait()
-	return s, t.check()
+	close(failed)
+	return s, errors.Join(<-failed, t.check())
 }
 
 func drainFloor(name string, way drainWay) contestant {

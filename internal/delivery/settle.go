@@ -73,6 +73,7 @@ func (s *settler) release(items ...*item) {
 		s.released += len(items)
 		for _, it := range items {
 			r.releases = append(r.releases, queue.Release{Delivery: it.delivery(), DueAt: it.DueAt})
+			it.Body = nil
 		}
 	})
 }

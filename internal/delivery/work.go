@@ -61,12 +61,12 @@ func (s *Subscription) handle(ctx, base context.Context, it *item) {
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	msg, err := s.config.Decode(handed, it.Claimed)
+	it.Body = nil // the message has it; items are freed many at a time
 	if err != nil {
 		s.config.Logger.Error("Cannot decode message, making it a dead letter", err, watermill.LogFields{"id": it.ID})
 		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
-	it.Body = nil              // the message has it, and a batch of items is freed as one
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
 		return

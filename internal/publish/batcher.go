@@ -87,7 +87,7 @@ type batch struct {
 	last            error              // of the last attempt
 }
 
-// fits tells whether a call may join. The first one always does.
+// fits tells whether there is room for a call.
 func (b *batch) fits(c *call) bool {
 	return b.messages+len(c.messages) <= MaxMessages && b.bytes+c.bytes <= MaxBytes
 }
@@ -217,16 +217,16 @@ func (b *Batcher) drop(to Destination, l *lane) bool {
 func (b *Batcher) take(l *lane, cancel context.CancelFunc) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(l.waiting) > 0 {
-		next := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
-		if next.callers > 0 {
-			b.number++
-			next.number, next.cancel = b.number, cancel
-			return next
-		}
+	first := slices.IndexFunc(l.waiting, func(waiting *batch) bool { return waiting.callers > 0 })
+	if first < 0 {
+		l.waiting = nil
+		return nil
 	}
-	return nil
+	next := l.waiting[first]
+	l.waiting = slices.Delete(l.waiting, 0, first+1)
+	b.number++
+	next.number, next.cancel = b.number, cancel
+	return next
 }
 
 // Split cuts the messages of a call into what Publish takes at once.

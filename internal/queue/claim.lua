@@ -24,7 +24,7 @@
 -- ARGV[9..]  the other groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1,
---            'due, ms token due token ...', { id, ... }, { body, ... } }
+--            'due token due token ...' with due in ms, { id, ... }, { body, ... } }
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -34,6 +34,7 @@ local limit, lease, max = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]
 local bytes, channel = tonumber(ARGV[7]), ARGV[8]
 local others = #KEYS - 12
 local BUSY_MS = 2
+local MOST_BODIES = 16
 
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
@@ -63,21 +64,21 @@ end
 
 -- give leases a message. Tables are filled by a count of our own, since the # of a
 -- table takes its time, and so does each value of a reply, hence the joined details.
-local given, got, details, contents, leases = 0, {}, {}, {}, {}
+local given, given_ids, given_bodies, details, leases = 0, {}, {}, {}, {}
 local function give(id, due, token, body)
   local i = 2 * given
   details[i + 1], details[i + 2] = due, token
   leases[i + 1], leases[i + 2] = deadline, id
   given = given + 1
-  got[given], contents[given] = id, body
+  given_ids[given], given_bodies[given] = id, body
 end
 
 local function lease_given()
   if given > 0 then redis.call('ZADD', unack, unpack(leases)) end
 end
 
-local function reply(wait)
-  return { 'claimed', tonumber(deadline), wait, table.concat(details, ' '), got, contents }
+local function reply(wait, joined)
+  return { 'claimed', tonumber(deadline), wait, joined, given_ids, given_bodies }
 end
 
 -- replay answers a request that was sent again: what it got and still holds.
@@ -94,7 +95,7 @@ local function replay(result)
   end
   redis.call('ZREM', unack, '')
   lease_given()
-  return reply(0)
+  return reply(0, table.concat(details, ' '))
 end
 
 local last, last_ms = redis.call('HGET', claims, consumer), nil
@@ -103,7 +104,7 @@ if last then
   number, last_ms, result = parse_record(last)
   if number == request then return replay(result) end
   -- A late copy of an older request: its caller has long had the answer.
-  if number > request then return reply(-1) end
+  if number > request then return reply(-1, '') end
 end
 
 -- Reading the other keys first makes one of another type fail before any write.
@@ -189,8 +190,8 @@ local function deliver(id, due, body, last_token)
   end
 end
 
--- Bodies are read a few at a time, so that large ones do not pile up in Redis: as many
--- as fit if they are like those before.
+-- Bodies are read as many at a time as fit if they are like those before, but never
+-- many: large ones behind small ones must not pile up in Redis.
 local retries = redis.call('HLEN', attempts) > 0
 local step = 4
 while taken < n and size < bytes do
@@ -203,13 +204,13 @@ while taken < n and size < bytes do
     local before = taken <= #expired / 2 and '1' or '0'
     deliver(some[k], dues[taken], bodies[k], last_tokens[k] or before)
   end
-  if size > 0 then step = math.max(1, math.min(32, math.floor((bytes - size) * taken / size))) end
+  if size > 0 then step = math.max(1, math.min(MOST_BODIES, math.floor((bytes - size) * taken / size))) end
 end
 
 -- What is added comes before what is removed: a write that is refused half-way
 -- must not leave a message in no set.
-local answer = reply(0)
-write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ answer[4], got }), last_ms)
+local joined = table.concat(details, ' ')
+write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ joined, given_ids }), last_ms)
 if #tokens > 0 then redis.call('HSET', attempts, unpack(tokens)) end
 lease_given()
 for _, burial in ipairs(burials) do
@@ -218,13 +219,13 @@ for _, burial in ipairs(burials) do
 end
 if taken > #expired / 2 then redis.call('ZREM', source, unpack(ids, #expired / 2 + 1, taken)) end
 
-if taken == n then answer[3] = wait_us() end
+local wait = taken == n and wait_us() or 0
 
 -- Nothing more is due, so the group's other consumers, who may wait for the same
 -- message, need not look. A consumer that claims all the time does not tell each time.
-local busy = last_ms and now_ms - last_ms < BUSY_MS
-if answer[3] ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
-  local told = string.format('=%.0f %d %d ', answer[3], taken, #group)
+local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
+if wait ~= 0 and not busy and redis.call('HLEN', claims) > 1 then
+  local told = string.format('=%.0f %d %d ', wait, taken, #group)
   redis.pcall(NOTIFY, channel, told .. group .. consumer)
 end
-return answer
+return reply(wait, joined)

@@ -118,7 +118,8 @@ func parseClaims(reply []any) (Claims, error) {
 	bodies, ok5 := reply[5].([]any)
 	details := strings.Fields(joined)
 	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || len(details) != 2*len(ids) || len(bodies) != len(ids) {
-		return Claims{}, fmt.Errorf("%w: claim with lease %v, wait %v, ids %v and %q", errReply, reply[1], reply[2], reply[4], joined)
+		return Claims{}, fmt.Errorf("%w: claim with lease %v, wait %v, %d ids, %d bodies and %d details",
+			errReply, reply[1], reply[2], len(ids), len(bodies), len(details))
 	}
 	claims := Claims{
 		Messages: make([]Claimed, len(ids)),

@@ -28,10 +28,11 @@ end
 
 -- A token fences one delivery of a message to a group: the deliveries so far
 -- and, once a consumer gave the message back unhandled, how often that happened.
--- "2" is the second delivery, "2/1" the same after one release.
+-- "2" is the second delivery, "2/1" the same after one release. A garbled one counts
+-- as a first delivery, so that it holds nothing up.
 local function split(token)
   local deliveries, releases = string.match(token, '^(%d+)/?(%d*)$')
-  return tonumber(deliveries), tonumber(releases) or 0
+  return tonumber(deliveries) or 1, tonumber(releases) or 0
 end
 
 local function token(deliveries, releases)
@@ -109,16 +110,17 @@ local HOUR_MS = 3600000
 -- write_record stores a record and bounds the hash that it is in: the hash
 -- expires a day after its last use (set anew once an hour, not on each call),
 -- and whoever joins looks at a few records at random and drops those a day old.
+-- That may be refused: what the caller has written stands, so it must not fail.
 local function write_record(hash, owner, number, now_ms, result, last_ms)
   redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)
   local ms = tonumber(now_ms)
   if last_ms and math.floor(last_ms / HOUR_MS) == math.floor(ms / HOUR_MS) then return end
-  redis.call('PEXPIRE', hash, DAY_MS + HOUR_MS)
+  redis.pcall('PEXPIRE', hash, DAY_MS + HOUR_MS)
   if last_ms then return end
-  local some = redis.call('HRANDFIELD', hash, 16, 'WITHVALUES')
+  local some = redis.pcall('HRANDFIELD', hash, 16, 'WITHVALUES')
   for i = 1, #some, 2 do
     local _, written = parse_record(some[i + 1])
-    if not written or ms - written > DAY_MS then redis.call('HDEL', hash, some[i]) end
+    if not written or ms - written > DAY_MS then redis.pcall('HDEL', hash, some[i]) end
   end
 end
 

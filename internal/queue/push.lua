@@ -14,8 +14,8 @@
 local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
--- A key of another type changes nothing: publishers and keys are read first, messages
--- is what is written first, and store undoes that if scheduled fails.
+-- A key of another type fails before any write: publishers, scheduled and keys are
+-- read first, and messages is what is written first.
 local last, last_ms, refused = redis.call('HGET', publishers, publisher), nil, ''
 if last then
   local number
@@ -32,6 +32,7 @@ if last then
     return again
   end
 end
+redis.call('ZCARD', scheduled)
 local now, now_ms = now_us()
 
 local dues, bodies, count, first, refusals = {}, {}, 0, nil, {}
@@ -39,9 +40,10 @@ local last_delay, due -- most messages of a batch have the same
 
 local function add(id, delay, body)
   if delay ~= last_delay then
-    local ms = due_ms(now, tonumber(delay))
+    local ahead = tonumber(delay)
+    local ms = due_ms(now, ahead)
     if not first or ms < first then first = ms end
-    last_delay, due = delay, tonumber(delay) <= 0 and now_ms or int(ms)
+    last_delay, due = delay, ahead <= 0 and now_ms or int(ms)
   end
   dues[count + 1], dues[count + 2] = due, id
   bodies[count + 1], bodies[count + 2] = id, body
@@ -86,7 +88,8 @@ local function conflict(at, n)
   return false
 end
 
--- ours tells whether an id came with this batch.
+-- ours tells whether an id came with this batch. A body that is the same as the id
+-- of another message only makes for a needless notification.
 local function ours(id)
   for i = 5, #ARGV do
     if ARGV[i] == id then return true end
@@ -112,5 +115,6 @@ local failure = store()
 if failure then return failure end
 
 write_record(publishers, publisher, ARGV[2], now_ms, table.concat(refusals, ' '), last_ms)
-if first and ours(redis.call('ZRANGE', scheduled, 0, 0)[1]) then wake(channel, now, first) end
+-- All is stored, so nothing may fail from here on.
+if first and ours(redis.pcall('ZRANGE', scheduled, 0, 0)[1]) then wake(channel, now, first) end
 return refusals

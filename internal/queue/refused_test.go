@@ -92,7 +92,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 		"reschedule": func(r *rig, _ *Group) error { return r.queue.Reschedule(r.ctx(), "k", 0) },
 	}
 	for name, call := range scripts {
-		for _, command := range []string{"zadd", "zrem", "hset", "hdel", "pexpire", "publish"} {
+		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {
 			t.Run(name+" without "+command, func(t *testing.T) {
 				r := newRigOn(t, server)
 				g := r.group("g")
@@ -103,9 +103,12 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 				limited := *r
 				limited.client = r.deny(server, command)
 				limited.queue = &Queue{client: limited.client, part: r.queue.part}
-				_ = call(&limited, limited.queue.Group("g")) // may well succeed
+				err := call(&limited, limited.queue.Group("g")) // may well succeed
 
 				state := r.state()
+				if stored := r.places(state, keyed(3, "new")) == 1; name == "push" && stored != (err == nil) {
+					assert.Fail(t, "the error does not tell whether the message is stored", "%v: %v", err, state)
+				}
 				if name == "ack" && (state["unack:g held"] == "") == (state["refs held"] == "2") {
 					assert.Fail(t, "half an ack", "%v", state)
 				}
@@ -120,6 +123,23 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPushFindsAKeyOfAnotherTypeBeforeItWrites: what it cannot undo is not written.
+func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
+		r := newRigOn(t, server)
+		require.NoError(t, r.client.Set(t.Context(), string(r.queue.part)+":"+kind, "x", 0).Err())
+		before := r.state()
+		limited := &Queue{client: r.deny(server, "hdel"), part: r.queue.part}
+		_, err := limited.Push(t.Context(), Batch{
+			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
+		})
+		var wrong *KeyTypeError
+		require.ErrorAs(t, err, &wrong, kind)
+		assert.Equal(t, before, r.state(), kind)
 	}
 }
 
