@@ -221,6 +221,31 @@ func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
+func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
+	server := redistest.New(t)
+	b := newBenchOn(t, server)
+	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = time.Minute })
+	require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
+	require.NoError(t, server.Signal(syscall.SIGSTOP))
+	gone := errors.New("the caller is gone")
+	for ending := range 3 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var call []*message.Message
+		for n := range 3 {
+			msg := message.NewMessage(fmt.Sprint(n), nil)
+			if n == ending {
+				msg.SetContext(ctx)
+			}
+			call = append(call, msg)
+		}
+		published := make(chan error, 1)
+		go func() { published <- p.Publish(b.topic, call...) }()
+		cancel(gone)
+		require.ErrorIs(t, <-published, gone, "message %d", ending)
+	}
+	require.NoError(t, server.Signal(syscall.SIGCONT))
+}
+
 func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	b := newBench(t)
 	client := redistest.Shared(t).Client(t)
