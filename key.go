@@ -112,7 +112,7 @@ func (p *Publisher) withKey(
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	partitions, err := p.topics.Partitions(ctx, topic)
+	partitions, err := p.topics.Partitions(ctx, time.Now().Add(p.config.PublishTimeout), topic)
 	if err == nil {
 		err = do(p.topics.Topic(topic), partitions)
 	}

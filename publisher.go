@@ -157,12 +157,15 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
-	ctx, cancel := contextOf(messages, p.config.PublishTimeout)
-	defer cancel()
-	if err := p.sender.Send(ctx, topic, encoded, keys); err != nil {
+	ctx, stop := contextOf(messages)
+	defer stop()
+	deadline := time.Now().Add(p.config.PublishTimeout)
+	if err := p.sender.Send(ctx, deadline, topic, encoded, keys); err != nil {
 		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
 	if p.checked.CompareAndSwap(false, true) {
+		ctx, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
 		warn(ctx, p.config.Client, p.logger)
 	}
 	p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
@@ -240,24 +243,24 @@ func (p *Publisher) partitionKey(topic string, msg *message.Message, key string)
 	return key
 }
 
-// contextOf ends when the context of any of the messages does, or after timeout.
-func contextOf(messages []*message.Message, timeout time.Duration) (context.Context, context.CancelFunc) {
-	parent := context.Background()
-	if len(messages) > 0 {
-		parent = messages[0].Context()
+// contextOf ends when the context of any of the messages does. Those of one call tend
+// to share one, which then is the result.
+func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
+	if len(messages) == 0 {
+		return context.Background(), func() {}
 	}
-	ctx, cancelTimeout := context.WithTimeout(parent, timeout)
-	if shareContext(messages) {
-		return ctx, cancelTimeout
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	last, stops := parent.Done(), []func() bool{}
+	first := messages[0].Context()
+	last, stops := first.Done(), []func() bool{}
+	ctx, cancel := first, func(error) {}
 	for _, msg := range messages[1:] {
 		other := msg.Context()
 		if other.Done() == last {
 			continue
 		}
 		last = other.Done()
+		if len(stops) == 0 {
+			ctx, cancel = context.WithCancelCause(first)
+		}
 		if other.Err() != nil {
 			cancel(context.Cause(other))
 		}
@@ -268,19 +271,7 @@ func contextOf(messages []*message.Message, timeout time.Duration) (context.Cont
 			stop()
 		}
 		cancel(nil)
-		cancelTimeout()
 	}
-}
-
-// shareContext tells whether messages have contexts that end together, as those of
-// one call tend to.
-func shareContext(messages []*message.Message) bool {
-	for i := 1; i < len(messages); i++ {
-		if messages[i].Context().Done() != messages[0].Context().Done() {
-			return false
-		}
-	}
-	return true
 }
 
 // push stores a batch in Redis.

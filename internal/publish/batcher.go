@@ -22,6 +22,10 @@ const (
 	// Redis busy for over 10 ms and save nothing.
 	MaxMessages = 500
 
+	// patience is how long a call waits before it gets a timer of its own for its
+	// deadline: to set one takes as long as the rest of the call.
+	patience = 200 * time.Millisecond
+
 	// linger is how long a goroutine waits for more to send to its destination.
 	linger = 100 * time.Millisecond
 
@@ -77,6 +81,8 @@ type call struct {
 // batch is what one script call stores.
 type batch struct {
 	done chan struct{} // closed by the sender
+	slow chan struct{} // closed when it is not done within patience
+	wait *time.Timer   // closes slow
 
 	// guarded by Batcher.mu
 	calls           []*call // fixed once the batch is sent
@@ -92,6 +98,12 @@ func (b *batch) fits(c *call) bool {
 	return b.messages+len(c.messages) <= MaxMessages && b.bytes+c.bytes <= MaxBytes
 }
 
+func newBatch() *batch {
+	b := &batch{done: make(chan struct{}), slow: make(chan struct{})}
+	b.wait = time.AfterFunc(patience, func() { close(b.slow) })
+	return b
+}
+
 // New returns a Batcher whose batches are like request, with a number and calls of
 // their own.
 func New(store Store, request queue.Batch) *Batcher {
@@ -99,9 +111,9 @@ func New(store Store, request queue.Batch) *Batcher {
 }
 
 // Publish stores messages, MaxMessages at most, and returns when they are
-// stored, certain to fail, or ctx ends. An error that is ErrOutcomeUnknown means
-// that they may be stored; with any other they are not.
-func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.Message) error {
+// stored, certain to fail, ctx ends or the deadline has come. An error that is
+// ErrOutcomeUnknown means that they may be stored; with any other they are not.
+func (b *Batcher) Publish(ctx context.Context, deadline time.Time, to Destination, messages []queue.Message) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}
@@ -113,6 +125,17 @@ func (b *Batcher) Publish(ctx context.Context, to Destination, messages []queue.
 	if err != nil {
 		return err
 	}
+	if time.Until(deadline) > patience {
+		select {
+		case <-joined.done:
+			return c.err
+		case <-ctx.Done():
+			return b.leave(joined, c, context.Cause(ctx))
+		case <-joined.slow:
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
 	select {
 	case <-joined.done:
 		return c.err
@@ -135,7 +158,7 @@ func (b *Batcher) join(to Destination, c *call) (*batch, error) {
 		b.senders.Go(func() { b.send(to, l) })
 	}
 	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
-		l.waiting = append(l.waiting, &batch{done: make(chan struct{})})
+		l.waiting = append(l.waiting, newBatch())
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.calls = append(last.calls, c)

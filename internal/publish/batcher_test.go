@@ -75,10 +75,10 @@ func TestCallsThatComeDuringABatchGoOutTogether(t *testing.T) {
 		f := &fakeStore{latency: time.Millisecond}
 		b := newBatcher(f)
 		var calls sync.WaitGroup
-		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one("first"))) })
+		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one("first"))) })
 		synctest.Wait() // it is on its way
 		for i := range 49 {
-			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one(fmt.Sprint(i)))) })
+			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one(fmt.Sprint(i)))) })
 		}
 		calls.Wait()
 		require.NoError(t, b.Close(t.Context()))
@@ -94,8 +94,8 @@ func TestBatchesAreBounded(t *testing.T) {
 		var calls sync.WaitGroup
 		large := make([]byte, MaxBytes/2+1)
 		for range 5 {
-			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, make([]queue.Message, 200))) })
-			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, []queue.Message{{Body: large}})) })
+			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, make([]queue.Message, 200))) })
+			calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, []queue.Message{{Body: large}})) })
 		}
 		calls.Wait()
 		require.NoError(t, b.Close(t.Context()))
@@ -117,8 +117,8 @@ func TestABatchIsSentAgainUnderItsNumberUntilItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError()}}
 		b := newBatcher(f)
-		require.NoError(t, b.Publish(t.Context(), to, one("a")))
-		require.NoError(t, b.Publish(t.Context(), to, one("b")))
+		require.NoError(t, b.Publish(t.Context(), far, to, one("a")))
+		require.NoError(t, b.Publish(t.Context(), far, to, one("b")))
 		assert.Equal(t, []int64{1, 1, 1, 1, 2}, f.numbers())
 		require.NoError(t, b.Close(t.Context()))
 	})
@@ -150,7 +150,7 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeStore{answers: test.answers}
 				b := newBatcher(f)
-				err := b.Publish(t.Context(), to, one("a"))
+				err := b.Publish(t.Context(), far, to, one("a"))
 				require.ErrorIs(t, err, test.want)
 				assert.Equal(t, test.unknown, errors.Is(err, ErrOutcomeUnknown))
 				require.NoError(t, b.Close(t.Context()))
@@ -167,7 +167,7 @@ func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
 		defer cancel()
 		var calls sync.WaitGroup
 		calls.Go(func() {
-			err := b.Publish(short, to, one("sent"))
+			err := b.Publish(short, far, to, one("sent"))
 			assert.ErrorIs(t, err, ErrOutcomeUnknown)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
@@ -175,7 +175,7 @@ func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
 		calls.Go(func() {
 			shorter, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			defer cancel()
-			err := b.Publish(shorter, to, one("waiting"))
+			err := b.Publish(shorter, far, to, one("waiting"))
 			assert.NotErrorIs(t, err, ErrOutcomeUnknown)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
@@ -192,13 +192,36 @@ func TestACallerThatLeavesDoesNotEndTheBatchOfOthers(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		var calls sync.WaitGroup
-		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one("first"))) })
+		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one("first"))) })
 		synctest.Wait()
-		calls.Go(func() { assert.ErrorIs(t, b.Publish(short, to, one("leaves")), ErrOutcomeUnknown) })
-		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one("stays"))) })
+		calls.Go(func() { assert.ErrorIs(t, b.Publish(short, far, to, one("leaves")), ErrOutcomeUnknown) })
+		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one("stays"))) })
 		calls.Wait()
 		require.NoError(t, b.Close(t.Context()))
 		assert.Len(t, f.batches, 2)
+	})
+}
+
+func TestEachCallEndsAtItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStore{latency: time.Minute}
+		b := newBatcher(f)
+		var calls sync.WaitGroup
+		publish := func(id string, in time.Duration) {
+			start := time.Now()
+			calls.Go(func() {
+				assert.ErrorIs(t, b.Publish(t.Context(), start.Add(in), to, one(id)), context.DeadlineExceeded)
+				assert.Equal(t, in, time.Since(start), id)
+			})
+			synctest.Wait()
+		}
+		publish("sent", 10*time.Second)
+		publish("waits", 5*time.Second)
+		publish("waits for a moment", patience/2)
+		publish("waits a little longer than that", 2*patience)
+		time.AfterFunc(time.Second, func() { publish("joins a batch that has waited", 3*time.Second) })
+		calls.Wait()
+		require.NoError(t, b.Close(t.Context()))
 	})
 }
 
@@ -207,11 +230,11 @@ func TestOnlyTheRefusedCallOfABatchFails(t *testing.T) {
 		f := &fakeStore{latency: time.Millisecond}
 		b := newBatcher(f)
 		var calls sync.WaitGroup
-		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one("alone"))) })
+		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one("alone"))) })
 		synctest.Wait()
 		errs := make([]error, 3)
 		for i := range errs {
-			calls.Go(func() { errs[i] = b.Publish(t.Context(), to, one(fmt.Sprint(i))) })
+			calls.Go(func() { errs[i] = b.Publish(t.Context(), far, to, one(fmt.Sprint(i))) })
 		}
 		synctest.Wait()
 		time.AfterFunc(1500*time.Microsecond, func() {
@@ -241,7 +264,7 @@ func TestAttemptsBackOff(t *testing.T) {
 		b := newBatcher(f)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		require.ErrorIs(t, b.Publish(ctx, to, one("a")), io.EOF)
+		require.ErrorIs(t, b.Publish(ctx, far, to, one("a")), io.EOF)
 		require.NoError(t, b.Close(t.Context()))
 		assert.Less(t, len(f.batches), 20)
 		assert.Greater(t, len(f.batches), 8)
@@ -253,11 +276,11 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 		f := &fakeStore{latency: time.Second}
 		b := newBatcher(f)
 		var calls sync.WaitGroup
-		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), to, one("a"))) })
+		calls.Go(func() { assert.NoError(t, b.Publish(t.Context(), far, to, one("a"))) })
 		synctest.Wait()
 		require.NoError(t, b.Close(t.Context()))
 		assert.Len(t, f.batches, 1)
-		assert.ErrorIs(t, b.Publish(t.Context(), to, one("b")), ErrClosed)
+		assert.ErrorIs(t, b.Publish(t.Context(), far, to, one("b")), ErrClosed)
 		calls.Wait()
 	})
 }

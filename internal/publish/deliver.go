@@ -72,5 +72,6 @@ func (b *Batcher) fail(next *batch, err error) {
 func (b *Batcher) end(next *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	next.wait.Stop()
 	close(next.done)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -36,23 +37,25 @@ type share struct {
 // partition, in their order; those without all to another, calls taking turns. With
 // no keys at all, keys may be nil. What goes to one partition, MaxMessages and
 // MaxBytes at most, is stored whole or not at all.
-func (s *Sender) Send(ctx context.Context, topic string, messages []queue.Message, keys []string) error {
+func (s *Sender) Send(
+	ctx context.Context, deadline time.Time, topic string, messages []queue.Message, keys []string,
+) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	partitions, err := s.topics.Partitions(ctx, topic)
+	partitions, err := s.topics.Partitions(ctx, deadline, topic)
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
 	shares := s.spread(messages, keys, partitions)
 	if len(shares) == 1 {
-		stored, err := s.store(ctx, topic, shares[0])
+		stored, err := s.store(ctx, deadline, topic, shares[0])
 		return outcome(shares, []int{stored}, []error{err})
 	}
 	stored, errs := make([]int, len(shares)), make([]error, len(shares))
 	var storing sync.WaitGroup
 	for i := range shares {
-		storing.Go(func() { stored[i], errs[i] = s.store(ctx, topic, shares[i]) })
+		storing.Go(func() { stored[i], errs[i] = s.store(ctx, deadline, topic, shares[i]) })
 	}
 	storing.Wait()
 	return outcome(shares, stored, errs)
@@ -96,9 +99,9 @@ func pick(key string, partitions int) int {
 
 // store stores a share, in parts if it is large, and returns how many of its messages
 // are stored.
-func (s *Sender) store(ctx context.Context, topic string, sh share) (stored int, err error) {
+func (s *Sender) store(ctx context.Context, deadline time.Time, topic string, sh share) (stored int, err error) {
 	for _, part := range Split(sh.messages) {
-		failed := s.batcher.Publish(ctx, Destination{Topic: topic, Partition: sh.partition}, part)
+		failed := s.batcher.Publish(ctx, deadline, Destination{Topic: topic, Partition: sh.partition}, part)
 		if err == nil {
 			err = failed
 		}

@@ -85,7 +85,7 @@ func (o *outgoing) add(key string, ids ...string) {
 
 func (s *Sender) send(t *testing.T, o outgoing) error {
 	t.Helper()
-	return s.Send(t.Context(), "t", o.messages, o.keys)
+	return s.Send(t.Context(), far, "t", o.messages, o.keys)
 }
 
 func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {

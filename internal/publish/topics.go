@@ -48,13 +48,15 @@ func NewTopics(open func(name string) *queue.Topic, least int) *Topics {
 func (t *Topics) Topic(name string) *queue.Topic { return t.find(name).Topic }
 
 // Partitions returns how many partitions a topic has, raising the number if it is
-// too low. It tries until ctx ends, while the error may pass.
-func (t *Topics) Partitions(ctx context.Context, name string) (int, error) {
+// too low. It tries until ctx ends or the deadline has come, while the error may pass.
+func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
 	partitions, fresh := topic.seen()
 	if fresh || partitions > 0 && len(topic.looking) > 0 { // somebody looks, and it never sinks
 		return partitions, nil
 	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
 	select {
 	case topic.looking <- struct{}{}:
 		defer func() { <-topic.looking }()
