@@ -16,7 +16,8 @@ func drainOne() experiment {
 		name: "drain",
 		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`.\n" +
 			"The Watermill floor claims 100 messages, hands each over when the one before is acked, acks the 100 and\n" +
-			"begins again; the overlapped floor has claims, deliveries and acks under way at once; the channel floor\n" +
+			"begins again. The overlapped floor has claims, deliveries and acks under way at once, as redisdelay has,\n" +
+			"and is there to compare: it is what one consumer could reach without any guarantee. The channel floor\n" +
 			"hands over without any Redis.",
 		contestants: []contestant{
 			drain(redisDelay(), 1), drain(redisStream(), 1),
