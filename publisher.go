@@ -91,7 +91,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	p := &Publisher{config: config, ids: queue.NewIDs(), logger: logger, done: make(chan struct{})}
 	p.topics = publish.NewTopics(p.open, config.Partitions)
 	p.batcher = publish.New(p.push, queue.Batch{
-		Publisher:      p.ids.Next(""),
+		Publisher:      p.ids.Next(time.Now(), ""),
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
@@ -201,7 +201,7 @@ func (p *Publisher) encode(
 		}
 	}
 	for i := range encoded { // none is used up by a call that fails
-		encoded[i].ID = p.ids.Next(encoded[i].ID)
+		encoded[i].ID = p.ids.Next(now, encoded[i].ID)
 	}
 	return encoded, keys, nil
 }

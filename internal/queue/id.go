@@ -23,13 +23,13 @@ func NewIDs() *IDs {
 	return &IDs{entropy: ulid.Monotonic(rand.Reader, 0)}
 }
 
-// Next returns the next id. A wall clock that is set back does not set the
-// order back.
-func (s *IDs) Next(key string) string {
+// Next returns the next id, given the time. A wall clock that is set back does not
+// set the order back.
+func (s *IDs) Next(now time.Time, key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.last = max(s.last, ulid.Timestamp(time.Now()))
+	s.last = max(s.last, ulid.Timestamp(now))
 	id, err := ulid.New(s.last, s.entropy)
 	if err != nil { // the entropy of this millisecond is used up
 		s.last++

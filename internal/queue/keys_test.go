@@ -58,13 +58,13 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 func TestIDsSortInTheOrderTheyAreMade(t *testing.T) {
 	ids := NewIDs()
 	ids.last = ulid.Timestamp(time.Now().Add(time.Hour)) // the clock is set back after the first
-	list := []string{ids.Next("")}
+	list := []string{ids.Next(time.Now(), "")}
 	for range 10_000 {
-		list = append(list, ids.Next(""))
+		list = append(list, ids.Next(time.Now(), ""))
 	}
 	assert.True(t, slices.IsSorted(list))
 	assert.Len(t, list[0], 26)
-	assert.Equal(t, "k:1", ids.Next("k:1")[27:])
+	assert.Equal(t, "k:1", ids.Next(time.Now(), "k:1")[27:])
 }
 
 func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
@@ -75,7 +75,7 @@ func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 1000 {
-				id := ids.Next("")
+				id := ids.Next(time.Now(), "")
 				mu.Lock()
 				seen[id] = true
 				mu.Unlock()
