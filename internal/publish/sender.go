@@ -50,6 +50,9 @@ func (s *Sender) Send(
 	shares := s.spread(messages, keys, partitions)
 	if len(shares) == 1 {
 		stored, err := s.store(ctx, deadline, topic, shares[0])
+		if err == nil {
+			return nil
+		}
 		return outcome(shares, []int{stored}, []error{err})
 	}
 	stored, errs := make([]int, len(shares)), make([]error, len(shares))
