@@ -23,7 +23,7 @@ const (
 	MaxMessages = 500
 
 	// patience is how long a call waits before it gets a timer of its own for its
-	// deadline: to set one takes as long as the rest of the call.
+	// deadline: to set one took a quarter of the client's time.
 	patience = 200 * time.Millisecond
 
 	// linger is how long a goroutine waits for more to send to its destination.
@@ -117,6 +117,10 @@ func (b *Batcher) Publish(ctx context.Context, deadline time.Time, to Destinatio
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}
+	left := time.Until(deadline)
+	if left <= 0 {
+		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
+	}
 	c := &call{messages: messages}
 	for _, m := range messages {
 		c.bytes += len(m.Body)
@@ -125,7 +129,7 @@ func (b *Batcher) Publish(ctx context.Context, deadline time.Time, to Destinatio
 	if err != nil {
 		return err
 	}
-	if time.Until(deadline) > patience {
+	if left > patience {
 		select {
 		case <-joined.done:
 			return c.err

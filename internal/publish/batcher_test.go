@@ -206,6 +206,8 @@ func TestEachCallEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{latency: time.Minute}
 		b := newBatcher(f)
+		require.ErrorIs(t, b.Publish(t.Context(), time.Now(), to, one("too late")), context.DeadlineExceeded)
+		assert.Empty(t, b.lanes, "nothing is sent")
 		var calls sync.WaitGroup
 		publish := func(id string, in time.Duration) {
 			start := time.Now()
