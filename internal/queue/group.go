@@ -44,6 +44,8 @@ type Request struct {
 	Consumer      string // unique to one caller
 	Number        int64  // one higher with each request; the same to ask again after an error
 	Limit         int    // 1 to MaxMessages
+	Free          int    // workers that wait for a message now, Limit at most
+	Bytes         int    // of message text, after which to take no more
 	Lease         time.Duration
 	MaxDeliveries int // 0: no limit
 }
@@ -52,18 +54,37 @@ type Request struct {
 type Claimed struct {
 	ID          string
 	Token       string // fences this delivery
+	Fence       int64
 	Attempt     int    // 1 for the first delivery
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
 	Body        []byte
+	Metadata    []byte
 }
+
+// Buried is a message that a call made a dead letter.
+type Buried struct{ ID, Reason string }
 
 // Claims is the answer to a Request.
 type Claims struct {
 	Messages []Claimed
 	// Next is how long nothing more is due: 0 if something may be now, negative
 	// if nothing is scheduled.
-	Next time.Duration
+	Next        time.Duration
+	Buried      []Buried
+	NeedsWorker bool
+}
+
+// Held is a delivery whose lease goes on.
+type Held struct {
+	Delivery
+	HandedOut bool
+}
+
+// Done is a message that a group is done with.
+type Done struct {
+	ID   string
+	Size int
 }
 
 // Claim leases due messages. The same request sent again returns the same
@@ -164,7 +185,7 @@ type Delivery struct {
 type Nack struct {
 	Delivery
 	Delay int64  // ms until the message is due again
-	Body  []byte // replaces the message for this group; nil keeps it
+	Metadata []byte
 }
 
 // Release is a message given back that no handler has seen.
@@ -181,7 +202,11 @@ type Burial struct {
 
 // Ack settles messages for good. It returns the ids of those that were not
 // there to be acked: settled already, or cancelled.
-func (g *Group) Ack(ctx context.Context, ids []string) ([]string, error) {
+func (g *Group) Ack(ctx context.Context, done []Done) ([]string, error) {
+	ids := make([]string, len(done))
+	for i, d := range done {
+		ids[i] = d.ID
+	}
 	p := g.part
 	return g.settle(ctx, ackScript, []string{
 		p.unack(g.name), p.attempts(g.name), p.messages(), p.refs(), p.changed(g.name), p.keys(),
@@ -192,20 +217,21 @@ func (g *Group) Ack(ctx context.Context, ids []string) ([]string, error) {
 // delivered maxDeliveries times, if that is above 0. Like Extend, Release and
 // Bury it changes nothing for deliveries that are not the current ones any more
 // and returns their ids.
-func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) ([]string, error) {
+func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	p := g.part
 	args := []any{g.name, p.channel(), maxDeliveries}
 	for _, n := range nacks {
-		args = append(args, n.ID, n.Token, n.Delay, n.Body)
+		args = append(args, n.ID, n.Token, n.Delay, n.Metadata)
 	}
-	return g.settle(ctx, nackScript, []string{
+	stale, err = g.settle(ctx, nackScript, []string{
 		p.unack(g.name), p.attempts(g.name), p.queue(g.name), p.messages(), p.refs(),
 		p.changed(g.name), p.dead(g.name), p.reasons(g.name), p.keys(),
 	}, args)
+	return stale, nil, err
 }
 
 // Extend starts the leases anew.
-func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Delivery) ([]string, error) {
+func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([]string, error) {
 	args := []any{lease.Milliseconds()}
 	for _, d := range held {
 		args = append(args, d.ID, d.Token)
