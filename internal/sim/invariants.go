@@ -47,7 +47,7 @@ func (w *World) watch() {
 func (w *World) checkStates() {
 	for n := range w.topic.Raise(1) {
 		if err := w.topic.Partition(n).Check(); err != nil {
-			w.fail("", "partition %d: %v", n, err)
+			w.fail("state", "", "partition %d: %v", n, err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (w *World) checkWait(t *track, now time.Time) {
 			idle = latest(idle, informed)
 		}
 		if waited := now.Sub(latest(from, idle)); waited > limit {
-			w.fail(t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
+			w.fail("wait", t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
 				waited, t.state(), c.name, idle.Sub(w.start), limit)
 			return
 		}
@@ -182,7 +182,7 @@ func (w *World) checkHold(t *track, now time.Time) {
 		from = latest(from, c.wentOn.Add(recovery))
 	}
 	if held := now.Sub(from); held > mostHold+4*w.plan.Faults.Latency {
-		w.fail(t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
+		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
 	}
 }
 
@@ -194,7 +194,7 @@ func (w *World) checkBounds(c *consumer) {
 		}
 	}
 	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes {
-		w.fail("", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
+		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
 	}
 }
 
@@ -216,7 +216,7 @@ func (w *World) checkQuiet(c *consumer) {
 	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
 	if (idle || blocked) && commands > most && c.leaving.IsZero() {
-		w.fail("", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
+		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
 	}
 }
 
@@ -266,19 +266,19 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 	id := t.m.id
 	switch {
 	case now.Before(t.notBefore):
-		w.fail(id, "is handed out %v early", t.notBefore.Sub(now))
+		w.fail("early", id, "is handed out %v early", t.notBefore.Sub(now))
 	case t.m.outcome == refused:
-		w.fail(id, "is handed out, but its Publish said that it is not stored")
+		w.fail("publish", id, "is handed out, but its Publish said that it is not stored")
 	case t.place == leased && t.holder != c:
-		w.fail(id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
+		w.fail("lease", id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
 	case t.place == waiting:
-		w.fail(id, "is handed out by %s, but given back", c.name)
+		w.fail("lease", id, "is handed out by %s, but given back", c.name)
 	case t.holds(c, d.Token) && t.handed:
-		w.fail(id, "is handed out twice by %s", c.name)
+		w.fail("lease", id, "is handed out twice by %s", c.name)
 	case t.holds(c, d.Token) && !now.Before(t.deadline):
-		w.fail(id, "is handed out by %s after its lease has ended", c.name)
+		w.fail("lease", id, "is handed out by %s after its lease has ended", c.name)
 	case t.m.killer && w.plan.MaxDeliveries > 0 && t.seen > w.plan.MaxDeliveries+1:
-		w.fail(id, "kills its consumer for the %dth time", t.seen)
+		w.fail("killer", id, "kills its consumer for the %dth time", t.seen)
 	}
 }
 
@@ -289,8 +289,8 @@ func (w *World) checkOrder(t *track) {
 		return
 	}
 	if last != nil && (t.m.due.Before(last.m.due) ||
-		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.id < last.m.id) {
-		w.fail(t.m.id, "comes after %s, which was due later", alias(last.m.id))
+		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
+		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
 	}
 	g.last = t
 }
@@ -302,7 +302,7 @@ func (w *World) buried(g *group, who string, b store.Buried) {
 	var deliveries int
 	if n, err := fmt.Sscanf(b.Reason, "not acked in %d deliveries", &deliveries); n == 1 && err == nil &&
 		!strings.Contains(b.Reason, "lost") && deliveries > t.seen {
-		w.fail(b.ID, "is a dead letter (%s), but %d handlers have seen it", b.Reason, t.seen)
+		w.fail("dead", b.ID, "is a dead letter (%s), but %d handlers have seen it", b.Reason, t.seen)
 	}
 	t.end()
 }
@@ -312,6 +312,6 @@ func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !c.gone() && !c.stopped && c.wentOn.Before(c.leaving) {
-		w.fail("", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
+		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
 	}
 }

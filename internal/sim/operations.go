@@ -25,7 +25,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 		w.registerLocked(c.group)
 		claims, _ = p.Claim(now, r)
 	}
-	if len(claims.Messages) > 0 || w.verbose {
+	if len(claims.Messages) > 0 || w.Verbose {
 		w.log(c.name, "claims %d at %d (#%d, next in %v, worker %t, again %t):", []any{
 			r.Limit, l.partition, r.Number, time.Duration(claims.Wait) * time.Microsecond, claims.NeedsWorker, claims.Replayed,
 		}, ids(claims.Messages, func(m store.Claimed) string { return m.ID })...)
@@ -47,7 +47,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 	now := time.Now()
 	msg := w.messages[m.ID]
 	if msg == nil {
-		w.fail(m.ID, "claimed %s, which was never published", m.ID)
+		w.fail("state", m.ID, "is claimed, but was never published")
 		return
 	}
 	t := msg.tracks[c.group.name]
@@ -59,11 +59,11 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		return
 	}
 	if t.place == done {
-		w.fail(m.ID, "claimed again after its end")
+		w.fail("resurrected", m.ID, "is claimed again after its end")
 		return
 	}
 	if now.Before(t.due) && t.place == waiting {
-		w.fail(m.ID, "claimed before it is due")
+		w.fail("early", m.ID, "is claimed before it is due")
 	}
 	if t.place == leased {
 		t.retried, t.expired = true, true
@@ -124,9 +124,8 @@ func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack
 			continue
 		}
 		t := c.w.messages[n.ID].tracks[c.group.name]
-		due := time.UnixMicro(now).Add(time.Duration(n.Delay) * time.Millisecond)
-		t.notBefore = due
-		t.back(ceil(due), time.Now())
+		t.notBefore = dueAfter(now, n.Delay)
+		t.back(t.notBefore, time.Now())
 	}
 	return stale
 }
@@ -134,7 +133,7 @@ func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack
 func (c *consumer) extend(l *link, now int64, lease int64, list []store.Held) []string {
 	stale := c.w.topic.Partition(l.partition).Extend(now, c.group.name, lease, list)
 	gone := set(stale)
-	if c.w.verbose || len(stale) > 0 {
+	if c.w.Verbose || len(stale) > 0 {
 		c.w.log(c.name, "extends (stale %v):", []any{stale}, ids(list, func(h store.Held) string { return h.ID })...)
 	}
 	for _, h := range list {
@@ -178,6 +177,14 @@ func set(ids []string) map[string]bool {
 		result[id] = true
 	}
 	return result
+}
+
+// dueAfter is when a message is due after some ms.
+func dueAfter(now, delay int64) time.Time {
+	if delay <= 0 {
+		return time.UnixMilli(now / 1000)
+	}
+	return ceil(time.UnixMicro(now)).Add(time.Duration(delay) * time.Millisecond)
 }
 
 // ceil is a time as the score of what is due then.

@@ -72,10 +72,11 @@ type PublisherPlan struct {
 	DuplicatePolicy string
 }
 
-// Scripted is a message at a certain time.
+// Scripted is a call at a certain time.
 type Scripted struct {
-	At   time.Duration
-	Slow time.Duration // that its handler takes
+	At    time.Duration
+	Count int           // messages
+	Slow  time.Duration // that the handler takes
 }
 
 // Faults is what may go wrong.

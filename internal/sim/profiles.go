@@ -195,17 +195,24 @@ func bursts(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{Least: 1, Most: 1000, GapLeast: 100 * time.Millisecond, Gap: 20 * time.Second}}
 }
 
-// order has messages come about as long after each other as a buffer is kept.
+// order has messages come in threes, after many fast ones: a slow one, one that waits behind it, and one just
+// when that one is given back.
 func order(r *rand.Rand, p *Plan) {
-	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{
-		{For: 2 * time.Second, Most: 200 * time.Microsecond},
-		{For: between(r, 200*time.Millisecond, time.Second), Blocked: true},
-	}})
-	p.Duration = 2 * time.Minute
-	p.Publishers = []PublisherPlan{{
-		Least: 1, Most: 2, GapLeast: 30 * time.Millisecond, Gap: pick(r, 110*time.Millisecond, 200*time.Millisecond),
-	}}
-	p.Faults.Latency = pick(r, 0, time.Millisecond, 3*time.Millisecond)
+	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{{For: time.Hour, Most: 200 * time.Microsecond}}})
+	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)
+	var list []Scripted
+	for at := time.Second; at < time.Minute; at += between(r, 300*time.Millisecond, 600*time.Millisecond) {
+		slow := at + 20*time.Millisecond
+		second := slow + between(r, time.Millisecond, 10*time.Millisecond)
+		third := second + between(r, 97*time.Millisecond, 108*time.Millisecond)
+		list = append(list,
+			Scripted{At: at, Count: 40}, // which shows that handlers are fast
+			Scripted{At: slow, Count: 1, Slow: between(r, 105*time.Millisecond, 250*time.Millisecond)},
+			Scripted{At: second, Count: 1}, Scripted{At: third, Count: 1},
+		)
+	}
+	p.Duration = time.Minute + time.Second
+	p.Publishers = []PublisherPlan{{First: list}}
 }
 
 // inline has readers that handle one message after another, with many in flight.

@@ -59,12 +59,15 @@ func (p *publisher) run() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.batcher.Close(ctx); err != nil {
-			p.w.failNow("the publisher does not close: %v", err)
+			p.w.failNow("close", "the publisher does not close: %v", err)
 		}
 	}()
 	for _, s := range p.plan.First {
 		p.pause(s.At - time.Since(p.w.start))
-		p.publish(1, 0, s.Slow)
+		if p.w.isQuiet() {
+			break
+		}
+		p.publish(s.Count, 0, s.Slow)
 	}
 	p.pause(p.plan.From - time.Since(p.w.start))
 	for p.plan.Most > 0 && !p.w.isQuiet() && !p.w.isOver() {
@@ -109,7 +112,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []queue.Message {
 	for i := range list {
 		p.last++
 		m := &item{
-			id: newID(now, p.number, p.last, ""), publisher: p.name, notBefore: now.Add(delay),
+			id: newID(now, p.number, p.last, ""), publisher: p.name, made: now, notBefore: now.Add(delay),
 			slow: slow, tracks: map[string]*track{}, size: 100,
 		}
 		if chance(p.luck, p.plan.Slow) {
@@ -140,13 +143,10 @@ func (p *publisher) stored(partition int, now int64, b store.Batch) []int {
 	for _, id := range result.Stored {
 		m := p.w.messages[id]
 		if m.outcome == refused {
-			p.w.fail(id, "stored after its Publish said that it is not")
+			p.w.fail("publish", id, "stored after its Publish said that it is not")
 		}
 		m.stored, m.partition = true, partition
-		due := time.UnixMilli(now / 1000)
-		if delay := delays[id]; delay > 0 {
-			due = ceil(time.UnixMicro(now)).Add(time.Duration(delay) * time.Millisecond)
-		}
+		due := dueAfter(now, delays[id])
 		m.due = due
 		for _, g := range p.w.groups {
 			if g.registered {
@@ -177,14 +177,14 @@ func (w *World) published(p *publisher, list []queue.Message, err error) {
 		case err == nil:
 			m.outcome = accepted
 			if !m.stored {
-				w.fail(id, "not stored, but published")
+				w.fail("publish", id, "not stored, but published")
 			}
 		case errors.Is(err, publish.ErrOutcomeUnknown):
 			m.outcome = unknown
 		default:
 			m.outcome = refused
 			if m.stored {
-				w.fail(id, "stored, but its Publish said that it is not: %v", err)
+				w.fail("publish", id, "stored, but its Publish said that it is not: %v", err)
 			}
 		}
 	}

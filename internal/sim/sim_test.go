@@ -4,17 +4,19 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 var (
-	simSeed    = flag.Uint64("sim.seed", 0, "replay this seed of -sim.profile")
-	simProfile = flag.String("sim.profile", "", "only this profile")
-	simTime    = flag.Duration("sim.time", 0, "simulate for so long, and print how much that was")
-	simTries   = flag.Int("sim.tries", 20, "how often to try a seed that is replayed")
-	simVerbose = flag.Bool("sim.verbose", false, "trace empty claims as well")
+	simSeed     = flag.Uint64("sim.seed", 0, "replay this seed of -sim.profile")
+	simProfile  = flag.String("sim.profile", "", "only this profile")
+	simTime     = flag.Duration("sim.time", 0, "simulate for so long, and print how much that was")
+	simTries    = flag.Int("sim.tries", 20, "how often to try a seed that is replayed")
+	simTolerate = flag.String("sim.tolerate", "", "promises that may be broken, with commas between them: wait, hold, order, ...")
+	simVerbose  = flag.Bool("sim.verbose", false, "trace empty claims as well")
 )
 
 // simulate plays one seed in a bubble of its own.
@@ -26,7 +28,10 @@ func simulate(t *testing.T, profile string, seed uint64) (stats Stats, failure *
 	}
 	synctest.Test(t, func(*testing.T) {
 		w := NewWorld(seed, *plan)
-		w.verbose = *simVerbose
+		w.Verbose, w.Tolerate = *simVerbose, map[string]bool{}
+		for _, rule := range strings.Split(*simTolerate, ",") {
+			w.Tolerate[rule] = true
+		}
 		stats, failure = w.Run()
 	})
 	return stats, failure

@@ -22,6 +22,7 @@ type item struct {
 	publisher string
 	partition int
 	due       time.Time // once it is stored
+	made      time.Time
 	notBefore time.Time
 	outcome   outcome
 	stored    bool

@@ -12,11 +12,15 @@ import (
 
 // World is one simulation.
 type World struct {
+	// Tolerate names promises that may be broken, to see which others are.
+	Tolerate map[string]bool
+	// Verbose has claims that find nothing and extensions traced as well.
+	Verbose bool
+
 	// immutable
 	seed    uint64
 	plan    Plan
 	start   time.Time
-	verbose bool
 	over    chan struct{} // closed at the end, or when something is wrong
 	quieted chan struct{} // closed when the faults end
 	actors  sync.WaitGroup
@@ -55,6 +59,7 @@ type Stats struct {
 
 // Failure is what went wrong first.
 type Failure struct {
+	Rule    string // the promise that was broken
 	Seed    uint64
 	Profile string
 	At      time.Duration
@@ -63,7 +68,7 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string {
-	return fmt.Sprintf("profile %s, seed %d, after %v: %s\n%s", f.Profile, f.Seed, f.At, f.Reason, f.Trace)
+	return fmt.Sprintf("profile %s, seed %d, after %v: %s: %s\n%s", f.Profile, f.Seed, f.At, f.Rule, f.Reason, f.Trace)
 }
 
 // NewWorld prepares a simulation. It must be run in the bubble it was made in.
@@ -190,7 +195,7 @@ func (w *World) settle(pause func(time.Duration)) {
 		}
 		if time.Now().After(deadline) {
 			w.mu.Lock()
-			w.fail(left.m.id, "not delivered to %s after the faults have ended", left.group.name)
+			w.fail("lost", left.m.id, "not delivered to %s after the faults have ended", left.group.name)
 			w.mu.Unlock()
 			return
 		}
@@ -229,7 +234,7 @@ func (w *World) finish() (Stats, *Failure) {
 	w.mu.Lock()
 	for n := range w.topic.Raise(1) {
 		if err := w.topic.Partition(n).Check(); err != nil {
-			w.fail("", "partition %d: %v", n, err)
+			w.fail("state", "", "partition %d: %v", n, err)
 		}
 	}
 	w.stats.Virtual = time.Since(w.start)
@@ -250,8 +255,8 @@ func (w *World) end() {
 
 // fail notes what went wrong, if it is the first, and ends the simulation. The caller
 // holds mu.
-func (w *World) fail(id, reason string, args ...any) {
-	if w.failure != nil || w.ended {
+func (w *World) fail(rule, id, reason string, args ...any) {
+	if w.failure != nil || w.ended || w.Tolerate[rule] {
 		return
 	}
 	reason = fmt.Sprintf(reason, args...)
@@ -259,16 +264,16 @@ func (w *World) fail(id, reason string, args ...any) {
 		reason = alias(id) + " " + reason
 	}
 	w.failure = &Failure{
-		Seed: w.seed, Profile: w.plan.Profile, At: time.Since(w.start), Reason: reason,
+		Rule: rule, Seed: w.seed, Profile: w.plan.Profile, At: time.Since(w.start), Reason: reason,
 		Trace: w.trace.tell(w.start, id, 60),
 	}
 	w.end()
 }
 
-func (w *World) failNow(reason string, args ...any) {
+func (w *World) failNow(rule, reason string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fail("", reason, args...)
+	w.fail(rule, "", reason, args...)
 }
 
 // log remembers an event. The caller holds mu.
