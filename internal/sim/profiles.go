@@ -201,8 +201,8 @@ func order(r *rand.Rand, p *Plan) {
 	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{{For: time.Hour, Most: 200 * time.Microsecond}}})
 	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)
 	var list []Scripted
-	for at := time.Second; at < time.Minute; at += between(r, 300*time.Millisecond, 600*time.Millisecond) {
-		slow := at + 20*time.Millisecond
+	for at := time.Second; at < time.Minute; at += between(r, 450*time.Millisecond, 700*time.Millisecond) {
+		slow := at + 100*time.Millisecond
 		second := slow + between(r, time.Millisecond, 10*time.Millisecond)
 		third := second + between(r, 97*time.Millisecond, 108*time.Millisecond)
 		list = append(list,

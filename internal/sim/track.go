@@ -59,7 +59,7 @@ type track struct {
 	handed   bool      // to a handler
 
 	seen    int  // how many handlers have seen it since it was published or requeued
-	retried bool // it came back from a consumer
+	retried bool // it came back from a handler
 	expired bool // its lease has ended
 	acked   bool
 }
@@ -128,7 +128,8 @@ func (t *track) end() {
 func (t *track) back(due, now time.Time) {
 	handed := t.handed
 	t.release()
-	t.place, t.due, t.retried = waiting, due, true
+	t.place, t.due = waiting, due
+	t.retried = t.retried || handed
 	if handed || due.After(now) {
 		t.since = due
 	}
