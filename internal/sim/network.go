@@ -53,7 +53,8 @@ type fate struct {
 	sent        bool          // even if the caller gives up on the way
 	hang        time.Duration // until a loss is noticed
 	again       time.Duration // when it is executed once more; 0: never
-	refused     error
+	refused     error         // instead of being executed
+	hidden      error         // what is said to the client's own second attempt
 }
 
 // draw chooses the fate of a call.
@@ -84,6 +85,9 @@ func (l *link) draw(kind string) fate {
 			result.lostRequest = true
 		case 1:
 			result.lostReply = true
+			if chance(r, 0.3) { // the client sends it again on its own, and hears of that attempt only
+				result.hidden = refusal("NOAUTH Authentication required")
+			}
 		case 2:
 			result.again = between(r, time.Millisecond, 5*time.Second)
 		default:
@@ -130,7 +134,11 @@ func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R
 		time.AfterFunc(f.again, func() { execute(l.w, do) })
 	}
 	if f.lostReply {
-		return none, l.lost(ctx, kind, f, errTimeout)
+		err := f.hidden
+		if err == nil {
+			err = errTimeout
+		}
+		return none, l.lost(ctx, kind, f, err)
 	}
 	if err := l.process.rest(ctx, f.back, nil); err != nil {
 		return none, err

@@ -1,6 +1,10 @@
 package store
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // Token fences a delivery of a message to a group.
 type Token struct {
@@ -14,11 +18,17 @@ var firstClaim = Token{Fence: 1}
 
 // ParseToken reads a token. "1" and a garbled one are those of a first claim.
 func ParseToken(text string) Token {
-	var t Token
-	if n, err := fmt.Sscanf(text, "%d/%d/%d", &t.Fence, &t.Deliveries, &t.Unsure); n != 3 || err != nil {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
 		return firstClaim
 	}
-	return t
+	fence, err1 := strconv.Atoi(parts[0])
+	deliveries, err2 := strconv.Atoi(parts[1])
+	unsure, err3 := strconv.Atoi(parts[2])
+	if err1 != nil || err2 != nil || err3 != nil || fence < 0 || deliveries < 0 || unsure < 0 {
+		return firstClaim
+	}
+	return Token{fence, deliveries, unsure}
 }
 
 func (t Token) String() string {
