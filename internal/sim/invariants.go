@@ -1,0 +1,317 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+)
+
+// The promises, in numbers.
+const (
+	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
+	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
+	mostHeld   = 1500                   // messages, beyond those in flight
+	mostBytes  = 16<<20 + 8<<20
+	closeSlack = time.Second
+
+	// quietWindow is how long commands are counted; quietCommands how many there may be
+	// besides those of each partition.
+	quietWindow   = 10 * time.Second
+	quietCommands = 20
+
+	// watchEvery is how often all that waits is looked at, besides when it is handed out.
+	watchEvery = 50 * time.Millisecond
+)
+
+// watch looks at all that waits, now and then.
+func (w *World) watch() {
+	p := newProcess("watch", w.over)
+	for n := 0; p.rest(context.Background(), watchEvery, nil) == nil; n++ {
+		w.mu.Lock()
+		for _, g := range w.groups {
+			w.checkOpen(g)
+		}
+		if n%20 == 0 {
+			w.checkStates()
+		}
+		for _, c := range w.consumers {
+			w.checkQuiet(c)
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (w *World) checkStates() {
+	for n := range w.topic.Raise(1) {
+		if err := w.topic.Partition(n).Check(); err != nil {
+			w.fail("state", "", "partition %d: %v", n, err)
+		}
+	}
+}
+
+// checkOpen looks at what is on its way to a group.
+func (w *World) checkOpen(g *group) {
+	now := time.Now()
+	for _, t := range g.open {
+		lost := t.place == leased && !now.Before(t.deadline)
+		if t.place == waiting && now.Before(t.due) || t.handed && !lost {
+			continue
+		}
+		if t.excused(now) {
+			t.since = now
+			continue
+		}
+		w.checkWait(t, now)
+		w.checkHold(t, now)
+	}
+}
+
+// excused tells whether nobody can do anything about a message: who has it is dead, is
+// stopped, or cannot give it back.
+func (t *track) excused(now time.Time) bool {
+	c := t.holder
+	if t.place != leased || c == nil || !now.Before(t.deadline) {
+		return false
+	}
+	if c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
+		return true
+	}
+	l := c.links[t.m.partition]
+	return now.Before(l.troubled)
+}
+
+// gone tells whether a consumer was killed or has ended.
+func (c *consumer) gone() bool {
+	select {
+	case <-c.dead:
+		return true
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkWait fails if somebody has been idle while a message that is due waited.
+func (w *World) checkWait(t *track, now time.Time) {
+	from, bound := t.since, mostWait
+	if t.place == leased && !now.Before(t.deadline) {
+		from = latest(from, t.deadline)
+	}
+	if t.expired || t.place == leased && !now.Before(t.deadline) {
+		bound += w.plan.Poll // nobody is told when a lease ends
+	}
+	if now.Sub(from) <= mostWait {
+		return
+	}
+	for _, c := range t.group.consumers {
+		idle, informed, able := c.idle(t.m.partition, now)
+		if !able {
+			continue
+		}
+		limit := bound
+		if informed.IsZero() {
+			limit = mostWait + w.plan.Poll
+			informed = idle
+		}
+		if limit == mostWait {
+			idle = latest(idle, informed)
+		}
+		if waited := now.Sub(latest(from, idle)); waited > limit {
+			w.fail("wait", t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
+				waited, t.state(), c.name, idle.Sub(w.start), limit)
+			return
+		}
+	}
+}
+
+func (t *track) state() string {
+	if t.place == leased {
+		return fmt.Sprintf("leased to %s, handed out %t", t.holder.name, t.handed)
+	}
+	return "waiting"
+}
+
+// idle tells since when a consumer could have handled a message of a partition, and
+// since when it has heard all it must; zero if it has not.
+func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
+	if c.free == 0 || c.stopped || !c.leaving.IsZero() || c.gone() {
+		return since, informed, false
+	}
+	l := c.links[partition]
+	if l == nil || l.opened.IsZero() { // it has yet to learn of the partition
+		first := c.links[0]
+		if first == nil || first.opened.IsZero() || now.Before(first.troubled) {
+			return since, informed, false
+		}
+		since = latest(c.idleSince, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
+	}
+	if now.Before(l.troubled) {
+		return since, informed, false
+	}
+	since = latest(c.idleSince, l.opened, l.troubled)
+	if !c.wentOn.IsZero() {
+		since = latest(since, c.wentOn.Add(recovery))
+	}
+	if l.informed {
+		informed = latest(l.informedAt, l.opened)
+	}
+	return since, informed, true
+}
+
+// checkHold fails if a consumer has kept a message that it cannot handle.
+func (w *World) checkHold(t *track, now time.Time) {
+	c := t.holder
+	if t.place != leased || t.handed || t.received.IsZero() || !now.Before(t.deadline) {
+		return
+	}
+	from := latest(t.received, t.since.Add(-time.Hour), c.links[t.m.partition].troubled)
+	switch {
+	case !c.leaving.IsZero():
+		from = latest(from, c.leaving)
+	case c.free == 0:
+		from = latest(from, c.busySince)
+	default:
+		return
+	}
+	if !c.wentOn.IsZero() {
+		from = latest(from, c.wentOn.Add(recovery))
+	}
+	if held := now.Sub(from); held > mostHold+4*w.plan.Faults.Latency {
+		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
+	}
+}
+
+// checkBounds fails if a consumer holds too much.
+func (w *World) checkBounds(c *consumer) {
+	for _, l := range c.links {
+		if time.Now().Before(l.troubled) {
+			return
+		}
+	}
+	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes {
+		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
+	}
+}
+
+// checkQuiet fails if a consumer that has nothing to do, or can do nothing, is not quiet.
+func (w *World) checkQuiet(c *consumer) {
+	now := time.Now()
+	if now.Sub(c.counted) < quietWindow {
+		return
+	}
+	from, commands := c.counted, c.commands
+	c.counted, c.commands = now, 0
+	for _, l := range c.links {
+		if l.troubled.After(from) || l.misled.After(from) {
+			return
+		}
+	}
+	n := time.Duration(len(c.links))
+	most := quietCommands + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
+	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
+	blocked := c.free == 0 && !c.busySince.After(from)
+	if (idle || blocked) && commands > most && c.leaving.IsZero() {
+		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
+	}
+}
+
+// count counts a command.
+func (w *World) count(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Commands++
+	for _, c := range w.consumers {
+		if c.process == l.process {
+			c.commands++
+		}
+	}
+}
+
+// handedOut notes that a handler has a message.
+func (w *World) handedOut(c *consumer, d store.Delivery) *item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return nil
+	}
+	now, m := time.Now(), w.messages[d.ID]
+	t := m.tracks[c.group.name]
+	w.log(c.name, "hands out", nil, d.ID)
+	c.worked++
+	w.stats.Deliveries++
+	w.stats.Handled[c.name]++
+	t.seen++
+	w.checkHandOut(c, t, d, now)
+	if !t.holds(c, d.Token) {
+		return m
+	}
+	if !t.excused(now) {
+		w.checkWait(t, now)
+	}
+	w.checkOrder(t)
+	if !t.received.IsZero() {
+		c.held--
+		c.heldBytes -= m.size
+	}
+	t.handed = true
+	return m
+}
+
+func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.Time) {
+	id := t.m.id
+	switch {
+	case now.Before(t.notBefore):
+		w.fail("early", id, "is handed out %v early", t.notBefore.Sub(now))
+	case t.m.outcome == refused:
+		w.fail("publish", id, "is handed out, but its Publish said that it is not stored")
+	case t.place == leased && t.holder != c:
+		w.fail("lease", id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
+	case t.place == waiting:
+		w.fail("lease", id, "is handed out by %s, but given back", c.name)
+	case t.holds(c, d.Token) && t.handed:
+		w.fail("lease", id, "is handed out twice by %s", c.name)
+	case t.holds(c, d.Token) && !now.Before(t.deadline):
+		w.fail("lease", id, "is handed out by %s after its lease has ended", c.name)
+	case t.m.killer && w.plan.MaxDeliveries > 0 && t.seen > w.plan.MaxDeliveries+1:
+		w.fail("killer", id, "kills its consumer for the %dth time", t.seen)
+	}
+}
+
+// checkOrder fails if a message overtakes another, where there is but one consumer.
+func (w *World) checkOrder(t *track) {
+	g, last := t.group, t.group.last
+	if !g.ordered || t.retried || t.expired {
+		return
+	}
+	if last != nil && (t.m.due.Before(last.m.due) ||
+		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
+		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
+	}
+	g.last = t
+}
+
+// buried notes that a message has become a dead letter.
+func (w *World) buried(g *group, who string, b store.Buried) {
+	w.log(who, "buries (%s)", []any{b.Reason}, b.ID)
+	t := w.messages[b.ID].tracks[g.name]
+	var deliveries int
+	if n, err := fmt.Sscanf(b.Reason, "not acked in %d deliveries", &deliveries); n == 1 && err == nil &&
+		!strings.Contains(b.Reason, "lost") && deliveries > t.seen {
+		w.fail("dead", b.ID, "is a dead letter (%s), but %d handlers have seen it", b.Reason, t.seen)
+	}
+	t.end()
+}
+
+// checkClosed fails if a consumer that was told to leave has not.
+func (w *World) checkClosed(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !c.gone() && !c.stopped && c.wentOn.Before(c.leaving) {
+		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
+	}
+}
