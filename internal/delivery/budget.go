@@ -96,11 +96,9 @@ func (b *buffer) share() {
 			return
 		}
 		part := min(max(1, messages/len(b.budget.asking)), b.pace.step, maxClaim)
-		bytes := min(claimBytes, b.maxBytes-b.bytes-b.budget.bytes)
-		if bytes <= 0 { // enough is held: only what goes to a handler at once
-			if part, bytes = min(part, free), 1; part == 0 {
-				return
-			}
+		bytes := min(claimBytes, b.maxBytes-int(b.bytes.Load())-b.budget.bytes)
+		if b.full.Store(bytes <= 0); bytes <= 0 {
+			return
 		}
 		b.budget.asking[next].answer <- b.reservation(part, min(free, part), bytes)
 		b.budget.asking = slices.Delete(b.budget.asking, next, next+1)

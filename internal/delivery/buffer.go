@@ -19,13 +19,14 @@ type buffer struct {
 	maxBytes int           // immutable
 	watch    chan struct{} // signalled when there is something to watch for relieve
 	watched  atomic.Bool   // relieve is going to look
+	bytes    atomic.Int64  // of messages that no handler has
+	full     atomic.Bool   // a lane waits since they are too many
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
 	idle    []*worker // guarded by mu; those that wait, in which case there are no items
 	items   []*item   // guarded by mu; the first head of them are gone
 	head    int       // guarded by mu
-	bytes   int       // guarded by mu; of the items
 	closed  bool      // guarded by mu; nothing comes in any more
 	returns int       // guarded by mu; how often messages were taken back
 	pace    pace      // guarded by mu
@@ -118,7 +119,6 @@ func (b *buffer) pop() *item {
 	if b.head == len(b.items) {
 		b.items, b.head = b.items[:0], 0
 	}
-	b.bytes -= it.size
 	return it
 }
 
@@ -144,6 +144,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	now := time.Now()
 	for _, it := range items {
 		it.since = now
+		b.bytes.Add(int64(it.size))
 		if last := len(b.idle) - 1; last >= 0 {
 			w := b.idle[last]
 			b.idle = b.idle[:last]
@@ -152,7 +153,6 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 			continue
 		}
 		b.items = append(b.items, it)
-		b.bytes += it.size
 	}
 	if b.queued() > 0 {
 		b.look()
@@ -164,6 +164,16 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		tell(b.watch)
+	}
+}
+
+// passed notes that a message has left the workers' hands: a handler has it, or nobody.
+func (b *buffer) passed(it *item) {
+	b.bytes.Add(-int64(it.size))
+	if b.full.Load() { // seldom
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.share()
 	}
 }
 
@@ -221,8 +231,11 @@ func (b *buffer) recallOffers(now time.Time) bool {
 // after that. The caller holds mu.
 func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
+	for _, it := range back {
+		b.bytes.Add(-int64(it.size))
+	}
 	clear(b.items)
-	b.items, b.head, b.bytes = b.items[:0], 0, 0
+	b.items, b.head = b.items[:0], 0
 	b.returns++
 	return back
 }

@@ -54,14 +54,17 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // the message has it; items are freed many at a time
 	if err != nil {
+		s.buffer.passed(it)
 		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
+		s.buffer.passed(it)
 		return
 	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)
+	s.buffer.passed(it)
 	if !accepted {
 		it.lane.settler.release(it) // refused if the lease is lost
 	}

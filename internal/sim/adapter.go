@@ -57,7 +57,7 @@ type groupOf struct {
 func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, error) {
 	request := store.Request{
 		Group: g.c.group.name, Consumer: r.Consumer, Number: r.Number,
-		Limit: r.Limit, Free: r.Limit, Bytes: 1 << 20,
+		Limit: r.Limit, Free: r.Free, Bytes: r.Bytes,
 		Lease: r.Lease.Milliseconds(), MaxDeliveries: r.MaxDeliveries,
 	}
 	start := time.Now()
@@ -66,10 +66,12 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 		return queue.Claims{}, err
 	}
 	g.c.received(g.l, claims, start)
-	result := queue.Claims{Next: time.Duration(claims.Wait) * time.Microsecond}
+	result := queue.Claims{
+		Next: time.Duration(claims.Wait) * time.Microsecond, NeedsWorker: claims.NeedsWorker, Buried: buriedOf(claims.Buried),
+	}
 	for _, m := range claims.Messages {
 		result.Messages = append(result.Messages, queue.Claimed{
-			ID: m.ID, Token: m.Token.String(), Attempt: m.Token.Attempt(),
+			ID: m.ID, Token: m.Token.String(), Fence: int64(m.Token.Fence), Attempt: m.Token.Attempt(), Metadata: m.Metadata,
 			DueAt: time.UnixMilli(m.Due), LeasedUntil: time.UnixMilli(claims.Deadline), Body: m.Body,
 		})
 	}
@@ -77,24 +79,34 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 }
 
 // Ack implements delivery.Group.
-func (g groupOf) Ack(ctx context.Context, ids []string) ([]string, error) {
+func (g groupOf) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
+	ids := ids(done, func(d queue.Done) string { return d.ID })
 	return call(ctx, g.l, "ack", func(int64) []string { return g.c.ack(g.l, ids) })
 }
 
 // Nack implements delivery.Group.
-func (g groupOf) Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, error) {
+func (g groupOf) Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, []queue.Buried, error) {
 	list := make([]store.Nack, len(nacks))
 	for i, n := range nacks {
-		list[i] = store.Nack{Delivery: deliveryOf(n.Delivery), Delay: n.Delay}
+		list[i] = store.Nack{Delivery: deliveryOf(n.Delivery), Delay: n.Delay, Metadata: n.Metadata}
 	}
-	return call(ctx, g.l, "nack", func(now int64) []string { return g.c.nack(g.l, now, maxDeliveries, list) })
+	answer, err := call(ctx, g.l, "nack", func(now int64) nacked { return g.c.nack(g.l, now, maxDeliveries, list) })
+	return answer.stale, buriedOf(answer.buried), err
+}
+
+func buriedOf(list []store.Buried) []queue.Buried {
+	result := make([]queue.Buried, len(list))
+	for i, b := range list {
+		result[i] = queue.Buried(b)
+	}
+	return result
 }
 
 // Extend implements delivery.Group.
-func (g groupOf) Extend(ctx context.Context, lease time.Duration, held []queue.Delivery) ([]string, error) {
+func (g groupOf) Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error) {
 	list := make([]store.Held, len(held))
 	for i, d := range held {
-		list[i] = store.Held{Delivery: deliveryOf(d), HandedOut: true}
+		list[i] = store.Held{Delivery: deliveryOf(d.Delivery), HandedOut: d.HandedOut}
 	}
 	return call(ctx, g.l, "extend", func(now int64) []string {
 		return g.c.extend(g.l, now, lease.Milliseconds(), list)

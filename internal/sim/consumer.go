@@ -75,6 +75,7 @@ func (c *consumer) run(ctx context.Context) {
 		MaxInFlight:   c.plan.MaxInFlight,
 		Lease:         plan.Lease,
 		MaxDeliveries: plan.MaxDeliveries,
+		MaxBytes:      16 << 20,
 		PollInterval:  plan.Poll,
 		CloseTimeout:  plan.CloseTimeout,
 		Logger:        watermill.NopLogger{},

@@ -111,7 +111,13 @@ func (c *consumer) ack(l *link, list []string) []string {
 	return missing
 }
 
-func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack) []string {
+// nacked is the answer to a nack.
+type nacked struct {
+	stale  []string
+	buried []store.Buried
+}
+
+func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack) nacked {
 	stale, buried := c.w.topic.Partition(l.partition).Nack(now, c.group.name, maxDeliveries, list)
 	c.w.log(c.name, "nacks (%d stale):", []any{len(stale)}, ids(list, func(n store.Nack) string { return n.ID })...)
 	gone := set(stale)
@@ -127,7 +133,7 @@ func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack
 		t.notBefore = dueAfter(now, n.Delay)
 		t.back(t.notBefore, time.Now())
 	}
-	return stale
+	return nacked{stale, buried}
 }
 
 func (c *consumer) extend(l *link, now int64, lease int64, list []store.Held) []string {
