@@ -9,7 +9,7 @@ import (
 // and mixed; and those that look at one thing, most of them calm.
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
-	"trickle", "blocked", "bursts", "order", "lies", "inline", "churn",
+	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "churn",
 }
 
 // PlanOf makes the plan of a profile; nil if there is none of that name.
@@ -38,6 +38,8 @@ func PlanOf(profile string, seed uint64) *Plan {
 		trickle(r, p)
 	case "blocked":
 		blocked(r, p)
+	case "stuck":
+		stuck(r, p)
 	case "bursts":
 		bursts(r, p)
 	case "order":
@@ -182,9 +184,24 @@ func blocked(r *rand.Rand, p *Plan) {
 		p.Groups[0].Consumers[i].MaxInFlight = n
 		p.Groups[0].Consumers[i].Readers = n
 	}
-	p.Publishers = []PublisherPlan{{
-		Least: n, Most: 10 * n, GapLeast: 10 * time.Millisecond, Gap: pick(r, 200*time.Millisecond, 2*time.Second),
-	}}
+	gap := pick(r, 200*time.Millisecond, 2*time.Second, 20*time.Second)
+	p.Publishers = []PublisherPlan{{Least: n, Most: 10 * n, GapLeast: gap / 20, Gap: gap}}
+}
+
+// stuck has a single burst come to a consumer whose workers have just begun to block.
+func stuck(r *rand.Rand, p *Plan) {
+	blocked(r, p)
+	const fast, cycle = 2 * time.Second, 12 * time.Second
+	p.Groups[0].Consumers[0].Moods = []Mood{{For: fast, Most: 200 * time.Microsecond}, {For: cycle - fast, Blocked: true}}
+	n := p.Groups[0].Consumers[0].MaxInFlight
+	var list []Scripted
+	for start := time.Duration(0); start < 5*cycle; start += cycle {
+		for at := start; at < start+fast*9/10; at += between(r, 20*time.Millisecond, 200*time.Millisecond) {
+			list = append(list, Scripted{At: at, Count: 1 + r.IntN(3*n)})
+		}
+		list = append(list, Scripted{At: start + fast + between(r, 0, time.Second), Count: n + 1 + r.IntN(5*n)})
+	}
+	p.Publishers = []PublisherPlan{{First: list}}
 }
 
 // bursts come seldom, to consumers of changing moods.
