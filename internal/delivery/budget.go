@@ -15,10 +15,8 @@ const (
 	// claimBytes is the most message text that one claim asks for.
 	claimBytes = 1 << 20
 
-	// With nobody reading, the next message is claimed after minUnread, then after
-	// twice as long each time, up to maxUnread.
-	minUnread = 100 * time.Millisecond
-	maxUnread = time.Second
+	// unreadPause is how long nothing is claimed when nobody reads what is offered.
+	unreadPause = 150 * time.Millisecond
 )
 
 // budget is how much may be claimed: a message for each worker that waits and, ahead
@@ -29,10 +27,9 @@ type budget struct {
 	reserved int // messages that claims under way may get
 	bytes    int // that they may get
 
-	unread atomic.Bool   // an offer was not accepted in time
-	probe  bool          // while unread: one message may be claimed to see
-	pause  time.Duration // until the next probe
-	retry  *time.Timer   // ends the pause
+	unread atomic.Bool // an offer was not accepted in time
+	probe  bool        // while unread: one message may be claimed to see
+	retry  *time.Timer // sets probe
 }
 
 // ask is a lane that waits for its part.
@@ -179,12 +176,9 @@ func (b *buffer) end(r *reservation) {
 func (b *buffer) unread() {
 	if b.budget.unread.Swap(true) {
 		b.budget.retry.Stop()
-		b.budget.pause = min(2*b.budget.pause, maxUnread)
-	} else {
-		b.budget.pause = minUnread
 	}
 	b.budget.probe = false
-	b.budget.retry = time.AfterFunc(b.budget.pause, func() {
+	b.budget.retry = time.AfterFunc(unreadPause, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.budget.probe = true

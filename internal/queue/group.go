@@ -55,7 +55,7 @@ type Claimed struct {
 	ID          string
 	Token       string // fences this delivery
 	Fence       int64
-	Attempt     int    // 1 for the first delivery
+	Attempt     int // 1 for the first delivery
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
 	Body        []byte
@@ -184,7 +184,7 @@ type Delivery struct {
 // Nack is a failed delivery.
 type Nack struct {
 	Delivery
-	Delay int64  // ms until the message is due again
+	Delay    int64 // ms until the message is due again
 	Metadata []byte
 }
 

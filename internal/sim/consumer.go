@@ -36,6 +36,7 @@ type consumer struct {
 	commands  int
 	counted   time.Time // since when
 	worked    int       // messages handed out
+	lastWork  time.Time // when the last of them was
 }
 
 // deliveryKey is where a message's context has the delivery.

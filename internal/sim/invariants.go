@@ -14,7 +14,7 @@ const (
 	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
 	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
 	mostHeld   = 1500                   // messages, beyond those in flight
-	mostBytes  = 16<<20 + 8<<20
+	mostBytes  = 16 << 20               // and a message for each partition
 	closeSlack = time.Second
 
 	// quietWindow is how long commands are counted; quietCommands how many there may be
@@ -153,7 +153,8 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	if now.Before(l.troubled) {
 		return since, informed, false
 	}
-	since = latest(c.idleSince, l.opened, l.troubled)
+	// Who hands out one message after another is not idle, even if more could be at work.
+	since = latest(c.idleSince, c.lastWork, l.opened, l.troubled)
 	if !c.wentOn.IsZero() {
 		since = latest(since, c.wentOn.Add(recovery))
 	}
@@ -193,7 +194,7 @@ func (w *World) checkBounds(c *consumer) {
 			return
 		}
 	}
-	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes {
+	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*(5<<20) {
 		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
 	}
 }
@@ -215,6 +216,9 @@ func (w *World) checkQuiet(c *consumer) {
 	most := quietCommands + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
 	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
+	if blocked && c.plan.Readers < c.plan.MaxInFlight { // it looks for a reader
+		most += int(quietWindow / time.Second * 10)
+	}
 	if (idle || blocked) && commands > most && c.leaving.IsZero() {
 		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
 	}
@@ -243,6 +247,7 @@ func (w *World) handedOut(c *consumer, d store.Delivery) *item {
 	t := m.tracks[c.group.name]
 	w.log(c.name, "hands out", nil, d.ID)
 	c.worked++
+	c.lastWork = now
 	w.stats.Deliveries++
 	w.stats.Handled[c.name]++
 	t.seen++
