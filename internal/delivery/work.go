@@ -61,6 +61,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
 		s.buffer.passed(it)
+		it.lane.settler.release(it) // in case that it is not lost, but only uncertain
 		return
 	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)

@@ -216,7 +216,7 @@ func (w *World) checkQuiet(c *consumer) {
 	most := quietCommands + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
 	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
-	if blocked && c.plan.Readers < c.plan.MaxInFlight { // it looks for a reader
+	if blocked && (c.plan.Readers < c.plan.MaxInFlight || c.plan.Pauses > 0) { // it looks for a reader
 		most += int(quietWindow / time.Second * 10)
 	}
 	if (idle || blocked) && commands > most && c.leaving.IsZero() {
