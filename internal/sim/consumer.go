@@ -28,6 +28,9 @@ type consumer struct {
 	free      int       // readers that wait for a message
 	idleSince time.Time // when the first of them began to
 	busySince time.Time // when the last of them ceased to
+	handling  int       // messages at handlers
+	unread    bool      // nobody reads, though fewer than MaxInFlight are at handlers
+	noticed   time.Time // when it has found out that somebody reads again
 	leaving   time.Time // when it was told to
 	stopped   bool
 	wentOn    time.Time
@@ -123,6 +126,7 @@ func (c *consumer) read(n int, messages <-chan *message.Message) {
 		if c.rest(context.Background(), took, early) != nil {
 			return
 		}
+		c.done()
 		if nack {
 			msg.Nack()
 		} else {
@@ -145,9 +149,21 @@ func (c *consumer) wait(more int) {
 	switch {
 	case c.free == 1 && more > 0:
 		c.idleSince = time.Now()
+		if c.unread && time.Since(c.busySince) > mostHold/4 {
+			c.noticed = time.Now().Add(mostBlind)
+		}
+		c.unread = false
 	case c.free == 0:
 		c.busySince = time.Now()
 	}
+}
+
+// done notes that a handler has ended.
+func (c *consumer) done() {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.handling--
+	c.unread = c.free == 0
 }
 
 // receive waits for a message; nil when there will be none.
@@ -181,6 +197,10 @@ func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took t
 	if m == nil {
 		return 0, nil, false
 	}
+	c.w.mu.Lock()
+	c.handling++
+	c.unread = c.free == 0 && c.handling < c.plan.MaxInFlight
+	c.w.mu.Unlock()
 	if m.killer && !c.w.isQuiet() {
 		c.die("is killed by its message")
 		return 0, nil, false

@@ -11,16 +11,17 @@ import (
 
 // The promises, in numbers.
 const (
-	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
-	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
-	mostHeld   = 1500                   // messages, beyond those in flight
-	mostBytes  = 16 << 20               // and a message for each partition
+	mostWait   = 300 * time.Millisecond  // of a message that is due while somebody is idle
+	mostHold   = 200 * time.Millisecond  // of a message by a consumer that cannot handle it
+	mostBlind  = 1200 * time.Millisecond // after a pause, until somebody who reads again is found
+	mostHeld   = 1500                    // messages, beyond those in flight
+	mostBytes  = 16 << 20                // and a message for each partition
 	closeSlack = time.Second
 
 	// quietWindow is how long commands are counted; quietCommands how many there may be
 	// besides those of each partition.
 	quietWindow   = 10 * time.Second
-	quietCommands = 20
+	quietCommands = 40
 
 	// watchEvery is how often all that waits is looked at, besides when it is handed out.
 	watchEvery = 50 * time.Millisecond
@@ -120,6 +121,7 @@ func (w *World) checkWait(t *track, now time.Time) {
 		if limit == mostWait {
 			idle = latest(idle, informed)
 		}
+		idle = latest(idle, c.ahead(t))
 		if waited := now.Sub(latest(from, idle)); waited > limit {
 			w.fail("wait", t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
 				waited, t.state(), c.name, idle.Sub(w.start), limit)
@@ -135,6 +137,16 @@ func (t *track) state() string {
 	return "waiting"
 }
 
+// ahead is when a consumer that is idle has last claimed messages in front of one that
+// can be claimed too: it gets on with what waits, as fast as its calls are.
+func (c *consumer) ahead(t *track) time.Time {
+	l := c.links[t.m.partition]
+	if c.free == 0 || l == nil || t.place == leased && time.Now().Before(t.deadline) || l.found.Before(t.ready) {
+		return time.Time{}
+	}
+	return l.found
+}
+
 // idle tells since when a consumer could have handled a message of a partition, and
 // since when it has heard all it must; zero if it has not.
 func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
@@ -147,14 +159,14 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 		if first == nil || first.opened.IsZero() || now.Before(first.troubled) {
 			return since, informed, false
 		}
-		since = latest(c.idleSince, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
 		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
 	}
 	if now.Before(l.troubled) {
 		return since, informed, false
 	}
 	// Who hands out one message after another is not idle, even if more could be at work.
-	since = latest(c.idleSince, c.lastWork, l.opened, l.troubled)
+	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
 	if !c.wentOn.IsZero() {
 		since = latest(since, c.wentOn.Add(recovery))
 	}

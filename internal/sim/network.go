@@ -39,6 +39,7 @@ type link struct {
 	luck       map[string]*rand.Rand // by kind of call
 	troubled   time.Time             // until when the library may suffer from faults
 	opened     time.Time             // when the first claim was answered
+	found      time.Time             // when a claim got something last
 	listener   *listener
 	misled     time.Time // when a notification was lost or false last
 	informed   bool      // by a claim since

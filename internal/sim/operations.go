@@ -31,6 +31,11 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 		}, ids(claims.Messages, func(m store.Claimed) string { return m.ID })...)
 	}
 	deadline := time.UnixMilli(claims.Deadline)
+	defer func() {
+		if len(claims.Messages) > 0 {
+			l.found = time.Now()
+		}
+	}()
 	for _, m := range claims.Messages {
 		w.claimed(c, m, deadline, claims.Replayed)
 	}
@@ -66,10 +71,13 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.fail("early", m.ID, "is claimed before it is due")
 	}
 	if t.place == leased {
-		t.retried, t.expired = true, true
+		t.retried, t.expired, t.ready = true, true, t.deadline
 		if t.handed {
 			t.since = t.deadline
 		}
+	}
+	for _, c := range t.group.consumers {
+		t.since = latest(t.since, c.ahead(t))
 	}
 	t.release()
 	t.place, t.holder, t.token, t.deadline = leased, c, m.Token, deadline

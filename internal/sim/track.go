@@ -50,6 +50,7 @@ type track struct {
 	due       time.Time // when it may be claimed
 	notBefore time.Time // when it may be handed out
 	since     time.Time // from when on it waits for a handler for no good reason
+	ready     time.Time // when it could be claimed, this time
 	index     int       // in group.open
 
 	holder   *consumer // whose lease it is
@@ -79,7 +80,7 @@ type group struct {
 
 // follow starts following a message on its way to a group.
 func (g *group) follow(m *item, due, now time.Time) *track {
-	t := &track{m: m, group: g, due: due, since: latest(due, now), notBefore: m.notBefore}
+	t := &track{m: m, group: g, due: due, since: latest(due, now), ready: latest(due, now), notBefore: m.notBefore}
 	m.tracks[g.name] = t
 	g.add(t)
 	return t
@@ -128,7 +129,7 @@ func (t *track) end() {
 func (t *track) back(due, now time.Time) {
 	handed := t.handed
 	t.release()
-	t.place, t.due = waiting, due
+	t.place, t.due, t.ready = waiting, due, latest(due, now)
 	t.retried = t.retried || handed
 	if handed || due.After(now) {
 		t.since = due
