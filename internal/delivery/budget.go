@@ -20,8 +20,10 @@ const (
 )
 
 // budget is how much may be claimed: a message for each worker that waits and, ahead
-// of time, what the workers are about to be free for. Lanes get their part in the
-// order in which they ask. It is guarded by buffer.mu.
+// of time, what the workers are about to be free for. Whether anybody reads shows only when a
+// message is accepted, so there is a window for those that are not, which starts at one
+// and grows with each that is. Lanes get their part in the order in which they ask. It is
+// guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
 	reserved int // messages that claims under way may get
@@ -83,31 +85,28 @@ func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 
 // share gives lanes that ask what there is to claim. The caller holds mu.
 func (b *buffer) share() {
-	for b.budget.asking != nil && !b.closed {
+	for len(b.budget.asking) > 0 && !b.closed {
 		messages, free := b.room()
-		if messages == 0 {
+		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
+		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
+		b.full.Store(window <= 0 || bytes <= 0)
+		messages, free = min(messages, window), min(free, window)
+		if messages <= 0 || bytes <= 0 {
 			return
 		}
 		next := slices.IndexFunc(b.budget.asking, func(a *ask) bool { return free > 0 || a.need == anyMessage })
 		if next < 0 {
 			return
 		}
-		part := min(max(1, messages/len(b.budget.asking)), b.pace.step, maxClaim)
-		bytes := min(claimBytes, b.maxBytes-int(b.bytes.Load())-b.budget.bytes)
-		if b.full.Store(bytes <= 0); bytes <= 0 {
-			return
-		}
-		b.budget.asking[next].answer <- b.reservation(part, min(free, part), bytes)
+		part := min(max(1, messages/len(b.budget.asking)), maxClaim)
+		b.budget.asking[next].answer <- b.reservation(part, min(free, part), min(claimBytes, bytes))
 		b.budget.asking = slices.Delete(b.budget.asking, next, next+1)
-		if len(b.budget.asking) == 0 {
-			b.budget.asking = nil
-		}
 	}
 }
 
-// room is how many messages may be claimed, and how many of them for workers that wait.
-// Without such a worker it waits until half of what may be ahead is gone or, with fast
-// handlers, until there is room for a good batch, so that Redis is at work while
+// room is how many more messages may be claimed, and how many of them for workers that
+// wait. Without such a worker it waits until half of what may be ahead is gone or, with
+// fast handlers, until there is room for a good batch, so that Redis is at work while
 // messages are being handled. The caller holds mu.
 func (b *buffer) room() (messages, free int) {
 	free = max(0, len(b.idle)-b.budget.reserved)

@@ -19,8 +19,10 @@ type buffer struct {
 	maxBytes int           // immutable
 	watch    chan struct{} // signalled when there is something to watch for relieve
 	watched  atomic.Bool   // relieve is going to look
-	bytes    atomic.Int64  // of messages that no handler has
-	full     atomic.Bool   // a lane waits since they are too many
+	waiting  atomic.Int64  // messages that no handler has
+	bytes    atomic.Int64  // of them
+	window   atomic.Int64  // how many of them there may be; see budget
+	full     atomic.Bool   // a lane waits since there are too many
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
@@ -34,7 +36,8 @@ type buffer struct {
 }
 
 func newBuffer(maxBytes, workers int) *buffer {
-	b := &buffer{maxBytes: maxBytes, watch: make(chan struct{}, 1), pace: pace{step: workers}}
+	b := &buffer{maxBytes: maxBytes, watch: make(chan struct{}, 1)}
+	b.window.Store(1)
 	for range workers {
 		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
 	}
@@ -133,7 +136,6 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	defer b.mu.Unlock()
 	defer b.share()
 	b.end(r)
-	b.pace.claimed(len(items), r.messages)
 	if len(items) == 0 {
 		b.budget.probe = true // nobody has seen whether there is a reader
 		return nil
@@ -144,7 +146,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	now := time.Now()
 	for _, it := range items {
 		it.since = now
-		b.bytes.Add(int64(it.size))
+		b.wait(1, it)
 		if last := len(b.idle) - 1; last >= 0 {
 			w := b.idle[last]
 			b.idle = b.idle[:last]
@@ -167,10 +169,20 @@ func (b *buffer) look() {
 	}
 }
 
-// passed notes that a message has left the workers' hands: a handler has it, or nobody.
-func (b *buffer) passed(it *item) {
-	b.bytes.Add(-int64(it.size))
-	if b.full.Load() { // seldom
+// wait counts messages that no handler has.
+func (b *buffer) wait(messages int, it *item) {
+	b.waiting.Add(int64(messages))
+	b.bytes.Add(int64(messages * it.size))
+}
+
+// passed notes that a message does not wait any more, and whether somebody has taken it:
+// each that is taken makes room for one more.
+func (b *buffer) passed(it *item, taken bool) {
+	b.wait(-1, it)
+	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
+		b.window.Add(1)
+	}
+	if b.full.Load() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.share()
@@ -192,7 +204,7 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 	if left := oldest.Add(maxHold).Sub(now); left > 0 {
 		return nil, left, true
 	}
-	b.pace.stalled()
+	b.window.Store(1)
 	if b.recallOffers(now) {
 		b.unread()
 	}
@@ -232,7 +244,7 @@ func (b *buffer) recallOffers(now time.Time) bool {
 func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
-		b.bytes.Add(-int64(it.size))
+		b.wait(-1, it)
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0

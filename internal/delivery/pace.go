@@ -5,7 +5,6 @@ import "time"
 // pace is how fast messages are handled.
 type pace struct {
 	cycle time.Duration // of one message at one worker, averaged; 0: not known yet
-	step  int           // the most that the next claim asks for, while speeding up
 }
 
 // observe notes how long a message took, from when a worker got it to its ack or nack. A
@@ -34,14 +33,3 @@ func (p *pace) rate(busy time.Duration) float64 {
 func (p *pace) ahead(workers int) int {
 	return min(2*maxClaim, int(float64(workers)*p.rate(0)))
 }
-
-// claimed notes what a claim got. The limit of claims starts with a message for each
-// worker and doubles with every claim that finds enough.
-func (p *pace) claimed(got, limit int) {
-	if got == limit {
-		p.step = min(maxClaim, max(p.step, 2*limit))
-	}
-}
-
-// stalled notes that messages were held for too long.
-func (p *pace) stalled() { p.cycle, p.step = max(p.cycle, maxHold), 1 }

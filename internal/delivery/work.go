@@ -54,18 +54,18 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // the message has it; items are freed many at a time
 	if err != nil {
-		s.buffer.passed(it)
+		s.buffer.passed(it, true)
 		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
-		s.buffer.passed(it)
+		s.buffer.passed(it, false)
 		it.lane.settler.release(it) // in case that it is not lost, but only uncertain
 		return
 	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)
-	s.buffer.passed(it)
+	s.buffer.passed(it, accepted)
 	if !accepted {
 		it.lane.settler.release(it) // refused if the lease is lost
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
@@ -107,6 +108,8 @@ func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 }
 
 func (c *consumer) ack(l *link, list []string) []string {
+	slices.Sort(list)
+	list = slices.Compact(list) // two deliveries of a message may be acked at once
 	missing := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
 	c.w.log(c.name, "acks (%d too late):", []any{len(missing)}, list...)
 	gone := set(missing)
