@@ -57,27 +57,8 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	nack(t, g, Nack{Delivery{id, "1"}, 60_000, nil})
 	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 120_000))
 	delete(want, "scheduled "+id)
-	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1"
+	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
 	assert.Equal(t, want, r.state())
 	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
-func TestACancelSentAgainLeavesTheNextHolderAlone(t *testing.T) {
-	r := newRig(t)
-	first, second := keyed(1, "k"), keyed(2, "k")
-	r.push(after(first, 60))
-	cancel := func() ([]any, error) {
-		p := r.queue.part
-		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
-		return run(t.Context(), r.client, p, cancelScript, keys, []any{"k", first})
-	}
-	reply, err := cancel()
-	require.NoError(t, err)
-	require.Equal(t, []any{"cancelled"}, reply)
-	r.push(after(second, 60))
-	before := r.state()
-	reply, err = cancel()
-	require.NoError(t, err)
-	assert.Equal(t, []any{"none"}, reply)
-	assert.Equal(t, before, r.state())
-}
