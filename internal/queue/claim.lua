@@ -51,17 +51,27 @@ if differ(members, 10, group) then return answer('groups', members) end
 -- give leases a message. Tables are filled by a count of our own, since the # of a
 -- table takes its time, and so does each value of a reply, hence the joined details.
 local given, ids_given, bodies_given, metadata_given = 0, {}, {}, {}
-local details, leases, entries_given, burials = {}, {}, {}, {}
+local details, entries_given, burials = {}, {}, {}
 local function give(id, due, token, body, metadata)
   local i = 2 * given
   details[i + 1], details[i + 2] = due, token
-  leases[i + 1], leases[i + 2] = deadline, id
   given = given + 1
   ids_given[given], bodies_given[given] = id, body
   if metadata then
     metadata_given[#metadata_given + 1] = given
     metadata_given[#metadata_given + 1] = metadata
   end
+end
+
+-- lease_given adds the last first: a small set is a list that is walked from its start.
+local function lease_given()
+  if given == 0 then return end
+  local leases, n = {}, 0
+  for i = given, 1, -1 do
+    leases[n + 1], leases[n + 2] = deadline, ids_given[i]
+    n = n + 2
+  end
+  call('ZADD', unack, unpack(leases))
 end
 
 local function reply(wait, joined, buried)
@@ -90,7 +100,7 @@ local function replay(result)
     if holds[i] and bodies[i] then give(id, dues[i], tokens[i], bodies[i], metadata[i] or nil) end
   end
   call('ZREM', unack, '')
-  if given > 0 then call('ZADD', unack, unpack(leases)) end
+  lease_given()
   return reply(0, table.concat(details, ' '), buried)
 end
 
@@ -223,7 +233,7 @@ end
 local joined = table.concat(details, ' ')
 if taken > 0 then call('HSET', claims, consumer, int(request - 1) .. ' ' .. now_ms .. ' ') end
 if #entries_given > 0 then call('HSET', attempts, unpack(entries_given)) end
-if given > 0 then call('ZADD', unack, unpack(leases)) end
+lease_given()
 for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
