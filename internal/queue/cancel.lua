@@ -36,28 +36,30 @@ if id ~= '' then
 end
 if again and id == '' or not in_time then return { 'none' } end
 
--- Reading all sets makes one of another type fail before any write, and tells which
--- have the message: of 1,000 groups, few may.
-local zsets, hashes = {}, {}
-for i = 7, #KEYS do
-  if (i - 7) % 4 < 2 then
-    if redis.call('ZSCORE', KEYS[i], id) then zsets[#zsets + 1] = KEYS[i] end
-  elseif redis.call('HEXISTS', KEYS[i], id) == 1 then
-    hashes[#hashes + 1] = KEYS[i]
+-- Reading them first makes a key of another type fail before any write, and tells
+-- which of up to 1,000 groups have the message.
+local zsets, hashes, call = {}, {}, redis.call
+for i = 7, #KEYS, 4 do
+  local before = #zsets
+  if call('ZSCORE', KEYS[i], id) then zsets[before + 1] = KEYS[i] end
+  if call('ZSCORE', KEYS[i + 1], id) then zsets[#zsets + 1] = KEYS[i + 1] end
+  if #zsets > before then
+    if call('HEXISTS', KEYS[i + 2], id) == 1 then hashes[#hashes + 1] = KEYS[i + 2] end
+    if call('HEXISTS', KEYS[i + 3], id) == 1 then hashes[#hashes + 1] = KEYS[i + 3] end
   end
 end
 
 -- A write that frees comes first; see claim.lua. The record comes before the others,
 -- so that a call sent again ends what a torn file has left half done; then body and
 -- key, so that no key is held for ever; and refs last, which tells where to look.
-redis.call('ZREM', scheduled, '')
-redis.call('HDEL', refs, '')
+call('ZREM', scheduled, '')
+call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, id, last_ms) end
 if id == '' then return { 'none' } end
-redis.call('HDEL', messages, id)
-if redis.call('HGET', keys, key) == id then redis.call('HDEL', keys, key) end
-redis.call('ZREM', scheduled, id)
-for _, zset in ipairs(zsets) do redis.call('ZREM', zset, id) end
-for _, hash in ipairs(hashes) do redis.call('HDEL', hash, id) end
-redis.call('HDEL', refs, id)
+call('HDEL', messages, id)
+if call('HGET', keys, key) == id then call('HDEL', keys, key) end
+call('ZREM', scheduled, id)
+for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
+for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
+call('HDEL', refs, id)
 return { 'cancelled' }

@@ -138,8 +138,9 @@ local function fan_out(due)
   for i = 10, #ARGV do names[i - 8] = ARGV[i] end
   local list = list_of(names)
   for i = 1, #due, 2 do
+    local j = #due - i -- the last first; see lease_given
     moved[#moved + 1] = due[i]
-    scores[i], scores[i + 1] = due[i + 1], due[i]
+    scores[j], scores[j + 1] = due[i + 1], due[i]
     lists[i], lists[i + 1] = due[i], list
   end
   if several then call('HSET', refs, unpack(lists)) end

@@ -120,15 +120,15 @@ local function strike(list, name)
   if text ~= '' then return '[' .. string.sub(text, 2) .. ']' end
 end
 
-local MOST_REFS = 1048576 -- bytes of refs that one call goes through
+local MOST_REFS = 262144 -- bytes of refs that one call goes through
 
 -- leave finds out who still needs the messages once a group has left: what to write
 -- to refs, the ids that nobody needs, and how many ids it has looked at.
 local function leave(refs, ids, group)
   local name, known = ',' .. quoted(group), {}
-  local left, gone, looked, size = {}, {}, 0, 0
+  local left, gone, looked, size, step = {}, {}, 0, 0, 1
   while looked < #ids and size < MOST_REFS do
-    local some = { unpack(ids, looked + 1, math.min(looked + 50, #ids)) }
+    local some = { unpack(ids, looked + 1, math.min(looked + step, #ids)) }
     for i, list in ipairs(redis.call('HMGET', refs, unpack(some))) do
       local rest = list and known[list]
       if list then size = size + #list end
@@ -144,6 +144,7 @@ local function leave(refs, ids, group)
       end
     end
     looked = looked + #some
+    step = size == 0 and 100 or math.max(1, math.min(100, math.floor((MOST_REFS - size) * looked / size)))
   end
   return left, gone, looked
 end

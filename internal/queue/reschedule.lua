@@ -40,10 +40,10 @@ if id then
 end
 if again and not id or not in_time then return { 'none' } end
 
-local waiting = {}
-if id and redis.call('ZSCORE', scheduled, id) then waiting[1] = scheduled end
+local waiting, call = {}, redis.call
+if id and call('ZSCORE', scheduled, id) then waiting[1] = scheduled end
 for i = 7, #KEYS do
-  if id and redis.call('ZSCORE', KEYS[i], id) then waiting[#waiting + 1] = KEYS[i] end
+  if id and call('ZSCORE', KEYS[i], id) then waiting[#waiting + 1] = KEYS[i] end
 end
 local found = #waiting > 0
 
@@ -53,9 +53,10 @@ redis.call('ZREM', scheduled, '')
 if not again then
   write_record(publishers, caller, ARGV[2], now_ms, found and due .. ' ' .. id or '', last_ms)
 end
+local earlier = false
 for _, zset in ipairs(waiting) do
-  local earliest = head(zset)
-  redis.call('ZADD', zset, due, id)
-  if tonumber(due) < earliest then wake(channel, now, tonumber(due)) end
+  earlier = earlier or tonumber(due) < head(zset)
+  call('ZADD', zset, due, id)
 end
+if earlier then wake(channel, now, tonumber(due)) end
 return { (again or found) and 'rescheduled' or 'none' }
