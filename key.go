@@ -74,9 +74,10 @@ func SetKey(msg *message.Message, key string) {
 // which cancels the message's context; the message does not come back.
 //
 // ErrMessageNotFound says that none holds the key. It may also come after a lost
-// reply, of a call that has succeeded at its first attempt.
+// reply, of a call that has succeeded at its first attempt. When ctx or PublishTimeout
+// ends the call, it may have happened or not.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
-	return p.withKey(ctx, topic, key, "cancel", func(t *queue.Topic, partitions int) error {
+	return p.withKey(ctx, topic, key, "cancel", func(ctx context.Context, t *queue.Topic, partitions int) error {
 		return t.Cancel(ctx, key, partitions)
 	})
 }
@@ -85,7 +86,7 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
 // waiting message holds the key. The delay metadata on the message stay as they are.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
-	return p.withKey(ctx, topic, key, "reschedule", func(t *queue.Topic, partitions int) error {
+	return p.withKey(ctx, topic, key, "reschedule", func(ctx context.Context, t *queue.Topic, partitions int) error {
 		carrier := message.NewMessage("", nil)
 		delay.Message(carrier, to)
 		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
@@ -97,7 +98,7 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 }
 
 func (p *Publisher) withKey(
-	ctx context.Context, topic, key, verb string, do func(t *queue.Topic, partitions int) error,
+	ctx context.Context, topic, key, verb string, do func(ctx context.Context, t *queue.Topic, partitions int) error,
 ) error {
 	select {
 	case <-p.done:
@@ -107,17 +108,29 @@ func (p *Publisher) withKey(
 	if topic == "" {
 		return ErrEmptyTopic
 	}
-	if key == "" || len(key) > MaxKeyBytes {
-		return fmt.Errorf("redisdelay: %s: %w: %q", verb, ErrInvalidKey, strings.ToValidUTF8(key, "?"))
+	if err := validateKey(key); err != nil {
+		return fmt.Errorf("redisdelay: %s: %w", verb, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
 	partitions, err := p.topics.Partitions(ctx, time.Now().Add(p.config.PublishTimeout), topic)
 	if err == nil {
-		err = do(p.topics.Topic(topic), partitions)
+		err = p.calls.Do(ctx, func(ctx context.Context) error { return do(ctx, p.topics.Topic(topic), partitions) })
 	}
 	if err != nil {
 		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
 	}
 	return nil
+}
+
+func validateKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
+	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed, and begins with %q",
+			ErrInvalidKey, len(key), MaxKeyBytes, strings.ToValidUTF8(key[:20], "?"))
+	default:
+		return nil
+	}
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // maxReplyBytes is about how much message text one Claim returns.
@@ -17,7 +15,7 @@ const maxReplyBytes = 1 << 20
 // Group is the consuming side of one topic partition for one consumer group.
 // Claim must not be called concurrently; everything else may be.
 type Group struct {
-	client redis.UniversalClient
+	client *Client
 	part   partition
 	name   string
 	others []string // owned by Claim: the other groups of the partition
@@ -102,7 +100,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 		keys = append(keys, p.queue(other))
 	}
 	args := []any{
-		g.name, r.Consumer, r.Number, r.Limit, r.Lease.Milliseconds(), r.MaxDeliveries, maxReplyBytes, p.channel(),
+		g.name, r.Consumer, r.Number, r.Limit, r.Lease.Milliseconds(), r.MaxDeliveries, maxReplyBytes, g.client.channel(p),
 	}
 	return run(ctx, g.client, p, claimScript, keys, append(args, anys(g.others)...))
 }
@@ -194,7 +192,7 @@ func (g *Group) Ack(ctx context.Context, ids []string) ([]string, error) {
 // and returns their ids.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) ([]string, error) {
 	p := g.part
-	args := []any{g.name, p.channel(), maxDeliveries}
+	args := []any{g.name, g.client.channel(p), maxDeliveries}
 	for _, n := range nacks {
 		args = append(args, n.ID, n.Token, n.Delay, n.Body)
 	}
@@ -217,7 +215,7 @@ func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Delivery
 // count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	p := g.part
-	args := []any{g.name, p.channel()}
+	args := []any{g.name, g.client.channel(p)}
 	for _, r := range releases {
 		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
 	}

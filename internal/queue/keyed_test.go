@@ -69,7 +69,7 @@ func TestACancelSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 	cancel := func() ([]any, error) {
 		p := r.queue.part
 		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
-		return run(t.Context(), r.client, p, cancelScript, keys, []any{"k", first})
+		return run(t.Context(), r.queue.client, p, cancelScript, keys, []any{"k", first})
 	}
 	reply, err := cancel()
 	require.NoError(t, err)
