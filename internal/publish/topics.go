@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -49,8 +48,6 @@ type look struct {
 	err  error
 }
 
-var errNoAnswer = errors.New("no answer from Redis")
-
 // NewTopics returns Topics with least partitions each.
 func NewTopics(open func(name string) *queue.Topic, least int, calls *Calls, outage *Outage) *Topics {
 	return &Topics{open: open, least: least, calls: calls, outage: outage, young: map[string]*knownTopic{}}
@@ -69,7 +66,7 @@ func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	last := errNoAnswer
+	var last error
 	for {
 		err := t.look(ctx, topic)
 		// An error matters only as long as no number is known.
@@ -84,6 +81,9 @@ func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string
 			t.outage.Failed(topic.destination(), err)
 		}
 		if !pause.Wait(ctx) {
+			if last == nil {
+				last = topic.Silence()
+			}
 			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
 	}

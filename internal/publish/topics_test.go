@@ -74,6 +74,8 @@ type scripted struct {
 
 func (s *scripted) Options() *redis.Options { return &redis.Options{} }
 
+func (s *scripted) PoolStats() *redis.PoolStats { return &redis.PoolStats{TotalConns: 1} }
+
 func (s *scripted) Info(ctx context.Context, _ ...string) *redis.StringCmd {
 	cmd := redis.NewStringCmd(ctx)
 	cmd.SetVal("redis_version:7.0.0\r\n")
@@ -125,7 +127,7 @@ func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 				partitions, err := topics.Partitions(ctx, far, "t")
 				if n < 6 {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
-					assert.ErrorIs(t, err, errNoAnswer)
+					assert.ErrorContains(t, err, "no answer from Redis")
 					assert.Equal(t, time.Duration(n+1)*150*time.Millisecond, time.Since(start))
 				} else {
 					assert.NoError(t, err)

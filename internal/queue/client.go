@@ -21,6 +21,7 @@ type Client struct {
 	cluster     cluster // nil for a single node
 	db          int
 	readTimeout time.Duration
+	tls         bool
 
 	checked  atomic.Bool // nothing is left to check
 	mu       sync.Mutex
@@ -59,10 +60,11 @@ func NewClient(client redis.UniversalClient) (*Client, error) {
 	case ring:
 		return nil, errRing
 	case singleNode:
-		options := c.Options()
-		return &Client{UniversalClient: client, db: options.DB, readTimeout: options.ReadTimeout}, nil
+		o := c.Options()
+		return &Client{UniversalClient: client, db: o.DB, readTimeout: o.ReadTimeout, tls: o.TLSConfig != nil}, nil
 	case cluster: // has one database, 0
-		return &Client{UniversalClient: client, cluster: c, readTimeout: c.Options().ReadTimeout}, nil
+		o := c.Options()
+		return &Client{UniversalClient: client, cluster: c, readTimeout: o.ReadTimeout, tls: o.TLSConfig != nil}, nil
 	case clusterOptions:
 		return nil, errPartOfCluster
 	default:
@@ -74,6 +76,26 @@ func NewClient(client redis.UniversalClient) (*Client, error) {
 
 // ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.
 func (c *Client) ReadTimeout() time.Duration { return c.readTimeout }
+
+// What is known of a call that has not ended in time.
+var (
+	errNoAnswer     = errors.New("no answer from Redis")
+	errNoConnection = errors.New("no connection to Redis could be opened")
+	errNoHandshake  = errors.New("no connection to Redis could be opened; does its port expect TLS?")
+)
+
+// Silence says what is known of a call that has not ended in time: the client itself tells
+// no more than that, even when a server without TLS waits for the end of a handshake.
+func (c *Client) Silence() error {
+	switch {
+	case c.PoolStats().TotalConns > 0:
+		return errNoAnswer
+	case c.tls:
+		return errNoHandshake
+	default:
+		return errNoConnection
+	}
+}
 
 // master is a client of the node that has a key: a Cluster client may send a command
 // that only reads to a replica, and one without a key to any node.

@@ -31,6 +31,9 @@ func NewTopic(client *Client, prefix, name string) *Topic {
 	return &Topic{client: client, prefix: prefix, name: name, number: 1}
 }
 
+// Silence says what is known of a call that has not ended in time.
+func (t *Topic) Silence() error { return t.client.Silence() }
+
 // Partition returns one of the partitions, from 0.
 func (t *Topic) Partition(number int) *Queue {
 	t.mu.Lock()
