@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -25,14 +26,17 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBenchOn(t, redistest.New(t, test.options...))
-			for range 3 { // once for each client, not for each publisher or subscriber
-				p := b.publisher()
-				require.NoError(t, p.Publish(b.topic, message.NewMessage("a", nil)))
-				require.NoError(t, p.Publish(b.topic, message.NewMessage("b", nil)))
-				b.subscribe()
+			p, sub := b.publisher(), b.subscriber()
+			for n := range 3 {
+				topic := b.topic + strconv.Itoa(n)
+				require.NoError(t, p.Publish(topic, message.NewMessage("a", nil)))
+				require.NoError(t, p.Publish(topic, message.NewMessage("b", nil)))
+				_, err := sub.Subscribe(t.Context(), topic)
+				require.NoError(t, err)
 			}
-			assert.Equal(t, test.eviction, b.logs.containing(eviction))
-			assert.Equal(t, test.persistence, b.logs.containing(persistence))
+			assert.Equal(t, 2*test.eviction, b.logs.containing(eviction), "once for each publisher and subscriber")
+			assert.Equal(t, 2*test.persistence, b.logs.containing(persistence))
+			assert.Equal(t, 2*(test.eviction+test.persistence), b.logs.containing("warning: "))
 		})
 	}
 }
@@ -44,6 +48,7 @@ func TestSettingsThatMayNotBeReadAreNoProblem(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "plain", Password: "pw"})
 	t.Cleanup(func() { _ = plain.Close() })
 	messages := b.subscribe(func(c *subConfig) { c.Client = plain })
+	assert.Zero(t, b.logs.containing("warning: "))
 	b.publish("a")
 	b.expect(messages, "a")
 	assert.Zero(t, b.logs.containing("error: "))

@@ -56,7 +56,7 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 
 // eachPartition calls do for the subscriber's group in each partition of a topic.
 func (s *Subscriber) eachPartition(ctx context.Context, topic string, do func(g *queue.Group) error) error {
-	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	t := queue.NewTopic(s.client, s.config.Prefix, topic)
 	partitions, err := t.Count(ctx)
 	if err != nil {
 		return err

@@ -46,9 +46,9 @@ type Delivery struct {
 	// silent at once. While it lives, it extends the lease.
 	LeasedUntil time.Time
 
-	headers delayHeaders // delay metadata as delivered
-	key     string       // message key as delivered
-	uuid    string       // the message's UUID as delivered
+	held context.Context // ends when the consumer no longer holds the message
+	key  string          // message key as delivered
+	uuid string          // the message's UUID as delivered
 }
 
 type deliveryKey struct{}
@@ -63,6 +63,7 @@ func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
 type Subscriber struct {
 	config SubscriberConfig
+	client *queue.Client
 	logger watermill.LoggerAdapter
 
 	closing context.Context // ends when Close begins
@@ -89,8 +90,12 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
+	client, err := queue.NewClient(config.Client)
+	if err != nil {
+		return nil, err // which Validate has found
+	}
 	closing, cancel := context.WithCancel(context.Background())
-	return &Subscriber{config: config, logger: logger, closing: closing, cancel: cancel}, nil
+	return &Subscriber{config: config, client: client, logger: logger, closing: closing, cancel: cancel}, nil
 }
 
 // SubscribeInitialize registers the consumer group, so that it gets every message
@@ -116,7 +121,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 }
 
 func (s *Subscriber) membership(topic string) membership {
-	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	t := queue.NewTopic(s.client, s.config.Prefix, topic)
 	return membership{t.Membership(s.config.ConsumerGroup)}
 }
 
@@ -158,7 +163,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		CloseTimeout:  s.config.CloseTimeout,
 		Logger:        s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup}),
 	})
-	warn(ctx, s.config.Client, s.logger)
+	warn(s.client, s.logger)
 	if err := s.run(ctx, subscription, partitions); err != nil {
 		return nil, err
 	}
@@ -225,12 +230,13 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 	if msg.Acked() == nil { // made without NewMessage: could not be waited for
 		msg = msg.Copy()
 	}
+	honour(msg.Metadata)
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		ID:          claimed.ID,
 		Attempt:     claimed.Attempt,
 		DueAt:       claimed.DueAt,
 		LeasedUntil: claimed.LeasedUntil,
-		headers:     headersOf(msg.Metadata),
+		held:        ctx,
 		key:         msg.Metadata.Get(KeyMetadata),
 		uuid:        msg.UUID,
 	}))
@@ -243,10 +249,10 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack, error) {
 	delivered, _ := DeliveryFromContext(ctx)
 	var nack queue.Nack
-	headers := headersOf(msg.Metadata)
+	headers := pendingHeaders(msg.Metadata)
 	remaining, err := headers.remaining(time.Now())
 	switch {
-	case headers.untouched(delivered.headers) || headers == delayHeaders{}:
+	case headers == delayHeaders{}:
 		nack.Delay, err = ceilDuration(c.config.NackDelay(delivered.Attempt)), nil
 	case err != nil:
 		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))

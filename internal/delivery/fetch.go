@@ -142,7 +142,7 @@ func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item
 		case <-l.listening: // that was before
 		default:
 		}
-		if ctx.Err() != nil && queue.Refused(err) || !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
+		if !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
 			return nil
 		}
 	}

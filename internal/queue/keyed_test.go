@@ -66,7 +66,6 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
-
 // TestAKeyThatIsHeldAllTheTimeIsFound although its message is replaced all the time.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	for name, act := range map[string]func(q *Queue) error{
@@ -116,11 +115,11 @@ func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []an
 	until := r.now().Add(left).UnixMilli()
 	args := []any{"caller", request, until, "k"}
 	if s == rescheduleScript {
-		args = append(args, 5_000, r.queue.part.channel())
+		args = append(args, 5_000, r.queue.client.channel(r.queue.part))
 	}
 	return func() []any {
 		r.t.Helper()
-		reply, err := run(r.ctx(), r.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
+		reply, err := run(r.ctx(), r.queue.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
 		require.NoError(r.t, err)
 		return reply
 	}

@@ -94,7 +94,7 @@ func TestModel(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		r := &rig{t: t, client: client, queue: New(client, "model", fmt.Sprintf("%d-%d", time.Now().UnixNano(), run), 0), number: map[string]int64{}}
+		r := &rig{t: t, client: client, queue: New(known(t, client), "model", fmt.Sprintf("%d-%d", time.Now().UnixNano(), run), 0), number: map[string]int64{}}
 		m := &model{t: rt, rig: r, messages: map[string]*modelMessage{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){

@@ -136,7 +136,7 @@ func deliveryOf(d queue.Delivery) store.Delivery {
 }
 
 // push is the publish.Store of a publisher.
-func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]int, error) {
+func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
 	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}
 	for _, messages := range b.Calls {
 		list := make([]store.Message, len(messages))
@@ -145,7 +145,8 @@ func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Ba
 		}
 		batch.Calls = append(batch.Calls, list)
 	}
-	return call(ctx, p.link(to.Partition), "push", func(now int64) []int {
+	rejected, err := call(ctx, p.link(to.Partition), "push", func(now int64) []int {
 		return p.stored(to.Partition, now, batch)
 	})
+	return ids(rejected, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 const (
@@ -21,7 +23,7 @@ var (
 	errTimeout = errors.New("sim: i/o timeout")
 )
 
-// refusal is an answer of the server itself. See queue.Refused.
+// refusal is an answer of the server itself that says nothing about the call.
 type refusal string
 
 func (e refusal) Error() string { return string(e) }
@@ -77,7 +79,7 @@ func (l *link) draw(kind string) fate {
 		}
 	}
 	if now.Before(l.w.refusals[l.process]) && !l.w.quiet {
-		result.refused = refusal([]string{"NOPERM this user has no permissions", "OOM command not allowed"}[r.IntN(2)])
+		result.refused = []error{refusal("NOPERM this user has no permissions"), queue.Refusal("OOM command not allowed")}[r.IntN(2)]
 	}
 	if chance(r, bad) {
 		result.hang = between(r, 0, clientTimeout)

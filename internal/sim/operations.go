@@ -10,9 +10,9 @@ import (
 // What a consumer's calls do at the store, and what is known about messages then. All
 // run with World.mu held.
 
-// ids lists what some deliveries are about.
-func ids[T any](list []T, of func(T) string) []string {
-	result := make([]string, len(list))
+// ids lists what some deliveries are about, or anything else.
+func ids[T, U any](list []T, of func(T) U) []U {
+	result := make([]U, len(list))
 	for i, v := range list {
 		result[i] = of(v)
 	}

@@ -39,7 +39,11 @@ func newPublisher(w *World, number int, plan PublisherPlan) *publisher {
 	if plan.DuplicatePolicy != "" {
 		policy = queue.Duplicates(plan.DuplicatePolicy)
 	}
-	p.batcher = publish.New(p.push, queue.Batch{Publisher: name, Duplicates: policy})
+	names := 0
+	p.batcher = publish.New(p.push, queue.Batch{Duplicates: policy}, func() string {
+		names++
+		return fmt.Sprintf("%s.%d", name, names)
+	}, publish.NewOutage(func(publish.Destination, error) {}, func(time.Duration) {}))
 	return p
 }
 
