@@ -198,6 +198,14 @@ func attempt(t *testing.T, msg *message.Message) int {
 	return d.Attempt
 }
 
+// token is how often the group was given the message.
+func token(t *testing.T, msg *message.Message) int {
+	t.Helper()
+	d, ok := redisdelay.DeliveryFromContext(msg.Context())
+	require.True(t, ok)
+	return int(d.Token)
+}
+
 func closed(t *testing.T, messages <-chan *message.Message) {
 	t.Helper()
 	select {

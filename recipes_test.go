@@ -61,15 +61,15 @@ func deliveryKey(msg *message.Message) (string, error) {
 	if !ok {
 		return "", errors.New("not delivered by redisdelay")
 	}
-	return fmt.Sprintf("%s/%d", d.ID, d.Attempt), nil
+	return fmt.Sprintf("%s/%d", d.ID, d.Token), nil
 }
 
 // end of recipe
 
 // recipe: equal payloads
 func payloadKey(msg *message.Message) (string, error) {
-	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Attempt > 1 {
-		return deliveryKey(msg) // the first attempt has left its payload behind
+	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
+		return deliveryKey(msg) // the first delivery has left its payload behind
 	}
 	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
 }

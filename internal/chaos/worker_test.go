@@ -203,7 +203,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 		lease = 30 * time.Second
 	}
 	report(Event{
-		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt,
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
 		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // it is rounded up
 	})
 	if j.Handling > 0 {
