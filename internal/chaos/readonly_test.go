@@ -38,8 +38,8 @@ func TestAClientThatReadsFromReplicas(t *testing.T) {
 				require.NoError(t, clients[len(clients)-1].Ping(t.Context()).Err())
 			}
 			<-time.After(300 * time.Millisecond) // for go-redis to measure who answers fastest
-			end := stutter(t, cluster)
-			defer end()
+			defer stutter(t, cluster)()
+			defer s.ballast()()
 			t.Run("what was just published can be cancelled", func(t *testing.T) { s.cancelsAtOnce(t, clients) })
 			t.Run("new partitions know the groups", func(t *testing.T) { s.raisesPartitions(t, clients) })
 		})
@@ -74,6 +74,24 @@ func stutter(t *testing.T, cluster *redistest.Cluster) (end func()) {
 	}
 }
 
+// ballast gives the replica of the topic so much to read that it answers clients
+// before it has read all.
+func (s *scene) ballast() (end func()) {
+	client, key, much := s.dial(), s.key("ballast"), make([]byte, 2<<20)
+	ctx, cancel := context.WithCancel(context.Background())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for ctx.Err() == nil {
+			assert.NoError(s.t, client.Set(context.WithoutCancel(ctx), key, much, 0).Err())
+			<-time.After(4 * time.Millisecond)
+		}
+	})
+	return func() {
+		cancel()
+		writing.Wait()
+	}
+}
+
 // cancelsAtOnce cancels messages right after they are published.
 func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 	t.Helper()
@@ -82,7 +100,7 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 	for n, client := range clients {
 		publisher := s.publisher(redisdelay.PublisherConfig{Client: client})
 		callers.Go(func() {
-			for i := range size(2000, 10_000) / len(clients) {
+			for i := range size(1000, 5000) / len(clients) {
 				key := fmt.Sprint("key-", n, "-", i)
 				msg := delayed(key, time.Hour)
 				redisdelay.SetKey(msg, key)
@@ -105,7 +123,7 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 	t.Helper()
 	const partitions = 8
 	missed := 0
-	for n := range size(24, 200) {
+	for n := range size(12, 100) {
 		trial := &scene{t: t, client: s.client, topic: fmt.Sprintf("%s-%d", s.topic, n), history: &History{}}
 		client := clients[n%len(clients)]
 		require.NoError(t, trial.publisher(redisdelay.PublisherConfig{Client: client}).Publish(trial.topic, delayed("m", time.Hour)))
