@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak fuzz examples bench redis-server
+.PHONY: test lint stress chaos failover soak fuzz examples bench matrix redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -47,6 +47,11 @@ examples:
 ## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run .
+
+## matrix: all tests on Redis 7.0 and 8.0, Redict (which is Redis 7.2) and Valkey 8 and 9, from where
+## apt has them; about 5 minutes each. SERVERS='redis-7.0 valkey-9' chooses
+matrix:
+	./scripts/matrix.sh
 
 redis-server:
 	@./scripts/install-redis.sh
