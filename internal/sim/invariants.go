@@ -15,7 +15,8 @@ const (
 	mostHold   = 200 * time.Millisecond  // of a message by a consumer that cannot handle it
 	mostBlind  = 1200 * time.Millisecond // after a pause, until somebody who reads again is found
 	mostHeld   = 1500                    // messages, beyond those in flight
-	mostBytes  = 16<<20 + 8<<20
+	mostBytes  = 16 << 20                // of messages, beyond the last claim of each partition
+	lastClaim  = 5 << 20
 	closeSlack = time.Second
 
 	// quietWindow is how long commands are counted; quietCommands how many there may be
@@ -40,6 +41,7 @@ func (w *World) watch() {
 		}
 		for _, c := range w.consumers {
 			w.checkQuiet(c)
+			w.checkBounds(c)
 		}
 		w.mu.Unlock()
 	}
@@ -77,7 +79,7 @@ func (t *track) excused(now time.Time) bool {
 	if t.place != leased || c == nil || !now.Before(t.deadline) {
 		return false
 	}
-	if c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
+	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
 		return true
 	}
 	l := c.links[t.m.partition]
@@ -205,7 +207,7 @@ func (w *World) checkBounds(c *consumer) {
 			return
 		}
 	}
-	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes {
+	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*lastClaim {
 		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
 	}
 }

@@ -109,8 +109,8 @@ func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.A
 // call sends a call to a partition; do is what the store does with it, maybe twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
 	var none R
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
+	if err := l.process.alive(ctx); err != nil {
+		return none, err
 	}
 	l.w.count(l)
 	f := l.draw(kind)

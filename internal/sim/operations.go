@@ -98,12 +98,11 @@ func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 	for _, m := range claims.Messages {
 		t := c.w.messages[m.ID].tracks[c.group.name]
 		if t.holds(c, m.Token) && t.received.IsZero() && !t.handed {
-			t.received = now
+			t.received, t.slow = now, now.Sub(start) > c.w.plan.Lease/2
 			c.held++
 			c.heldBytes += t.m.size
 		}
 	}
-	c.w.checkBounds(c)
 }
 
 func (c *consumer) ack(l *link, list []string) []string {

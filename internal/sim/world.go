@@ -14,6 +14,8 @@ import (
 type World struct {
 	// Tolerate names promises that may be broken, to see which others are.
 	Tolerate map[string]bool
+	// Events is how many of the last events a failure tells.
+	Events int
 	// Verbose has claims that find nothing and extensions traced as well.
 	Verbose bool
 
@@ -74,7 +76,7 @@ func (f *Failure) Error() string {
 // NewWorld prepares a simulation. It must be run in the bubble it was made in.
 func NewWorld(seed uint64, plan Plan) *World {
 	w := &World{
-		seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
+		Events: 60, seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
 		topic: store.NewTopic(), messages: map[string]*item{}, raised: map[int]time.Time{},
 		stalls: map[int]time.Time{}, storms: map[*process]time.Time{}, refusals: map[*process]time.Time{},
 		deaf: map[*process]time.Time{}, active: time.Now(), stats: Stats{Handled: map[string]int{}},
@@ -265,7 +267,7 @@ func (w *World) fail(rule, id, reason string, args ...any) {
 	}
 	w.failure = &Failure{
 		Rule: rule, Seed: w.seed, Profile: w.plan.Profile, At: time.Since(w.start), Reason: reason,
-		Trace: w.trace.tell(w.start, id, 60),
+		Trace: w.trace.tell(w.start, id, w.Events),
 	}
 	w.end()
 }
@@ -311,8 +313,13 @@ func (w *World) partitions() int {
 	return w.topic.Raise(1)
 }
 
+// newLink returns the way of a process to a partition. The caller holds mu.
 func (w *World) newLink(p *process, partition int) *link {
-	return &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
+	l := &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
+	if until := w.stalls[partition]; time.Now().Before(until) {
+		l.suffer(until)
+	}
+	return l
 }
 
 // register makes a group known in all partitions and returns how many there are. The
