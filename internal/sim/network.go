@@ -33,6 +33,7 @@ func (refusal) RedisError() {}
 type link struct {
 	w         *World
 	process   *process
+	consumer  *consumer // nil for a publisher
 	partition int
 
 	// guarded by World.mu

@@ -20,6 +20,7 @@ func ids[T any](list []T, of func(T) string) []string {
 
 func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 	w, p := c.w, c.w.topic.Partition(l.partition)
+	w.stats.Claims++
 	claims, known := p.Claim(now, r)
 	if !known { // whoever claims registers again
 		w.registerLocked(c.group)

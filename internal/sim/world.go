@@ -14,6 +14,8 @@ import (
 type World struct {
 	// Tolerate names promises that may be broken, to see which others are.
 	Tolerate map[string]bool
+	// Measure has the lateness of each delivery kept.
+	Measure bool
 	// Events is how many of the last events a failure tells.
 	Events int
 	// Verbose has claims that find nothing and extensions traced as well.
@@ -55,7 +57,7 @@ type Stats struct {
 	Deliveries int
 	Commands   int
 	Claims     int
-	Late       []time.Duration // of each first delivery, if they are wanted
+	Late       []time.Duration // of each first delivery, with Measure
 	Handled    map[string]int  // by consumer
 }
 
@@ -93,11 +95,10 @@ func NewWorld(seed uint64, plan Plan) *World {
 func (w *World) Run() (Stats, *Failure) {
 	end := newProcess("sim", w.over)
 	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // over or not
-	for i, g := range w.groups {
+	for _, g := range w.groups {
 		for n, c := range g.plan.Consumers {
-			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%c", g.name, 'A'+n), g, c) })
+			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, letters(n)), g, c) })
 		}
-		_ = i
 	}
 	for i, p := range w.plan.Publishers {
 		w.writers.Go(newPublisher(w, i+1, p).run)
@@ -112,6 +113,14 @@ func (w *World) Run() (Stats, *Failure) {
 	w.settle(pause)
 	w.closeAll(pause)
 	return w.finish()
+}
+
+// letters numbers consumers: A to Z, then AA and so on.
+func letters(n int) string {
+	if n < 26 {
+		return string(rune('A' + n))
+	}
+	return letters(n/26-1) + string(rune('A'+n%26))
 }
 
 // manage keeps one consumer in place: another comes when it has gone.
