@@ -22,7 +22,7 @@ type scale struct {
 // plan has each consumer busy for about half of the time.
 func (s scale) plan() Plan {
 	p := Plan{
-		Profile: "scaling", Duration: 30 * time.Second, Partitions: s.partitions, Strict: true,
+		Profile: "scaling", Duration: s.duration(), Partitions: s.partitions, Strict: true,
 		Lease: 30 * time.Second, Poll: 5 * time.Second, CloseTimeout: time.Second,
 		Faults: Faults{Latency: 300 * time.Microsecond},
 	}
@@ -40,6 +40,14 @@ func (s scale) plan() Plan {
 	return p
 }
 
+// duration is shorter where each message is told to very many.
+func (s scale) duration() time.Duration {
+	if s.consumers*s.groups > 100 {
+		return 10 * time.Second
+	}
+	return 30 * time.Second
+}
+
 // TestScaling prints the table of docs/scaling.md.
 func TestScaling(t *testing.T) {
 	if !*simScaling {
@@ -52,7 +60,7 @@ func TestScaling(t *testing.T) {
 		{1, 1, 1, 100, 5 * time.Millisecond},
 		{10, 1, 1, 100, 50 * time.Millisecond},
 		{100, 1, 1, 100, 500 * time.Millisecond},
-		{1000, 1, 1, 500, time.Second},
+		{1000, 1, 1, 100, 5 * time.Second},
 		{10, 4, 1, 100, 50 * time.Millisecond},
 		{10, 16, 1, 100, 50 * time.Millisecond},
 		{10, 64, 1, 100, 50 * time.Millisecond},
