@@ -133,7 +133,10 @@ func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Ba
 		}
 		batch.Calls = append(batch.Calls, list)
 	}
-	return call(ctx, p.link(to.Partition), "push", func(now int64) []int {
-		return p.stored(to.Partition, now, batch)
-	})
+	l := p.link(to.Partition)
+	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return p.stored(l, now, batch) })
+	if err == nil && result.Failed != "" {
+		err = refusal(result.Failed)
+	}
+	return result.Refused, err
 }

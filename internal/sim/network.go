@@ -77,8 +77,8 @@ func (l *link) draw(kind string) fate {
 			bad = 0.4
 		}
 	}
-	if now.Before(l.w.refusals[l.process]) && !l.w.quiet {
-		result.refused = refusal([]string{"NOPERM this user has no permissions", "OOM command not allowed"}[r.IntN(2)])
+	if now.Before(l.w.refusals[l.process]) && !l.w.quiet && (kind != "push" || chance(r, 0.5)) {
+		result.refused = refusal("NOPERM this user has no permissions")
 	}
 	if chance(r, bad) {
 		result.hang = between(r, 0, clientTimeout)

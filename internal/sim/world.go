@@ -30,13 +30,14 @@ type World struct {
 	actors  sync.WaitGroup
 	writers sync.WaitGroup // the actors that publish
 
-	mu        sync.Mutex
-	topic     *store.Topic
-	trace     trace
-	messages  map[string]*item
-	groups    []*group
-	consumers []*consumer // those that have not ended
-	raised    map[int]time.Time
+	mu         sync.Mutex
+	topic      *store.Topic
+	trace      trace
+	messages   map[string]*item
+	groups     []*group
+	consumers  []*consumer // those that have not ended
+	publishers []*publisher
+	raised     map[int]time.Time
 
 	stalls   map[int]time.Time // until when partitions hang
 	storms   map[*process]time.Time
@@ -101,7 +102,7 @@ func (w *World) Run() (Stats, *Failure) {
 		}
 	}
 	for i, p := range w.plan.Publishers {
-		w.writers.Go(newPublisher(w, i+1, p).run)
+		w.publish(newPublisher(w, i+1, p))
 	}
 	w.actors.Go(w.watch)
 	w.actors.Go(w.weather)
@@ -113,6 +114,13 @@ func (w *World) Run() (Stats, *Failure) {
 	w.settle(pause)
 	w.closeAll(pause)
 	return w.finish()
+}
+
+func (w *World) publish(p *publisher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.publishers = append(w.publishers, p)
+	w.writers.Go(p.run)
 }
 
 // letters numbers consumers: A to Z, then AA and so on.
