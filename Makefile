@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak fuzz examples bench matrix redis-server
+.PHONY: test lint stress chaos failover soak sim fuzz examples bench matrix redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -26,6 +26,11 @@ failover: redis-server
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
+
+## sim: delivery and publish in virtual time against random faults, for SIM (10m by default)
+SIM ?= 10m
+sim:
+	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
 
 ## fuzz: each fuzz target for FUZZTIME (30s by default)
 FUZZTIME ?= 30s

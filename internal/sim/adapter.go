@@ -145,8 +145,10 @@ func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Ba
 		}
 		batch.Calls = append(batch.Calls, list)
 	}
-	rejected, err := call(ctx, p.link(to.Partition), "push", func(now int64) []int {
-		return p.stored(to.Partition, now, batch)
-	})
-	return ids(rejected, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
+	l := p.link(to.Partition)
+	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return p.stored(l, now, batch) })
+	if err == nil && result.Failed != "" {
+		err = queue.Refusal(result.Failed)
+	}
+	return ids(result.Refused, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
 }

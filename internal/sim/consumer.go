@@ -108,6 +108,7 @@ func (c *consumer) link(partition int) *link {
 	defer c.w.mu.Unlock()
 	if c.links[partition] == nil {
 		c.links[partition] = c.w.newLink(c.process, partition)
+		c.links[partition].consumer = c
 	}
 	return c.links[partition]
 }

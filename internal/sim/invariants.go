@@ -15,7 +15,8 @@ const (
 	mostHold   = 200 * time.Millisecond  // of a message by a consumer that cannot handle it
 	mostBlind  = 1200 * time.Millisecond // after a pause, until somebody who reads again is found
 	mostHeld   = 1500                    // messages, beyond those in flight
-	mostBytes  = 16 << 20                // and a message for each partition
+	mostBytes  = 16 << 20                // of messages, beyond the last claim of each partition and those at workers
+	lastClaim  = 5 << 20
 	closeSlack = time.Second
 
 	// quietWindow is how long commands are counted; quietCommands how many there may be
@@ -40,6 +41,7 @@ func (w *World) watch() {
 		}
 		for _, c := range w.consumers {
 			w.checkQuiet(c)
+			w.checkBounds(c)
 		}
 		w.mu.Unlock()
 	}
@@ -77,7 +79,7 @@ func (t *track) excused(now time.Time) bool {
 	if t.place != leased || c == nil || !now.Before(t.deadline) {
 		return false
 	}
-	if c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
+	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
 		return true
 	}
 	l := c.links[t.m.partition]
@@ -122,7 +124,11 @@ func (w *World) checkWait(t *track, now time.Time) {
 			idle = latest(idle, informed)
 		}
 		idle = latest(idle, c.ahead(t))
-		if waited := now.Sub(latest(from, idle)); waited > limit {
+		since := latest(from, idle)
+		if limit > mostWait { // it looks once in a poll, and must find the message then
+			since = latest(since, t.ready)
+		}
+		if waited := now.Sub(since); waited > limit {
 			w.fail("wait", t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
 				waited, t.state(), c.name, idle.Sub(w.start), limit)
 			return
@@ -206,7 +212,7 @@ func (w *World) checkBounds(c *consumer) {
 			return
 		}
 	}
-	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*(5<<20) {
+	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*lastClaim {
 		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
 	}
 }
@@ -241,10 +247,8 @@ func (w *World) count(l *link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Commands++
-	for _, c := range w.consumers {
-		if c.process == l.process {
-			c.commands++
-		}
+	if l.consumer != nil {
+		l.consumer.commands++
 	}
 }
 
@@ -263,6 +267,9 @@ func (w *World) handedOut(c *consumer, d store.Delivery) *item {
 	w.stats.Deliveries++
 	w.stats.Handled[c.name]++
 	t.seen++
+	if w.Measure && t.seen == 1 {
+		w.stats.Late = append(w.stats.Late, now.Sub(m.due))
+	}
 	w.checkHandOut(c, t, d, now)
 	if !t.holds(c, d.Token) {
 		return m

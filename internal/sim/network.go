@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 const (
@@ -35,6 +33,7 @@ func (refusal) RedisError() {}
 type link struct {
 	w         *World
 	process   *process
+	consumer  *consumer // nil for a publisher
 	partition int
 
 	// guarded by World.mu
@@ -78,8 +77,8 @@ func (l *link) draw(kind string) fate {
 			bad = 0.4
 		}
 	}
-	if now.Before(l.w.refusals[l.process]) && !l.w.quiet {
-		result.refused = []error{refusal("NOPERM this user has no permissions"), queue.Refusal("OOM command not allowed")}[r.IntN(2)]
+	if now.Before(l.w.refusals[l.process]) && !l.w.quiet && (kind != "push" || chance(r, 0.5)) {
+		result.refused = refusal("NOPERM this user has no permissions")
 	}
 	if chance(r, bad) {
 		result.hang = between(r, 0, clientTimeout)
@@ -111,8 +110,8 @@ func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.A
 // call sends a call to a partition; do is what the store does with it, maybe twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
 	var none R
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
+	if err := l.process.alive(ctx); err != nil {
+		return none, err
 	}
 	l.w.count(l)
 	f := l.draw(kind)

@@ -21,6 +21,7 @@ func ids[T, U any](list []T, of func(T) U) []U {
 
 func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 	w, p := c.w, c.w.topic.Partition(l.partition)
+	w.stats.Claims++
 	claims, known := p.Claim(now, r)
 	if !known { // whoever claims registers again
 		w.registerLocked(c.group)
@@ -99,12 +100,11 @@ func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 	for _, m := range claims.Messages {
 		t := c.w.messages[m.ID].tracks[c.group.name]
 		if t.holds(c, m.Token) && t.received.IsZero() && !t.handed {
-			t.received = now
+			t.received, t.slow = now, now.Sub(start) > c.w.plan.Lease/2
 			c.held++
 			c.heldBytes += t.m.size
 		}
 	}
-	c.w.checkBounds(c)
 }
 
 func (c *consumer) ack(l *link, list []string) []string {

@@ -85,11 +85,18 @@ func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct
 	case <-p.dead:
 	case <-p.over:
 	}
+	return p.alive(context.Background())
+}
+
+// alive tells why a process can do nothing more, if so.
+func (p *process) alive(ctx context.Context) error {
 	select {
 	case <-p.dead:
 		return errKilled
 	case <-p.over:
 		return errOver
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	default:
 		return nil
 	}

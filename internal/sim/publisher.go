@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -133,7 +132,11 @@ func (p *publisher) make(n int, delay, slow time.Duration) []queue.Message {
 }
 
 // stored is what a push does at the store. World.mu is held.
-func (p *publisher) stored(partition int, now int64, b store.Batch) []int {
+func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
+	partition := l.partition
+	if time.Now().Before(p.w.refusals[p.process]) && !p.w.quiet {
+		b.Fails = "OOM command not allowed when used memory > 'maxmemory'"
+	}
 	result := p.w.topic.Partition(partition).Push(now, b)
 	if len(result.Stored) > 0 {
 		p.w.log(p.name, "stores #%d at %d:", []any{b.Number, partition}, result.Stored...)
@@ -161,7 +164,7 @@ func (p *publisher) stored(partition int, now int64, b store.Batch) []int {
 	for _, id := range result.Replaced {
 		p.w.takenBack(id)
 	}
-	return slices.Clone(result.Refused)
+	return result
 }
 
 // published notes what a Publish call has said.

@@ -16,6 +16,7 @@ var (
 	simTime     = flag.Duration("sim.time", 0, "simulate for so long, and print how much that was")
 	simTries    = flag.Int("sim.tries", 20, "how often to try a seed that is replayed")
 	simTolerate = flag.String("sim.tolerate", "", "promises that may be broken, with commas between them: wait, hold, order, ...")
+	simEvents   = flag.Int("sim.events", 60, "how many of the last events to tell")
 	simVerbose  = flag.Bool("sim.verbose", false, "trace empty claims as well")
 )
 
@@ -28,7 +29,7 @@ func simulate(t *testing.T, profile string, seed uint64) (stats Stats, failure *
 	}
 	synctest.Test(t, func(*testing.T) {
 		w := NewWorld(seed, *plan)
-		w.Verbose, w.Tolerate = *simVerbose, map[string]bool{}
+		w.Verbose, w.Events, w.Tolerate = *simVerbose, *simEvents, map[string]bool{}
 		for _, rule := range strings.Split(*simTolerate, ",") {
 			w.Tolerate[rule] = true
 		}

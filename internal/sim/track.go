@@ -57,6 +57,7 @@ type track struct {
 	token    store.Token
 	deadline time.Time // of the lease
 	received time.Time // when the reply to the claim arrived
+	slow     bool      // that took so long that the lease cannot be relied on
 	handed   bool      // to a handler
 
 	seen    int  // how many handlers have seen it since it was published or requeued
@@ -115,7 +116,7 @@ func (t *track) release() {
 		t.holder.held--
 		t.holder.heldBytes -= t.m.size
 	}
-	t.holder, t.received, t.handed = nil, time.Time{}, false
+	t.holder, t.received, t.slow, t.handed = nil, time.Time{}, false, false
 }
 
 // end says that the group is done with the message.

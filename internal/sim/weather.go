@@ -40,7 +40,20 @@ func (w *World) weather() {
 	}
 }
 
-// someone draws a consumer.
+// anyone draws a process; someone draws a consumer.
+func (w *World) anyone(r *rand.Rand) *process {
+	w.mu.Lock()
+	pubs := w.publishers
+	w.mu.Unlock()
+	if n := len(pubs); n > 0 && chance(r, 0.3) {
+		return pubs[r.IntN(n)].process
+	}
+	if c := w.someone(r); c != nil {
+		return c.process
+	}
+	return nil
+}
+
 func (w *World) someone(r *rand.Rand) *consumer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,10 +63,10 @@ func (w *World) someone(r *rand.Rand) *consumer {
 	return w.consumers[r.IntN(len(w.consumers))]
 }
 
-// afflict lets something happen to a consumer until a time.
+// afflict lets something happen to a process until a time.
 func (w *World) afflict(r *rand.Rand, what string, until map[*process]time.Time, most time.Duration) {
-	c, d := w.someone(r), between(r, 50*time.Millisecond, most)
-	if c == nil {
+	p, d := w.anyone(r), between(r, 50*time.Millisecond, most)
+	if p == nil {
 		return
 	}
 	w.mu.Lock()
@@ -61,8 +74,8 @@ func (w *World) afflict(r *rand.Rand, what string, until map[*process]time.Time,
 	if w.quiet {
 		return
 	}
-	until[c.process] = time.Now().Add(d)
-	w.log(c.name, what, []any{d})
+	until[p] = time.Now().Add(d)
+	w.log(p.name, what, []any{d})
 }
 
 func (w *World) storm(r *rand.Rand) {

@@ -14,6 +14,10 @@ import (
 type World struct {
 	// Tolerate names promises that may be broken, to see which others are.
 	Tolerate map[string]bool
+	// Measure has the lateness of each delivery kept.
+	Measure bool
+	// Events is how many of the last events a failure tells.
+	Events int
 	// Verbose has claims that find nothing and extensions traced as well.
 	Verbose bool
 
@@ -26,13 +30,14 @@ type World struct {
 	actors  sync.WaitGroup
 	writers sync.WaitGroup // the actors that publish
 
-	mu        sync.Mutex
-	topic     *store.Topic
-	trace     trace
-	messages  map[string]*item
-	groups    []*group
-	consumers []*consumer // those that have not ended
-	raised    map[int]time.Time
+	mu         sync.Mutex
+	topic      *store.Topic
+	trace      trace
+	messages   map[string]*item
+	groups     []*group
+	consumers  []*consumer // those that have not ended
+	publishers []*publisher
+	raised     map[int]time.Time
 
 	stalls   map[int]time.Time // until when partitions hang
 	storms   map[*process]time.Time
@@ -53,7 +58,7 @@ type Stats struct {
 	Deliveries int
 	Commands   int
 	Claims     int
-	Late       []time.Duration // of each first delivery, if they are wanted
+	Late       []time.Duration // of each first delivery, with Measure
 	Handled    map[string]int  // by consumer
 }
 
@@ -74,7 +79,7 @@ func (f *Failure) Error() string {
 // NewWorld prepares a simulation. It must be run in the bubble it was made in.
 func NewWorld(seed uint64, plan Plan) *World {
 	w := &World{
-		seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
+		Events: 60, seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
 		topic: store.NewTopic(), messages: map[string]*item{}, raised: map[int]time.Time{},
 		stalls: map[int]time.Time{}, storms: map[*process]time.Time{}, refusals: map[*process]time.Time{},
 		deaf: map[*process]time.Time{}, active: time.Now(), stats: Stats{Handled: map[string]int{}},
@@ -91,14 +96,13 @@ func NewWorld(seed uint64, plan Plan) *World {
 func (w *World) Run() (Stats, *Failure) {
 	end := newProcess("sim", w.over)
 	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // over or not
-	for i, g := range w.groups {
+	for _, g := range w.groups {
 		for n, c := range g.plan.Consumers {
-			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%c", g.name, 'A'+n), g, c) })
+			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, letters(n)), g, c) })
 		}
-		_ = i
 	}
 	for i, p := range w.plan.Publishers {
-		w.writers.Go(newPublisher(w, i+1, p).run)
+		w.publish(newPublisher(w, i+1, p))
 	}
 	w.actors.Go(w.watch)
 	w.actors.Go(w.weather)
@@ -110,6 +114,21 @@ func (w *World) Run() (Stats, *Failure) {
 	w.settle(pause)
 	w.closeAll(pause)
 	return w.finish()
+}
+
+func (w *World) publish(p *publisher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.publishers = append(w.publishers, p)
+	w.writers.Go(p.run)
+}
+
+// letters numbers consumers: A to Z, then AA and so on.
+func letters(n int) string {
+	if n < 26 {
+		return string(rune('A' + n))
+	}
+	return letters(n/26-1) + string(rune('A'+n%26))
 }
 
 // manage keeps one consumer in place: another comes when it has gone.
@@ -265,7 +284,7 @@ func (w *World) fail(rule, id, reason string, args ...any) {
 	}
 	w.failure = &Failure{
 		Rule: rule, Seed: w.seed, Profile: w.plan.Profile, At: time.Since(w.start), Reason: reason,
-		Trace: w.trace.tell(w.start, id, 60),
+		Trace: w.trace.tell(w.start, id, w.Events),
 	}
 	w.end()
 }
@@ -311,8 +330,13 @@ func (w *World) partitions() int {
 	return w.topic.Raise(1)
 }
 
+// newLink returns the way of a process to a partition. The caller holds mu.
 func (w *World) newLink(p *process, partition int) *link {
-	return &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
+	l := &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
+	if until := w.stalls[partition]; time.Now().Before(until) {
+		l.suffer(until)
+	}
+	return l
 }
 
 // register makes a group known in all partitions and returns how many there are. The

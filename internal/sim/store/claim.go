@@ -147,14 +147,12 @@ func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request
 
 // next is the token of a claim after the last one.
 func next(last Token, retried, lost bool) Token {
-	switch {
-	case !retried && !lost:
+	if !retried && !lost {
 		return firstClaim
-	case lost || last.Deliveries+last.Unsure > 0:
-		return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
-	default: // it was only given back unseen
-		return Token{Fence: last.Fence + 1}
 	}
+	// Also if it was only given back unseen: the first claim may have been lost with a
+	// handler, before that.
+	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
 }
 
 func (p *Partition) bury(g *group, claims *Claims, id string, ms int64, reason string) {

@@ -15,6 +15,7 @@ type Batch struct {
 	Number     int64
 	Duplicates string // reject, ignore or replace
 	Calls      [][]Message
+	Fails      string // why it cannot be stored now; empty: it can
 }
 
 // Pushed is what has become of a batch.
@@ -22,21 +23,28 @@ type Pushed struct {
 	Refused  []int    // calls whose key is in use
 	Stored   []string // ids that were stored by this very call
 	Replaced []string // ids whose place was taken
+	Failed   string   // why nothing of it is stored, nor will be
+	Stale    bool     // the publisher has sent a later batch
 }
 
 // pushed is the record of a publisher.
 type pushed struct {
 	number  int64
 	refused []int
+	failed  string
 }
 
 // Push stores a batch, once.
 func (p *Partition) Push(now int64, b Batch) Pushed {
 	if last, known := p.publishers[b.Publisher]; known && last.number >= b.Number {
 		if last.number == b.Number {
-			return Pushed{Refused: last.refused}
+			return Pushed{Refused: last.refused, Failed: last.failed}
 		}
-		return Pushed{}
+		return Pushed{Stale: true}
+	}
+	if b.Fails != "" {
+		p.publishers[b.Publisher] = pushed{number: b.Number, failed: b.Fails}
+		return Pushed{Failed: b.Fails}
 	}
 	var result Pushed
 	first := int64(-1)

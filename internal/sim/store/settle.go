@@ -36,11 +36,16 @@ type Held struct {
 // Ack ends messages for a group. It returns those that were not there to be acked.
 func (p *Partition) Ack(name string, ids []string) (missing []string) {
 	g := p.groups[name]
+	var found []string // an id that comes twice is there twice
 	for _, id := range ids {
-		if g == nil || !g.unack.remove(id) {
+		if g == nil || !g.unack.has(id) {
 			missing = append(missing, id)
 			continue
 		}
+		found = append(found, id)
+	}
+	for _, id := range found {
+		g.unack.remove(id)
 		p.finish(g, name, id)
 	}
 	return missing
