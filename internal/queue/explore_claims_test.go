@@ -21,7 +21,8 @@ func (t *step) freshTruth() string {
 			return "early: " + msg + " was not due"
 		}
 	}
-	if want := t.takes(due); len(taken) != want {
+	taken = unique(taken, "")
+	if want := t.takes(due); len(taken) != want && !t.oddly(due) {
 		return fmt.Sprintf("idle claim: took %v of %v, want %d", taken, due, want)
 	}
 	for _, change := range diff(t.before, t.after) {
@@ -30,6 +31,12 @@ func (t *step) freshTruth() string {
 		}
 	}
 	return t.freshDead()
+}
+
+// oddly tells whether a torn file has put a message that is due into two places, which
+// counts twice.
+func (t *step) oddly(due []string) bool {
+	return slices.ContainsFunc(due, t.before.relaxed)
 }
 
 // dueFor lists what a claim of a group may take.
@@ -83,7 +90,7 @@ func (t *step) givenTruth(g given) string {
 		return "comes back: " + g.msg + " was settled, and is delivered"
 	case t.before.exhausted(o.group, g.msg, t.u.most):
 		return "not buried: " + g.msg + " has no deliveries left"
-	case g.token != want:
+	case g.token != want && !t.before.relaxed(g.msg):
 		return fmt.Sprintf("token: %s of %s, want %s", g.token, g.msg, want)
 	case !back && len(last) > 0 && last[1] != "-" && last[1] != o.consumer && last[0] == g.token:
 		return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)

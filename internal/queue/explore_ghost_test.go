@@ -8,7 +8,7 @@ import (
 
 // The ghost part of a state is what the clients know to be true. Its keys:
 //
-//	~sent        id -> policy, batch number and result of its push
+//	~sent        id -> batch number and result of its push
 //	~life        id -> live once it is stored, gone once it has ended for all groups
 //	~fate:G      id -> owed once it was given to the group, done once that has settled it
 //	~last:G      id -> token of the last delivery, its consumer, the token before
@@ -129,7 +129,7 @@ func (t *step) learnPush() {
 	}
 	stored := t.after.has("scheduled", o.msg) && !t.before.has("scheduled", o.msg)
 	if !t.before.has("~sent", o.msg) {
-		t.after.set("~sent", o.msg, fmt.Sprintf("%s %d %s", o.arg, o.number, result))
+		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s", o.number, result))
 	}
 	if holder := t.before.value("keys", exploreKey); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
 		t.end(holder)

@@ -74,17 +74,20 @@ func (u *universe) ops(s explored) []op {
 // all that were sent, again.
 func (u *universe) pushes(s explored, add func(op)) {
 	for n, msg := range u.msgs() {
-		sent, ok := s.get("~sent", msg)
-		if ok {
-			policy, rest, _ := strings.Cut(sent, " ")
-			number, _, _ := strings.Cut(rest, " ")
+		if sent, ok := s.get("~sent", msg); ok {
+			number, _, _ := strings.Cut(sent, " ")
 			was, _ := strconv.Atoi(number)
-			add(op{kind: "push", msg: msg, arg: policy, number: was})
+			for _, policy := range u.policies {
+				add(op{kind: "push", msg: msg, arg: policy, number: was})
+				if !s.relaxed(msg) && !u.damage {
+					break // its record stops it, whatever the policy
+				}
+			}
 			continue
 		}
 		for _, policy := range u.policies {
 			add(op{kind: "push", msg: msg, arg: policy, number: n + 1})
-			if n > 0 {
+			if n > 0 && !u.damage {
 				add(op{kind: "push", msg: msg, arg: policy, number: 1})
 			}
 		}

@@ -30,7 +30,9 @@ type explorer struct {
 	tolerated   map[string]int
 	violations  map[string]violation // the first of each kind
 	bounded     bool                 // gave up at u.states
+	start       time.Time
 	elapsed     time.Duration
+	limit       time.Duration // give up then
 }
 
 // node is a state, or, on the way from a torn file to a restart, a state and what the
@@ -70,7 +72,7 @@ func newExplorer(client *redis.Client, sources map[string]string, u *universe) *
 
 // run explores until nothing new is found, or a bound is reached.
 func (x *explorer) run(ctx context.Context) error {
-	start := time.Now()
+	x.start = time.Now()
 	x.add(node{state: explored{}.encode(), memory: -1, parent: -1})
 	for x.level, x.next = x.next, nil; len(x.level) > 0; x.level, x.next = x.next, nil {
 		if err := x.expandLevel(ctx); err != nil {
@@ -78,7 +80,7 @@ func (x *explorer) run(ctx context.Context) error {
 		}
 		x.depth++
 	}
-	x.elapsed = time.Since(start)
+	x.elapsed = time.Since(x.start)
 	return nil
 }
 
@@ -115,6 +117,10 @@ func (x *explorer) expandLevel(ctx context.Context) error {
 		}
 	}
 	for chunk := range slices.Chunk(states, 512) {
+		if time.Since(x.start) > x.limit {
+			x.bounded = true
+			break
+		}
 		if err := x.expandStates(ctx, chunk); err != nil {
 			return err
 		}
@@ -277,10 +283,21 @@ func (t *step) within() bool {
 // report keeps the first violation of each kind of each operation.
 func (x *explorer) report(bad string, number int32, t *step) {
 	kind, _, _ := strings.Cut(bad, ":")
-	kind += " (" + t.op.kind + ")"
+	kind += " (" + t.op.kind + x.torn(number) + ")"
 	if _, ok := x.violations[kind]; !ok {
 		x.violations[kind] = violation{bad, number, t.op.String(), t}
 	}
+}
+
+// torn tells which call was torn on the way to a node.
+func (x *explorer) torn(number int32) string {
+	for ; number > 0; number = x.nodes[number].parent {
+		if event := x.nodes[number].event; strings.HasPrefix(event, "torn ") {
+			_, call, _ := strings.Cut(event, "): ")
+			return " after torn " + call
+		}
+	}
+	return ""
 }
 
 // path tells how a node is reached.
@@ -298,7 +315,7 @@ func (v violation) describe(x *explorer) string {
 	for i, event := range append(x.path(v.node), v.op) {
 		fmt.Fprintf(&b, "  %2d. %s\n", i+1, event)
 	}
-	if v.step != nil {
+	if *exploreStates {
 		fmt.Fprintf(&b, "  before:\n%s\n  after:\n%s", v.step.before, v.step.after)
 	}
 	return b.String()

@@ -6,13 +6,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-var exploreFull = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
+var (
+	exploreFull   = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
+	exploreLimit  = flag.Duration("explore.limit", time.Minute, "how long to explore one universe")
+	exploreStates = flag.Bool("explore.states", false, "print the states before and after a violation")
+)
 
 var allPolicies = []string{string(RejectDuplicates), string(IgnoreDuplicates), string(ReplaceDuplicates)}
 
@@ -42,7 +47,7 @@ func TestExplore(t *testing.T) {
 				u.states = 3000
 			}
 			x := newExplorer(client, exploreScripts(), u)
-			x.verify = 20
+			x.verify, x.limit = 20, *exploreLimit
 			require.NoError(t, x.run(t.Context()))
 			t.Log(x.figures())
 			for _, kind := range sortedKeys(x.violations) {

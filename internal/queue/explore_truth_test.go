@@ -127,7 +127,7 @@ func (t *step) pushTruth() string {
 		return "not stored: and success"
 	case t.u.keyed && t.after.value("keys", exploreKey) != msg && !again:
 		return "key not taken: by " + msg
-	case taken && t.before.has("scheduled", holder) && t.before.has("messages", holder):
+	case taken && t.before.has("scheduled", holder):
 		return t.replaced(holder)
 	}
 	return t.others(msg)
@@ -144,7 +144,7 @@ func (u *universe) borrowed(o op) bool { return o.number-1 != slices.Index(u.msg
 // replaced checks that the message that held the key is gone.
 func (t *step) replaced(holder string) string {
 	for _, e := range t.after.redis() {
-		if e.field == holder {
+		if e.field == holder && (e.key == "scheduled" || !t.before.relaxed(holder)) {
 			return fmt.Sprintf("not replaced: %s is left in %s", holder, e.key)
 		}
 	}
@@ -159,6 +159,12 @@ func (t *step) others(msg string) string {
 		}
 	}
 	return ""
+}
+
+// isSet tells whether a key is one of those that say where a message is.
+func isSet(key string) bool {
+	kind, _, _ := strings.Cut(key, ":")
+	return slices.Contains([]string{"scheduled", "queue", "unack"}, kind)
 }
 
 func (t *step) keyTruth() string {
@@ -188,7 +194,7 @@ func (t *step) keyTruth() string {
 		return ""
 	}
 	for _, e := range t.after.redis() {
-		if e.field == o.msg || e.key == "keys" {
+		if e.field == o.msg && (!t.before.relaxed(o.msg) || isSet(e.key)) || e.key == "keys" {
 			return fmt.Sprintf("cancelled: but %s is left in %s", o.msg, e.key)
 		}
 	}
