@@ -252,15 +252,7 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack
 		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))
 	default:
 		nack.Delay = remaining
-		nack.Body, err = c.remarshal(msg)
 	}
 	nack.Delay = max(nack.Delay, MinRedeliveryDelay.Milliseconds())
 	return nack, err
-}
-
-func (c codec) remarshal(msg *message.Message) ([]byte, error) {
-	if marshaler, ok := c.config.Unmarshaler.(Marshaler); ok {
-		return marshaler.Marshal(c.topic, msg)
-	}
-	return nil, nil // keeps the message as it is
 }

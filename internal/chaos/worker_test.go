@@ -234,7 +234,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		args := cmd.Args()
 		call, ok := cmd.(*redis.Cmd)
-		if err != nil || !ok || len(args) < 10 || args[2] != 6 {
+		if err != nil || !ok || len(args) < 11 || args[2] != 6 {
 			return err
 		}
 		first, _ := args[3].(string)
@@ -243,12 +243,15 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !isUnack || !strings.HasSuffix(last, "}:keys") {
 			return err
 		}
-		missing, _ := call.StringSlice()
 		gone := map[any]bool{}
-		for _, id := range missing {
-			gone[id] = true
+		lists, _ := call.Slice() // what was not there, and what is sent again
+		for _, list := range lists {
+			ids, _ := list.([]any)
+			for _, id := range ids {
+				gone[id] = true
+			}
 		}
-		for _, id := range args[9:] {
+		for _, id := range args[10:] {
 			if !gone[id] {
 				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
 			}

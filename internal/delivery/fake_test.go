@@ -100,26 +100,27 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	return claims, nil
 }
 
-func (g *fakeGroup) Ack(ctx context.Context, ids []string) ([]string, error) {
+func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
 	if err := g.call(ctx, "ack"); err != nil {
 		return nil, err
 	}
 	defer g.mu.Unlock()
+	ids := list(done, func(d queue.Done) string { return d.ID })
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
 	return nil, nil
 }
 
-func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, error) {
+func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {
 	if err := g.call(ctx, "nack"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer g.mu.Unlock()
 	g.nacked = append(g.nacked, nacks...)
-	return nil, nil
+	return nil, nil, nil
 }
 
-func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.Delivery) ([]string, error) {
+func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.Held) ([]string, error) {
 	if err := g.call(ctx, "extend"); err != nil {
 		return nil, err
 	}

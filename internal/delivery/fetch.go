@@ -89,7 +89,7 @@ func (l *lane) fetch(ctx, calls context.Context) {
 			continue
 		}
 		request.Number++
-		request.Limit = p.messages
+		request.Limit, request.Free = p.messages, p.messages
 		claims := l.claim(ctx, trying, request)
 		l.room.keep(p, len(claims))
 		l.fill(ctx, claims)

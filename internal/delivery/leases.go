@@ -140,7 +140,7 @@ func (l *leases) extend(ctx context.Context) {
 func (l *leases) extendAll(ctx context.Context) error {
 	_, err := each(l.deliveries(), queue.MaxMessages, func(held []queue.Delivery) error {
 		sent := time.Now()
-		stale, err := l.group.Extend(ctx, l.config.Lease, held)
+		stale, err := l.group.Extend(ctx, l.config.Lease, list(held, func(d queue.Delivery) queue.Held { return queue.Held{Delivery: d} }))
 		if err == nil {
 			l.extended(held, stale, sent)
 		}

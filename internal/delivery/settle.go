@@ -149,12 +149,12 @@ func (s *settler) take() round {
 // what did not arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := each(r.acks, queue.MaxMessages, func(acks []queue.Delivery) error {
-		missing, err := s.group.Ack(ctx, list(acks, func(d queue.Delivery) string { return d.ID }))
+		missing, err := s.group.Ack(ctx, list(acks, func(d queue.Delivery) queue.Done { return queue.Done{ID: d.ID} }))
 		s.note("Ack came too late", missing)
 		return s.settled(err, acks)
 	})
 	nacks, err2 := each(r.nacks, bodiesPerCall, func(nacks []queue.Nack) error {
-		stale, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
+		stale, _, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
 		s.note("Nack came too late", stale)
 		return s.settled(err, list(nacks, func(n queue.Nack) queue.Delivery { return n.Delivery }))
 	})

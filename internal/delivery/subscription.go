@@ -57,9 +57,9 @@ type Topic interface {
 // Group is the consumer group in one partition. See queue.Group.
 type Group interface {
 	Claim(ctx context.Context, r queue.Request) (queue.Claims, error)
-	Ack(ctx context.Context, ids []string) ([]string, error)
-	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, error)
-	Extend(ctx context.Context, lease time.Duration, held []queue.Delivery) ([]string, error)
+	Ack(ctx context.Context, done []queue.Done) ([]string, error)
+	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, []queue.Buried, error)
+	Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error)
 	Release(ctx context.Context, releases []queue.Release) ([]string, error)
 	Bury(ctx context.Context, burials []queue.Burial) ([]string, error)
 }

@@ -1,37 +1,43 @@
 -- ack.lua: a group is done with messages.
 --
--- A late ack counts as long as nobody else has settled the message: the work is
--- done, so it does not matter whose lease it is by now.
+-- An ack counts whosever lease it is by now, since the work is done, as long as the
+-- message is in unack: not if it was nacked or buried since, or given back.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  messages  hash  id -> encoded message
--- KEYS[4]  refs      hash  id -> groups still to finish
--- KEYS[5]  changed   hash  id -> message as this group changed it
+-- KEYS[4]  refs      hash  id -> names of the groups still to finish
+-- KEYS[5]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[6]  keys      hash  message key -> id
--- ARGV[1..]  ids
--- Returns  { id, ... }: those that were not there to be acked
+-- ARGV[1]  group
+-- ARGV[2..]  ids
+-- Returns  { { id, ... }, { id, ... } }: those that were not there to be acked, and
+--          those to send again, since there are too many groups for all at once
 
 local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
 local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
+local group, ids = ARGV[1], { unpack(ARGV, 2) }
 
 for i = 2, 6 do redis.call('HLEN', KEYS[i]) end
-local leases = redis.call('ZMSCORE', unack, unpack(ARGV))
+local leases = redis.call('ZMSCORE', unack, unpack(ids))
 local acked, missing, n = {}, {}, 0
-for i = 1, #ARGV do
+for i = 1, #ids do
   if leases[i] then
     n = n + 1
-    acked[n] = ARGV[i]
+    acked[n] = ids[i]
   else
-    missing[#missing + 1] = ARGV[i]
+    missing[#missing + 1] = ids[i]
   end
 end
-if n > 0 then
-  -- The first ZREM shows that the last will not be refused. Until that one, the
-  -- messages are there to be acked again, should a write in between be refused.
-  redis.call('ZREM', unack, '')
-  if redis.call('HLEN', attempts) > 0 then redis.call('HDEL', attempts, unpack(acked)) end
-  finish(messages, refs, changed, keys, acked)
-  redis.call('ZREM', unack, unpack(acked))
-end
-return missing
+if n == 0 then return { missing, {} } end
+
+-- The removals of nothing show that those at the end will not be refused. Until
+-- then, the messages are there to be acked again, should a write be refused.
+redis.call('ZREM', unack, '')
+local entries = redis.call('HLEN', attempts) > 0
+if entries then redis.call('HDEL', attempts, '') end
+local ended = finish(messages, refs, changed, keys, acked, group)
+redis.call('ZREM', unack, unpack(acked, 1, ended))
+-- The entry goes last: without it, the fence of a message in unack would repeat.
+if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
+return { missing, { unpack(acked, ended + 1) } }

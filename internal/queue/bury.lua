@@ -2,7 +2,7 @@
 -- handled; they become dead letters of the group.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  dead      zset  id -> when buried, ms
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id

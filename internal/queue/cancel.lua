@@ -1,45 +1,65 @@
--- cancel.lua: take back the message that holds a key, from all groups. The id makes
--- sure that a call sent again does not take back the next message with that key.
+-- cancel.lua: take back the message that holds a key, from all groups that still
+-- need it. The record of the request keeps a call that is sent again from taking back
+-- the next message with that key, and a limit in time one that arrives late.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms
--- KEYS[2]  messages   hash  id -> encoded message
--- KEYS[3]  groups     set   consumer groups
--- KEYS[4]  refs       hash  id -> groups still to finish
--- KEYS[5]  keys       hash  message key -> id
--- KEYS[6..]  for each group: its queue, unack, attempts and changed
--- ARGV[1]  message key
--- ARGV[2]  id
--- ARGV[3..]  the groups, in the order of their keys
--- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
+-- KEYS[1]  scheduled   zset  id -> due, ms
+-- KEYS[2]  messages    hash  id -> encoded message
+-- KEYS[3]  publishers  hash  caller -> record of its last request
+-- KEYS[4]  groups      set   consumer groups
+-- KEYS[5]  refs        hash  id -> names of the groups still to finish
+-- KEYS[6]  keys        hash  message key -> id
+-- KEYS[7..]  for each group: its queue, unack, attempts and changed
+-- ARGV[1]  caller   string, of one who waits for each answer
+-- ARGV[2]  request  integer, higher than that of any request before
+-- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
+-- ARGV[4]  message key
+-- ARGV[5..]  the groups, in the order of their keys
+-- Returns  { 'groups', now in ms, name, ... } when these are the groups instead, or
+--            the time is over; nothing changed
 --          { 'cancelled' }
---          { 'none' } when the message does not hold the key any more
+--          { 'none' } when no message holds the key
 
-local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local refs, keys = KEYS[5], KEYS[6]
+local caller, request, till, key = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
-local members = redis.call('SMEMBERS', groups)
-if differ(members, 3) then return { 'groups', unpack(members) } end
+local now, now_ms = now_us()
+local number, last_ms, id = recorded(publishers, caller)
+if number > request then return { 'none' } end
+local again = number == request
+if not again then id = holder(keys, messages, key) or '' end
 
-local id = ARGV[2]
-if redis.call('HGET', keys, ARGV[1]) ~= id then return { 'none' } end
+local in_time = now <= till * 1000
+if id ~= '' then
+  local members = with_refs(redis.call('SMEMBERS', groups), refs, id)
+  if not in_time or differ(members, 5) then return answer('groups', answer(now_ms, members)) end
+end
+if again and id == '' or not in_time then return { 'none' } end
 
-redis.call('ZCARD', scheduled)
-redis.call('HLEN', messages)
-redis.call('HLEN', refs)
-for i = 6, #KEYS, 4 do
-  redis.call('ZCARD', KEYS[i])
-  redis.call('ZCARD', KEYS[i + 1])
-  redis.call('HLEN', KEYS[i + 2])
-  redis.call('HLEN', KEYS[i + 3])
+-- Reading them first makes a key of another type fail before any write, and tells
+-- which of up to 1,000 groups have the message.
+local zsets, hashes, call = {}, {}, redis.call
+for i = 7, #KEYS, 4 do
+  local before = #zsets
+  if call('ZSCORE', KEYS[i], id) then zsets[before + 1] = KEYS[i] end
+  if call('ZSCORE', KEYS[i + 1], id) then zsets[#zsets + 1] = KEYS[i + 1] end
+  if #zsets > before then
+    if call('HEXISTS', KEYS[i + 2], id) == 1 then hashes[#hashes + 1] = KEYS[i + 2] end
+    if call('HEXISTS', KEYS[i + 3], id) == 1 then hashes[#hashes + 1] = KEYS[i + 3] end
+  end
 end
 
-redis.call('ZREM', scheduled, id)
-for i = 6, #KEYS, 4 do
-  redis.call('ZREM', KEYS[i], id)
-  redis.call('ZREM', KEYS[i + 1], id)
-  redis.call('HDEL', KEYS[i + 2], id)
-  redis.call('HDEL', KEYS[i + 3], id)
-end
-redis.call('HDEL', refs, id)
-redis.call('HDEL', messages, id)
-redis.call('HDEL', keys, ARGV[1])
+-- A write that frees comes first; see claim.lua. The record comes before the others,
+-- so that a call sent again ends what a torn file has left half done; then body and
+-- key, so that no key is held for ever; and refs last, which tells where to look.
+call('ZREM', scheduled, '')
+call('HDEL', refs, '')
+if not again then write_record(publishers, caller, ARGV[2], now_ms, id, last_ms) end
+if id == '' then return { 'none' } end
+call('HDEL', messages, id)
+if call('HGET', keys, key) == id then call('HDEL', keys, key) end
+call('ZREM', scheduled, id)
+for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
+for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
+call('HDEL', refs, id)
 return { 'cancelled' }

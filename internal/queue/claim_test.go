@@ -42,7 +42,7 @@ func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "groups h": "member",
-		"unack:g a": "now+30s", "queue:h a": "now+0s", "messages a": "body a", "refs a": "2",
+		"unack:g a": "now+30s", "queue:h a": "now+0s", "messages a": "body a", "refs a": `["g","h"]`,
 		"scheduled b": "now+0s", "messages b": "body b",
 		"scheduled c": "now+60s", "messages c": "body c",
 	}, r.state())
@@ -94,7 +94,7 @@ func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
 	stale, err := g.Release(t.Context(), releases)
 	require.NoError(t, err)
 	assert.Empty(t, stale)
-	assert.ElementsMatch(t, []string{"a#1/1", "b#1/1", "c#1/1"}, r.claim(g, "c", 10))
+	assert.ElementsMatch(t, []string{"a#2/0/0", "b#2/0/0", "c#2/0/0"}, r.claim(g, "c", 10))
 }
 
 func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
@@ -106,7 +106,7 @@ func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
 		r.expire(g, id)
 	}
 	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.attempts("g"), "a", "garbled").Err())
-	assert.Equal(t, []string{"a#2", "b#2"}, r.claim(g, "d", 2))
+	assert.Equal(t, []string{"a#2/0/1", "b#2/0/1"}, r.claim(g, "d", 2))
 }
 
 func TestClaimIsNeverEarly(t *testing.T) {
@@ -137,26 +137,29 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
 
-func TestClaimReadsFewBodiesAtATime(t *testing.T) {
+func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	var messages []Message
-	for i := range 200 {
+	for i := range 60 {
 		m := due(fmt.Sprintf("%03d", i))
 		if i >= 50 {
-			m.Body = make([]byte, 200_000)
+			m.Body = make([]byte, 4_000_000)
 		}
 		messages = append(messages, m)
 	}
-	r.push(messages...)
-	reads := r.watch("HMGET", r.queue.part.messages())
-	got := r.claim(g, "c", len(messages))
-	assert.Len(t, got, 50+maxReplyBytes/200_000+1)
-	most := 0
-	for _, ids := range reads() {
-		most = max(most, len(ids))
+	for _, m := range messages {
+		r.push(m)
 	}
-	assert.Equal(t, 16, most)
+	reads := r.watch("HMGET", r.queue.part.messages())
+	for _, want := range []int{50, 1, 1} {
+		assert.Len(t, r.claim(g, "c", len(messages)), want)
+		read := 0
+		for _, ids := range reads() {
+			read += len(ids)
+		}
+		assert.Equal(t, want, read)
+	}
 }
 
 func TestClaimSentAgainGetsTheSame(t *testing.T) {
@@ -184,10 +187,10 @@ func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
 	r.push(due("acked"), due("held"), due("taken"))
 	request := r.request("c", 3)
 	require.Len(t, r.claimWith(g, request), 3)
-	_, err := g.Ack(t.Context(), []string{"acked"})
+	_, err := g.Ack(t.Context(), done("acked"))
 	require.NoError(t, err)
 	r.expire(g, "taken")
-	require.Equal(t, []string{"taken#2"}, r.claim(g, "d", 3))
+	require.Equal(t, []string{"taken#2/0/1"}, r.claim(g, "d", 3))
 
 	assert.Equal(t, []string{"held#1"}, r.claimWith(g, request))
 }
@@ -210,10 +213,10 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 	r.push(due("a"), due("b"))
 	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
 	r.expire(g, "a")
-	require.Equal(t, []string{"a#2"}, r.claim(g, "d", 10))
+	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
-		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2",
+		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2/0/1",
 		"unack:g b": "now+30s", "messages b": "body b",
 	}, r.state())
 }
@@ -223,19 +226,125 @@ func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id), due("good"))
-	request := r.request("c", 1)
-	request.MaxDeliveries = 1
-	require.Equal(t, []string{id + "#1"}, r.claimWith(g, request))
+	claim := func(limit int) Claims {
+		request := r.request("c", limit)
+		request.MaxDeliveries = 1
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		return claims
+	}
+	require.Equal(t, []string{id + "#1"}, deliveries(claim(1)))
+	_, err := g.Extend(t.Context(), lease, []Held{handedOut(id, "1")})
+	require.NoError(t, err)
 	r.expire(g, id)
 
-	request = r.request("c", 10)
-	request.MaxDeliveries = 1
-	require.Equal(t, []string{"good#1"}, r.claimWith(g, request))
+	claims := claim(10)
+	require.Equal(t, []string{"good#1"}, deliveries(claims))
+	assert.Equal(t, []Buried{{id, "not acked in 1 deliveries"}}, claims.Buried)
 	assert.Equal(t, map[string]string{
 		"groups g":     "member",
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries", "messages " + id: "body " + id,
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
+		"attempts:g " + id: "1/1/0", "messages " + id: "body " + id,
 		"unack:g good": "now+30s", "messages good": "body good",
 	}, r.state())
+}
+
+// TestAMessageThatKillsItsConsumerBecomesADeadLetter, although nobody can tell whether
+// its handlers saw it: after one hand-out more than MaxDeliveries at most.
+func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
+	for max, tokens := range [][]string{1: {"1", "2/0/1"}, 3: {"1", "2/0/1", "3/0/2", "4/0/3"}} {
+		if tokens == nil {
+			continue
+		}
+		r := newRig(t)
+		g := r.group("g")
+		r.push(due("a"))
+		claim := func() Claims {
+			request := r.request("c", 1)
+			request.MaxDeliveries = max
+			claims, err := g.Claim(t.Context(), request)
+			require.NoError(t, err)
+			return claims
+		}
+		for _, token := range tokens {
+			require.Equal(t, []string{"a#" + token}, deliveries(claim()))
+			r.expire(g, "a")
+		}
+		claims := claim()
+		assert.Empty(t, claims.Messages)
+		reason := fmt.Sprintf("not acked in 0 deliveries, and lost with its consumer %d times", max)
+		assert.Equal(t, []Buried{{"a", reason}}, claims.Buried)
+		assert.Equal(t, map[string]string{
+			"groups g": "member", "messages a": "body a",
+			"dead:g a": "now+0s", "reasons:g a": reason, "attempts:g a": tokens[max],
+		}, r.state())
+	}
+}
+
+// TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered: consumers with one worker claim ten,
+// hand out the first and die.
+func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	for i := range 20 {
+		r.push(due(fmt.Sprintf("%02d", i)))
+	}
+	handedOut, buried := map[string]int{}, 0
+	for buried < 20 {
+		request := r.request("c", 10)
+		request.Free, request.MaxDeliveries = 1, 3
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		for _, b := range claims.Buried {
+			buried++
+			require.GreaterOrEqual(t, handedOut[b.ID], 3, "%s: %s", b.ID, b.Reason)
+			require.LessOrEqual(t, handedOut[b.ID], 4)
+		}
+		for i, m := range claims.Messages {
+			if i == 0 {
+				handedOut[m.ID]++
+			}
+			r.expire(g, m.ID)
+		}
+	}
+}
+
+func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	claim := func(limit, free int) Claims {
+		request := r.request("c", limit)
+		request.Free = free
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		return claims
+	}
+	r.push(due("a"), due("b"), due("c"))
+	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be ahead of the workers")
+	for _, id := range []string{"a", "b"} {
+		r.expire(g, id)
+	}
+	claims := claim(10, 0)
+	assert.Empty(t, claims.Messages, "what comes later does not overtake")
+	assert.True(t, claims.NeedsWorker)
+	assert.Zero(t, claims.Next)
+	before := r.state()
+	claims = claim(10, 1)
+	assert.Equal(t, []string{"a#2/0/1"}, deliveries(claims))
+	assert.True(t, claims.NeedsWorker)
+	before["unack:g a"], before["attempts:g a"] = "now+30s", "2/0/1"
+	assert.Equal(t, before, r.state())
+
+	nack(t, g, Nack{Delivery: Delivery{"a", "2/0/1"}})
+	claims = claim(10, 2)
+	assert.Equal(t, []string{"b#2/0/1", "c#1"}, deliveries(claims), "a first claim takes a place as well")
+	assert.True(t, claims.NeedsWorker)
+	claims = claim(10, 10)
+	assert.Equal(t, []string{"a#3/1/1"}, deliveries(claims))
+	assert.Equal(t, 2, claims.Messages[0].Attempt)
+	assert.Equal(t, int64(3), claims.Messages[0].Fence)
+	assert.False(t, claims.NeedsWorker)
+	assert.Positive(t, claims.Next)
 }
 
 func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
@@ -243,7 +352,14 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
 	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), "a", "c").Err())
-	assert.Equal(t, []string{"b#1", "d#1"}, r.claim(g, "c", 10))
+	request := r.request("c", 10)
+	claims, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b#1", "d#1"}, deliveries(claims))
+	assert.Equal(t, []Buried{{"a", "message body is missing"}, {"c", "message body is missing"}}, claims.Buried)
+	again, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, claims.Buried, again.Buried, "sent again")
 	assert.Equal(t, map[string]string{
 		"groups g": "member",
 		"dead:g a": "now+0s", "reasons:g a": "message body is missing",
@@ -262,9 +378,9 @@ func TestClaimStopsAtAFewMegabytes(t *testing.T) {
 	}
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"0#1", "1#1", "2#1"}, deliveries(claims))
+	assert.Equal(t, []string{"0#1", "1#1"}, deliveries(claims), "the third would go beyond")
 	assert.Zero(t, claims.Next, "there is more")
-	assert.Equal(t, []string{"3#1", "4#1"}, r.claim(g, "c", 10))
+	assert.Equal(t, []string{"2#1", "3#1"}, r.claim(g, "c", 10))
 }
 
 func TestClaimTellsWhenTheNextIsDue(t *testing.T) {

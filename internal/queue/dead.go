@@ -2,9 +2,9 @@ package queue
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // DeadLetter is a message that a group could not handle.
@@ -13,39 +13,62 @@ type DeadLetter struct {
 	BuriedAt time.Time
 	Reason   string
 	Body     []byte // nil if it is missing
+	Metadata []byte // as the last Nack with any has left it; nil if none has
 }
 
-// DeadLetters returns the group's dead letters, the oldest first, limit at most.
+// DeadLetters returns the group's dead letters, the oldest first, limit at most. It
+// reads few at a time if they are large, and leaves out those that are requeued or
+// discarded meanwhile.
 func (g *Group) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
 	p := g.part
-	dead, err := g.client.ZRangeWithScores(ctx, p.dead(g.name), 0, int64(limit)-1).Result()
-	if err != nil || len(dead) == 0 {
-		return nil, explain(ctx, g.client, p, []string{p.dead(g.name)}, err)
-	}
-	ids, letters := make([]string, len(dead)), make([]DeadLetter, len(dead))
-	for i, entry := range dead {
-		ids[i], _ = entry.Member.(string)
-		letters[i] = DeadLetter{ID: ids[i], BuriedAt: time.UnixMilli(int64(entry.Score))}
-	}
-	keys := []string{p.reasons(g.name), p.messages(), p.changed(g.name)}
-	replies := make([]*redis.SliceCmd, len(keys))
-	if _, err := g.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, key := range keys {
-			replies[i] = pipe.HMGet(ctx, key, ids...)
+	keys := []string{p.dead(g.name), p.reasons(g.name), p.messages(), p.changed(g.name)}
+	var letters []DeadLetter
+	for ids := []string(nil); ; {
+		reply, err := run(ctx, g.client, p, lettersScript, keys, append([]any{limit, maxReplyBytes}, anys(ids)...))
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	}); err != nil {
-		return nil, explain(ctx, g.client, p, keys, err)
-	}
-	for i := range letters {
-		letters[i].Reason, _ = replies[0].Val()[i].(string)
-		for _, reply := range replies[1:] {
-			if body, ok := reply.Val()[i].(string); ok {
-				letters[i].Body = []byte(body)
-			}
+		some, left, err := parseLetters(reply)
+		if err != nil {
+			return nil, err
 		}
+		letters = append(letters, some...)
+		if len(left) == 0 {
+			return letters, nil
+		}
+		ids = left
 	}
-	return letters, nil
+}
+
+func parseLetters(reply []any) (letters []DeadLetter, left []string, err error) {
+	const fields = 5
+	if len(reply) != 2 {
+		return nil, nil, fmt.Errorf("%w: dead letters of %d values", errReply, len(reply))
+	}
+	list, ok := reply[0].([]any)
+	ids, ok2 := reply[1].([]any)
+	if !ok || !ok2 || len(list)%fields != 0 {
+		return nil, nil, fmt.Errorf("%w: dead letters of %d values and %T", errReply, len(list), reply[1])
+	}
+	for ; len(list) > 0; list = list[fields:] {
+		id, ok := list[0].(string)
+		score, ok2 := list[1].(string)
+		ms, err := strconv.ParseFloat(score, 64)
+		if !ok || !ok2 || err != nil {
+			return nil, nil, fmt.Errorf("%w: dead letter %v buried at %v", errReply, list[0], list[1])
+		}
+		letter := DeadLetter{ID: id, BuriedAt: time.UnixMilli(int64(ms))}
+		letter.Reason, _ = list[2].(string)
+		if body, ok := list[3].(string); ok {
+			letter.Body = []byte(body)
+		}
+		if metadata, ok := list[4].(string); ok {
+			letter.Metadata = []byte(metadata)
+		}
+		letters = append(letters, letter)
+	}
+	left, err = stringsOf(ids)
+	return letters, left, err
 }
 
 // Requeue makes dead letters due again, as if they had not been delivered yet. It
@@ -61,8 +84,8 @@ func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
 // dead letters.
 func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
 	p := g.part
-	return g.settle(ctx, discardScript, []string{
+	return g.inParts(ctx, discardScript, []string{
 		p.dead(g.name), p.reasons(g.name), p.attempts(g.name), p.messages(), p.refs(),
 		p.changed(g.name), p.keys(),
-	}, anys(ids))
+	}, []any{g.name, maxFreedBytes}, ids)
 }

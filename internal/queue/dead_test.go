@@ -32,7 +32,7 @@ func TestDeadLettersTellBodyAndReason(t *testing.T) {
 	for i, want := range []DeadLetter{
 		{ID: "a", Reason: "bad a", Body: []byte("body a")},
 		{ID: "b", Reason: "bad b"},
-		{ID: "c", Reason: "bad c", Body: []byte("changed")},
+		{ID: "c", Reason: "bad c", Body: []byte("body c"), Metadata: []byte("changed")},
 	} {
 		want.BuriedAt = letters[i].BuriedAt
 		assert.Equal(t, want, letters[i])
@@ -54,11 +54,11 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "queue:g a": "now+0s", "attempts:g a": "0/2", "messages a": "body a",
+		"groups g": "member", "queue:g a": "now+0s", "attempts:g a": "1/0/0", "messages a": "body a",
 	}, r.state())
-	require.Equal(t, []string{"a#1/2"}, r.claim(g, "d", 1))
+	require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "d", 1))
 	before := r.state()
-	stale, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "1"}}})
+	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, before, r.state())
@@ -77,7 +77,7 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member", "unack:h a": "now+30s", "messages a": "body a", "refs a": "1",
+		"groups g": "member", "groups h": "member", "unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
 	}, r.state(), "the other group still needs it")
 	ack(t, h, "a")
 	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())

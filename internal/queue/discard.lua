@@ -1,30 +1,42 @@
--- discard.lua: remove dead letters of a group for good.
+-- discard.lua: remove dead letters of a group for good, as many as their size and
+-- the number of groups allow.
 --
 -- KEYS[1]  dead      zset  id -> when buried, ms
 -- KEYS[2]  reasons   hash  id -> why buried
--- KEYS[3]  attempts  hash  id -> token of the last delivery
+-- KEYS[3]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[4]  messages  hash  id -> encoded message
--- KEYS[5]  refs      hash  id -> groups still to finish
--- KEYS[6]  changed   hash  id -> message as this group changed it
+-- KEYS[5]  refs      hash  id -> names of the groups still to finish
+-- KEYS[6]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[7]  keys      hash  message key -> id
--- ARGV[1..]  ids
--- Returns  { id, ... }: those that are no dead letters
+-- ARGV[1]  group
+-- ARGV[2]  bytes     stop before the bodies are larger, but not before the first
+-- ARGV[3..]  ids
+-- Returns  { { id, ... }, { id, ... } }: those that are no dead letters, and those
+--          to send again
 
 local dead, reasons, attempts, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, changed, keys = KEYS[5], KEYS[6], KEYS[7]
+local group, bytes, ids = ARGV[1], tonumber(ARGV[2]), { unpack(ARGV, 3) }
 
 for i = 2, 7 do redis.call('HLEN', KEYS[i]) end
-local buried = redis.call('ZMSCORE', dead, unpack(ARGV))
-local found, missing = {}, {}
-for i, id in ipairs(ARGV) do
-  local list = buried[i] and found or missing
-  list[#list + 1] = id
+local buried = redis.call('ZMSCORE', dead, unpack(ids))
+local found, missing, left, size = {}, {}, {}, 0
+for i, id in ipairs(ids) do
+  if not buried[i] then
+    missing[#missing + 1] = id
+  else
+    size = size + redis.call('HSTRLEN', messages, id)
+    local list = (#found == 0 or size <= bytes) and found or left
+    list[#list + 1] = id
+  end
 end
-if #found > 0 then
-  redis.call('ZREM', dead, '') -- see ack.lua
-  redis.call('HDEL', reasons, unpack(found))
-  redis.call('HDEL', attempts, unpack(found))
-  finish(messages, refs, changed, keys, found)
-  redis.call('ZREM', dead, unpack(found))
-end
-return missing
+if #found == 0 then return { missing, left } end
+
+redis.call('ZREM', dead, '') -- see ack.lua
+redis.call('HDEL', reasons, '')
+local ended = finish(messages, refs, changed, keys, found, group)
+redis.call('ZREM', dead, unpack(found, 1, ended))
+redis.call('HDEL', reasons, unpack(found, 1, ended))
+redis.call('HDEL', attempts, unpack(found, 1, ended))
+for i = ended + 1, #found do left[#left + 1] = found[i] end
+return { missing, left }

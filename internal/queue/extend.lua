@@ -1,25 +1,31 @@
 -- extend.lua: the current deliveries of messages go on; their leases start anew.
+-- Those that a handler has by now count as seen, also if their consumer is lost.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- ARGV[1]  lease     ms
--- ARGV[2..]  for each message: id, token
+-- ARGV[2..]  for each message: id, token, 1 if a handler has it, else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
 local unack, attempts = KEYS[1], KEYS[2]
 local deadline = int(math.ceil(now_us() / 1000) + tonumber(ARGV[1]))
 
 local ids, tokens = {}, {}
-for i = 2, #ARGV, 2 do
+for i = 2, #ARGV, 3 do
   ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
 end
-local holds = current(unack, attempts, ids, tokens)
+local holds, entries = current(unack, attempts, ids, tokens)
 
-local leases, stale = {}, {}
+local leases, seen, stale = {}, {}, {}
 for i, id in ipairs(ids) do
   if holds[i] then
     leases[#leases + 1] = deadline
     leases[#leases + 1] = id
+    -- An entry other than the token has been confirmed before.
+    if ARGV[3 * i + 1] == '1' and (entries[i] or '1') == tokens[i] then
+      seen[#seen + 1] = id
+      seen[#seen + 1] = confirmed(tokens[i])
+    end
   else
     stale[#stale + 1] = id
   end
@@ -27,5 +33,6 @@ end
 
 -- A write that frees comes first; see claim.lua.
 redis.call('ZREM', unack, '')
+if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
 if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
 return stale

@@ -123,9 +123,24 @@ func after(id string, seconds int64) Message {
 // keyed is an id that carries a message key.
 func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
 
+// request asks for up to limit messages, by a consumer whose workers are all free.
 func (r *rig) request(consumer string, limit int) Request {
 	r.number[consumer]++
-	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Lease: lease}
+	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
+}
+
+func done(ids ...string) []Done {
+	var list []Done
+	for _, id := range ids {
+		list = append(list, Done{ID: id})
+	}
+	return list
+}
+
+func held(id, token string) Held { return Held{Delivery: Delivery{ID: id, Token: token}} }
+
+func handedOut(id, token string) Held {
+	return Held{Delivery: Delivery{ID: id, Token: token}, HandedOut: true}
 }
 
 // claim claims up to limit messages and returns their deliveries as "id#token".

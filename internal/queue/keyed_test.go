@@ -1,7 +1,11 @@
 package queue
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,27 +61,178 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	nack(t, g, Nack{Delivery{id, "1"}, 60_000, nil})
 	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 120_000))
 	delete(want, "scheduled "+id)
-	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1"
+	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
 	assert.Equal(t, want, r.state())
 	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
-func TestACancelSentAgainLeavesTheNextHolderAlone(t *testing.T) {
-	r := newRig(t)
-	first, second := keyed(1, "k"), keyed(2, "k")
-	r.push(after(first, 60))
-	cancel := func() ([]any, error) {
-		p := r.queue.part
-		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
-		return run(t.Context(), r.client, p, cancelScript, keys, []any{"k", first})
+
+// TestAKeyThatIsHeldAllTheTimeIsFound although its message is replaced all the time.
+func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
+	for name, act := range map[string]func(q *Queue) error{
+		"cancel":     func(q *Queue) error { return q.Cancel(t.Context(), "k") },
+		"reschedule": func(q *Queue) error { return q.Reschedule(t.Context(), "k", 3_600_000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.group("g")
+			for round := range 100 {
+				r.push(after(keyed(0, "k"), 3600))
+				stop, stopped := make(chan struct{}), make(chan error, 1)
+				go func() { stopped <- r.replace("k", round, stop) }()
+				err := act(r.queue)
+				close(stop)
+				require.NoError(t, <-stopped)
+				require.NoError(t, err, "round %d", round)
+				err = r.queue.Cancel(t.Context(), "k") // what is left
+				require.True(t, err == nil || errors.Is(err, ErrNotFound), "%v", err)
+			}
+		})
 	}
-	reply, err := cancel()
-	require.NoError(t, err)
-	require.Equal(t, []any{"cancelled"}, reply)
-	r.push(after(second, 60))
-	before := r.state()
-	reply, err = cancel()
-	require.NoError(t, err)
-	assert.Equal(t, []any{"none"}, reply)
-	assert.Equal(t, before, r.state())
+}
+
+// replace publishes one message after another under a key, until told to stop.
+func (r *rig) replace(key string, round int, stop <-chan struct{}) error {
+	for n := 1; ; n++ {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		_, err := r.queue.Push(r.ctx(), Batch{
+			Publisher: fmt.Sprint("replacer ", round), Number: int64(n), Duplicates: ReplaceDuplicates,
+			Calls: [][]Message{{after(keyed(n, key), 3600)}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// keyedCall is a call of cancel or reschedule that may be sent again: in Redis's time
+// it counts until a while from now.
+func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []any {
+	r.t.Helper()
+	until := r.now().Add(left).UnixMilli()
+	args := []any{"caller", request, until, "k"}
+	if s == rescheduleScript {
+		args = append(args, 5_000, r.queue.part.channel())
+	}
+	return func() []any {
+		r.t.Helper()
+		reply, err := run(r.ctx(), r.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
+		require.NoError(r.t, err)
+		return reply
+	}
+}
+
+func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
+	first, second := keyed(1, "k"), keyed(2, "k")
+	for s, word := range map[script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
+		t.Run(word, func(t *testing.T) {
+			r := newRig(t)
+			r.push(after(first, 60))
+			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
+			assert.Equal(t, []any{word}, call())
+			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
+			before := r.state()
+			assert.Equal(t, []any{word}, call(), "the answer is still so")
+			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
+			assert.Equal(t, before, r.state())
+		})
+	}
+}
+
+func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
+	for _, s := range []script{cancelScript, rescheduleScript} {
+		r := newRig(t)
+		call := r.keyedCall(s, 1, time.Minute)
+		assert.Equal(t, []any{"none"}, call())
+		r.push(after(keyed(1, "k"), 60))
+		before := r.state()
+		assert.Equal(t, []any{"none"}, call())
+		assert.Equal(t, before, r.state())
+	}
+}
+
+// TestACallThatArrivesTooLateChangesNothing: whoever sent it has given up, and may have
+// published the next message with the key.
+func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
+	for _, s := range []script{cancelScript, rescheduleScript} {
+		r := newRig(t)
+		r.push(after(keyed(1, "k"), 60))
+		before := r.state()
+		reply := r.keyedCall(s, 1, -time.Second)()
+		require.Len(t, reply, 2)
+		assert.Equal(t, "groups", reply[0])
+		assert.Equal(t, before, r.state())
+	}
+}
+
+// TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain, as after a torn append-only
+// file, and meanwhile its key is held by nothing.
+func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
+	r := newRig(t)
+	id := keyed(1, "k")
+	r.push(after(id, 60))
+	call := r.keyedCall(cancelScript, 1, time.Minute)
+	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.publishers(), "caller", "1 1 "+id).Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), id).Err())
+	require.ErrorIs(t, r.queue.Cancel(t.Context(), "k"), ErrNotFound)
+	require.ErrorIs(t, r.queue.Reschedule(t.Context(), "k", 0), ErrNotFound)
+	assert.Equal(t, []any{"cancelled"}, call())
+	assert.Empty(t, r.state())
+}
+
+func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
+	r := newRig(t)
+	g, h := r.group("g"), r.group("h")
+	id := keyed(1, "k")
+	r.push(due(id))
+	require.Len(t, r.claim(g, "c", 1), 1)
+	require.Len(t, r.claim(h, "c", 1), 1)
+	nack(t, h, Nack{Delivery{id, "1"}, 60_000, []byte("changed")})
+	require.NoError(t, r.client.SRem(t.Context(), r.queue.part.groups(), "h").Err())
+	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 120_000))
+	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
+	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+}
+
+func TestAKeyOfAnotherTypeFailsACallWhole(t *testing.T) {
+	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
+	for _, kind := range kinds {
+		r := newRig(t)
+		g, h := r.group("g"), r.group("h")
+		id := keyed(1, "k")
+		r.push(due(id))
+		require.Len(t, r.claim(g, "c", 1), 1)
+		require.Len(t, r.claim(h, "c", 1), 1)
+		nack(t, h, Nack{Delivery{id, "1"}, 60_000, []byte("changed")})
+		if kind == "unack:h" {
+			require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+			require.Len(t, r.claim(h, "c", 1), 1)
+		}
+		key := string(r.queue.part) + ":" + kind
+		require.NoError(t, r.client.Del(t.Context(), key).Err())
+		require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
+		before := r.state()
+		var wrong *KeyTypeError
+		require.ErrorAs(t, r.queue.Cancel(t.Context(), "k"), &wrong, kind)
+		assert.Equal(t, key, wrong.Key)
+		assert.Equal(t, before, r.state(), kind)
+	}
+}
+
+// TestCallsThatHangHoldUpNoOtherBeyondItsContext: they take the places of callers.
+func TestCallsThatHangHoldUpNoOtherBeyondItsContext(t *testing.T) {
+	var c callers
+	for range maxCallers {
+		_, err := c.take(t.Context())
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.take(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -3,8 +3,8 @@
 -- publishes a notification, is put in front of it (scripts.go).
 
 -- now_us is Redis's clock in whole microseconds and, written out, in milliseconds
--- cut off: to write a number takes Lua as long as a small command. TIME goes on
--- while a script runs (Redis 7.0), so every script reads it once.
+-- cut off: to write a number takes Lua as long as a small command. Every script reads
+-- it once: on Redis 7.0, TIME goes on while a script runs; later servers stop it.
 local function now_us()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2], t[1] .. string.format('%03d', math.floor(t[2] / 1000))
@@ -26,32 +26,68 @@ local function key_of(id)
   if #id > 27 then return string.sub(id, 28) end
 end
 
--- A token fences one delivery of a message to a group: the deliveries so far
--- and, once a consumer gave the message back unhandled, how often that happened.
--- "2" is the second delivery, "2/1" the same after one release. A garbled one counts
--- as a first delivery, so that it holds nothing up.
-local function split(token)
-  local deliveries, releases = string.match(token, '^(%d+)/?(%d*)$')
-  return tonumber(deliveries) or 1, tonumber(releases) or 0
+-- An entry of attempts counts what has become of a message in a group, as
+-- "fence/seen/unsure": how often it was claimed, which never repeats; how many
+-- handlers have certainly seen it and not acked; how many claims may have been
+-- deliveries and were lost with their consumer, the current one included unless it
+-- was a first claim. A first claim leaves no entry. A garbled entry counts as one.
+local function split(entry)
+  local fence, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
+  if not fence then return 1, 0, 0 end
+  return tonumber(fence), tonumber(seen), tonumber(unsure)
 end
 
-local function token(deliveries, releases)
-  if releases == 0 then return int(deliveries) end
-  return int(deliveries) .. '/' .. int(releases)
+local function entry_of(fence, seen, unsure)
+  return string.format('%.0f/%.0f/%.0f', fence, seen, unsure)
 end
 
--- current tells which deliveries still hold their message: it is in the unack
--- set and the token is the last one given out. A first delivery leaves no
--- attempts entry, so no entry stands for "1".
+-- confirmed is the entry once a handler has seen the delivery with this token. It
+-- is made of the token alone, so that to write it twice counts once.
+local function confirmed(token)
+  local fence, seen, unsure = split(token)
+  unsure = math.max(0, unsure - 1)
+  return entry_of(fence, seen + 1, unsure), seen + 1, unsure
+end
+
+-- unseen is the entry once that delivery was given back and no handler has seen it.
+local function unseen(token)
+  local fence, seen, unsure = split(token)
+  return entry_of(fence, seen, math.max(0, unsure - 1))
+end
+
+-- exhausted is the reason to bury a message, nil as long as it may be delivered.
+local function exhausted(seen, unsure, max)
+  if max == 0 or seen + unsure < max then return end
+  local reason = 'not acked in ' .. int(seen) .. ' deliveries'
+  if seen >= max then return reason end
+  return reason .. ', and lost with its consumer ' .. int(unsure) .. ' times'
+end
+
+-- A token names a delivery: "1" for a first claim, else the entry as the claim
+-- wrote it. Its fence tells whether it is the current one: the rest may change.
+local function fence_of(token)
+  return string.match(token, '^(%d+)/%d+/%d+$')
+end
+
+-- current tells which deliveries still hold their message: it is in the unack set
+-- and has been claimed by nobody since. No entry stands for the token "1" there.
 local function current(unack, attempts, ids, tokens)
   local holds = {}
-  if #ids == 0 then return holds end
+  if #ids == 0 then return holds, {} end
   local leases = redis.call('ZMSCORE', unack, unpack(ids))
-  local last = redis.call('HMGET', attempts, unpack(ids))
+  local entries = redis.call('HMGET', attempts, unpack(ids))
   for i = 1, #ids do
-    holds[i] = leases[i] and (last[i] or '1') == tokens[i]
+    local entry, token = entries[i] or '1', tokens[i]
+    holds[i] = leases[i] and (entry == token or (fence_of(entry) or '1') == (fence_of(token) or token))
   end
-  return holds
+  return holds, entries
+end
+
+-- holder is the id of the message that holds a key. What has no body holds nothing:
+-- a torn append-only file (docs/reliability.md) or a foreign hand has left it.
+local function holder(keys, messages, key)
+  local id = redis.call('HGET', keys, key)
+  return id and redis.call('HEXISTS', messages, id) == 1 and id
 end
 
 -- free gives the key of a message back, unless a newer message has taken it.
@@ -62,46 +98,95 @@ local function free(keys, id)
   end
 end
 
--- finish ends messages for one group. The last group to finish takes the body;
--- messages that only ever had one group have no refs entry.
-local function finish(messages, refs, changed, keys, ids)
-  local gone, left = ids, {}
-  local several = redis.call('HLEN', refs) > 0
-  if several then
-    gone = {}
-    redis.call('HDEL', changed, unpack(ids))
-    local counts = redis.call('HMGET', refs, unpack(ids))
-    for i, id in ipairs(ids) do
-      local count = tonumber(counts[i] or 1) - 1
-      if count > 0 then
-        left[#left + 1] = id
-        left[#left + 1] = int(count)
-      else
-        gone[#gone + 1] = id
+-- quoted is a name as it stands in refs. It has no comma, so that in the list each
+-- comma begins a name.
+local function quoted(name)
+  return (string.gsub(cjson.encode(name), ',', '\\u002c'))
+end
+
+-- list_of is the refs entry of a message that the groups still need.
+local function list_of(names)
+  local list = {}
+  for i, name in ipairs(names) do list[i] = quoted(name) end
+  return '[' .. table.concat(list, ',') .. ']'
+end
+
+-- strike takes a name off a list; nil when no other is left.
+local function strike(list, name)
+  local text = ',' .. string.sub(list, 2, -2)
+  local from, to = string.find(text, name, 1, true)
+  if not from then return list end
+  text = string.sub(text, 1, from - 1) .. string.sub(text, to + 1)
+  if text ~= '' then return '[' .. string.sub(text, 2) .. ']' end
+end
+
+local MOST_REFS = 262144 -- bytes of refs that one call goes through
+
+-- leave finds out who still needs the messages once a group has left: what to write
+-- to refs, the ids that nobody needs, and how many ids it has looked at.
+local function leave(refs, ids, group)
+  local name, known = ',' .. quoted(group), {}
+  local left, gone, looked, size, step = {}, {}, 0, 0, 1
+  while looked < #ids and size < MOST_REFS do
+    local some = { unpack(ids, looked + 1, math.min(looked + step, #ids)) }
+    for i, list in ipairs(redis.call('HMGET', refs, unpack(some))) do
+      local rest = list and known[list]
+      if list then size = size + #list end
+      if list and rest == nil then
+        rest = strike(list, name) or false
+        known[list] = rest
+      end
+      if not rest then
+        gone[#gone + 1] = some[i]
+      elseif rest ~= list then
+        left[#left + 1] = some[i]
+        left[#left + 1] = rest
       end
     end
+    looked = looked + #some
+    step = size == 0 and 100 or math.max(1, math.min(100, math.floor((MOST_REFS - size) * looked / size)))
   end
+  return left, gone, looked
+end
+
+-- finish ends messages for one group. The last group takes the body; messages that
+-- only ever had one group have no refs entry. It returns how many it has ended: with
+-- very many groups, not all.
+local function finish(messages, refs, changed, keys, ids, group)
+  local left, gone, ended = {}, ids, #ids
+  local several = redis.call('HLEN', refs) > 0
+  if several then left, gone, ended = leave(refs, ids, group) end
   if #left > 0 then redis.call('HSET', refs, unpack(left)) end
-  if #gone == 0 then return end
-  if several then redis.call('HDEL', refs, unpack(gone)) end
-  redis.call('HDEL', messages, unpack(gone))
-  if redis.call('HLEN', keys) == 0 then return end
-  for _, id in ipairs(gone) do free(keys, id) end
+  if #gone > 0 then
+    redis.call('HDEL', messages, unpack(gone))
+    if several then redis.call('HDEL', refs, unpack(gone)) end
+    if redis.call('HLEN', keys) > 0 then
+      for _, id in ipairs(gone) do free(keys, id) end
+    end
+  end
+  if redis.call('HLEN', changed) > 0 then redis.call('HDEL', changed, unpack(ids, 1, ended)) end
+  return ended
 end
 
 -- bury makes a message that has left every other set of the group a dead
--- letter. Its body and its token stay; a key that it holds is free again.
+-- letter. Its body and its entry stay; a key that it holds is free again.
 local function bury(dead, reasons, keys, id, now, reason)
   redis.call('HSET', reasons, id, reason)
   free(keys, id)
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 
--- A record remembers the last numbered call of a publisher or a consumer:
--- "<number> <when, ms> <result>".
+-- A record remembers the last numbered call of a publisher, a consumer, or a caller of
+-- cancel and reschedule: "<number> <when, ms> <result>".
 local function parse_record(value)
   local number, ms, result = string.match(value, '^(%d+) (%d+) ?(.*)$')
   return tonumber(number), tonumber(ms), result
+end
+
+-- recorded reads a record; there is none of requests below 1.
+local function recorded(hash, owner)
+  local number, ms, result = parse_record(redis.call('HGET', hash, owner) or '0 0')
+  return number or 0, number and number > 0 and ms or nil, result or ''
 end
 
 local DAY_MS = 86400000
@@ -124,6 +209,20 @@ local function write_record(hash, owner, number, now_ms, result, last_ms)
   end
 end
 
+-- with_refs adds to the groups those that still need a message although their
+-- registration is gone.
+local function with_refs(groups, refs, id)
+  local list = redis.call('HGET', refs, id)
+  local whole, names = pcall(cjson.decode, list or '[]')
+  if not whole or type(names) ~= 'table' then return groups end
+  local known = {}
+  for _, name in ipairs(groups) do known[name] = true end
+  for _, name in ipairs(names) do
+    if not known[name] then groups[#groups + 1] = name end
+  end
+  return groups
+end
+
 -- differ tells whether the groups are others than the caller knows: those in
 -- ARGV[from..] and, if given, one more. KEYS were chosen by that list.
 local function differ(members, from, one)
@@ -138,6 +237,12 @@ local function differ(members, from, one)
     if not known[name] then return true end
   end
   return false
+end
+
+-- answer puts a word in front of a list: to unpack it would fail on a long one.
+local function answer(word, list)
+  table.insert(list, 1, word)
+  return list
 end
 
 -- head is the lowest score of a sorted set, nil when it is empty.

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -35,14 +37,51 @@ type model struct {
 type modelMessage struct {
 	scheduled bool // not given to the groups yet
 	key       string
+	several   bool // given to more than one group
 	groups    map[string]*modelState
 }
 
 type modelState struct {
-	place      string // queue, unack or dead
-	deliveries int
-	token      string
-	stale      []string // tokens of earlier deliveries
+	place    string // queue, unack or dead
+	count    counts
+	entry    bool // whether there is one
+	issued   counts
+	token    string   // of the last delivery
+	stale    []string // tokens of earlier deliveries
+	metadata string
+}
+
+// counts is an entry of attempts.
+type counts struct{ fence, seen, unsure int }
+
+func (c counts) String() string { return fmt.Sprintf("%d/%d/%d", c.fence, c.seen, c.unsure) }
+
+// next is the entry of the next delivery.
+func (c counts) next(lost bool) counts {
+	if lost || c.seen+c.unsure > 0 {
+		c.unsure++
+	}
+	c.fence++
+	return c
+}
+
+// confirmed is the entry once a handler has seen the delivery.
+func (c counts) confirmed() counts {
+	return counts{c.fence, c.seen + 1, max(0, c.unsure-1)}
+}
+
+// unseen is the entry once the delivery is given back.
+func (c counts) unseen() counts { return counts{c.fence, c.seen, max(0, c.unsure-1)} }
+
+func (c counts) exhausted(most int) (reason string) {
+	switch {
+	case most == 0 || c.seen+c.unsure < most:
+		return ""
+	case c.seen >= most:
+		return fmt.Sprintf("not acked in %d deliveries", c.seen)
+	default:
+		return fmt.Sprintf("not acked in %d deliveries, and lost with its consumer %d times", c.seen, c.unsure)
+	}
 }
 
 // TestModel drives random operations against the scripts and a model of them.
@@ -67,6 +106,7 @@ func TestModel(t *testing.T) {
 			"ack":        m.ack,
 			"nack":       m.nack,
 			"release":    m.release,
+			"extend":     m.extend,
 			"bury":       m.bury,
 			"expire":     m.expire,
 			"stale":      m.stale,
@@ -181,30 +221,61 @@ func (m *model) claim(rt *rapid.T) {
 	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
 	limit := rapid.IntRange(1, 5).Draw(rt, "limit")
 	m.request++
-	request := Request{Consumer: "c", Number: m.request, Limit: limit, Lease: time.Hour}
-	first := true
+	request := Request{
+		Consumer: "c", Number: m.request, Limit: limit, Lease: time.Hour,
+		Free:          rapid.IntRange(0, limit).Draw(rt, "free"),
+		MaxDeliveries: rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max"),
+	}
+	var first *Claims
 	m.again(func() {
 		claims, err := m.group(name).Claim(m.rig.ctx(), request)
 		m.must(err)
+		if first == nil {
+			first = &claims
+			m.claimed(name, request, claims)
+			return
+		}
 		for _, c := range claims.Messages {
 			msg := m.messages[c.ID]
 			if msg == nil {
 				m.t.Fatalf("claimed %s, which is gone", c.ID)
 			}
-			if first {
-				m.deliver(msg, name, c)
-			} else if s := msg.groups[name]; s.place != "unack" || s.token != c.Token {
+			if s := msg.groups[name]; s.place != "unack" || s.token != c.Token {
 				m.t.Fatalf("the claim sent again got %s#%s, but it is in %s with %s", c.ID, c.Token, s.place, s.token)
 			}
 		}
-		if first {
-			m.fanOut()
-		}
-		first = false
+		require.Equal(m.t, first.Buried, claims.Buried)
 	})
 }
 
-func (m *model) deliver(msg *modelMessage, name string, c Claimed) {
+// claimed notes what a claim got.
+func (m *model) claimed(name string, request Request, claims Claims) {
+	for _, b := range claims.Buried {
+		state := m.messages[b.ID].groups[name]
+		if state == nil || state.place != "queue" {
+			m.t.Fatalf("%s is buried from nowhere", b.ID)
+		}
+		require.Equal(m.t, state.count.exhausted(request.MaxDeliveries), b.Reason)
+		state.place = "dead"
+		m.messages[b.ID].key = ""
+	}
+	for i, c := range claims.Messages {
+		msg := m.messages[c.ID]
+		if msg == nil {
+			m.t.Fatalf("claimed %s, which is gone", c.ID)
+		}
+		if state := msg.groups[name]; state != nil && state.entry && i >= request.Free {
+			m.t.Fatalf("%s was claimed before, and got as number %d with %d free workers", c.ID, i+1, request.Free)
+		}
+		m.deliver(msg, name, c, false)
+	}
+	if claims.NeedsWorker && len(claims.Messages) < request.Free {
+		m.t.Fatalf("%d messages for %d free workers, and no more", len(claims.Messages), request.Free)
+	}
+	m.fanOut()
+}
+
+func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 	state := msg.groups[name]
 	if state == nil {
 		state = &modelState{place: "queue"}
@@ -213,18 +284,27 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed) {
 	if state.place != "queue" {
 		m.t.Fatalf("claimed %s from %s", c.ID, state.place)
 	}
+	want := "1"
+	if state.entry || lost {
+		state.count, state.entry = state.count.next(lost), true
+		want = state.count.String()
+	} else {
+		state.count = counts{1, 0, 0}
+	}
 	state.place = "unack"
-	state.deliveries++
-	if c.Attempt != state.deliveries {
-		m.t.Fatalf("%s is attempt %d, want %d", c.ID, c.Attempt, state.deliveries)
+	if c.Token != want || c.Fence != int64(state.count.fence) || c.Attempt != max(1, state.count.seen+state.count.unsure) {
+		m.t.Fatalf("%s#%s is attempt %d with fence %d, want token %s", c.ID, c.Token, c.Attempt, c.Fence, want)
 	}
 	if slices.Contains(state.stale, c.Token) || state.token == c.Token {
 		m.t.Fatalf("token %s of %s was given out before", c.Token, c.ID)
 	}
+	if string(c.Metadata) != state.metadata {
+		m.t.Fatalf("%s has metadata %q, want %q", c.ID, c.Metadata, state.metadata)
+	}
 	if state.token != "" {
 		state.stale = append(state.stale, state.token)
 	}
-	state.token = c.Token
+	state.token, state.issued = c.Token, state.count
 }
 
 // fanOut learns from Redis which due messages the groups were given, which depends
@@ -235,7 +315,7 @@ func (m *model) fanOut() {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue
 		}
-		msg.scheduled = false
+		msg.scheduled, msg.several = false, len(m.groups) > 1
 		for _, name := range m.groups {
 			if msg.groups[name] == nil {
 				msg.groups[name] = &modelState{place: "queue"}
@@ -274,29 +354,57 @@ func (m *model) ack(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "unack")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Ack(m.rig.ctx(), []string{id})
+		_, err := m.group(group).Ack(m.rig.ctx(), done(id))
 		m.must(err)
 	})
 }
 
 func (m *model) nack(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
-	body := rapid.SampledFrom([][]byte{nil, []byte("changed")}).Draw(rt, "body")
-	nack := Nack{Delivery{id, state.token}, 3_600_000, body}
-	state.place = "queue"
+	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")
+	most := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max")
+	nack := Nack{Delivery{id, state.token}, 3_600_000, []byte(metadata)}
+	state.place, state.entry = "queue", true
+	state.count = state.issued.confirmed()
+	if metadata != "" {
+		state.metadata = metadata
+	}
+	var want []Buried
+	if reason := state.count.exhausted(most); reason != "" {
+		want = []Buried{{id, reason}}
+		state.place = "dead"
+		m.messages[id].key = ""
+	}
+	first := true
 	m.again(func() {
-		_, err := m.group(group).Nack(m.rig.ctx(), 0, []Nack{nack})
+		_, buried, err := m.group(group).Nack(m.rig.ctx(), most, []Nack{nack})
 		m.must(err)
+		if first {
+			require.Equal(m.t, want, buried)
+		}
+		first = false
 	})
 }
 
 func (m *model) release(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	release := Release{Delivery{id, state.token}, time.UnixMilli(1000)}
-	state.place = "queue"
-	state.deliveries--
+	state.place, state.entry = "queue", true
+	state.count = state.issued.unseen()
 	m.again(func() {
 		_, err := m.group(group).Release(m.rig.ctx(), []Release{release})
+		m.must(err)
+	})
+}
+
+func (m *model) extend(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	held := Held{Delivery{id, state.token}, rapid.Bool().Draw(rt, "handed out")}
+	if held.HandedOut {
+		state.count, state.entry = state.issued.confirmed(), true
+	}
+	m.again(func() {
+		_, err := m.group(group).Extend(m.rig.ctx(), time.Hour, []Held{held})
 		m.must(err)
 	})
 }
@@ -317,12 +425,12 @@ func (m *model) expire(rt *rapid.T) {
 	state.place = "queue" // as good as: the next claim takes it
 	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.queue.part.unack(group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
-	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Lease: time.Hour})
+	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)
 	if len(claims.Messages) != 1 || claims.Messages[0].ID != id {
 		m.t.Fatalf("claimed %v, want %s, whose lease ran out", deliveries(claims), id)
 	}
-	m.deliver(m.messages[id], group, claims.Messages[0])
+	m.deliver(m.messages[id], group, claims.Messages[0], true)
 	m.last = nil
 }
 
@@ -337,20 +445,21 @@ func (m *model) stale(rt *rapid.T) {
 	g := m.group(group)
 	for _, token := range tokens {
 		d := Delivery{id, token}
-		_, err := g.Nack(m.rig.ctx(), 1, []Nack{{Delivery: d, Body: []byte("stale")}})
+		_, _, err := g.Nack(m.rig.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
 		m.must(err)
 		_, err = g.Release(m.rig.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
 		m.must(err)
 		_, err = g.Bury(m.rig.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
 		m.must(err)
-		_, err = g.Extend(m.rig.ctx(), time.Hour, []Delivery{d})
+		_, err = g.Extend(m.rig.ctx(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
 		m.must(err)
 	}
 }
 
 func (m *model) requeue(rt *rapid.T) {
 	id, group, state := m.pick(rt, "dead")
-	state.place, state.deliveries = "queue", 0
+	state.place, state.entry = "queue", true
+	state.count = counts{fence: state.count.fence}
 	m.again(func() {
 		_, err := m.group(group).Requeue(m.rig.ctx(), []string{id})
 		m.must(err)
@@ -381,72 +490,72 @@ func (m *model) cancel(rt *rapid.T) {
 
 // check compares what is in Redis with the model.
 func (m *model) check() {
-	want := map[string]bool{}
+	want := map[string]string{}
 	for id, msg := range m.messages {
-		want["messages "+id] = true
+		want["messages "+id] = "body"
 		if msg.key != "" {
-			want["keys "+msg.key] = true
+			want["keys "+msg.key] = id
 		}
 		if msg.scheduled {
-			want["scheduled "+id] = true
+			want["scheduled "+id] = ""
+		}
+		if msg.several {
+			want["refs "+id] = strings.Join(slices.Sorted(maps.Keys(msg.groups)), ",")
 		}
 		for name, state := range msg.groups {
-			want[state.place+":"+name+" "+id] = true
+			want[state.place+":"+name+" "+id] = ""
 			if state.place == "dead" {
-				want["reasons:"+name+" "+id] = true
+				want["reasons:"+name+" "+id] = ""
+			}
+			if state.entry {
+				want["attempts:"+name+" "+id] = state.count.String()
+			}
+			if state.metadata != "" {
+				want["changed:"+name+" "+id] = state.metadata
 			}
 		}
 	}
-	got, bookkeeping := m.snapshot()
-	require.Equal(m.t, want, got)
-	for key := range bookkeeping {
-		m.belongs(key)
-	}
+	require.Equal(m.t, want, m.snapshot())
 }
 
-// snapshot reads what the topic has in Redis, as "kind id": the states, and what is
-// kept besides.
-func (m *model) snapshot() (states, bookkeeping map[string]bool) {
+// snapshot reads what the topic has in Redis, as "kind id" -> value: none for times
+// and reasons.
+func (m *model) snapshot() map[string]string {
 	p := m.rig.queue.part
 	ctx := m.rig.ctx()
 	pipe := m.rig.client.Pipeline()
-	replies := map[string]*redis.StringSliceCmd{
-		"messages":  pipe.HKeys(ctx, p.messages()),
-		"keys":      pipe.HKeys(ctx, p.keys()),
-		"scheduled": pipe.ZRange(ctx, p.scheduled(), 0, -1),
-		"refs":      pipe.HKeys(ctx, p.refs()),
+	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.scheduled(), 0, -1)}
+	hashes := map[string]*redis.MapStringStringCmd{
+		"messages": pipe.HGetAll(ctx, p.messages()),
+		"keys":     pipe.HGetAll(ctx, p.keys()),
+		"refs":     pipe.HGetAll(ctx, p.refs()),
 	}
 	for _, g := range m.groups {
-		replies["queue:"+g] = pipe.ZRange(ctx, p.queue(g), 0, -1)
-		replies["unack:"+g] = pipe.ZRange(ctx, p.unack(g), 0, -1)
-		replies["dead:"+g] = pipe.ZRange(ctx, p.dead(g), 0, -1)
-		replies["reasons:"+g] = pipe.HKeys(ctx, p.reasons(g))
-		replies["attempts:"+g] = pipe.HKeys(ctx, p.attempts(g))
-		replies["changed:"+g] = pipe.HKeys(ctx, p.changed(g))
+		sets["queue:"+g] = pipe.ZRange(ctx, p.queue(g), 0, -1)
+		sets["unack:"+g] = pipe.ZRange(ctx, p.unack(g), 0, -1)
+		sets["dead:"+g] = pipe.ZRange(ctx, p.dead(g), 0, -1)
+		sets["reasons:"+g] = pipe.HKeys(ctx, p.reasons(g))
+		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.attempts(g))
+		hashes["changed:"+g] = pipe.HGetAll(ctx, p.changed(g))
 	}
 	_, err := pipe.Exec(ctx)
 	m.must(err)
-	states, bookkeeping = map[string]bool{}, map[string]bool{}
-	for kind, reply := range replies {
-		into := states
-		switch kind, _, _ := strings.Cut(kind, ":"); kind {
-		case "refs", "attempts", "changed":
-			into = bookkeeping
-		}
+	got := map[string]string{}
+	for kind, reply := range sets {
 		for _, id := range reply.Val() {
-			into[kind+" "+id] = true
+			got[kind+" "+id] = ""
 		}
 	}
-	return states, bookkeeping
-}
-
-// belongs asserts that bookkeeping is about a message that a group still has.
-func (m *model) belongs(key string) {
-	kind, id, _ := strings.Cut(key, " ")
-	_, group, ofGroup := strings.Cut(kind, ":")
-	msg := m.messages[id]
-	require.NotNil(m.t, msg, "%s is left", key)
-	if ofGroup {
-		require.NotNil(m.t, msg.groups[group], "%s is left", key)
+	for kind, reply := range hashes {
+		for id, value := range reply.Val() {
+			if kind == "refs" {
+				var names []string
+				m.must(json.Unmarshal([]byte(value), &names))
+				slices.Sort(names)
+				value = strings.Join(names, ",")
+			}
+			got[kind+" "+id] = value
+		}
 	}
+	return got
 }

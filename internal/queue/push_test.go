@@ -57,7 +57,7 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	g := r.group("g")
 	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	_, err := g.Ack(t.Context(), []string{"a"})
+	_, err := g.Ack(t.Context(), done("a"))
 	require.NoError(t, err)
 
 	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
@@ -126,7 +126,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 
 	require.Equal(t, []string{replacement + "#1"}, r.claim(g, "c", 1))
 	r.pushBatch(3, ReplaceDuplicates, []Message{after(third, 60)})
-	_, err := g.Ack(t.Context(), []string{replacement})
+	_, err := g.Ack(t.Context(), done(replacement))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{
 		"groups g":           "member",

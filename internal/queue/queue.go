@@ -16,16 +16,14 @@ import (
 // MaxMessages is the most messages that one script call takes.
 const MaxMessages = 1000
 
-// ErrNotFound says that no message holds the key.
-var ErrNotFound = errors.New("no waiting message has this key")
-
 var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Queue is the publishing side of one topic partition. It is safe for
 // concurrent use.
 type Queue struct {
-	client redis.UniversalClient
-	part   partition
+	client  redis.UniversalClient
+	part    partition
+	callers callers // of Cancel and Reschedule
 }
 
 // New returns partition number of a topic. It does no I/O.
@@ -116,68 +114,6 @@ func (q *Queue) push(ctx context.Context, b Batch, keys []string, args []any) ([
 		err = &ReplicationError{Want: b.Replicas, Got: got}
 	}
 	return reply, err
-}
-
-// Cancel takes back the message that holds a key, from all groups. It returns
-// ErrNotFound when there is none.
-func (q *Queue) Cancel(ctx context.Context, key string) error {
-	p := q.part
-	return q.withHolder(ctx, key, func(id string, groups []string) ([]any, error) {
-		keys := []string{p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys()}
-		for _, g := range groups {
-			keys = append(keys, p.queue(g), p.unack(g), p.attempts(g), p.changed(g))
-		}
-		return run(ctx, q.client, p, cancelScript, keys, append([]any{key, id}, anys(groups)...))
-	})
-}
-
-// Reschedule makes the waiting message that holds a key due in delay ms. It
-// returns ErrNotFound when there is none, or none that waits.
-func (q *Queue) Reschedule(ctx context.Context, key string, delay int64) error {
-	p := q.part
-	return q.withHolder(ctx, key, func(id string, groups []string) ([]any, error) {
-		keys := []string{p.scheduled(), p.groups(), p.keys()}
-		for _, g := range groups {
-			keys = append(keys, p.queue(g))
-		}
-		args := append([]any{key, id, delay, p.channel()}, anys(groups)...)
-		return run(ctx, q.client, p, rescheduleScript, keys, args)
-	})
-}
-
-// withHolder calls a script with the id of the message that holds a key, and with
-// the groups, whose keys it needs, until it and Redis agree on which there are.
-func (q *Queue) withHolder(ctx context.Context, key string, call func(id string, groups []string) ([]any, error)) error {
-	id, err := q.client.HGet(ctx, q.part.keys(), key).Result()
-	if errors.Is(err, redis.Nil) {
-		return ErrNotFound
-	}
-	var groups []string
-	if err == nil {
-		groups, err = q.client.SMembers(ctx, q.part.groups()).Result()
-	}
-	if err != nil {
-		return explain(ctx, q.client, q.part, []string{q.part.keys(), q.part.groups()}, err)
-	}
-	for range 5 {
-		reply, err := call(id, groups)
-		if err != nil {
-			return err
-		}
-		switch list, err := stringsOf(reply); {
-		case err != nil:
-			return err
-		case len(list) == 0:
-			return fmt.Errorf("%w: empty", errReply)
-		case list[0] == "none":
-			return ErrNotFound
-		case list[0] != "groups":
-			return nil
-		default:
-			groups = list[1:]
-		}
-	}
-	return errGroupsKeepChanging
 }
 
 func anys(values []string) []any {

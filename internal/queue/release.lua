@@ -1,8 +1,8 @@
 -- release.lua: a consumer gives back messages that no handler has seen. They
--- keep their due time, and the delivery does not count.
+-- keep their due time, and the delivery does not count, but their fence has grown.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> token of the last delivery
+-- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  queue     zset  id -> due, ms
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
@@ -23,11 +23,10 @@ local now = now_us()
 local dues, left, given, stale = {}, {}, {}, {}
 for i, id in ipairs(ids) do
   if holds[i] then
-    local deliveries, releases = split(tokens[i])
     dues[#dues + 1] = ARGV[3 * i + 2]
     dues[#dues + 1] = id
     left[#left + 1] = id
-    left[#left + 1] = token(deliveries - 1, releases + 1)
+    left[#left + 1] = unseen(tokens[i])
     given[#given + 1] = id
   else
     stale[#stale + 1] = id

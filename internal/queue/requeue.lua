@@ -1,9 +1,10 @@
 -- requeue.lua: make dead letters of a group due again, with their deliveries
--- counted anew.
+-- counted anew. A copy of a call that comes late requeues what was buried again
+-- since.
 --
 -- KEYS[1]  dead      zset  id -> when buried, ms
 -- KEYS[2]  reasons   hash  id -> why buried
--- KEYS[3]  attempts  hash  id -> token of the last delivery
+-- KEYS[3]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[4]  queue     zset  id -> due, ms
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
@@ -24,9 +25,9 @@ local missing = {}
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', dead, id) then
-    -- No token may come twice: one from before the burial must stay stale.
-    local deliveries, releases = split(redis.call('HGET', attempts, id) or '1')
-    redis.call('HSET', attempts, id, token(0, releases + deliveries + 1))
+    -- The fence goes on: no token may come twice.
+    local fence = split(redis.call('HGET', attempts, id) or '1')
+    redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
     redis.call('ZADD', queue, int(due_ms(now, 0)), id)
     redis.call('ZREM', dead, id)
     redis.call('HDEL', reasons, id)

@@ -42,6 +42,12 @@ var requeueSource string
 //go:embed discard.lua
 var discardSource string
 
+//go:embed register.lua
+var registerSource string
+
+//go:embed letters.lua
+var lettersSource string
+
 //go:embed raise.lua
 var raiseSource string
 
@@ -57,6 +63,8 @@ var (
 	rescheduleScript = newScript(rescheduleSource)
 	requeueScript    = newScript(requeueSource)
 	discardScript    = newScript(discardSource)
+	registerScript   = newScript(registerSource)
+	lettersScript    = newScript(lettersSource)
 	raiseScript      = newScript(raiseSource)
 )
 

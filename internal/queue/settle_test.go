@@ -18,9 +18,9 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 	r.push(due(id), due("b"))
 	r.claim(g, "c", 10)
 	r.expire(g, id)
-	require.Equal(t, []string{id + "#2"}, r.claim(g, "c", 10))
+	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
 
-	missing, err := g.Ack(t.Context(), []string{id, "unknown"})
+	missing, err := g.Ack(t.Context(), done(id, "unknown"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -38,7 +38,7 @@ func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
 	ack(t, g, "a")
 	want := map[string]string{
 		"groups g": "member", "groups h": "member",
-		"unack:h a": "now+30s", "messages a": "body a", "refs a": "1",
+		"unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
 	}
 	assert.Equal(t, want, r.state())
 	ack(t, g, "a")
@@ -49,7 +49,7 @@ func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
 
 func ack(t *testing.T, g *Group, ids ...string) {
 	t.Helper()
-	_, err := g.Ack(t.Context(), ids)
+	_, err := g.Ack(t.Context(), done(ids...))
 	require.NoError(t, err)
 }
 
@@ -59,11 +59,11 @@ func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "stalled", 1)
 	r.expire(g, "a")
-	require.Equal(t, []string{"a#2"}, r.claim(g, "other", 1))
+	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 	ack(t, g, "a")
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
 
-	stale, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2"}}})
+	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "nothing brings an acked message back")
@@ -77,40 +77,60 @@ func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
 	nack(t, g, Nack{Delivery{"a", "1"}, 60_000, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
-		"queue:g a": "now+60s", "attempts:g a": "1", "messages a": "body a",
-		"queue:g b": "now+0s", "attempts:g b": "1", "messages b": "new",
+		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
+		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "changed:g b": "new",
 	}, r.state())
-	assert.Equal(t, []string{"b#2"}, r.claim(g, "c", 10))
+	assert.Equal(t, []string{"b#2/1/1"}, r.claim(g, "c", 10))
 }
 
 func nack(t *testing.T, g *Group, nacks ...Nack) {
 	t.Helper()
-	stale, err := g.Nack(t.Context(), 0, nacks)
+	stale, _, err := g.Nack(t.Context(), 0, nacks)
 	require.NoError(t, err)
 	require.Empty(t, stale)
 }
 
-func TestNackChangesTheMessageForItsOwnGroupOnly(t *testing.T) {
+func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 	r := newRig(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": "2",
-		"queue:g a": "now+0s", "attempts:g a": "1", "changed:g a": "changed",
+		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
+		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
 		"queue:h a": "now+0s",
 	}, r.state())
 
-	for group, want := range map[*Group]string{g: "changed", h: "body a"} {
+	for group, want := range map[*Group]string{g: "changed", h: ""} {
 		claims, err := group.Claim(t.Context(), r.request("x", 1))
 		require.NoError(t, err)
 		require.Len(t, claims.Messages, 1)
-		assert.Equal(t, want, string(claims.Messages[0].Body))
+		assert.Equal(t, "body a", string(claims.Messages[0].Body))
+		assert.Equal(t, want, string(claims.Messages[0].Metadata))
 	}
+	nack(t, g, Nack{Delivery{"a", "2/1/1"}, 0, nil})
+	assert.Equal(t, "changed", r.state()["changed:g a"], "no metadata, no change")
+	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
 	ack(t, g, "a")
 	ack(t, h, "a")
 	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+// TestMetadataOutlivesTheRegistrationOfOtherGroups: whose metadata are read does not
+// depend on how many groups there are.
+func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	require.NoError(t, r.client.SRem(t.Context(), r.queue.part.groups(), "h").Err())
+	claims, err := g.Claim(t.Context(), r.request("c", 1))
+	require.NoError(t, err)
+	require.Len(t, claims.Messages, 1)
+	assert.Equal(t, "changed", string(claims.Messages[0].Metadata))
 }
 
 func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
@@ -119,29 +139,47 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(due(id))
 	r.claim(g, "c", 1)
-	nackMax := func(token string) {
-		_, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
+	nackMax := func(token string) []Buried {
+		_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
 		require.NoError(t, err)
+		return buried
 	}
-	nackMax("1")
-	require.Equal(t, []string{id + "#2"}, r.claim(g, "c", 1))
-	nackMax("2")
+	assert.Empty(t, nackMax("1"))
+	require.Equal(t, []string{id + "#2/1/1"}, r.claim(g, "c", 1))
+	assert.Equal(t, []Buried{{id, "not acked in 2 deliveries"}}, nackMax("2/1/1"))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
 	}, r.state())
+}
+
+func TestNackTellsDeliveriesFromLosses(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"))
+	for _, token := range []string{"1", "2/0/1", "3/0/2"} {
+		require.Equal(t, []string{"a#" + token}, r.claim(g, "c", 1))
+		if token != "3/0/2" {
+			r.expire(g, "a")
+		}
+	}
+	_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{"a", "3/0/2"}}})
+	require.NoError(t, err)
+	assert.Equal(t, []Buried{{"a", "not acked in 1 deliveries, and lost with its consumer 1 times"}}, buried)
 }
 
 // stale are the ways to use a delivery that is not the current one any more.
 var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error){
 	"nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
-		return g.Nack(t.Context(), 0, []Nack{{Delivery: d, Body: []byte("stale")}})
+		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Metadata: []byte("stale")}})
+		return stale, err
 	},
 	"last nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
-		return g.Nack(t.Context(), 1, []Nack{{Delivery: d}})
+		stale, _, err := g.Nack(t.Context(), 1, []Nack{{Delivery: d}})
+		return stale, err
 	},
 	"extend": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
-		return g.Extend(t.Context(), time.Hour, []Delivery{d})
+		return g.Extend(t.Context(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
 	},
 	"release": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
 		return g.Release(t.Context(), []Release{{Delivery: d, DueAt: time.UnixMilli(5)}})
@@ -155,18 +193,25 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 	situations := map[string]func(r *rig, g *Group){
 		"leased anew": func(r *rig, g *Group) {
 			r.expire(g, "a")
-			require.Equal(r.t, []string{"a#2"}, r.claim(g, "other", 1))
+			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
 		"acked":  func(r *rig, g *Group) { ack(r.t, g, "a") },
 		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, 60_000, nil}) },
 		"released and leased anew": func(r *rig, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
-			require.Equal(r.t, []string{"a#1/1"}, r.claim(g, "other", 1))
+			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
 		"buried": func(r *rig, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
+		},
+		"buried, requeued and leased anew": func(r *rig, g *Group) {
+			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
+			require.NoError(r.t, err)
+			_, err = g.Requeue(r.ctx(), []string{"a"})
+			require.NoError(r.t, err)
+			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
 	}
 	for situation, arrange := range situations {
@@ -193,13 +238,50 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
 	r.expire(g, "a")
-	refused, err := g.Extend(t.Context(), time.Minute, []Delivery{{"a", "1"}, {"gone", "1"}})
+	refused, err := g.Extend(t.Context(), time.Minute, []Held{held("a", "1"), held("gone", "1")})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gone"}, refused)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages a": "body a", "messages b": "body b",
 		"unack:g a": "now+60s", "unack:g b": "now+30s",
 	}, r.state(), "a lease that ran out is still the current one until somebody else claims")
+}
+
+func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 1)
+	steps := []struct{ token, entry, next string }{
+		{"1", "1/1/0", "2/1/1"},
+		{"2/1/1", "2/2/0", "3/2/1"},
+	}
+	for _, step := range steps {
+		for range 3 { // with each heartbeat
+			refused, err := g.Extend(t.Context(), time.Minute, []Held{handedOut("a", step.token)})
+			require.NoError(t, err)
+			assert.Empty(t, refused)
+			assert.Equal(t, map[string]string{
+				"groups g": "member", "messages a": "body a", "unack:g a": "now+60s", "attempts:g a": step.entry,
+				"messages b": "body b", "scheduled b": "now+0s",
+			}, r.state())
+		}
+		r.expire(g, "a")
+		require.Equal(t, []string{"a#" + step.next}, r.claim(g, "c", 1))
+	}
+	nack(t, g, Nack{Delivery: Delivery{"a", "3/2/1"}})
+	assert.Equal(t, "3/3/0", r.state()["attempts:g a"])
+}
+
+func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	_, err := g.Extend(t.Context(), lease, []Held{handedOut("a", "1")})
+	require.NoError(t, err)
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}})
+	assert.Equal(t, "1/1/0", r.state()["attempts:g a"])
 }
 
 func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
@@ -209,19 +291,22 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	dueAt := claims.Messages[0].DueAt
-	for i, token := range []string{"1", "1/1", "1/2"} {
+	for i, token := range []string{"1", "2/0/0", "3/0/0"} {
 		_, err := g.Release(t.Context(), []Release{{Delivery{"a", token}, dueAt}})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{
 			"groups g": "member", "messages a": "body a",
-			"queue:g a": "now+0s", "attempts:g a": []string{"0/1", "0/2", "0/3"}[i],
+			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
 		}, r.state())
 		score := r.client.ZScore(t.Context(), r.queue.part.queue("g"), "a").Val()
 		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its place")
 		r.claim(g, "c", 1)
 	}
 	r.expire(g, "a")
-	assert.Equal(t, []string{"a#2/3"}, r.claim(g, "c", 1))
+	assert.Equal(t, []string{"a#5/0/1"}, r.claim(g, "c", 1))
+	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/1"}, dueAt}})
+	require.NoError(t, err)
+	assert.Equal(t, "5/0/0", r.state()["attempts:g a"], "nor does this one, though it was for a free worker")
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -102,60 +101,6 @@ func (t *Topic) copyGroups(ctx context.Context, from, to int) error {
 		err = explain(ctx, t.client, part, []string{part.groups()}, err)
 	}
 	return err
-}
-
-// Cancel takes back the message that holds a key, in whichever of the partitions.
-// It returns ErrNotFound when there is none.
-func (t *Topic) Cancel(ctx context.Context, key string, partitions int) error {
-	return t.withHolders(ctx, key, partitions, func(q *Queue) error { return q.Cancel(ctx, key) })
-}
-
-// Reschedule makes the waiting message that holds a key due in delay ms, in whichever
-// of the partitions. It returns ErrNotFound when there is none, or none that waits.
-func (t *Topic) Reschedule(ctx context.Context, key string, delay int64, partitions int) error {
-	return t.withHolders(ctx, key, partitions, func(q *Queue) error { return q.Reschedule(ctx, key, delay) })
-}
-
-// withHolders calls do for each partition where a message holds a key: one, as a
-// rule; more if the number of partitions was raised between two messages.
-func (t *Topic) withHolders(ctx context.Context, key string, partitions int, do func(*Queue) error) error {
-	holders, err := t.holders(ctx, key, partitions)
-	if err != nil {
-		return err
-	}
-	found := false
-	for _, q := range holders {
-		switch err := do(q); {
-		case err == nil:
-			found = true
-		case !errors.Is(err, ErrNotFound):
-			return err
-		}
-	}
-	if !found {
-		return ErrNotFound
-	}
-	return nil
-}
-
-func (t *Topic) holders(ctx context.Context, key string, partitions int) ([]*Queue, error) {
-	if partitions == 1 {
-		return []*Queue{t.Partition(0)}, nil
-	}
-	replies := make([]*redis.BoolCmd, partitions)
-	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for n := range replies {
-			replies[n] = pipe.HExists(ctx, t.Partition(n).part.keys(), key)
-		}
-		return nil
-	})
-	var holders []*Queue
-	for n, reply := range replies {
-		if reply.Val() {
-			holders = append(holders, t.Partition(n))
-		}
-	}
-	return holders, err
 }
 
 // Membership is a consumer group's part in all partitions of a topic.

@@ -3,7 +3,6 @@ package queue
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -133,33 +132,5 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	assert.Equal(t, 4, number)
 	for n := range 4 {
 		assert.Equal(t, []string{"g"}, groupsOf(t, topic, n), "partition %d", n)
-	}
-}
-
-func TestKeysAreFoundInAnyPartition(t *testing.T) {
-	topic := newTopic(t)
-	key := strings.Repeat("k", 3)
-	push := func(partition int, id string) {
-		t.Helper()
-		batches++
-		_, err := topic.Partition(partition).Push(t.Context(), Batch{
-			Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{{after(id, 60)}},
-		})
-		require.NoError(t, err)
-	}
-	due := func(partition int, id string) float64 {
-		t.Helper()
-		return topic.client.ZScore(t.Context(), topic.Partition(partition).part.scheduled(), id).Val()
-	}
-	require.ErrorIs(t, topic.Cancel(t.Context(), key, 4), ErrNotFound)
-	push(3, keyed(1, key))
-	before := due(3, keyed(1, key))
-	require.NoError(t, topic.Reschedule(t.Context(), key, 3_600_000, 4))
-	assert.Greater(t, due(3, keyed(1, key)), before+3_000_000)
-	push(1, keyed(2, key)) // as after the number of partitions was raised
-	require.NoError(t, topic.Cancel(t.Context(), key, 4))
-	require.ErrorIs(t, topic.Reschedule(t.Context(), key, 0, 4), ErrNotFound)
-	for n := range 4 {
-		assert.Zero(t, topic.client.HLen(t.Context(), topic.Partition(n).part.messages()).Val(), "partition %d", n)
 	}
 }

@@ -1,0 +1,208 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxReplyBytes is the most message text that one Claim returns, unless a single
+// message has more.
+const maxReplyBytes = 1 << 20
+
+// Request asks for due messages.
+type Request struct {
+	Consumer string // unique to one caller
+	Number   int64  // one higher with each request; the same to ask again after an error
+	Limit    int    // 1 to MaxMessages
+	// Free is how many workers wait for a message now, 0 to Limit. Messages that were
+	// claimed before are only for them: what is held ahead, and lost with its consumer,
+	// must not count as delivered.
+	Free          int
+	Bytes         int // of message text, 1 MiB at most; 0 means that
+	Lease         time.Duration
+	MaxDeliveries int // 0: no limit
+}
+
+// Claimed is a message leased to the consumer that claimed it.
+type Claimed struct {
+	ID          string
+	Token       string // fences this delivery
+	Fence       int64  // grows with each delivery to the group, also after a requeue
+	Attempt     int    // 1 for the first delivery; starts anew with a requeue
+	DueAt       time.Time
+	LeasedUntil time.Time // by Redis's clock
+	Body        []byte    // as published
+	Metadata    []byte    // as the last Nack with any has left it; nil if none has
+}
+
+// Buried is a message that has become a dead letter.
+type Buried struct {
+	ID     string
+	Reason string
+}
+
+// Claims is the answer to a Request.
+type Claims struct {
+	Messages []Claimed
+	Buried   []Buried // instead of being delivered
+	// Next is how long nothing more is due: 0 if something may be now, negative
+	// if nothing is scheduled.
+	Next time.Duration
+	// NeedsWorker says that what is due next is only for a free worker. Next is 0 then.
+	NeedsWorker bool
+}
+
+// Claim leases due messages. The same request sent again returns the same messages, as
+// far as they are still held, with leases that start anew.
+func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
+	for range 5 {
+		reply, err := g.claim(ctx, r)
+		if err != nil {
+			return Claims{}, err
+		}
+		if len(reply) == 0 || reply[0] != "groups" {
+			return parseClaims(reply)
+		}
+		groups, err := stringsOf(reply[1:])
+		if err != nil {
+			return Claims{}, err
+		}
+		if !slices.Contains(groups, g.name) {
+			if err := g.Register(ctx); err != nil {
+				return Claims{}, err
+			}
+		}
+		g.others = without(groups, g.name)
+	}
+	return Claims{}, errGroupsKeepChanging
+}
+
+func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
+	p := g.part
+	keys := []string{
+		p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys(),
+		p.queue(g.name), p.unack(g.name), p.attempts(g.name), p.claims(g.name),
+		p.dead(g.name), p.reasons(g.name), p.changed(g.name),
+	}
+	for _, other := range g.others {
+		keys = append(keys, p.queue(other))
+	}
+	bytes := maxReplyBytes
+	if r.Bytes > 0 {
+		bytes = min(bytes, r.Bytes)
+	}
+	args := []any{
+		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, p.channel(),
+	}
+	return run(ctx, g.client, p, claimScript, keys, append(args, anys(g.others)...))
+}
+
+// needsWorker is the time to wait in a reply that ended before a message for a free
+// worker.
+const needsWorker = -2
+
+func parseClaims(reply []any) (Claims, error) {
+	if len(reply) != 8 {
+		return Claims{}, fmt.Errorf("%w: claim of %d values", errReply, len(reply))
+	}
+	deadline, ok := reply[1].(int64)
+	next, ok2 := reply[2].(int64)
+	joined, ok3 := reply[3].(string)
+	ids, ok4 := reply[4].([]any)
+	bodies, ok5 := reply[5].([]any)
+	details := strings.Fields(joined)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || len(details) != 2*len(ids) || len(bodies) != len(ids) {
+		return Claims{}, fmt.Errorf("%w: claim with lease %v, wait %v, %d ids, %d bodies and %d details",
+			errReply, reply[1], reply[2], len(ids), len(bodies), len(details))
+	}
+	claims := Claims{Messages: make([]Claimed, len(ids)), NeedsWorker: next == needsWorker}
+	if !claims.NeedsWorker {
+		claims.Next = time.Duration(next) * time.Microsecond
+	}
+	for i := range claims.Messages {
+		m, err := parseClaimed(ids[i], bodies[i], details[2*i], details[2*i+1])
+		if err != nil {
+			return Claims{}, err
+		}
+		m.LeasedUntil = time.UnixMilli(deadline)
+		claims.Messages[i] = m
+	}
+	if err := addMetadata(claims.Messages, reply[6]); err != nil {
+		return Claims{}, err
+	}
+	var err error
+	claims.Buried, err = buriedOf(reply[7])
+	return claims, err
+}
+
+func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
+	id, ok := idReply.(string)
+	body, ok2 := bodyReply.(string)
+	if !ok || !ok2 {
+		return Claimed{}, fmt.Errorf("%w: claimed message %v with %T as its body", errReply, idReply, bodyReply)
+	}
+	ms, err := strconv.ParseFloat(due, 64) // a foreign hand may have set any score
+	if err != nil {
+		return Claimed{}, fmt.Errorf("%w: due time %q of message %s", errReply, due, id)
+	}
+	fence, attempt, err := parseToken(token)
+	if err != nil {
+		return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
+	}
+	return Claimed{
+		ID: id, Token: token, Fence: fence, Attempt: attempt, DueAt: time.UnixMilli(int64(ms)), Body: []byte(body),
+	}, nil
+}
+
+// parseToken reads a token, "1" or "fence/seen/unsure"; lib.lua tells what they are.
+func parseToken(token string) (fence int64, attempt int, err error) {
+	if token == "1" {
+		return 1, 1, nil
+	}
+	var numbers [3]int64
+	parts := strings.Split(token, "/")
+	if len(parts) != len(numbers) {
+		return 0, 0, strconv.ErrSyntax
+	}
+	for i, part := range parts {
+		if numbers[i], err = strconv.ParseInt(part, 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	return numbers[0], max(1, int(numbers[1]+numbers[2])), nil
+}
+
+// addMetadata gives messages their metadata, from a list of indexes and values.
+func addMetadata(messages []Claimed, reply any) error {
+	list, ok := reply.([]any)
+	if !ok || len(list)%2 != 0 {
+		return fmt.Errorf("%w: metadata %T", errReply, reply)
+	}
+	for i := 0; i < len(list); i += 2 {
+		index, ok := list[i].(int64)
+		text, ok2 := list[i+1].(string)
+		if !ok || !ok2 || index < 1 || int(index) > len(messages) {
+			return fmt.Errorf("%w: metadata of message %v of %d", errReply, list[i], len(messages))
+		}
+		messages[index-1].Metadata = []byte(text)
+	}
+	return nil
+}
+
+// buriedOf reads a list of ids and reasons.
+func buriedOf(reply any) ([]Buried, error) {
+	values, _ := reply.([]any)
+	list, err := stringsOf(values)
+	if err != nil || len(list)%2 != 0 {
+		return nil, fmt.Errorf("%w: buried %v", errReply, reply)
+	}
+	var buried []Buried
+	for i := 0; i < len(list); i += 2 {
+		buried = append(buried, Buried{ID: list[i], Reason: list[i+1]})
+	}
+	return buried, nil
+}

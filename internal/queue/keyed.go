@@ -1,0 +1,134 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
+	maxCallers = 16
+
+	// maxPatience is how long such a call may change anything, if its context has no
+	// earlier deadline.
+	maxPatience = 10 * time.Second
+)
+
+// ErrNotFound says that no message holds the key.
+var ErrNotFound = errors.New("no waiting message has this key")
+
+// callers number the requests of Cancel and Reschedule, each its own one at a time:
+// by name and number Redis tells a request that is sent again from a new one.
+type callers struct {
+	start sync.Once
+	idle  chan *caller
+}
+
+type caller struct {
+	name    string
+	request int64
+}
+
+// take waits for an idle caller, for as long as ctx lasts.
+func (c *callers) take(ctx context.Context) (*caller, error) {
+	c.start.Do(func() {
+		name := rand.Text()
+		c.idle = make(chan *caller, maxCallers)
+		for i := range maxCallers {
+			c.idle <- &caller{name: fmt.Sprintf("%s/%d", name, i)}
+		}
+	})
+	select {
+	case one := <-c.idle:
+		one.request++
+		return one, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *callers) put(one *caller) { c.idle <- one }
+
+// Cancel takes back the message that holds a key, from all groups. It returns
+// ErrNotFound when there is none.
+func (q *Queue) Cancel(ctx context.Context, key string) error {
+	p := q.part
+	return q.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		keys := q.keysOfKeyed()
+		for _, g := range groups {
+			keys = append(keys, p.queue(g), p.unack(g), p.attempts(g), p.changed(g))
+		}
+		return run(ctx, q.client, p, cancelScript, keys, append([]any{c.name, c.request, until, key}, anys(groups)...))
+	})
+}
+
+// Reschedule makes the waiting message that holds a key due in delay ms. It
+// returns ErrNotFound when there is none, or none that waits.
+func (q *Queue) Reschedule(ctx context.Context, key string, delay int64) error {
+	p := q.part
+	return q.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		keys := q.keysOfKeyed()
+		for _, g := range groups {
+			keys = append(keys, p.queue(g))
+		}
+		args := append([]any{c.name, c.request, until, key, delay, p.channel()}, anys(groups)...)
+		return run(ctx, q.client, p, rescheduleScript, keys, args)
+	})
+}
+
+func (q *Queue) keysOfKeyed() []string {
+	p := q.part
+	return []string{p.scheduled(), p.messages(), p.publishers(), p.groups(), p.refs(), p.keys()}
+}
+
+// withKey makes one request. The first call asks for the groups, whose keys the script
+// needs, and for Redis's time; those after it say until when they count. So a copy of a
+// call that Redis gets to later than that, when nobody waits for it any more, leaves
+// alone what holds the key by then.
+func (q *Queue) withKey(
+	ctx context.Context, call func(c *caller, until int64, groups []string) ([]any, error),
+) error {
+	c, err := q.callers.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer q.callers.put(c)
+	var until int64
+	var groups []string
+	for range 6 {
+		reply, err := call(c, until, groups)
+		if err != nil {
+			return err
+		}
+		list, err := stringsOf(reply)
+		switch {
+		case err != nil:
+			return err
+		case len(list) == 1 && list[0] == "none":
+			return ErrNotFound
+		case len(list) == 1:
+			return nil
+		case len(list) == 0:
+			return fmt.Errorf("%w: empty", errReply)
+		}
+		now, err := strconv.ParseInt(list[1], 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: time %q", errReply, list[1])
+		}
+		until, groups = now+patience(ctx).Milliseconds(), list[2:]
+	}
+	return errGroupsKeepChanging
+}
+
+// patience is how long a call is waited for.
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline), maxPatience)
+	}
+	return maxPatience
+}

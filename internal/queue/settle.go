@@ -1,0 +1,211 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// maxFreedBytes is the most message text that one call removes: to free it takes
+	// Redis its time.
+	maxFreedBytes = 32 << 20
+
+	// maxMetadataBytes is the most metadata that one call of Nack carries.
+	maxMetadataBytes = 1 << 20
+)
+
+// Done is a message that a group has handled.
+type Done struct {
+	ID   string
+	Size int // of its body, in bytes
+}
+
+// Delivery names one delivery of a message.
+type Delivery struct {
+	ID    string
+	Token string
+}
+
+// Held is a delivery that goes on.
+type Held struct {
+	Delivery
+	HandedOut bool // a handler has seen it
+}
+
+// Nack is a failed delivery.
+type Nack struct {
+	Delivery
+	Delay    int64  // ms until the message is due again
+	Metadata []byte // what Claim returns from now on; nil keeps it as it is
+}
+
+// Release is a message given back that no handler has seen.
+type Release struct {
+	Delivery
+	DueAt time.Time
+}
+
+// Burial is a message that can never be handled.
+type Burial struct {
+	Delivery
+	Reason string
+}
+
+// Ack settles messages for good, any number of them. It returns the ids of those that
+// were not there to be acked: settled already, or cancelled. After an error, some may
+// be acked.
+func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err error) {
+	p := g.part
+	keys := []string{
+		p.unack(g.name), p.attempts(g.name), p.messages(), p.refs(), p.changed(g.name), p.keys(),
+	}
+	for len(done) > 0 {
+		part, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
+		for _, d := range done[:part] {
+			ids = append(ids, d.ID)
+		}
+		done = done[part:]
+		some, err := g.inParts(ctx, ackScript, keys, []any{g.name}, ids)
+		if err != nil {
+			return missing, err
+		}
+		missing = append(missing, some...)
+	}
+	return missing, nil
+}
+
+// sized is how many values go into one call: those that fit, and at least one.
+func sized[T any](values []T, bytes int, size func(T) int) int {
+	total := 0
+	for i, value := range values {
+		total += size(value)
+		if i > 0 && (total > bytes || i == MaxMessages) {
+			return i
+		}
+	}
+	return len(values)
+}
+
+// inParts calls a script that answers with ids that it has not found and ids to send
+// again, until none of these is left. It returns the former.
+func (g *Group) inParts(
+	ctx context.Context, script script, keys []string, args []any, ids []string,
+) (missing []string, err error) {
+	for len(ids) > 0 {
+		reply, err := run(ctx, g.client, g.part, script, keys, append(slices.Clone(args), anys(ids)...))
+		if err != nil {
+			return missing, err
+		}
+		lists, err := listsOf(reply, 2)
+		if err != nil {
+			return missing, err
+		}
+		if len(lists[1]) >= len(ids) {
+			return missing, fmt.Errorf("%w: all of %d ids are left", errReply, len(ids))
+		}
+		missing, ids = append(missing, lists[0]...), lists[1]
+	}
+	return missing, nil
+}
+
+func listsOf(reply []any, want int) ([][]string, error) {
+	if len(reply) != want {
+		return nil, fmt.Errorf("%w: %d lists, want %d", errReply, len(reply), want)
+	}
+	lists := make([][]string, want)
+	for i, value := range reply {
+		values, ok := value.([]any)
+		if !ok {
+			return nil, fmt.Errorf("%w: %T where a list was due", errReply, value)
+		}
+		list, err := stringsOf(values)
+		if err != nil {
+			return nil, err
+		}
+		lists[i] = list
+	}
+	return lists, nil
+}
+
+// Nack makes messages due again after a delay, any number of them, or buries those of
+// maxDeliveries deliveries, if that is above 0. Like Extend, Release and Bury it changes
+// nothing for deliveries that are not the current ones any more and returns their ids.
+// After an error, what it returns is so, and the other nacks may have arrived too.
+func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
+	p := g.part
+	keys := []string{
+		p.unack(g.name), p.attempts(g.name), p.queue(g.name),
+		p.changed(g.name), p.dead(g.name), p.reasons(g.name), p.keys(),
+	}
+	for len(nacks) > 0 {
+		part := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
+		args := []any{g.name, p.channel(), maxDeliveries}
+		for _, n := range nacks[:part] {
+			args = append(args, n.ID, n.Token, n.Delay, n.Metadata)
+		}
+		nacks = nacks[part:]
+		reply, err := run(ctx, g.client, p, nackScript, keys, args)
+		if err != nil {
+			return stale, buried, err
+		}
+		lists, err := listsOf(reply, 2)
+		if err != nil {
+			return stale, buried, err
+		}
+		some, err := buriedOf(reply[1])
+		if err != nil {
+			return stale, buried, err
+		}
+		stale, buried = append(stale, lists[0]...), append(buried, some...)
+	}
+	return stale, buried, nil
+}
+
+// Extend starts the leases anew. What has been handed out counts as delivered from now
+// on, also if its consumer is lost.
+func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([]string, error) {
+	args := []any{lease.Milliseconds()}
+	for _, h := range held {
+		handedOut := 0
+		if h.HandedOut {
+			handedOut = 1
+		}
+		args = append(args, h.ID, h.Token, handedOut)
+	}
+	return g.settle(ctx, extendScript, []string{g.part.unack(g.name), g.part.attempts(g.name)}, args)
+}
+
+// Release gives messages back with their old due times; the deliveries do not
+// count.
+func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
+	p := g.part
+	args := []any{g.name, p.channel()}
+	for _, r := range releases {
+		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
+	}
+	return g.settle(ctx, releaseScript, []string{
+		p.unack(g.name), p.attempts(g.name), p.queue(g.name),
+	}, args)
+}
+
+// Bury makes messages dead letters.
+func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
+	p := g.part
+	args := make([]any, 0, 3*len(burials))
+	for _, b := range burials {
+		args = append(args, b.ID, b.Token, b.Reason)
+	}
+	return g.settle(ctx, buryScript, []string{
+		p.unack(g.name), p.attempts(g.name), p.dead(g.name), p.reasons(g.name), p.keys(),
+	}, args)
+}
+
+func (g *Group) settle(ctx context.Context, script script, keys []string, args []any) ([]string, error) {
+	reply, err := run(ctx, g.client, g.part, script, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	return stringsOf(reply)
+}

@@ -1,0 +1,209 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+const mebibyte = 1 << 20
+
+// TestNoScriptTakesOverTenMilliseconds looks at Redis's slow log. Other programs may
+// take the processor from Redis in the middle of a script, so each case has some tries,
+// and the best counts. A single body of more than a mebibyte may take longer.
+func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
+	const tries = 6
+	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
+	for name, prepare := range slowCases {
+		t.Run(name, func(t *testing.T) {
+			var slow []time.Duration
+			for range tries {
+				r := newRigOn(t, server)
+				call := prepare(r, r.group("g"))
+				redistest.Command(t, r.client, "SLOWLOG", "RESET")
+				call()
+				if slow = r.slowScripts(); len(slow) == 0 {
+					return
+				}
+				redistest.Command(t, r.client, "FLUSHALL") // this server is the test's own
+			}
+			assert.Empty(t, slow)
+		})
+	}
+}
+
+// slowScripts tells how long those scripts took that are in the slow log.
+func (r *rig) slowScripts() []time.Duration {
+	r.t.Helper()
+	entries, err := r.client.SlowLogGet(r.ctx(), -1).Result()
+	require.NoError(r.t, err)
+	var slow []time.Duration
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Args[0], "eval") {
+			slow = append(slow, entry.Duration)
+		}
+	}
+	return slow
+}
+
+// slowCases prepare a topic with the group g and return the calls to look at.
+var slowCases = map[string]func(r *rig, g *Group) func(){
+	"claim 1,000 small messages": func(r *rig, g *Group) func() {
+		r.store(r.queue.part.scheduled(), 1000, 200)
+		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
+	},
+	"claim bodies of 64 KiB": func(r *rig, g *Group) func() {
+		r.store(r.queue.part.scheduled(), 100, 64<<10)
+		return func() { require.Len(r.t, r.claim(g, "c", 100), 16) }
+	},
+	"claim before bodies of 4 MiB": func(r *rig, g *Group) func() {
+		r.store(r.queue.part.scheduled(), 20, 4*mebibyte)
+		r.push(due("0"), due("1"))
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.queue.part.scheduled(), z(0, "0"), z(0, "1")).Err())
+		return func() { require.Len(r.t, r.claim(g, "c", 1000), 2) }
+	},
+	"claim among 1,000 groups": func(r *rig, g *Group) func() {
+		r.groups(999)
+		r.claim(g, "c", 1)
+		return func() { require.Empty(r.t, r.claim(g, "c", 1)) }
+	},
+	"fan out to 32 groups":    fanOut(31),
+	"fan out to 100 groups":   fanOut(99),
+	"fan out to 1,000 groups": fanOut(999),
+	"ack bodies of 1 MiB": func(r *rig, g *Group) func() {
+		ids := r.store(r.queue.part.unack("g"), 200, mebibyte)
+		var done []Done
+		for _, id := range ids {
+			done = append(done, Done{id, mebibyte})
+		}
+		return func() {
+			missing, err := g.Ack(r.ctx(), done)
+			require.NoError(r.t, err)
+			require.Empty(r.t, missing)
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.queue.part.messages()).Val())
+		}
+	},
+	"ack one of 1,000 groups": func(r *rig, g *Group) func() {
+		ids := r.store(r.queue.part.unack("g"), 500, 100)
+		r.differentRefs(ids, 1000)
+		return func() {
+			missing, err := g.Ack(r.ctx(), done(ids...))
+			require.NoError(r.t, err)
+			require.Empty(r.t, missing)
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.queue.part.unack("g")).Val())
+		}
+	},
+	"nack with metadata": func(r *rig, g *Group) func() {
+		var nacks []Nack
+		for _, id := range r.store(r.queue.part.unack("g"), 1000, 100) {
+			nacks = append(nacks, Nack{Delivery{id, "1"}, 1000, make([]byte, 4<<10)})
+		}
+		return func() { nack(r.t, g, nacks...) }
+	},
+	"extend, release, bury and requeue 1,000": func(r *rig, g *Group) func() {
+		ids := r.store(r.queue.part.unack("g"), 1000, 100)
+		var extensions []Held
+		var releases []Release
+		var burials []Burial
+		for i, id := range ids {
+			extensions = append(extensions, handedOut(id, "1"))
+			if i%2 == 0 {
+				releases = append(releases, Release{Delivery{id, "1"}, r.now()})
+			} else {
+				burials = append(burials, Burial{Delivery{id, "1"}, "bad"})
+			}
+		}
+		return func() {
+			_, err := g.Extend(r.ctx(), lease, extensions)
+			require.NoError(r.t, err)
+			_, err = g.Release(r.ctx(), releases)
+			require.NoError(r.t, err)
+			_, err = g.Bury(r.ctx(), burials)
+			require.NoError(r.t, err)
+			_, err = g.Requeue(r.ctx(), ids)
+			require.NoError(r.t, err)
+		}
+	},
+	"read dead letters of 1 MiB": func(r *rig, g *Group) func() {
+		r.store(r.queue.part.dead("g"), 200, mebibyte)
+		return func() {
+			letters, err := g.DeadLetters(r.ctx(), 1000)
+			require.NoError(r.t, err)
+			require.Len(r.t, letters, 200)
+		}
+	},
+	"discard dead letters of 1 MiB": func(r *rig, g *Group) func() {
+		ids := r.store(r.queue.part.dead("g"), 200, mebibyte)
+		return func() {
+			missing, err := g.Discard(r.ctx(), ids)
+			require.NoError(r.t, err)
+			require.Empty(r.t, missing)
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.queue.part.messages()).Val())
+		}
+	},
+	"reschedule and cancel among 1,000 groups": func(r *rig, g *Group) func() {
+		r.groups(999)
+		r.push(due(keyed(1, "k")))
+		require.Len(r.t, r.claim(g, "c", 1), 1)
+		return func() {
+			require.NoError(r.t, r.queue.Reschedule(r.ctx(), "k", 1000))
+			require.NoError(r.t, r.queue.Cancel(r.ctx(), "k"))
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.queue.part.messages(), r.queue.part.queue("g1")).Val())
+		}
+	},
+}
+
+func fanOut(others int) func(r *rig, g *Group) func() {
+	return func(r *rig, g *Group) func() {
+		r.groups(others)
+		r.store(r.queue.part.scheduled(), 500, 100)
+		want := max(1, 4000/(others+1))
+		return func() { require.Len(r.t, r.claim(g, "c", 500), min(500, want)) }
+	}
+}
+
+// groups registers more groups.
+func (r *rig) groups(more int) {
+	r.t.Helper()
+	names := make([]any, more)
+	for i := range names {
+		names[i] = fmt.Sprint("g", i+1)
+	}
+	require.NoError(r.t, r.client.SAdd(r.ctx(), r.queue.part.groups(), names...).Err())
+}
+
+// store puts messages into a set, as if they had got there by themselves.
+func (r *rig) store(set string, count, size int) (ids []string) {
+	r.t.Helper()
+	const source = `
+		local ids, body = {}, string.rep('x', tonumber(ARGV[2]))
+		for i = 1, tonumber(ARGV[1]) do
+			ids[i] = string.format('%026d', i)
+			redis.call('HSET', KEYS[1], ids[i], body)
+			redis.call('ZADD', KEYS[2], i, ids[i])
+		end
+		return ids`
+	ids, err := r.client.Eval(r.ctx(), source, []string{r.queue.part.messages(), set}, count, size).StringSlice()
+	require.NoError(r.t, err)
+	return ids
+}
+
+// differentRefs makes messages wait for so many groups, g among them. No two messages
+// have the same list.
+func (r *rig) differentRefs(ids []string, groups int) {
+	r.t.Helper()
+	for n, id := range ids {
+		names := make([]string, groups)
+		for i := range names {
+			names[i] = fmt.Sprintf("%q", fmt.Sprint("group ", (i+n)%groups))
+		}
+		names[groups/2] = `"g"`
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.queue.part.refs(), id, "["+strings.Join(names, ",")+"]").Err())
+	}
+}

@@ -1,0 +1,269 @@
+package queue
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// tornEverywhere runs a case for each way to tear the last script of arrange: after one
+// of its writes, after two, and so on, each on a topic of its own.
+func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *rig)) {
+	t.Helper()
+	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
+	for writes := 1; ; writes++ {
+		torn := false
+		t.Run(fmt.Sprintf("%s torn after %d writes", name, writes), func(t *testing.T) {
+			r := newRigOn(t, server)
+			arrange(r)
+			if torn = r.tear(writes); torn {
+				afterwards(r)
+			}
+		})
+		if !torn {
+			require.Greater(t, writes, 1, "there was nothing to tear")
+			return
+		}
+	}
+}
+
+// tear takes all of the last script but some writes off the append-only file, and
+// restarts Redis: it ignores the writes that are left, until the next restart. It
+// returns false if the script has fewer.
+func (r *rig) tear(writes int) bool {
+	r.t.Helper()
+	dir := r.client.ConfigGet(r.ctx(), "dir").Val()["dir"]
+	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
+	require.NoError(r.t, err)
+	require.Len(r.t, files, 1)
+	content, err := os.ReadFile(files[0])
+	require.NoError(r.t, err)
+	script := commands(content[bytes.LastIndex(content, []byte("*1\r\n$5\r\nMULTI\r\n")):])
+	require.Contains(r.t, script[len(script)-1], "EXEC", "nothing comes after the script")
+	if writes+1 >= len(script) {
+		return false
+	}
+	left := len(content) - len(strings.Join(script[writes+1:], ""))
+	require.NoError(r.t, os.Truncate(files[0], int64(left+3))) // in the middle of the next
+	r.reload()
+	return true
+}
+
+// commands splits a part of an append-only file.
+func commands(content []byte) (list []string) {
+	for len(content) > 0 {
+		end := 0
+		line := func() int {
+			n, _ := strconv.Atoi(string(content[end+1 : end+bytes.IndexByte(content[end:], '\r')]))
+			end += bytes.IndexByte(content[end:], '\n') + 1
+			return n
+		}
+		for range line() {
+			end += line() + 2
+		}
+		list = append(list, string(content[:end]))
+		content = content[end:]
+	}
+	return list
+}
+
+// reload makes Redis read its append-only file as it does when it starts.
+func (r *rig) reload() {
+	r.t.Helper()
+	redistest.Command(r.t, r.client, "DEBUG", "LOADAOF")
+}
+
+// both gives a message to two groups, whose consumers hold it.
+func (r *rig) both() (g, h *Group) {
+	r.t.Helper()
+	g, h = r.group("g"), r.group("h")
+	r.push(due("a"))
+	require.Equal(r.t, []string{"a#1"}, r.claim(g, "c", 1))
+	require.Equal(r.t, []string{"a#1"}, r.claim(h, "e", 1))
+	return g, h
+}
+
+// hStillGetsIt lets the group h, which still needs the message, have it again.
+func (r *rig) hStillGetsIt() {
+	r.t.Helper()
+	h := r.queue.Group("h")
+	nack(r.t, h, Nack{Delivery: Delivery{"a", "1"}})
+	claims, err := h.Claim(r.ctx(), r.request("e", 1))
+	require.NoError(r.t, err)
+	require.Empty(r.t, claims.Buried)
+	require.Len(r.t, claims.Messages, 1)
+	assert.Equal(r.t, "body a", string(claims.Messages[0].Body))
+	ack(r.t, h, "a")
+}
+
+func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
+	arrange := func(r *rig) {
+		g, _ := r.both()
+		ack(r.t, g, "a")
+	}
+	tornEverywhere(t, "ack", arrange, func(r *rig) {
+		ack(r.t, r.queue.Group("g"), "a") // since it got no answer
+		r.reload()
+		r.hStillGetsIt()
+		assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+	})
+}
+
+// TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly: the consumer dies, another
+// handles the message, and then a restart brings it back.
+func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
+	d := Delivery{"a", "1"}
+	for name, settle := range map[string]func(r *rig, g *Group){
+		"nack":      func(r *rig, g *Group) { nack(r.t, g, Nack{d, 0, []byte("changed")}) },
+		"last nack": func(r *rig, g *Group) { _, _, _ = g.Nack(r.ctx(), 1, []Nack{{Delivery: d}}) },
+		"release":   func(r *rig, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1)}}) },
+		"bury":      func(r *rig, g *Group) { _, _ = g.Bury(r.ctx(), []Burial{{d, "bad"}}) },
+	} {
+		arrange := func(r *rig) {
+			g, _ := r.both()
+			settle(r, g)
+		}
+		tornEverywhere(t, name, arrange, func(r *rig) {
+			g := r.queue.Group("g")
+			r.expire(g, "a")
+			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
+			ack(r.t, g, "a")
+			r.reload()
+			r.drain(g)
+			r.hStillGetsIt()
+			for _, kind := range []string{"messages a", "refs a", "queue:g a", "unack:g a", "dead:g a"} {
+				assert.NotContains(r.t, r.state(), kind)
+			}
+		})
+	}
+}
+
+// drain acks all that a group has, dead letters included.
+func (r *rig) drain(g *Group) {
+	r.t.Helper()
+	for range 3 {
+		p := r.queue.part
+		_, err := g.Requeue(r.ctx(), append(r.client.ZRange(r.ctx(), p.dead(g.name), 0, -1).Val(), "none"))
+		require.NoError(r.t, err)
+		for _, id := range r.client.ZRange(r.ctx(), p.unack(g.name), 0, -1).Val() {
+			r.expire(g, id)
+		}
+		for _, delivery := range r.claim(g, "drain", 100) {
+			id, _, _ := strings.Cut(delivery, "#")
+			ack(r.t, g, id)
+		}
+	}
+	_, err := g.Discard(r.ctx(), append(r.client.ZRange(r.ctx(), r.queue.part.dead(g.name), 0, -1).Val(), "none"))
+	require.NoError(r.t, err)
+}
+
+// TestATornClaimGivesNoDeliveryToTwoConsumers: the first gets its claim answered only
+// after another has claimed, and after the restart that does the torn part again.
+func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
+	situations := map[string]func(r *rig){
+		"one group": func(r *rig) { r.push(due("a"), due("b")) },
+		"two groups": func(r *rig) {
+			r.group("h")
+			r.push(due("a"), due("b"))
+		},
+		"claimed before": func(r *rig) {
+			r.push(due("a"), due("b"))
+			g := r.queue.Group("g")
+			require.Len(r.t, r.claim(g, "x", 2), 2)
+			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
+			r.expire(g, "b")
+		},
+		"one to bury": func(r *rig) {
+			r.push(due("a"), due("b"))
+			require.NoError(r.t, r.client.HDel(r.ctx(), r.queue.part.messages(), "a").Err())
+		},
+	}
+	for name, situation := range situations {
+		var request Request
+		arrange := func(r *rig) {
+			g := r.group("g")
+			situation(r)
+			request = r.request("c", 10)
+			require.NotEmpty(r.t, r.claimWith(g, request))
+		}
+		tornEverywhere(t, name, arrange, func(r *rig) {
+			g := r.queue.Group("g")
+			others := r.claim(g, "d", 10)
+			require.NotEmpty(r.t, others)
+			r.reload()
+			for _, delivery := range r.claimWith(g, request) {
+				assert.NotContains(r.t, others, delivery)
+			}
+			for _, delivery := range others {
+				id, _, _ := strings.Cut(delivery, "#")
+				missing, err := g.Ack(r.ctx(), done(id))
+				require.NoError(r.t, err)
+				assert.Empty(r.t, missing)
+			}
+		})
+	}
+}
+
+// TestATornClaimLosesNothing: its consumer is gone, and nothing happens in between.
+func TestATornClaimLosesNothing(t *testing.T) {
+	for _, groups := range []int{1, 2} {
+		arrange := func(r *rig) {
+			g := r.group("g")
+			if groups > 1 {
+				r.group("h")
+			}
+			r.push(due("a"), due("b"))
+			require.Len(r.t, r.claim(g, "c", 10), 2)
+		}
+		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *rig) {
+			r.reload() // nothing in between
+			names := []string{"g", "h"}[:groups]
+			for _, name := range names {
+				g := r.queue.Group(name)
+				for _, id := range r.client.ZRange(r.ctx(), r.queue.part.unack(name), 0, -1).Val() {
+					r.expire(g, id)
+				}
+				claims, err := g.Claim(r.ctx(), r.request("d", 10))
+				require.NoError(r.t, err)
+				assert.Empty(r.t, claims.Buried)
+				require.Len(r.t, claims.Messages, 2)
+				ack(r.t, g, "a", "b")
+			}
+			assert.Len(r.t, r.state(), groups, "only the groups are left")
+		})
+	}
+}
+
+// TestATornCancelHoldsNoKey: sent again it is ended, and if it is not, either the message
+// is delivered or nothing holds its key.
+func TestATornCancelHoldsNoKey(t *testing.T) {
+	id := keyed(1, "k")
+	var call func() []any
+	arrange := func(r *rig) {
+		r.push(after(id, 60))
+		call = r.keyedCall(cancelScript, 1, time.Minute)
+		require.Equal(r.t, []any{"cancelled"}, call())
+	}
+	tornEverywhere(t, "cancel", arrange, func(r *rig) {
+		r.reload()
+		state := r.state()
+		_, whole := state["messages "+id]
+		if whole {
+			assert.Contains(r.t, state, "scheduled "+id)
+		} else {
+			assert.ErrorIs(r.t, r.queue.Reschedule(r.ctx(), "k", 0), ErrNotFound)
+		}
+		assert.Equal(r.t, []any{"cancelled"}, call())
+		assert.Empty(r.t, r.state())
+	})
+}
