@@ -1,14 +1,10 @@
 package queue
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 )
-
-// claimFrees is how many values of "free" a claim is made with, extendForms what a
-// heartbeat says about a message.
-const claimFrees = 1
-
-var extendForms = []string{""}
 
 // call is the script call of an operation, as the Go methods make it; ok is false when
 // it is none.
@@ -23,15 +19,17 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		}, true
 	case "claim":
 		return u.claimCall(s, o), true
+	case "register":
+		return call{"register", []string{"groups"}, []string{g, strconv.Itoa(MaxGroups)}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{o.msg}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
 	case "nack":
 		return call{
-			"nack", under(g, "unack:", "attempts:", "queue:", "messages", "refs", "changed:", "dead:", "reasons:", "keys"),
+			"nack", under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, lease, o.arg},
 		}, true
 	case "extend":
-		return call{"extend", under(g, "unack:", "attempts:"), []string{lease, o.msg, o.token}}, true
+		return call{"extend", under(g, "unack:", "attempts:"), []string{lease, o.msg, o.token, o.arg}}, true
 	case "release":
 		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
@@ -44,7 +42,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "discard":
 		return call{
 			"discard", under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
-			[]string{o.msg},
+			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
 		}, true
 	case "cancel", "reschedule":
 		return u.keyCall(s, o), true
@@ -76,12 +74,12 @@ func (u *universe) claimCall(s explored, o op) call {
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
 		"claims:", "dead:", "reasons:", "changed:")
 	args := []string{
-		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(exploreDelay),
+		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), strconv.Itoa(exploreDelay),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake",
 	}
 	others := without(known(s), g)
 	if o.arg == "unaware" {
-		others = without(append(known(s), "nobody"), g)
+		others = append(others, "nobody")
 	}
 	for _, other := range others {
 		keys = append(keys, "queue:"+other)
@@ -90,22 +88,51 @@ func (u *universe) claimCall(s explored, o op) call {
 	return call{"claim", keys, args}
 }
 
+// keyCall knows the groups that there are, and those that refs names besides.
 func (u *universe) keyCall(s explored, o op) call {
-	c := call{script: o.kind}
-	if o.kind == "cancel" {
-		c.keys = []string{"scheduled", "messages", "groups", "refs", "keys"}
-		c.args = []string{exploreKey, o.msg}
-	} else {
-		c.keys = []string{"scheduled", "groups", "keys"}
-		c.args = []string{exploreKey, o.msg, strconv.Itoa(exploreDelay), "wake"}
+	until := strconv.FormatInt(4e12, 10) // never, in ms
+	if o.arg == "overdue" {
+		until = "1000"
 	}
-	for _, g := range known(s) {
+	c := call{
+		o.kind, []string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
+		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
+	}
+	if o.kind == "reschedule" {
+		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
+	}
+	for _, g := range reached(s, o) {
+		c.keys = append(c.keys, "queue:"+g)
 		if o.kind == "cancel" {
-			c.keys = append(c.keys, "queue:"+g, "unack:"+g, "attempts:"+g, "changed:"+g)
-		} else {
-			c.keys = append(c.keys, "queue:"+g)
+			c.keys = append(c.keys, "unack:"+g, "attempts:"+g, "changed:"+g)
 		}
 		c.args = append(c.args, g)
 	}
 	return c
+}
+
+// reached lists the groups whose keys a call of cancel or reschedule takes.
+func reached(s explored, o op) []string {
+	names := known(s)
+	if refs, ok := s.get("refs", s.meant(o)); ok {
+		for _, name := range refNames(refs) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// meant is the message that a call of cancel or reschedule is about: what its record
+// says if it was made before, else what holds the key.
+func (s explored) meant(o op) string {
+	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
+		words := strings.Fields(record)
+		if len(words) == 1 {
+			return ""
+		}
+		return words[len(words)-1]
+	}
+	return s.keyHolder()
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,13 +15,14 @@ import (
 //	~last:G      id -> token of the last delivery, its consumer, the token before
 //	~view:G      id -> what the group's middleware changed
 //	~requests:G  consumer -> number of its last claim
+//	~calls       caller of cancel and reschedule -> number and kind of its last request
 //	~again       id that was stored a second time, since a record was lost
 //	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
 const (
-	live = "live"
-	gone = "gone"
-	owed = "owed"
-	done = "done"
+	lifeLive = "live"
+	lifeGone = "gone"
+	fateOwed = "owed"
+	fateDone = "done"
 )
 
 // step is one operation with what came of it.
@@ -34,16 +36,9 @@ type step struct {
 	count  func(class string) // of what is tolerated
 }
 
-// claimed is the answer to a claim.
-type claimed struct {
-	given  []given
-	buried []string
-	groups bool
-}
-
 // settled is whether a message has ended for a group, as far as clients know.
 func (s explored) settled(g, msg string) bool {
-	if s.value("~life", msg) != live || s.value("~fate:"+g, msg) == done {
+	if s.value("~life", msg) != lifeLive || s.value("~fate:"+g, msg) == fateDone {
 		return true
 	}
 	maybe := s.value("~torn", msg)
@@ -90,23 +85,22 @@ func (t *step) learn() {
 		if o.arg != "" && !t.listed(o.msg) {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}
-	case "cancel":
-		if t.answer() == "cancelled" {
-			t.end(o.msg)
+	case "cancel", "reschedule":
+		if o.arg == "new" {
+			t.after.set("~calls", "z", fmt.Sprintf("%d %s", o.number, o.kind))
+		}
+		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
+			t.end(msg)
 		}
 	}
-	t.afterRequests()
+	if o.arg == "new" {
+		t.after.shift(o)
+	}
 }
 
 // listed tells whether the answer, a list of ids that nothing was done with, has this one.
 func (t *step) listed(msg string) bool {
-	values, _ := t.out.reply.([]any)
-	for _, value := range values {
-		if value == msg {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.undone(), any(msg))
 }
 
 func (t *step) answer() string {
@@ -131,7 +125,7 @@ func (t *step) learnPush() {
 	if !t.before.has("~sent", o.msg) {
 		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s", o.number, result))
 	}
-	if holder := t.before.value("keys", exploreKey); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
+	if holder := t.before.keyHolder(); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
 		t.end(holder)
 	}
 	if !stored {
@@ -145,27 +139,27 @@ func (t *step) learnPush() {
 		t.end(o.msg)
 		t.after.set("~again", o.msg, "")
 	}
-	t.after.set("~life", o.msg, live)
+	t.after.set("~life", o.msg, lifeLive)
 }
 
 // learnStored is about a message that was there before, from a torn push.
 func (t *step) learnStored(msg string) {
-	t.after.set("~life", msg, live)
+	t.after.set("~life", msg, lifeLive)
 	for _, g := range t.u.holders(t.after, msg) {
-		t.after.set("~fate:"+g, msg, owed)
+		t.after.set("~fate:"+g, msg, fateOwed)
 	}
 }
 
 func (t *step) learnClaim() {
 	o := t.op
 	if o.arg == "new" {
-		t.after.set("~requests:"+o.group, o.consumer, strconv.Itoa(o.number))
+		t.after.set("~requests:"+o.group, o.consumer, strconv.Itoa(o.number)+" ")
 	}
 	for _, msg := range t.u.msgs() {
 		if t.before.has("scheduled", msg) && !t.after.has("scheduled", msg) {
 			for _, g := range known(t.before) {
-				if t.after.value("~fate:"+g, msg) != done {
-					t.after.set("~fate:"+g, msg, owed)
+				if t.after.value("~fate:"+g, msg) != fateDone {
+					t.after.set("~fate:"+g, msg, fateOwed)
 				}
 			}
 		}
@@ -181,18 +175,20 @@ func (t *step) learnClaim() {
 	}
 }
 
-// afterRequests keeps the numbers of claims small: only how they compare matters.
-func (t *step) afterRequests() {
-	g, c := t.op.group, t.op.consumer
-	if number, _ := strconv.Atoi(t.after.value("~requests:"+g, c)); number > 2 {
-		t.after.set("~requests:"+g, c, "2")
-		t.after.shiftRecord(g, c, number-2)
+// shift keeps the numbers of requests small: only how they compare matters.
+func (s *explored) shift(o op) {
+	by := o.number - 2
+	if by <= 0 {
+		return
 	}
-}
-
-func (s *explored) shiftRecord(g, c string, by int) {
-	if record, ok := s.get("claims:"+g, c); ok {
-		s.set("claims:"+g, c, withRecordNumber(record, max(0, recordNumber(record)-by)))
+	ghost, record, field := "~calls", "publishers", "z"
+	if o.kind == "claim" {
+		ghost, record, field = "~requests:"+o.group, "claims:"+o.group, o.consumer
+	}
+	for _, key := range []string{ghost, record} {
+		if value, ok := s.get(key, field); ok {
+			s.set(key, field, withRecordNumber(value, max(0, recordNumber(value)-by)))
+		}
 	}
 }
 
@@ -202,11 +198,11 @@ func (t *step) finish(g, msg string) {
 	if t.after.has("~last:"+g, msg) {
 		t.after.set("~last:"+g, msg, "1 - -")
 	}
-	if t.after.value("~life", msg) == live {
-		t.after.set("~fate:"+g, msg, done)
+	if t.after.value("~life", msg) == lifeLive {
+		t.after.set("~fate:"+g, msg, fateDone)
 	}
 	for _, g := range t.u.groups {
-		if t.after.value("~fate:"+g, msg) == owed {
+		if t.after.value("~fate:"+g, msg) == fateOwed {
 			return
 		}
 	}
@@ -217,7 +213,7 @@ func (t *step) finish(g, msg string) {
 
 // end notes that a message has ended for all groups.
 func (t *step) end(msg string) {
-	t.after.set("~life", msg, gone)
+	t.after.set("~life", msg, lifeGone)
 	for _, g := range t.u.groups {
 		t.after.remove("~fate:"+g, msg)
 		t.after.remove("~view:"+g, msg)

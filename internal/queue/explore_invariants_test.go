@@ -19,9 +19,12 @@ func (u *universe) invariants(s explored, count func(string)) string {
 		}
 	}
 	holder, held := s.get("keys", exploreKey)
+	nowhere := !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0
 	switch {
 	case !held:
-	case !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0:
+	case s.relaxed(holder) && !s.has("messages", holder):
+		count("a key of a message without a body, which holds nothing")
+	case nowhere:
 		return "key held by nothing: " + holder + " is nowhere"
 	case s.relaxed(holder):
 	case !s.has("scheduled", holder) && !u.waits(s, holder):
@@ -40,7 +43,7 @@ func (u *universe) waits(s explored, msg string) bool {
 // group, and bookkeeping is about messages that exist.
 func (u *universe) strict(s explored, msg string, _ func(string)) string {
 	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
-	alive := s.value("~life", msg) == live
+	alive := s.value("~life", msg) == lifeLive
 	scheduled := s.has("scheduled", msg)
 	switch {
 	case scheduled && !alive:
@@ -52,7 +55,7 @@ func (u *universe) strict(s explored, msg string, _ func(string)) string {
 	}
 	for _, g := range u.groups {
 		places := s.places(g, msg)
-		waits := alive && s.value("~fate:"+g, msg) == owed
+		waits := alive && s.value("~fate:"+g, msg) == fateOwed
 		switch {
 		case waits && len(places) == 0:
 			return fmt.Sprintf("lost: %s is nowhere for %s", msg, g)
@@ -91,12 +94,12 @@ func (u *universe) bookkeeping(s explored, msg string, held bool) string {
 // counts.
 func (u *universe) weak(s explored, msg string, count func(string)) string {
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
-	if s.value("~life", msg) == live && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
+	if s.value("~life", msg) == lifeLive && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
 		return "lost: " + msg + " is nowhere"
 	}
 	for _, g := range u.groups {
 		places := s.places(g, msg)
-		switch waits := s.value("~fate:"+g, msg) == owed && !s.settled(g, msg); {
+		switch waits := s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg); {
 		case waits && !s.has("scheduled", msg) && len(places) == 0:
 			return fmt.Sprintf("lost: %s is nowhere for %s, which waits for it", msg, g)
 		case waits && !s.has("messages", msg):
@@ -113,7 +116,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 			count("bookkeeping about nothing")
 		}
 	}
-	if s.value("~life", msg) == live && u.unsettled(s, msg) && !s.has("messages", msg) && s.value("~torn", msg) != "*" {
+	if s.value("~life", msg) == lifeLive && u.unsettled(s, msg) && !s.has("messages", msg) && s.value("~torn", msg) != "*" {
 		return "body lost: of " + msg
 	}
 	if !placed && s.has("messages", msg) {
@@ -127,7 +130,7 @@ func (u *universe) unsettled(s explored, msg string) bool {
 	fanned := false
 	for _, g := range u.groups {
 		fanned = fanned || s.has("~fate:"+g, msg)
-		if s.value("~fate:"+g, msg) == owed && !s.settled(g, msg) {
+		if s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg) {
 			return true
 		}
 	}

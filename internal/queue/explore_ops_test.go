@@ -22,6 +22,7 @@ type universe struct {
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
 	policies   []string // on duplicates
+	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
@@ -59,10 +60,9 @@ func (u *universe) ops(s explored) []op {
 		for _, g := range u.groups {
 			u.settlements(s, g, msg, add)
 		}
-		if u.keyed {
-			add(op{kind: "cancel", msg: msg})
-			add(op{kind: "reschedule", msg: msg})
-		}
+	}
+	if u.keyed {
+		u.keyCalls(s, add)
 	}
 	if u.damage {
 		u.losses(s, add)
@@ -99,15 +99,15 @@ func (u *universe) pushes(s explored, add func(op)) {
 func (u *universe) claims(s explored, g string, add func(op)) {
 	for i, c := range u.consumers {
 		limit := min(i+1, u.messages)
-		last, _ := strconv.Atoi(s.value("~requests:"+g, c))
-		for free := range claimFrees {
+		last, _ := strconv.Atoi(strings.TrimSpace(s.value("~requests:"+g, c)))
+		for free := range limit + 1 {
 			add(op{kind: "claim", group: g, consumer: c, arg: "new", number: last + 1, limit: limit, free: free})
 		}
 		if last >= 1 {
-			add(op{kind: "claim", group: g, consumer: c, arg: "again", number: last, limit: limit, free: claimFrees - 1})
+			add(op{kind: "claim", group: g, consumer: c, arg: "again", number: last, limit: limit, free: limit})
 		}
 		if last >= 2 {
-			add(op{kind: "claim", group: g, consumer: c, arg: "late", number: last - 1, limit: limit, free: claimFrees - 1})
+			add(op{kind: "claim", group: g, consumer: c, arg: "late", number: last - 1, limit: limit, free: limit})
 		}
 	}
 	if len(u.groups) > 1 {
@@ -140,7 +140,7 @@ func (u *universe) settlements(s explored, g, msg string, add func(op)) {
 		}
 		add(op{kind: "release", group: g, msg: msg, token: token})
 		add(op{kind: "bury", group: g, msg: msg, token: token})
-		for _, handed := range extendForms {
+		for _, handed := range []string{"0", "1"} {
 			add(op{kind: "extend", group: g, msg: msg, token: token, arg: handed})
 		}
 	}
@@ -160,6 +160,23 @@ func (u *universe) losses(s explored, add func(op)) {
 	}
 }
 
+// keyCalls are the requests of one caller: new ones, the last again, and a late one that
+// nobody waits for any more.
+func (u *universe) keyCalls(s explored, add func(op)) {
+	number, kind, _ := strings.Cut(s.value("~calls", "z"), " ")
+	last, _ := strconv.Atoi(number)
+	for _, verb := range u.verbs {
+		add(op{kind: verb, arg: "new", number: last + 1})
+	}
+	if last >= 1 {
+		add(op{kind: kind, arg: "again", number: last})
+		add(op{kind: kind, arg: "overdue", number: last})
+	}
+	if last >= 2 {
+		add(op{kind: kind, arg: "late", number: last - 1})
+	}
+}
+
 // String tells an operation for people.
 func (o op) String() string {
 	switch o.kind {
@@ -174,7 +191,7 @@ func (o op) String() string {
 	case "forget":
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
-		return fmt.Sprintf("%s %s", o.kind, o.msg)
+		return fmt.Sprintf("%s the holder of the key: %s, request %d", o.kind, o.arg, o.number)
 	case "nack", "release", "bury", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":

@@ -27,8 +27,10 @@ func newExploreProtocol(part partition, u *universe) *exploreProtocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
-		if u.keyed {
-			id = keyed(n, exploreKey)
+		if u.keyed { // records name an id without its key
+			bare, withKey := fmt.Sprintf("@#%d", n), keyed(n, exploreKey)
+			long, short = append(long, bare, id, name, withKey), append(short, withKey, name, id, bare)
+			continue
 		}
 		long, short = append(long, name, id), append(short, id, name)
 	}
@@ -106,6 +108,9 @@ func (p *exploreProtocol) class(score string) string {
 func (p *exploreProtocol) stored(key, value string) string {
 	if isRecord(key) {
 		number, result, _ := strings.Cut(value, " ")
+		if due, id, ok := strings.Cut(result, " "); ok && due == future {
+			result = p.score(future) + " " + id
+		}
 		value = fmt.Sprintf("%s %d %s", number, p.base, result)
 	}
 	return p.long(value)
@@ -115,6 +120,9 @@ func (p *exploreProtocol) normal(key, value string) string {
 	if isRecord(key) {
 		number, rest, _ := strings.Cut(value, " ")
 		_, result, _ := strings.Cut(rest, " ")
+		if due, id, ok := strings.Cut(result, " "); ok && key == "publishers" && len(due) == 13 {
+			result = p.class(due) + " " + id
+		}
 		value = number + " " + result
 	}
 	return p.short(value)
@@ -153,3 +161,5 @@ func (p *exploreProtocol) read(s *explored, key string, values []string) {
 		}
 	}
 }
+
+func exploreBody(msg string) string { return "body of " + msg }

@@ -16,7 +16,8 @@ func exploreScripts() map[string]string {
 		"push": pushSource, "claim": claimSource, "ack": ackSource, "nack": nackSource,
 		"extend": extendSource, "release": releaseSource, "bury": burySource, "requeue": requeueSource,
 		"discard": discardSource, "cancel": cancelSource, "reschedule": rescheduleSource,
-		"lib": libSource,
+		"register": registerSource,
+		"lib":      libSource,
 	}
 }
 

@@ -196,8 +196,6 @@ func (x *explorer) expand(ctx context.Context, r *runner, s explored, verify boo
 // edits is what an operation does that is no call of a script.
 func edits(o op) []effect {
 	switch o.kind {
-	case "register":
-		return []effect{{"SADD", "groups", o.group}}
 	case "deregister":
 		return []effect{{"SREM", "groups", o.group}}
 	case "forget":
@@ -222,7 +220,7 @@ func (t *step) take(verify bool) (bad string, err error) {
 		return "", fmt.Errorf("%s: Redis has\n%s\nbut its writes make\n%s", t.op, got, t.after)
 	}
 	if t.op.kind == "claim" && t.out.failed == "" {
-		t.claim.given, t.claim.buried, t.claim.groups = claimReply(t.out.reply)
+		t.claim = claimReply(t.out.reply)
 	}
 	if bad = t.truth(); bad == "" {
 		t.learn()

@@ -21,7 +21,7 @@ func (t *step) endTruth() string {
 			return fmt.Sprintf("%s: %s is left in %s", o.kind, o.msg, key)
 		}
 	}
-	if !t.after.refsWithout(o.group, o.msg) {
+	if t.after.needs(o.group, o.msg) {
 		return o.kind + ": refs still has the group"
 	}
 	return ""
@@ -48,6 +48,9 @@ func (t *step) fencedTruth() string {
 	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
 		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
 	}
+	if want := exhausted(entry, t.u.most); o.kind == "nack" && kind == "dead:"+o.group && t.after.value("reasons:"+o.group, o.msg) != want {
+		return "reason: " + t.after.value("reasons:"+o.group, o.msg) + ", want " + want
+	}
 	if kind == "dead:"+o.group && t.after.value("keys", exploreKey) == o.msg {
 		return o.kind + ": the dead letter keeps its key"
 	}
@@ -57,16 +60,14 @@ func (t *step) fencedTruth() string {
 // wantSettled is where a message has to go, and what has to be in attempts.
 func (t *step) wantSettled() (into, entry string) {
 	o := t.op
-	entry = t.before.value("attempts:"+o.group, o.msg)
+	entry = t.before.entryAfter(o)
 	switch {
-	case o.kind == "nack" && nackBuries(o.token, t.u.most):
-		return past + " dead:" + o.group, t.before.entryAfterLastNack(o.group, o.msg, o.token)
-	case o.kind == "nack":
-		return future + " queue:" + o.group, entryAfterNack(o.token)
+	case o.kind == "nack" && exhausted(entry, t.u.most) == "":
+		return future + " queue:" + o.group, entry
 	case o.kind == "release":
-		return past + " queue:" + o.group, entryAfterRelease(o.token)
+		return past + " queue:" + o.group, entry
 	case o.kind == "extend":
-		return future + " unack:" + o.group, t.before.entryAfterExtend(o.group, o.msg, o.token, o.arg)
+		return future + " unack:" + o.group, entry
 	default:
 		return past + " dead:" + o.group, entry
 	}
@@ -85,47 +86,18 @@ func (t *step) requeueTruth() string {
 		return "requeue: it is still a dead letter"
 	case t.after.value("queue:"+o.group, o.msg) != past:
 		return "requeue: it is not due"
-	case t.after.value("attempts:"+o.group, o.msg) != t.before.entryAfterRequeue(o.group, o.msg):
+	case t.after.value("attempts:"+o.group, o.msg) != t.before.entryAfter(o):
 		return "requeue: leaves " + t.after.value("attempts:"+o.group, o.msg) + " in attempts"
 	}
 	return ""
-}
-
-// claimTruth is about claims: new, sent again, and late.
-func (t *step) claimTruth() string {
-	o := t.op
-	if o.arg == "unaware" || t.claim.groups {
-		if !t.claim.groups || o.arg != "unaware" {
-			return "groups: not told who they are, or told without need"
-		}
-		return t.nothing()
-	}
-	record, ok := t.before.get("claims:"+o.group, o.consumer)
-	switch {
-	case ok && recordNumber(record) > o.number:
-		if len(t.claim.given) > 0 {
-			return "late claim: gets messages"
-		}
-		return t.nothing()
-	case ok && recordNumber(record) == o.number:
-		return t.replayTruth(record)
-	}
-	if bad := t.freshTruth(); bad != "" {
-		return bad
-	}
-	for _, g := range t.claim.given {
-		if bad := t.givenTruth(g); bad != "" {
-			return bad
-		}
-	}
-	return t.recordTruth()
 }
 
 // replayTruth is about a claim that was sent again: it gets what it still holds.
 func (t *step) replayTruth(record string) string {
 	o := t.op
 	var want, got []string
-	for _, g := range recorded(record) {
+	was := recordedClaim(record)
+	for _, g := range was.given {
 		if t.before.holds(o.group, g.msg, g.token) && t.before.has("messages", g.msg) {
 			want = append(want, g.msg+" "+g.token)
 		}
@@ -139,6 +111,9 @@ func (t *step) replayTruth(record string) string {
 	}
 	if !slices.Equal(want, got) {
 		return fmt.Sprintf("claim again: got %v, want %v", got, want)
+	}
+	if !slices.Equal(was.buried, t.claim.buried) {
+		return fmt.Sprintf("claim again: tells of dead letters %v, want %v", t.claim.buried, was.buried)
 	}
 	return t.nothing("unack:"+o.group, "claims:"+o.group)
 }

@@ -23,17 +23,17 @@ var allPolicies = []string{string(RejectDuplicates), string(IgnoreDuplicates), s
 
 func universes() []*universe {
 	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
-	reject := allPolicies[:1]
+	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
 	return []*universe{
 		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 4, policies: reject, changes: true},
 		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 3, policies: reject, changes: true},
-		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies},
-		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, damage: true},
-		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, changes: true, damage: true},
+		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
+		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
+		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, changes: true, damage: true},
 		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
 		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
-		{name: "torn, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, between: 3, after: 3},
+		{name: "torn, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, between: 3, after: 3},
 	}
 }
 

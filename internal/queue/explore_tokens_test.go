@@ -3,104 +3,118 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Tokens, refs and records as the scripts write them: what a change of the protocol changes.
+// Tokens, refs, records and answers as the scripts write them: what a change of the
+// protocol changes.
 
-func splitToken(token string) (deliveries, releases int) {
-	first, second, _ := strings.Cut(token, "/")
-	deliveries, _ = strconv.Atoi(first)
-	releases, _ = strconv.Atoi(second)
-	return deliveries, releases
-}
-
-func joinToken(deliveries, releases int) string {
-	if releases == 0 {
-		return strconv.Itoa(deliveries)
+// tokenParts reads a token or an entry of attempts. No entry is a first claim.
+func tokenParts(token string) (fence, seen, unsure int) {
+	if n, _ := fmt.Sscanf(token, "%d/%d/%d", &fence, &seen, &unsure); n != 3 {
+		return 1, 0, 0
 	}
-	return fmt.Sprintf("%d/%d", deliveries, releases)
+	return fence, seen, unsure
 }
+
+func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
 
 // fence is what of a token must grow with every delivery.
-func fence(token string) int {
-	deliveries, releases := splitToken(token)
-	return deliveries + releases
-}
+func fence(token string) int { f, _, _ := tokenParts(token); return f }
 
-// holds tells whether a token is the current one of a message in unack, whose entry in
-// attempts may be missing.
+// holds tells whether a token is the current one of a message.
 func (s explored) holds(group, msg, token string) bool {
-	entry, ok := s.get("attempts:"+group, msg)
-	if !ok {
-		entry = "1"
-	}
-	return s.has("unack:"+group, msg) && entry == token
+	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
 }
 
-// claimToken is the token that a claim of a message has to give.
-func (s explored) claimToken(group, msg string) string {
+// claimToken is the token that a claim of a message has to give; lost tells whether its
+// lease ended.
+func (s explored) claimToken(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
-	switch {
-	case ok:
-		deliveries, releases := splitToken(entry)
-		return joinToken(deliveries+1, releases)
-	case s.has("unack:"+group, msg):
-		return "2"
-	default:
+	if !ok && !lost {
 		return "1"
 	}
+	f, seen, unsure := tokenParts(entry)
+	if lost || seen+unsure > 0 {
+		unsure++
+	}
+	return tokenOf(f+1, seen, unsure)
 }
 
-// exhausted tells whether a claim has to bury a message instead.
-func (s explored) exhausted(group, msg string, most int) bool {
-	deliveries, _ := splitToken(s.claimToken(group, msg))
-	return most > 0 && deliveries-1 >= most
-}
-
-// What an operation leaves in attempts; "" is no entry.
-func (s explored) entryAfterClaim(group, msg, token string) string {
-	if token == "1" && !s.has("attempts:"+group, msg) {
+// exhausted is the reason for which a message is a dead letter, "" as long as it may be
+// delivered.
+func exhausted(entry string, most int) string {
+	_, seen, unsure := tokenParts(entry)
+	switch {
+	case most == 0 || seen+unsure < most:
 		return ""
+	case seen >= most:
+		return fmt.Sprintf("not acked in %d deliveries", seen)
+	default:
+		return fmt.Sprintf("not acked in %d deliveries, and lost with its consumer %d times", seen, unsure)
 	}
-	return token
 }
 
-func entryAfterNack(token string) string { return token }
-
-func entryAfterRelease(token string) string {
-	deliveries, releases := splitToken(token)
-	return joinToken(deliveries-1, releases+1)
+func confirmed(token string) string {
+	f, seen, unsure := tokenParts(token)
+	return tokenOf(f, seen+1, max(0, unsure-1))
 }
 
-func (s explored) entryAfterExtend(group, msg, _, _ string) string {
-	return s.value("attempts:"+group, msg)
+func unseen(token string) string {
+	f, seen, unsure := tokenParts(token)
+	return tokenOf(f, seen, max(0, unsure-1))
 }
 
-func (s explored) entryAfterRequeue(group, msg string) string {
-	entry, ok := s.get("attempts:"+group, msg)
-	if !ok {
-		entry = "1"
+// entryAfter is what an operation of the current delivery leaves in attempts; "" is no
+// entry.
+func (s explored) entryAfter(o op) string {
+	entry, ok := s.get("attempts:"+o.group, o.msg)
+	switch {
+	case o.kind == "nack":
+		return confirmed(o.token)
+	case o.kind == "release":
+		return unseen(o.token)
+	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.token || !ok && o.token == "1"):
+		return confirmed(o.token)
+	case o.kind == "requeue":
+		return tokenOf(fence(entry), 0, 0)
 	}
-	deliveries, releases := splitToken(entry)
-	return joinToken(0, releases+deliveries+1)
-}
-
-// nackBuries tells whether a nack has to make a dead letter.
-func nackBuries(token string, most int) bool {
-	deliveries, _ := splitToken(token)
-	return most > 0 && deliveries >= most
+	return entry
 }
 
 // refsExact tells whether refs has what it must for a message that these groups hold.
 func (s explored) refsExact(msg string, holders []string) bool {
 	refs, ok := s.get("refs", msg)
-	return ok && refs == strconv.Itoa(len(holders)) || !ok && len(holders) <= 1
+	if !ok {
+		return len(holders) <= 1
+	}
+	names := refNames(refs)
+	slices.Sort(names)
+	return slices.Equal(names, holders)
 }
 
-// refsWithout tells that a group's part in refs has ended: a matter of names.
-func (s explored) refsWithout(string, string) bool { return true }
+func refNames(refs string) (names []string) {
+	if err := json.Unmarshal([]byte(refs), &names); err != nil {
+		panic("not a list of names: " + refs)
+	}
+	return names
+}
+
+// needs tells whether refs names a group.
+func (s explored) needs(group, msg string) bool {
+	refs, ok := s.get("refs", msg)
+	return ok && slices.Contains(refNames(refs), group)
+}
+
+// keyHolder is the message that holds the key: what has no body holds nothing.
+func (s explored) keyHolder() string {
+	if msg := s.value("keys", exploreKey); s.has("messages", msg) {
+		return msg
+	}
+	return ""
+}
 
 // recordNumber is the number in a record.
 func recordNumber(record string) int {
@@ -120,48 +134,58 @@ func withRecordNumber(record string, number int) string {
 // given is a message that a claim gave.
 type given struct{ msg, token, body, view string }
 
-// recorded lists what the record of a claim says that it gave.
-func recorded(record string) (list []given) {
+// claimed is the answer to a claim, or what its record says of it.
+type claimed struct {
+	given  []given
+	buried []string // id, reason, ...
+	wait   int64
+	groups bool
+}
+
+func recordedClaim(record string) (c claimed) {
 	_, result, _ := strings.Cut(record, " ")
-	var parts [2]json.RawMessage
+	if result == "" {
+		return c
+	}
+	var parts [3]json.RawMessage
 	var details string
 	var ids []string
 	if json.Unmarshal([]byte(result), &parts) != nil || json.Unmarshal(parts[0], &details) != nil {
 		panic("not a record of a claim: " + record)
 	}
-	_ = json.Unmarshal(parts[1], &ids) // {} if there are none
+	_ = json.Unmarshal(parts[1], &ids)      // {} if there are none
+	_ = json.Unmarshal(parts[2], &c.buried) // likewise
 	fields := strings.Fields(details)
 	for i, id := range ids {
-		list = append(list, given{msg: id, token: fields[2*i+1]})
+		c.given = append(c.given, given{msg: id, token: fields[2*i+1]})
 	}
-	return list
+	return c
 }
 
-// claimReply reads the answer to a claim. buried lists what it says that it buried; nil
-// if it does not say.
-func claimReply(reply any) (list []given, buried []string, groups bool) {
+func claimReply(reply any) (c claimed) {
 	values := reply.([]any)
 	if values[0] == "groups" {
-		return nil, nil, true
+		return claimed{groups: true}
 	}
+	c.wait = values[2].(int64)
 	details := strings.Fields(values[3].(string))
-	ids, bodies := values[4].([]any), values[5].([]any)
+	ids, bodies, metadata := values[4].([]any), values[5].([]any), values[6].([]any)
 	for i, id := range ids {
-		g := given{msg: id.(string), token: details[2*i+1], body: bodies[i].(string)}
-		if g.body == changedBody {
-			g.body, g.view = exploreBody(g.msg), changedBody
-		}
-		list = append(list, g)
+		c.given = append(c.given, given{msg: id.(string), token: details[2*i+1], body: bodies[i].(string)})
 	}
-	return list, nil, false
+	for i := 0; i < len(metadata); i += 2 {
+		c.given[metadata[i].(int64)-1].view = metadata[i+1].(string)
+	}
+	c.buried = texts(values[7])
+	return c
 }
 
-func exploreBody(msg string) string { return "body of " + msg }
-
-// takes is how many of the messages that are due a claim has to take.
-func (t *step) takes(due []string) int { return min(len(due), t.op.limit) }
-
-// entryAfterLastNack is what a nack that buries leaves in attempts.
-func (s explored) entryAfterLastNack(group, msg, _ string) string {
-	return s.value("attempts:"+group, msg)
+// undone is the list of ids with which a call says that it did nothing.
+func (t *step) undone() []any {
+	values, _ := t.out.reply.([]any)
+	switch t.op.kind {
+	case "ack", "discard", "nack":
+		values, _ = values[0].([]any)
+	}
+	return values
 }

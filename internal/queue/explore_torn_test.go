@@ -63,8 +63,8 @@ func (x *explorer) expandPair(number int32) {
 		for _, e := range decodeEffects(m.effects) {
 			disk.apply(e)
 		}
-		if m.op.arg == "new" && m.op.number > 2 {
-			disk.shiftRecord(m.op.group, m.op.consumer, m.op.number-2)
+		if m.op.arg == "new" {
+			disk.shift(m.op)
 		}
 		x.pair(m.next, disk, node{parent: number, event: x.intern(m.op.String()), steps: n.steps + 1})
 	}
@@ -91,9 +91,9 @@ func (o op) ends(s explored) (msg, whom string) {
 	case "ack", "discard":
 		return o.msg, o.group
 	case "cancel":
-		return o.msg, "*"
+		return s.meant(o), "*"
 	case "push":
-		if holder := s.value("keys", exploreKey); o.arg == string(ReplaceDuplicates) && holder != "" {
+		if holder := s.keyHolder(); o.arg == string(ReplaceDuplicates) && holder != "" {
 			return holder, "*"
 		}
 	}

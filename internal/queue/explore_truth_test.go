@@ -98,8 +98,8 @@ func (t *step) pushTruth() string {
 	record, recorded := t.before.get("publishers", "p")
 	sent, again := t.before.get("~sent", msg)
 	refused := t.answer() != ""
-	holder, isHeld := t.before.get("keys", exploreKey)
-	taken := t.u.keyed && isHeld && holder != msg
+	holder := t.before.keyHolder()
+	taken := t.u.keyed && holder != "" && holder != msg
 	switch {
 	case t.out.failed != "":
 		if !recorded || recordNumber(record) < o.number || again && recordNumber(record) == o.number {
@@ -125,7 +125,7 @@ func (t *step) pushTruth() string {
 		return t.nothing("publishers")
 	case !t.after.has("messages", msg) || !t.placed(msg):
 		return "not stored: and success"
-	case t.u.keyed && t.after.value("keys", exploreKey) != msg && !again:
+	case t.u.keyed && t.after.keyHolder() != msg && !again:
 		return "key not taken: by " + msg
 	case taken && t.before.has("scheduled", holder):
 		return t.replaced(holder)
@@ -161,42 +161,62 @@ func (t *step) others(msg string) string {
 	return ""
 }
 
-// isSet tells whether a key is one of those that say where a message is.
-func isSet(key string) bool {
-	kind, _, _ := strings.Cut(key, ":")
-	return slices.Contains([]string{"scheduled", "queue", "unack"}, kind)
-}
-
+// keyTruth is about cancel and reschedule.
 func (t *step) keyTruth() string {
 	o := t.op
-	holds := t.before.value("keys", exploreKey) == o.msg
+	msg := t.before.meant(o)
+	record, ok := t.before.get("publishers", "z")
+	switch answer := t.answer(); {
+	case answer == "groups" && o.arg != "overdue":
+		return "groups: not told who they are"
+	case o.arg == "overdue":
+		return t.nothing()
+	case ok && recordNumber(record) > o.number:
+		if answer != "none" {
+			return "late call: does something"
+		}
+		return t.nothing()
+	case o.kind == "reschedule":
+		return t.rescheduleTruth(msg, answer)
+	case (answer == "cancelled") != (msg != ""):
+		return fmt.Sprintf("cancel: says %s when %q was to be cancelled", answer, msg)
+	case answer == "none":
+		return t.nothing("publishers")
+	}
+	for _, e := range t.after.redis() {
+		if e.field == msg && (isSet(e.key) || e.key == "messages" || !t.before.relaxed(msg)) || e.value == msg && e.key == "keys" {
+			return fmt.Sprintf("cancelled: but %s is left in %s", msg, e.key)
+		}
+	}
+	return t.others(msg)
+}
+
+func (t *step) rescheduleTruth(msg, answer string) string {
 	var waiting []string
 	for _, key := range []string{"scheduled", "queue:g", "queue:h"} {
-		if t.before.has(key, o.msg) {
+		if msg != "" && t.before.has(key, msg) {
 			waiting = append(waiting, key)
 		}
 	}
-	switch answer := t.answer(); {
-	case answer == "groups":
-		return t.nothing()
-	case answer == "none" && holds && (o.kind == "cancel" || len(waiting) > 0):
-		return "not found: though it holds the key"
+	again := t.op.arg == "again" && t.before.has("publishers", "z") && recordNumber(t.before.value("publishers", "z")) == t.op.number
+	switch {
+	case answer == "none" && len(waiting) > 0:
+		return "not found: though it waits with the key"
 	case answer == "none":
-		return t.nothing()
-	case !holds:
-		return o.kind + ": of a message that does not hold the key"
-	case answer == "rescheduled":
-		for _, key := range waiting {
-			if t.after.value(key, o.msg) != future {
-				return "not rescheduled: in " + key
-			}
-		}
-		return ""
+		return t.nothing("publishers")
+	case len(waiting) == 0 && !again:
+		return "reschedule: of nothing"
 	}
-	for _, e := range t.after.redis() {
-		if e.field == o.msg && (!t.before.relaxed(o.msg) || isSet(e.key)) || e.key == "keys" {
-			return fmt.Sprintf("cancelled: but %s is left in %s", o.msg, e.key)
+	for _, key := range waiting {
+		if t.after.value(key, msg) != future {
+			return "not rescheduled: in " + key
 		}
 	}
-	return ""
+	return t.nothing(append(waiting, "publishers")...)
+}
+
+// isSet tells whether a key is one of those that say where a message waits.
+func isSet(key string) bool {
+	kind, _, _ := strings.Cut(key, ":")
+	return slices.Contains([]string{"scheduled", "queue", "unack"}, kind)
 }

@@ -9,112 +9,186 @@
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
 -- ARGV[4]  channel     where subscribers listen for work
 -- ARGV[5..]  the calls: how many messages, then for each id, delay in ms, body
--- Returns  { index, ... }: the calls, from 1, refused since a key is in use
+-- Returns  { call, message, ... }: the calls, from 1, rejected since one of their
+--          messages, from 1, has a key that is in use
+--
+-- An error that begins with NOTSTORED is certain: nothing of the batch is stored, and
+-- a copy of it that comes late is refused. STALE says that the number is not above the
+-- last one: the batch is another one under the last number (NOTSTORED STALE), or it is
+-- older, and what has become of it is not known. Any other error says nothing.
 
 local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local at, call = 5, 1
 
--- A key of another type fails before any write: publishers, scheduled and keys are
--- read first, and messages is what is written first.
-local last, last_ms, refused = redis.call('HGET', publishers, publisher), nil, ''
+-- The record of a batch names its first id, up to the key in it, which tells the batch
+-- from another one under its number. The rejected calls follow, or FAILED and the error.
+local own, FAILED = ARGV[at + 1], 'failed '
+if #own > 26 then own = string.sub(own, 1, 26) end
+
+local last, last_ms = redis.call('HGET', publishers, publisher), nil
 if last then
-  local number
-  number, last_ms, refused = parse_record(last)
-  if number >= batch then
+  local number, ms, result = parse_record(last)
+  last_ms = ms
+  if not number or number > batch then
+    return redis.error_reply('STALE batch ' .. ARGV[2] .. ' comes after batch ' .. tostring(number))
+  end
+  if number == batch then
+    if string.sub(result .. ' ', 1, #own + 1) ~= own .. ' ' then
+      return redis.error_reply('NOTSTORED STALE batch ' .. ARGV[2] .. ' was another one')
+    end
+    result = string.sub(result, #own + 2)
+    if string.sub(result, 1, #FAILED) == FAILED then
+      return redis.error_reply('NOTSTORED ' .. string.sub(result, #FAILED + 1))
+    end
     -- Written again for the WAIT that may follow, which by its documentation is about
     -- the writes of its own connection.
     redis.call('ZREM', scheduled, '')
     redis.call('HSET', publishers, publisher, last)
     local again = {}
-    if number == batch then
-      for index in string.gmatch(refused, '%d+') do again[#again + 1] = tonumber(index) end
-    end
+    for n in string.gmatch(result, '%d+') do again[#again + 1] = tonumber(n) end
     return again
   end
 end
-redis.call('ZCARD', scheduled)
+
 local now, now_ms = now_us()
-
-local dues, bodies, count, first, refusals = {}, {}, 0, nil, {}
+local dues, bodies, count, first, rejected = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch have the same
+local slots -- key -> where its message is in bodies; nil without any
+local before -- key -> the id that holds it in Redis, or false
+local replaced -- ids that give way
+local stage = 'reading' -- then 'adding', then 'removing'
 
-local function add(id, delay, body)
+local function put(slot, id, delay, body)
   if delay ~= last_delay then
     local ahead = tonumber(delay)
     local ms = due_ms(now, ahead)
     if not first or ms < first then first = ms end
     last_delay, due = delay, ahead <= 0 and now_ms or int(ms)
   end
-  dues[count + 1], dues[count + 2] = due, id
-  bodies[count + 1], bodies[count + 2] = id, body
+  dues[slot + 1], dues[slot + 2] = due, id
+  bodies[slot + 1], bodies[slot + 2] = id, body
+end
+
+-- holder_of is the message that holds a key. The id itself holds nothing: the batch may
+-- be sent again after its record was lost. Neither does an id without a body.
+local function holder_of(key, id)
+  local holder = redis.call('HGET', keys, key)
+  before[key] = holder
+  if holder and holder ~= id and redis.call('HEXISTS', messages, holder) == 1 then return holder end
+end
+
+-- conflict is the first of n messages from ARGV[from] whose key is in use.
+local function conflict(from, n)
+  local seen
+  for m = 1, n do
+    local id = ARGV[from + 3 * m - 3]
+    if #id > 27 then
+      local key = key_of(id)
+      if not slots then slots, before, replaced = {}, {}, {} end
+      seen = seen or {}
+      if seen[key] or slots[key] or holder_of(key, id) then return m end
+      seen[key] = true
+    end
+  end
+end
+
+-- put_keyed puts a message in the place of the key's last one, unless that is already
+-- due and on its way. With reject, conflict has found that there is none.
+local function put_keyed(key, id, delay, body)
+  if not slots then slots, before, replaced = {}, {}, {} end
+  if slots[key] then
+    if duplicates == 'replace' then put(slots[key], id, delay, body) end
+    return
+  end
+  local holder = duplicates ~= 'reject' and holder_of(key, id)
+  if holder and duplicates == 'ignore' then return end
+  if holder and redis.call('ZSCORE', scheduled, holder) then replaced[#replaced + 1] = holder end
+  slots[key] = count
+  put(count, id, delay, body)
   count = count + 2
 end
 
--- store writes what was added. Bodies go first: when the second write is
--- refused, the first is undone, and no half of a message stays behind.
+-- store reads all that it needs and then writes. It adds before it removes, and each part
+-- of it alone does no harm: a body of no message, a message without its key, the old
+-- message beside the new one.
 local function store()
-  if count == 0 then return end
-  redis.call('HSET', messages, unpack(bodies))
-  local added = redis.pcall('ZADD', scheduled, unpack(dues))
-  if type(added) == 'table' then
-    for i = 1, count, 2 do redis.call('HDEL', messages, bodies[i]) end
-    return added
+  redis.call('ZCARD', scheduled) -- fails on a key of another type
+  while at <= #ARGV do
+    local n = tonumber(ARGV[at])
+    local m = duplicates == 'reject' and conflict(at + 1, n)
+    if m then
+      rejected[#rejected + 1] = call
+      rejected[#rejected + 1] = m
+    else
+      for i = at + 1, at + 3 * n - 2, 3 do
+        local id = ARGV[i]
+        if #id > 27 then
+          put_keyed(key_of(id), id, ARGV[i + 1], ARGV[i + 2])
+        else
+          put(count, id, ARGV[i + 1], ARGV[i + 2])
+          count = count + 2
+        end
+      end
+    end
+    at, call = at + 1 + 3 * n, call + 1
   end
-  dues, bodies, count = {}, {}, 0
-end
-
--- store_keyed stores a message that carries a key. It takes the place of the
--- key's last message, unless that one is already due and on its way.
-local function store_keyed(key, id, delay, body)
-  local holder = redis.call('HGET', keys, key)
-  if holder and duplicates == 'ignore' then return end
-  add(id, delay, body)
-  local failure = store()
-  if failure then return failure end
-  if holder and redis.call('ZREM', scheduled, holder) == 1 then
-    redis.call('HDEL', messages, holder)
+  if count > 0 then
+    redis.call('HSET', messages, unpack(bodies))
+    stage = 'adding'
+    redis.call('ZADD', scheduled, unpack(dues))
   end
-  redis.call('HSET', keys, key, id)
-end
-
--- conflict tells whether a call of n messages from ARGV[at] has a key in use.
-local function conflict(at, n)
-  local seen = {}
-  for i = at, at + 3 * n - 3, 3 do
-    local key = key_of(ARGV[i])
-    if key and (seen[key] or redis.call('HEXISTS', keys, key) == 1) then return true end
-    if key then seen[key] = true end
-  end
-  return false
-end
-
--- ours tells whether an id came with this batch. A body that is the same as the id
--- of another message only makes for a needless notification.
-local function ours(id)
-  for i = 5, #ARGV do
-    if ARGV[i] == id then return true end
-  end
-end
-
-local at, call = 5, 1
-while at <= #ARGV do
-  local n = tonumber(ARGV[at])
-  if duplicates == 'reject' and conflict(at + 1, n) then
-    refusals[#refusals + 1] = call
-  else
-    for i = at + 1, at + 3 * n - 2, 3 do
-      local id, delay, body = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-      local key, failure = key_of(id), nil
-      if key then failure = store_keyed(key, id, delay, body) else add(id, delay, body) end
-      if failure then return failure end
+  if slots and next(slots) then
+    local holders = {}
+    for key, slot in pairs(slots) do
+      holders[#holders + 1] = key
+      holders[#holders + 1] = bodies[slot + 1]
+    end
+    redis.call('HSET', keys, unpack(holders))
+    if #replaced > 0 then
+      stage = 'removing'
+      redis.call('ZREM', scheduled, unpack(replaced))
+      redis.call('HDEL', messages, unpack(replaced))
     end
   end
-  at, call = at + 1 + 3 * n, call + 1
+  local result = own
+  if #rejected > 0 then result = own .. ' ' .. table.concat(rejected, ' ') end
+  write_record(publishers, publisher, ARGV[2], now_ms, result, last_ms)
 end
-local failure = store()
-if failure then return failure end
 
-write_record(publishers, publisher, ARGV[2], now_ms, table.concat(refusals, ' '), last_ms)
+local ok, err = pcall(store)
+if not ok then
+  local function undo()
+    local ids = {}
+    for i = 1, count, 2 do ids[#ids + 1] = bodies[i] end
+    redis.call('ZREM', scheduled, unpack(ids))
+    redis.call('HDEL', messages, unpack(ids))
+    for key in pairs(slots or {}) do
+      if before[key] then
+        redis.call('HSET', keys, key, before[key])
+      else
+        redis.call('HDEL', keys, key)
+      end
+    end
+  end
+
+  -- The error is certain if all that was written is undone. A copy of the batch that comes
+  -- late finds the failure in the record. READONLY stays as it is: clients look for it.
+  local text = type(err) == 'table' and err.err or tostring(err)
+  if string.find(text, '^READONLY') or stage == 'removing' or stage == 'adding' and not pcall(undo) then
+    return redis.error_reply(text)
+  end
+  redis.pcall('ZREM', scheduled, '') -- lets the next write pass without memory
+  redis.pcall('HSET', publishers, publisher, ARGV[2] .. ' ' .. now_ms .. ' ' .. own .. ' ' .. FAILED .. text)
+  return redis.error_reply('NOTSTORED ' .. text)
+end
+
 -- All is stored, so nothing may fail from here on.
-if first and ours(redis.pcall('ZRANGE', scheduled, 0, 0)[1]) then wake(channel, now, first) end
-return refusals
+local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
+for i = 1, count, 2 do
+  if bodies[i] == head then
+    wake(channel, now, first)
+    break
+  end
+end
+return rejected
