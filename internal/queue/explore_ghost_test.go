@@ -9,14 +9,15 @@ import (
 
 // The ghost part of a state is what the clients know to be true. Its keys:
 //
-//	~sent        id -> batch number and result of its push
+//	~sent        id -> batch number, result and policy of its push
 //	~life        id -> live once it is stored, gone once it has ended for all groups
 //	~fate:G      id -> owed once it was given to the group, done once that has settled it
 //	~last:G      id -> token of the last delivery, its consumer, the token before
 //	~view:G      id -> what the group's middleware changed
 //	~requests:G  consumer -> number of its last claim
 //	~calls       caller of cancel and reschedule -> number and kind of its last request
-//	~again       id that was stored a second time, since a record was lost
+//	~again       id that was stored a second time, since a record was lost, or was cancelled
+//	             when a group that has it was not registered
 //	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
 const (
 	lifeLive = "live"
@@ -91,6 +92,10 @@ func (t *step) learn() {
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.end(msg)
+			if t.placed(msg) {
+				t.count("cancelled, and left to a group whose registration was lost")
+				t.after.set("~again", msg, "")
+			}
 		}
 	}
 	if o.arg == "new" {
@@ -123,7 +128,7 @@ func (t *step) learnPush() {
 	}
 	stored := t.after.has("scheduled", o.msg) && !t.before.has("scheduled", o.msg)
 	if !t.before.has("~sent", o.msg) {
-		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s", o.number, result))
+		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s %s", o.number, result, t.u.remembered(o.arg)))
 	}
 	if holder := t.before.keyHolder(); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
 		t.end(holder)

@@ -70,19 +70,23 @@ func (u *universe) ops(s explored) []op {
 	return list
 }
 
+// remembered is the policy of a push, as far as it may matter when that is sent again:
+// its record stops it else.
+func (u *universe) remembered(policy string) string {
+	if u.damage || u.between > 0 {
+		return policy
+	}
+	return u.policies[0]
+}
+
 // pushes are the next message, in a batch of its own or under the number of the first, and
 // all that were sent, again.
 func (u *universe) pushes(s explored, add func(op)) {
 	for n, msg := range u.msgs() {
 		if sent, ok := s.get("~sent", msg); ok {
-			number, _, _ := strings.Cut(sent, " ")
-			was, _ := strconv.Atoi(number)
-			for _, policy := range u.policies {
-				add(op{kind: "push", msg: msg, arg: policy, number: was})
-				if !s.relaxed(msg) && !u.damage {
-					break // its record stops it, whatever the policy
-				}
-			}
+			words := strings.Fields(sent)
+			was, _ := strconv.Atoi(words[0])
+			add(op{kind: "push", msg: msg, arg: words[2], number: was})
 			continue
 		}
 		for _, policy := range u.policies {

@@ -42,6 +42,7 @@ type node struct {
 	memory int32  // of a pair: the state that is in Redis; else -1
 	parent int32
 	event  string // how it came from its parent
+	torn   string // after torn which call
 	steps  int16  // since the torn call or the restart
 }
 
@@ -246,7 +247,7 @@ func (x *explorer) merge(number int32, result made) {
 		if t.within() {
 			n := node{state: result.texts[i], memory: -1, parent: number, event: x.intern(t.op.String())}
 			if from.steps > 0 {
-				n.steps = from.steps + 1
+				n.steps, n.torn = from.steps+1, from.torn
 			}
 			next = x.add(n)
 		}
@@ -281,21 +282,10 @@ func (t *step) within() bool {
 // report keeps the first violation of each kind of each operation.
 func (x *explorer) report(bad string, number int32, t *step) {
 	kind, _, _ := strings.Cut(bad, ":")
-	kind += " (" + t.op.kind + x.torn(number) + ")"
+	kind += " (" + strings.TrimSpace(t.op.kind+" "+x.nodes[number].torn) + ")"
 	if _, ok := x.violations[kind]; !ok {
 		x.violations[kind] = violation{bad, number, t.op.String(), t}
 	}
-}
-
-// torn tells which call was torn on the way to a node.
-func (x *explorer) torn(number int32) string {
-	for ; number > 0; number = x.nodes[number].parent {
-		if event := x.nodes[number].event; strings.HasPrefix(event, "torn ") {
-			_, call, _ := strings.Cut(event, "): ")
-			return " after torn " + call
-		}
-	}
-	return ""
 }
 
 // path tells how a node is reached.

@@ -28,7 +28,7 @@ func (x *explorer) tear(number int32, moves []move) {
 			if msg, whom := m.op.ends(s); msg != "" {
 				file.set("~torn", msg, whom)
 			}
-			x.pair(number, file, node{parent: number, event: x.intern(event), steps: 1})
+			x.pair(number, file, node{parent: number, event: x.intern(event), torn: "after torn " + m.op.kind, steps: 1})
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (x *explorer) expandPair(number int32) {
 		if m.op.arg == "new" {
 			disk.shift(m.op)
 		}
-		x.pair(m.next, disk, node{parent: number, event: x.intern(m.op.String()), steps: n.steps + 1})
+		x.pair(m.next, disk, node{parent: number, event: x.intern(m.op.String()), torn: n.torn, steps: n.steps + 1})
 	}
 }
 
@@ -82,7 +82,7 @@ func (x *explorer) restart(pair int32, ghost, disk explored) {
 		x.report(bad, pair, t)
 		return
 	}
-	x.add(node{state: s.encode(), memory: -1, parent: pair, event: event, steps: 1})
+	x.add(node{state: s.encode(), memory: -1, parent: pair, event: event, torn: x.nodes[pair].torn, steps: 1})
 }
 
 // ends tells for whom a call ends a message: torn, it may have done so.

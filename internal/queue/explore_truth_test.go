@@ -102,7 +102,7 @@ func (t *step) pushTruth() string {
 	taken := t.u.keyed && holder != "" && holder != msg
 	switch {
 	case t.out.failed != "":
-		if !recorded || recordNumber(record) < o.number || again && recordNumber(record) == o.number {
+		if !recorded || recordNumber(record) < o.number || recordNumber(record) == o.number && again && !t.u.borrowed(o) {
 			return "failed: " + t.out.failed
 		}
 		return t.nothing("publishers")
@@ -110,7 +110,7 @@ func (t *step) pushTruth() string {
 		if !again && !t.placed(msg) && (!t.before.has("~torn", "restarted") || t.u.borrowed(o)) {
 			return "not stored: an old number, and success"
 		}
-		if again && recordNumber(record) == o.number && refused != strings.HasSuffix(sent, " refused") {
+		if again && recordNumber(record) == o.number && refused != strings.Contains(sent, " refused ") {
 			return "another answer: to a batch that was sent again"
 		}
 		return t.nothing("publishers")
@@ -183,22 +183,35 @@ func (t *step) keyTruth() string {
 	case answer == "none":
 		return t.nothing("publishers")
 	}
-	for _, e := range t.after.redis() {
-		if e.field == msg && (isSet(e.key) || e.key == "messages" || !t.before.relaxed(msg)) || e.value == msg && e.key == "keys" {
-			return fmt.Sprintf("cancelled: but %s is left in %s", msg, e.key)
+	for _, key := range append(t.reachedSets("queue:", "unack:"), "messages") {
+		if t.after.has(key, msg) {
+			return fmt.Sprintf("cancelled: but %s is left in %s", msg, key)
 		}
 	}
 	return t.others(msg)
 }
 
+// reachedSets are the keys of the groups that a call of cancel or reschedule can reach:
+// with no registration and no other group, nothing tells that a group has a message.
+func (t *step) reachedSets(kinds ...string) []string {
+	keys := []string{"scheduled"}
+	for _, g := range reached(t.before, t.op) {
+		for _, kind := range kinds {
+			keys = append(keys, kind+g)
+		}
+	}
+	return keys
+}
+
 func (t *step) rescheduleTruth(msg, answer string) string {
 	var waiting []string
-	for _, key := range []string{"scheduled", "queue:g", "queue:h"} {
+	for _, key := range t.reachedSets("queue:") {
 		if msg != "" && t.before.has(key, msg) {
 			waiting = append(waiting, key)
 		}
 	}
-	again := t.op.arg == "again" && t.before.has("publishers", "z") && recordNumber(t.before.value("publishers", "z")) == t.op.number
+	record, ok := t.before.get("publishers", "z")
+	again := ok && recordNumber(record) == t.op.number
 	switch {
 	case answer == "none" && len(waiting) > 0:
 		return "not found: though it waits with the key"
@@ -213,10 +226,4 @@ func (t *step) rescheduleTruth(msg, answer string) string {
 		}
 	}
 	return t.nothing(append(waiting, "publishers")...)
-}
-
-// isSet tells whether a key is one of those that say where a message waits.
-func isSet(key string) bool {
-	kind, _, _ := strings.Cut(key, ":")
-	return slices.Contains([]string{"scheduled", "queue", "unack"}, kind)
 }
