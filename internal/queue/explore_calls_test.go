@@ -10,12 +10,12 @@ import (
 // it is none.
 func (u *universe) call(s explored, o op) (c call, ok bool) {
 	g := o.group
-	lease := strconv.Itoa(exploreDelay)
+	delay := strconv.Itoa(exploreDelay)
 	switch o.kind {
 	case "push":
 		return call{
 			"push", []string{"scheduled", "messages", "publishers", "keys"},
-			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, lease, exploreBody(o.msg)},
+			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, delay, exploreBody(o.msg)},
 		}, true
 	case "claim":
 		return u.claimCall(s, o), true
@@ -26,10 +26,10 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "nack":
 		return call{
 			"nack", under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
-			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, lease, o.arg},
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
 		}, true
 	case "extend":
-		return call{"extend", under(g, "unack:", "attempts:"), []string{lease, o.msg, o.token, o.arg}}, true
+		return call{"extend", under(g, "unack:", "attempts:"), []string{leaseMs(u.leaseOf("")), o.msg, o.token, o.arg}}, true
 	case "release":
 		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
@@ -45,7 +45,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
 		}, true
 	case "cancel", "reschedule":
-		return u.keyCall(s, o), true
+		return u.keyCall(s, o), o.arg != "lost"
 	}
 	return call{}, false
 }
@@ -74,7 +74,7 @@ func (u *universe) claimCall(s explored, o op) call {
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
 		"claims:", "dead:", "reasons:", "changed:")
 	args := []string{
-		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), strconv.Itoa(exploreDelay),
+		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake",
 	}
 	others := without(known(s), g)

@@ -180,7 +180,7 @@ func (t *step) givenTruth(g given) string {
 		return fmt.Sprintf("body wrong: of %s is %q", g.msg, g.body)
 	case !t.before.relaxed(g.msg) && g.view != t.before.value("~view:"+o.group, g.msg):
 		return fmt.Sprintf("view wrong: %s sees %q of %s, want %q", o.group, g.view, g.msg, t.before.value("~view:"+o.group, g.msg))
-	case t.after.value("unack:"+o.group, g.msg) != future:
+	case t.after.value("unack:"+o.group, g.msg) != t.u.leaseOf(o.consumer):
 		return "no lease: of " + g.msg
 	case t.after.value("attempts:"+o.group, g.msg) != g.token && (g.token != "1" || t.after.has("attempts:"+o.group, g.msg)):
 		return fmt.Sprintf("claim: of %s leaves %q in attempts", g.msg, t.after.value("attempts:"+o.group, g.msg))

@@ -87,7 +87,7 @@ func (t *step) learn() {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}
 	case "cancel", "reschedule":
-		if o.arg == "new" {
+		if o.arg == "new" || o.arg == "lost" {
 			t.after.set("~calls", "z", fmt.Sprintf("%d %s", o.number, o.kind))
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
@@ -98,9 +98,7 @@ func (t *step) learn() {
 			}
 		}
 	}
-	if o.arg == "new" {
-		t.after.shift(o)
-	}
+	t.after.shift(o)
 }
 
 // listed tells whether the answer, a list of ids that nothing was done with, has this one.
@@ -127,7 +125,7 @@ func (t *step) learnPush() {
 		result = "dropped"
 	}
 	stored := t.after.has("scheduled", o.msg) && !t.before.has("scheduled", o.msg)
-	if !t.before.has("~sent", o.msg) {
+	if record, ok := t.before.get("publishers", "p"); !t.before.has("~sent", o.msg) || !ok || recordNumber(record) < o.number {
 		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s %s", o.number, result, t.u.remembered(o.arg)))
 	}
 	if holder := t.before.keyHolder(); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
@@ -183,7 +181,7 @@ func (t *step) learnClaim() {
 // shift keeps the numbers of requests small: only how they compare matters.
 func (s *explored) shift(o op) {
 	by := o.number - 2
-	if by <= 0 {
+	if by <= 0 || o.arg != "new" && o.arg != "lost" {
 		return
 	}
 	ghost, record, field := "~calls", "publishers", "z"

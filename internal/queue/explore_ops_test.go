@@ -54,7 +54,7 @@ func (u *universe) ops(s explored) []op {
 		if !s.has("~sent", msg) {
 			continue
 		}
-		if s.value("scheduled", msg) == future {
+		if isLater(s.value("scheduled", msg)) {
 			add(op{kind: "due", arg: "scheduled", msg: msg})
 		}
 		for _, g := range u.groups {
@@ -120,10 +120,10 @@ func (u *universe) claims(s explored, g string, add func(op)) {
 }
 
 func (u *universe) settlements(s explored, g, msg string, add func(op)) {
-	if s.value("queue:"+g, msg) == future {
+	if isLater(s.value("queue:"+g, msg)) {
 		add(op{kind: "due", arg: "queue:" + g, msg: msg})
 	}
-	if s.value("unack:"+g, msg) == future {
+	if isLater(s.value("unack:"+g, msg)) {
 		add(op{kind: "due", arg: "unack:" + g, msg: msg})
 	}
 	last, ok := s.get("~last:"+g, msg)
@@ -164,13 +164,16 @@ func (u *universe) losses(s explored, add func(op)) {
 	}
 }
 
-// keyCalls are the requests of one caller: new ones, the last again, and a late one that
-// nobody waits for any more.
+// keyCalls are the requests of one caller: new ones, some of which never arrive, the last
+// again, and late ones that nobody waits for any more.
 func (u *universe) keyCalls(s explored, add func(op)) {
 	number, kind, _ := strings.Cut(s.value("~calls", "z"), " ")
 	last, _ := strconv.Atoi(number)
 	for _, verb := range u.verbs {
 		add(op{kind: verb, arg: "new", number: last + 1})
+		if u.between > 0 {
+			add(op{kind: verb, arg: "lost", number: last + 1})
+		}
 	}
 	if last >= 1 {
 		add(op{kind: kind, arg: "again", number: last})

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,15 +11,16 @@ import (
 // exploreProtocol is what the explorer knows of how calls, answers and values in Redis
 // are written, but for tokens and refs (explore_tokens_test.go).
 type exploreProtocol struct {
-	part          partition
-	u             *universe
-	lengthen      *strings.Replacer
-	shorten       *strings.Replacer
-	base, horizon int64 // ms: now at the start, and what ends "due now"
+	part     partition
+	u        *universe
+	lengthen *strings.Replacer
+	shorten  *strings.Replacer
+	base     int64 // ms: now at the start
 }
 
 const (
-	exploreDelay = 36_000_000 // ms, of everything that is not due and of leases: beyond any run
+	exploreDelay = 10 * exploreHour // ms, of everything that is not due: beyond any run
+	exploreHour  = 3_600_000
 	exploreKey   = "k"
 	changedBody  = "changed"
 )
@@ -37,7 +39,7 @@ func newExploreProtocol(part partition, u *universe) *exploreProtocol {
 	now := time.Now().UnixMilli()
 	return &exploreProtocol{
 		part: part, u: u, lengthen: strings.NewReplacer(long...), shorten: strings.NewReplacer(short...),
-		base: now, horizon: now + exploreDelay/2,
+		base: now,
 	}
 }
 
@@ -84,12 +86,14 @@ func (p *exploreProtocol) zset(key string) bool {
 
 func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }
 
-// score makes a class of times a time, class the other way round.
+// score makes a class of times a time, class the other way round. Leases of different
+// makers differ by hours, so that they can be told apart.
 func (p *exploreProtocol) score(class string) string {
-	if class == future {
-		return strconv.FormatInt(p.base+exploreDelay, 10)
+	if !isLater(class) {
+		return "1000"
 	}
-	return "1000"
+	hours, _ := strconv.ParseInt(class[1:], 10, 64)
+	return strconv.FormatInt(p.base+exploreDelay+hours*exploreHour, 10)
 }
 
 func (p *exploreProtocol) class(score string) string {
@@ -97,10 +101,25 @@ func (p *exploreProtocol) class(score string) string {
 	if err != nil {
 		panic("not a score: " + score)
 	}
-	if int64(ms) > p.horizon {
+	switch hours := (int64(ms)-p.base)/exploreHour - exploreDelay/exploreHour; {
+	case int64(ms) < p.base+exploreDelay:
+		return past
+	case hours == 0:
 		return future
+	default:
+		return future + strconv.FormatInt(hours, 10)
 	}
-	return past
+}
+
+// leaseOf is the class of the leases of a consumer's claims; without one, of heartbeats.
+func (u *universe) leaseOf(consumer string) string {
+	return fmt.Sprintf("%s%d", future, 2+slices.Index(u.consumers, consumer))
+}
+
+// leaseMs is such a lease in ms.
+func leaseMs(class string) string {
+	hours, _ := strconv.Atoi(class[1:])
+	return strconv.Itoa(exploreDelay + hours*exploreHour)
 }
 
 // stored is a value as it is in Redis, normal as it is in a state: without the time of
@@ -110,6 +129,8 @@ func (p *exploreProtocol) stored(key, value string) string {
 		number, result, _ := strings.Cut(value, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && due == future {
 			result = p.score(future) + " " + id
+		} else if i := strings.LastIndex(result, `"+`); i > 0 {
+			result = result[:i+1] + p.score(result[i+1:len(result)-2]) + result[len(result)-2:]
 		}
 		value = fmt.Sprintf("%s %d %s", number, p.base, result)
 	}
@@ -122,6 +143,9 @@ func (p *exploreProtocol) normal(key, value string) string {
 		_, result, _ := strings.Cut(rest, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && key == "publishers" && len(due) == 13 {
 			result = p.class(due) + " " + id
+		} else if i := strings.LastIndexByte(result, '['); i == 0 {
+			i = strings.LastIndexByte(result, ',')
+			result = result[:i+2] + p.class(result[i+2:len(result)-2]) + result[len(result)-2:]
 		}
 		value = number + " " + result
 	}

@@ -197,6 +197,8 @@ func (x *explorer) expand(ctx context.Context, r *runner, s explored, verify boo
 // edits is what an operation does that is no call of a script.
 func edits(o op) []effect {
 	switch o.kind {
+	case "cancel", "reschedule": // lost
+		return nil
 	case "deregister":
 		return []effect{{"SREM", "groups", o.group}}
 	case "forget":

@@ -38,8 +38,8 @@ func (t *step) fencedTruth() string {
 	}
 	into, entry := t.wantSettled()
 	places := t.after.places(o.group, o.msg)
-	_, kind, _ := strings.Cut(into, " ")
-	if !slices.Contains(places, kind) || into[:1] != t.after.value(kind, o.msg) {
+	due, kind, _ := strings.Cut(into, " ")
+	if !slices.Contains(places, kind) || due != t.after.value(kind, o.msg) {
 		return fmt.Sprintf("%s: %s is in %v, want %s", o.kind, o.msg, places, into)
 	}
 	if kind != "unack:"+o.group && slices.Contains(places, "unack:"+o.group) {
@@ -67,7 +67,7 @@ func (t *step) wantSettled() (into, entry string) {
 	case o.kind == "release":
 		return past + " queue:" + o.group, entry
 	case o.kind == "extend":
-		return future + " unack:" + o.group, entry
+		return t.u.leaseOf("") + " unack:" + o.group, entry
 	default:
 		return past + " dead:" + o.group, entry
 	}
@@ -98,7 +98,7 @@ func (t *step) replayTruth(record string) string {
 	var want, got []string
 	was := recordedClaim(record)
 	for _, g := range was.given {
-		if t.before.holds(o.group, g.msg, g.token) && t.before.has("messages", g.msg) {
+		if t.before.holds(o.group, g.msg, g.token) && t.before.value("unack:"+o.group, g.msg) == was.deadline && t.before.has("messages", g.msg) {
 			want = append(want, g.msg+" "+g.token)
 		}
 	}

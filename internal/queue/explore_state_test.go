@@ -11,7 +11,7 @@ import (
 // explored is one state that the explorer looks at: what a partition has in Redis
 // and, in keys that begin with "~", what the clients have been told (explore_ghost_test.go).
 // It is sorted, so equal states have equal encodings. Times are only due (".") or
-// not ("+"), ids are #1, #2 and so on, and keys are named without their tag.
+// not ("+", and for leases "+1" and so on, by who made them), ids are #1, #2 and so on, and keys are named without their tag.
 type explored []entry
 
 type entry struct{ key, field, value string }
@@ -20,6 +20,8 @@ const (
 	past   = "."
 	future = "+"
 )
+
+func isLater(time string) bool { return strings.HasPrefix(time, future) }
 
 func compareEntries(a, b entry) int {
 	if a.key != b.key {

@@ -136,10 +136,11 @@ type given struct{ msg, token, body, view string }
 
 // claimed is the answer to a claim, or what its record says of it.
 type claimed struct {
-	given  []given
-	buried []string // id, reason, ...
-	wait   int64
-	groups bool
+	given    []given
+	buried   []string // id, reason, ...
+	wait     int64
+	deadline string // of the leases, in a record
+	groups   bool
 }
 
 func recordedClaim(record string) (c claimed) {
@@ -147,7 +148,7 @@ func recordedClaim(record string) (c claimed) {
 	if result == "" {
 		return c
 	}
-	var parts [3]json.RawMessage
+	var parts [4]json.RawMessage
 	var details string
 	var ids []string
 	if json.Unmarshal([]byte(result), &parts) != nil || json.Unmarshal(parts[0], &details) != nil {
@@ -155,6 +156,7 @@ func recordedClaim(record string) (c claimed) {
 	}
 	_ = json.Unmarshal(parts[1], &ids)      // {} if there are none
 	_ = json.Unmarshal(parts[2], &c.buried) // likewise
+	_ = json.Unmarshal(parts[3], &c.deadline)
 	fields := strings.Fields(details)
 	for i, id := range ids {
 		c.given = append(c.given, given{msg: id, token: fields[2*i+1]})

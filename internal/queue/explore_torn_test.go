@@ -20,6 +20,10 @@ func (x *explorer) tear(number int32, moves []move) {
 		if m.op.kind == "due" || len(effects) < 2 { // one command is whole, or not there
 			continue
 		}
+		memory, ok := x.unanswered(number, m.op, moves)
+		if !ok {
+			continue
+		}
 		disk := s.redis().clone()
 		for k, e := range effects {
 			disk.apply(e)
@@ -28,7 +32,10 @@ func (x *explorer) tear(number int32, moves []move) {
 			if msg, whom := m.op.ends(s); msg != "" {
 				file.set("~torn", msg, whom)
 			}
-			x.pair(number, file, node{parent: number, event: x.intern(event), torn: "after torn " + m.op.kind, steps: 1})
+			if memory != number {
+				file.shift(m.op)
+			}
+			x.pair(memory, file, node{parent: number, event: x.intern(event), torn: "after torn " + m.op.kind, steps: 1})
 		}
 	}
 }
@@ -63,9 +70,7 @@ func (x *explorer) expandPair(number int32) {
 		for _, e := range decodeEffects(m.effects) {
 			disk.apply(e)
 		}
-		if m.op.arg == "new" {
-			disk.shift(m.op)
-		}
+		disk.shift(m.op)
 		x.pair(m.next, disk, node{parent: number, event: x.intern(m.op.String()), torn: n.torn, steps: n.steps + 1})
 	}
 }
@@ -83,6 +88,20 @@ func (x *explorer) restart(pair int32, ghost, disk explored) {
 		return
 	}
 	x.add(node{state: s.encode(), memory: -1, parent: pair, event: event, torn: x.nodes[pair].torn, steps: 1})
+}
+
+// unanswered is the state in memory after a call that was torn. Callers of cancel and
+// reschedule go on to their next request; all others send the same until it is answered.
+func (x *explorer) unanswered(number int32, o op, moves []move) (memory int32, ok bool) {
+	if o.kind != "cancel" && o.kind != "reschedule" {
+		return number, true
+	}
+	for _, m := range moves {
+		if m.op.kind == o.kind && m.op.number == o.number && m.op.arg == "lost" {
+			return m.next, o.arg == "new" && m.next >= 0
+		}
+	}
+	return number, true // it was lost before
 }
 
 // ends tells for whom a call ends a message: torn, it may have done so.

@@ -12,7 +12,7 @@ func (t *step) truth() string {
 	if t.op.kind != "push" && t.out.failed != "" {
 		return "failed: " + t.out.failed
 	}
-	if bad := t.frame(); bad != "" {
+	if bad := t.frame(); bad != "" || t.op.arg == "lost" {
 		return bad
 	}
 	switch t.op.kind {
