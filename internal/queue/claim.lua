@@ -74,8 +74,8 @@ local function lease_given()
   call('ZADD', unack, unpack(leases))
 end
 
-local function reply(wait, joined, buried)
-  return { 'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, buried }
+local function reply(wait, joined)
+  return { 'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, burials }
 end
 
 -- texts_of reads the bodies of messages and the metadata that this group has for them.
@@ -85,32 +85,47 @@ local function texts_of(ids)
   return call('HMGET', messages, unpack(ids)), own and call('HMGET', changed, unpack(ids)) or {}
 end
 
+-- note writes the record of this claim, last_ms being when the one before was written.
+local function note(joined, ids, buried, last_ms)
+  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
+end
+
 -- replay answers a request that was sent again: what it got and still holds, with
--- leases that start anew, and what it buried.
-local function replay(result)
-  if result == '' then return reply(0, '', {}) end
-  local joined, ids, buried = unpack(cjson.decode(result))
+-- leases that start anew, and what it buried. It holds what nobody has claimed or
+-- extended since: the token alone would not tell, as a torn file may bring back the
+-- record of a claim that never was, of what another consumer has by now.
+local function replay(result, last_ms)
+  local until_then, joined, ids, buried = unpack(cjson.decode(result))
   local dues, tokens = {}, {}
   for due, token in string.gmatch(joined, '(%S+) (%S+)') do
     dues[#dues + 1], tokens[#tokens + 1] = due, token
   end
-  local holds = current(unack, attempts, ids, tokens)
+  local holds, _, scores = current(unack, attempts, ids, tokens)
   local bodies, metadata = texts_of(ids)
   for i, id in ipairs(ids) do
-    if holds[i] and bodies[i] then give(id, dues[i], tokens[i], bodies[i], metadata[i] or nil) end
+    if holds[i] and tonumber(scores[i]) == tonumber(until_then) and bodies[i] then
+      give(id, dues[i], tokens[i], bodies[i], metadata[i] or nil)
+    end
+  end
+  for i = 1, #buried, 2 do
+    if call('ZSCORE', dead, buried[i]) then
+      burials[#burials + 1] = buried[i]
+      burials[#burials + 1] = buried[i + 1]
+    end
   end
   call('ZREM', unack, '')
+  note(joined, ids, buried, last_ms)
   lease_given()
-  return reply(0, table.concat(details, ' '), buried)
+  return reply(0, table.concat(details, ' '))
 end
 
 local last, last_ms = call('HGET', claims, consumer), nil
 if last then
   local number, result
   number, last_ms, result = parse_record(last)
-  if number == request then return replay(result) end
+  if number == request then return replay(result, last_ms) end
   -- A late copy of an older request: its caller has long had the answer.
-  if number > request then return reply(-1, '', {}) end
+  if number > request then return reply(-1, '') end
 end
 
 -- Reading the other keys first makes one of another type fail before any write.
@@ -227,12 +242,10 @@ for k = 1, chosen do
   end
 end
 
--- What is added comes before what is removed: a write that is refused half-way must
--- not leave a message in no set. The record comes last: one without its leases, from
--- a torn file, would give what another consumer holds to this one as well. That it
--- may be written is shown first, by one of the request before, which was answered.
+-- What is added comes before what is removed: a write that is refused half-way
+-- must not leave a message in no set.
 local joined = table.concat(details, ' ')
-if taken > 0 then call('HSET', claims, consumer, int(request - 1) .. ' ' .. now_ms .. ' ') end
+note(joined, ids_given, burials, last_ms)
 if #entries_given > 0 then call('HSET', attempts, unpack(entries_given)) end
 lease_given()
 for i = 1, #burials, 2 do
@@ -240,7 +253,6 @@ for i = 1, #burials, 2 do
   call('ZREM', unack, burials[i])
 end
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
-write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ joined, ids_given, burials }), last_ms)
 
 -- wait_us is how long nothing more can be due.
 local function wait_us()
@@ -262,4 +274,4 @@ if wait ~= 0 and wait ~= -2 and not busy and call('HLEN', claims) > 1 then
   local told = string.format('=%.0f %d %d ', wait, taken, #group)
   redis.pcall(NOTIFY, channel, told .. group .. consumer)
 end
-return reply(wait, joined, burials)
+return reply(wait, joined)

@@ -66,7 +66,6 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
-
 // TestAKeyThatIsHeldAllTheTimeIsFound although its message is replaced all the time.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	for name, act := range map[string]func(q *Queue) error{

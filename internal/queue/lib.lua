@@ -70,17 +70,18 @@ local function fence_of(token)
 end
 
 -- current tells which deliveries still hold their message: it is in the unack set
--- and has been claimed by nobody since. No entry stands for the token "1" there.
+-- and has been claimed by nobody since. No entry stands for the token "1" there. It
+-- returns the entries and the leases, too.
 local function current(unack, attempts, ids, tokens)
   local holds = {}
-  if #ids == 0 then return holds, {} end
+  if #ids == 0 then return holds, {}, {} end
   local leases = redis.call('ZMSCORE', unack, unpack(ids))
   local entries = redis.call('HMGET', attempts, unpack(ids))
   for i = 1, #ids do
     local entry, token = entries[i] or '1', tokens[i]
     holds[i] = leases[i] and (entry == token or (fence_of(entry) or '1') == (fence_of(token) or token))
   end
-  return holds, entries
+  return holds, entries, leases
 end
 
 -- holder is the id of the message that holds a key. What has no body holds nothing:

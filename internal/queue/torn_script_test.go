@@ -26,7 +26,7 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *rig))
 		t.Run(fmt.Sprintf("%s torn after %d writes", name, writes), func(t *testing.T) {
 			r := newRigOn(t, server)
 			arrange(r)
-			if torn = r.tear(writes); torn {
+			if torn = r.tear(server, writes); torn {
 				afterwards(r)
 			}
 		})
@@ -40,7 +40,7 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *rig))
 // tear takes all of the last script but some writes off the append-only file, and
 // restarts Redis: it ignores the writes that are left, until the next restart. It
 // returns false if the script has fewer.
-func (r *rig) tear(writes int) bool {
+func (r *rig) tear(server *redistest.Server, writes int) bool {
 	r.t.Helper()
 	dir := r.client.ConfigGet(r.ctx(), "dir").Val()["dir"]
 	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
@@ -55,7 +55,7 @@ func (r *rig) tear(writes int) bool {
 	}
 	left := len(content) - len(strings.Join(script[writes+1:], ""))
 	require.NoError(r.t, os.Truncate(files[0], int64(left+3))) // in the middle of the next
-	r.reload()
+	restart(r.t, server)
 	return true
 }
 

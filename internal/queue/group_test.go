@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
+	r := newRig(t)
+	r.group("g")
+	r.groups(998)
+	last := r.queue.Group("last")
+	require.NoError(t, last.Register(t.Context()))
+	err := r.queue.Group("one more").Register(t.Context())
+	require.ErrorIs(t, err, ErrTooManyGroups)
+	assert.Contains(t, err.Error(), "one more")
+	require.NoError(t, last.Register(t.Context()), "it is known")
+	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.queue.part.groups()).Val())
+	_, err = r.queue.Group("one more").Claim(t.Context(), r.request("c", 1))
+	require.ErrorIs(t, err, ErrTooManyGroups)
+}
+
+func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
+	r := newRig(t)
+	names := []string{"g0"}
+	r.group("g0")
+	r.groups(999)
+	for i := range 999 {
+		names = append(names, fmt.Sprint("g", i+1))
+	}
+	r.push(due(keyed(1, "k")))
+	for _, name := range names {
+		g := r.queue.Group(name)
+		require.Equal(t, []string{keyed(1, "k") + "#1"}, r.claim(g, "c "+name, 1))
+		ack(t, g, keyed(1, "k"))
+	}
+	assert.Len(t, r.state(), 1000, "only the groups are left")
+}
+
+// TestMoreGroupsThanMayRegisterHoldUpNothing: a foreign hand may have added them.
+func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
+	r := newRig(t)
+	g := r.group("g")
+	r.groups(8100)
+	id := keyed(1, "k")
+	r.push(due(id), due("other"))
+	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
+	ack(t, g, id)
+	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	require.Equal(t, []string{"other#1"}, r.claim(g, "c", 10))
+}
+
+// TestNamesOfGroupsAreToldApart however much one looks like a list of others.
+func TestNamesOfGroupsAreToldApart(t *testing.T) {
+	r := newRig(t)
+	names := append([]string{
+		",", `","`, `"`, `\`, `a\`, `a"`, "a", "a,", ",a", `","a`, `a","b`, "b", "[]", `["a"]`, " ", "\u00fc", "\x00",
+	}, awkward...)
+	for _, name := range names {
+		r.group(name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	r.push(due("1"))
+	for i, name := range names {
+		g := r.queue.Group(name)
+		require.Equal(t, []string{"1#1"}, r.claim(g, "c "+name, 1), "%q", name)
+		ack(t, g, "1")
+		_, left := r.state()["messages 1"]
+		require.Equal(t, i < len(names)-1, left, "after %q", name)
+	}
+	assert.NotContains(t, r.state(), "messages 1")
+	assert.NotContains(t, r.state(), "refs 1")
+}
