@@ -1,0 +1,138 @@
+package queue
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// call is the script call of an operation, as the Go methods make it; ok is false when
+// it is none.
+func (u *universe) call(s explored, o op) (c call, ok bool) {
+	g := o.group
+	delay := strconv.Itoa(exploreDelay)
+	switch o.kind {
+	case "push":
+		return call{
+			"push", []string{"scheduled", "messages", "publishers", "keys"},
+			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, delay, exploreBody(o.msg)},
+		}, true
+	case "claim":
+		return u.claimCall(s, o), true
+	case "register":
+		return call{"register", []string{"groups"}, []string{g, strconv.Itoa(MaxGroups)}}, true
+	case "ack":
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
+	case "nack":
+		return call{
+			"nack", under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
+		}, true
+	case "extend":
+		return call{"extend", under(g, "unack:", "attempts:"), []string{leaseMs(u.leaseOf("")), o.msg, o.token, o.arg}}, true
+	case "release":
+		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
+	case "bury":
+		return call{
+			"bury", under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
+			[]string{o.msg, o.token, "bad"},
+		}, true
+	case "requeue":
+		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", o.msg}}, true
+	case "discard":
+		return call{
+			"discard", under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
+			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
+		}, true
+	case "cancel", "reschedule":
+		return u.keyCall(s, o), o.arg != "lost"
+	}
+	return call{}, false
+}
+
+// under puts a group's name behind the keys that end with a colon.
+func under(group string, keys ...string) []string {
+	for i, key := range keys {
+		if key[len(key)-1] == ':' {
+			keys[i] = key + group
+		}
+	}
+	return keys
+}
+
+// known lists the groups that a caller knows: those that there are.
+func known(s explored) []string {
+	var names []string
+	for _, e := range s.all("groups") {
+		names = append(names, e.field)
+	}
+	return names
+}
+
+func (u *universe) claimCall(s explored, o op) call {
+	g := o.group
+	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
+		"claims:", "dead:", "reasons:", "changed:")
+	args := []string{
+		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
+		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake",
+	}
+	others := without(known(s), g)
+	if o.arg == "unaware" {
+		others = append(others, "nobody")
+	}
+	for _, other := range others {
+		keys = append(keys, "queue:"+other)
+		args = append(args, other)
+	}
+	return call{"claim", keys, args}
+}
+
+// keyCall knows the groups that there are, and those that refs names besides.
+func (u *universe) keyCall(s explored, o op) call {
+	until := strconv.FormatInt(4e12, 10) // never, in ms
+	if o.arg == "overdue" {
+		until = "1000"
+	}
+	c := call{
+		o.kind, []string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
+		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
+	}
+	if o.kind == "reschedule" {
+		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
+	}
+	for _, g := range reached(s, o) {
+		c.keys = append(c.keys, "queue:"+g)
+		if o.kind == "cancel" {
+			c.keys = append(c.keys, "unack:"+g, "attempts:"+g, "changed:"+g)
+		}
+		c.args = append(c.args, g)
+	}
+	return c
+}
+
+// reached lists the groups whose keys a call of cancel or reschedule takes.
+func reached(s explored, o op) []string {
+	names := known(s)
+	if refs, ok := s.get("refs", s.meant(o)); ok {
+		for _, name := range refNames(refs) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// meant is the message that a call of cancel or reschedule is about: what its record
+// says if it was made before, else what holds the key.
+func (s explored) meant(o op) string {
+	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
+		words := strings.Fields(record)
+		if len(words) == 1 {
+			return ""
+		}
+		return words[len(words)-1]
+	}
+	return s.keyHolder()
+}

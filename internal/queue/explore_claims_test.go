@@ -1,0 +1,206 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// claimTruth is about claims: new, sent again, and late.
+func (t *step) claimTruth() string {
+	o := t.op
+	if o.arg == "unaware" || t.claim.groups {
+		if !t.claim.groups || o.arg != "unaware" {
+			return "groups: not told who they are, or told without need"
+		}
+		return t.nothing()
+	}
+	record, ok := t.before.get("claims:"+o.group, o.consumer)
+	switch {
+	case ok && recordNumber(record) > o.number:
+		if len(t.claim.given) > 0 {
+			return "late claim: gets messages"
+		}
+		return t.nothing()
+	case ok && recordNumber(record) == o.number:
+		return t.replayTruth(record)
+	}
+	for _, check := range []func() string{t.freshTruth, t.buriedTruth, t.waitTruth, t.recordTruth} {
+		if bad := check(); bad != "" {
+			return bad
+		}
+	}
+	for _, g := range t.claim.given {
+		if bad := t.givenTruth(g); bad != "" {
+			return bad
+		}
+	}
+	return ""
+}
+
+// freshTruth is about a new claim as a whole: it takes what it should, and touches
+// nothing that is not due.
+func (t *step) freshTruth() string {
+	o := t.op
+	due := t.dueIn(t.before, o.group)
+	var taken []string
+	for _, g := range t.claim.given {
+		taken = append(taken, g.msg)
+	}
+	taken = append(taken, t.newlyDead()...)
+	for _, msg := range taken {
+		if !slices.Contains(due, msg) {
+			return "early: " + msg + " was not due"
+		}
+	}
+	slices.Sort(taken)
+	if want := t.wanted(); !slices.Equal(want, taken) && !slices.ContainsFunc(due, t.before.relaxed) {
+		return fmt.Sprintf("idle claim: took %v of %v, want %v", taken, due, want)
+	}
+	for _, change := range diff(t.before, t.after) {
+		if !strings.HasPrefix(change.key, "claims:") && !slices.Contains(due, change.field) && change.key != "keys" {
+			return fmt.Sprintf("frame: claim changed %s of %s, which is not due", change.key, change.field)
+		}
+	}
+	return ""
+}
+
+// wanted lists what a claim has to take: first what others have lost, then what waits, and
+// what was claimed before only for a free worker, in order.
+func (t *step) wanted() []string {
+	o, chosen := t.op, 0
+	list := []string{}
+	waiting := append(t.dueUnder("queue:"+o.group), t.dueUnder("scheduled")...)
+	slices.Sort(waiting)
+	lost := t.dueUnder("unack:" + o.group)
+	for i, msg := range append(lost, waiting...) {
+		entry, before := t.before.get("attempts:"+o.group, msg)
+		before = before || i < len(lost)
+		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
+		if len(list) == o.limit || !buried && before && chosen >= o.free {
+			break
+		}
+		if !buried {
+			chosen++
+		}
+		list = append(list, msg)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (t *step) dueUnder(key string) (list []string) {
+	for _, e := range t.before.all(key) {
+		if e.value == past {
+			list = append(list, e.field)
+		}
+	}
+	return list
+}
+
+// dueIn lists what a claim of a group may take.
+func (t *step) dueIn(s explored, group string) (list []string) {
+	for _, msg := range t.u.msgs() {
+		for _, key := range []string{"scheduled", "queue:" + group, "unack:" + group} {
+			if s.value(key, msg) == past && !slices.Contains(list, msg) {
+				list = append(list, msg)
+			}
+		}
+	}
+	return list
+}
+
+func (t *step) newlyDead() (list []string) {
+	for _, e := range t.after.all("dead:" + t.op.group) {
+		if !t.before.has("dead:"+t.op.group, e.field) {
+			list = append(list, e.field)
+		}
+	}
+	return list
+}
+
+// buriedTruth is about what a claim made dead letters, and says that it did.
+func (t *step) buriedTruth() string {
+	g := t.op.group
+	for _, msg := range t.newlyDead() {
+		reason := t.after.value("reasons:"+g, msg)
+		want := exhausted(t.before.value("attempts:"+g, msg), t.u.most)
+		if want == "" && !t.before.has("messages", msg) {
+			want = "message body is missing"
+			t.count("a dead letter without a body")
+		}
+		switch i := slices.Index(t.claim.buried, msg); {
+		case want == "":
+			return "buried: " + msg + " with deliveries left"
+		case reason != want:
+			return fmt.Sprintf("reason: %q of %s, want %q", reason, msg, want)
+		case i < 0 || t.claim.buried[i+1] != reason:
+			return fmt.Sprintf("buried: %s, and says %v", msg, t.claim.buried)
+		case t.after.value("keys", exploreKey) == msg:
+			return "buried: " + msg + " keeps its key"
+		}
+	}
+	return ""
+}
+
+// waitTruth is about when the consumer has to come back.
+func (t *step) waitTruth() string {
+	due := len(t.dueIn(t.after, t.op.group)) > 0
+	left := t.after.has("scheduled", "") || len(t.after.all("scheduled"))+len(t.after.all("queue:"+t.op.group))+len(t.after.all("unack:"+t.op.group)) > 0
+	wait := t.claim.wait
+	switch {
+	case due && wait != 0 && wait != -2, due && wait == -2 && t.op.free >= t.op.limit:
+		return fmt.Sprintf("wait: %d, though more is due", wait)
+	case !due && left && wait <= 0, !due && !left && wait != -1:
+		return fmt.Sprintf("wait: %d, with nothing due, and something left is %v", wait, left)
+	}
+	return ""
+}
+
+// givenTruth is about one message that a new claim gave.
+func (t *step) givenTruth(g given) string {
+	o := t.op
+	entry := t.before.value("attempts:"+o.group, g.msg)
+	want := t.before.claimToken(o.group, g.msg, t.before.value("unack:"+o.group, g.msg) == past)
+	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
+	back := t.before.settled(o.group, g.msg)
+	known := !back && len(last) > 0 && last[1] != "-"
+	switch {
+	case back && !t.before.relaxed(g.msg):
+		return "comes back: " + g.msg + " was settled, and is delivered"
+	case exhausted(entry, t.u.most) != "":
+		return "not buried: " + g.msg + " has no deliveries left"
+	case g.token != want && !t.before.relaxed(g.msg):
+		return fmt.Sprintf("token: %s of %s, want %s", g.token, g.msg, want)
+	case known && last[1] != o.consumer && fence(last[0]) == fence(g.token):
+		return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
+	case known && fence(g.token) <= fence(last[0]):
+		return fmt.Sprintf("fence repeats: %s of %s after %s", g.token, g.msg, last[0])
+	case g.body != exploreBody(g.msg):
+		return fmt.Sprintf("body wrong: of %s is %q", g.msg, g.body)
+	case !t.before.relaxed(g.msg) && g.view != t.before.value("~view:"+o.group, g.msg):
+		return fmt.Sprintf("view wrong: %s sees %q of %s, want %q", o.group, g.view, g.msg, t.before.value("~view:"+o.group, g.msg))
+	case t.after.value("unack:"+o.group, g.msg) != t.u.leaseOf(o.consumer):
+		return "no lease: of " + g.msg
+	case t.after.value("attempts:"+o.group, g.msg) != g.token && (g.token != "1" || t.after.has("attempts:"+o.group, g.msg)):
+		return fmt.Sprintf("claim: of %s leaves %q in attempts", g.msg, t.after.value("attempts:"+o.group, g.msg))
+	}
+	if back {
+		t.count("a settled message is delivered again")
+	}
+	return ""
+}
+
+// recordTruth compares the record with the answer.
+func (t *step) recordTruth() string {
+	record, ok := t.after.get("claims:"+t.op.group, t.op.consumer)
+	if !ok || recordNumber(record) != t.op.number {
+		return "record: there is none"
+	}
+	was := recordedClaim(record)
+	same := slices.EqualFunc(was.given, t.claim.given, func(a, b given) bool { return a.msg == b.msg && a.token == b.token })
+	if !same || !slices.Equal(was.buried, t.claim.buried) {
+		return fmt.Sprintf("record: has %v, the answer %v", was, t.claim)
+	}
+	return ""
+}

@@ -1,0 +1,227 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The ghost part of a state is what the clients know to be true. Its keys:
+//
+//	~sent        id -> batch number, result and policy of its push
+//	~life        id -> live once it is stored, gone once it has ended for all groups
+//	~fate:G      id -> owed once it was given to the group, done once that has settled it
+//	~last:G      id -> token of the last delivery, its consumer, the token before
+//	~view:G      id -> what the group's middleware changed
+//	~requests:G  consumer -> number of its last claim
+//	~calls       caller of cancel and reschedule -> number and kind of its last request
+//	~again       id that was stored a second time, since a record was lost, or was cancelled
+//	             when a group that has it was not registered
+//	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
+const (
+	lifeLive = "live"
+	lifeGone = "gone"
+	fateOwed = "owed"
+	fateDone = "done"
+)
+
+// step is one operation with what came of it.
+type step struct {
+	u      *universe
+	op     op
+	before explored
+	after  explored
+	out    outcome
+	claim  claimed
+	count  func(class string) // of what is tolerated
+}
+
+// settled is whether a message has ended for a group, as far as clients know.
+func (s explored) settled(g, msg string) bool {
+	if s.value("~life", msg) != lifeLive || s.value("~fate:"+g, msg) == fateDone {
+		return true
+	}
+	maybe := s.value("~torn", msg)
+	return maybe == "*" || maybe == g
+}
+
+// relaxed tells whether only the weaker promises hold for a message.
+func (s explored) relaxed(msg string) bool {
+	return s.has("~torn", "restarted") || s.has("~again", msg)
+}
+
+// places are the sets of a group that a message is in.
+func (s explored) places(g, msg string) (list []string) {
+	for _, kind := range []string{"queue:", "unack:", "dead:"} {
+		if s.has(kind+g, msg) {
+			list = append(list, kind+g)
+		}
+	}
+	return list
+}
+
+func (u *universe) holders(s explored, msg string) (list []string) {
+	for _, g := range u.groups {
+		if len(s.places(g, msg)) > 0 {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// learn brings the ghost up to date.
+func (t *step) learn() {
+	o := t.op
+	switch o.kind {
+	case "push":
+		t.learnPush()
+	case "claim":
+		t.learnClaim()
+	case "ack", "discard":
+		if !t.listed(o.msg) {
+			t.finish(o.group, o.msg)
+		}
+	case "nack":
+		if o.arg != "" && !t.listed(o.msg) {
+			t.after.set("~view:"+o.group, o.msg, o.arg)
+		}
+	case "cancel", "reschedule":
+		if o.arg == "new" || o.arg == "lost" {
+			t.after.set("~calls", "z", fmt.Sprintf("%d %s", o.number, o.kind))
+		}
+		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
+			t.end(msg)
+			if t.placed(msg) {
+				t.count("cancelled, and left to a group whose registration was lost")
+				t.after.set("~again", msg, "")
+			}
+		}
+	}
+	t.after.shift(o)
+}
+
+// listed tells whether the answer, a list of ids that nothing was done with, has this one.
+func (t *step) listed(msg string) bool {
+	return slices.Contains(t.undone(), any(msg))
+}
+
+func (t *step) answer() string {
+	if values, ok := t.out.reply.([]any); ok && len(values) > 0 {
+		return fmt.Sprint(values[0])
+	}
+	return ""
+}
+
+func (t *step) learnPush() {
+	o := t.op
+	result := "stored"
+	switch {
+	case t.out.failed != "":
+		result = "failed"
+	case t.answer() != "":
+		result = "refused"
+	case !t.placed(o.msg):
+		result = "dropped"
+	}
+	stored := t.after.has("scheduled", o.msg) && !t.before.has("scheduled", o.msg)
+	if record, ok := t.before.get("publishers", "p"); !t.before.has("~sent", o.msg) || !ok || recordNumber(record) < o.number {
+		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s %s", o.number, result, t.u.remembered(o.arg)))
+	}
+	if holder := t.before.keyHolder(); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
+		t.end(holder)
+	}
+	if !stored {
+		if result == "stored" && !t.before.has("~life", o.msg) {
+			t.learnStored(o.msg)
+		}
+		return
+	}
+	if t.before.has("~life", o.msg) {
+		t.count("stored again: the publisher's record was lost")
+		t.end(o.msg)
+		t.after.set("~again", o.msg, "")
+	}
+	t.after.set("~life", o.msg, lifeLive)
+}
+
+// learnStored is about a message that was there before, from a torn push.
+func (t *step) learnStored(msg string) {
+	t.after.set("~life", msg, lifeLive)
+	for _, g := range t.u.holders(t.after, msg) {
+		t.after.set("~fate:"+g, msg, fateOwed)
+	}
+}
+
+func (t *step) learnClaim() {
+	o := t.op
+	if o.arg == "new" {
+		t.after.set("~requests:"+o.group, o.consumer, strconv.Itoa(o.number)+" ")
+	}
+	for _, msg := range t.u.msgs() {
+		if t.before.has("scheduled", msg) && !t.after.has("scheduled", msg) {
+			for _, g := range known(t.before) {
+				if t.after.value("~fate:"+g, msg) != fateDone {
+					t.after.set("~fate:"+g, msg, fateOwed)
+				}
+			}
+		}
+	}
+	for _, given := range t.claim.given {
+		previous := "-"
+		if last := strings.Fields(t.after.value("~last:"+o.group, given.msg)); len(last) > 0 {
+			if previous = last[0]; previous == given.token {
+				previous = last[2]
+			}
+		}
+		t.after.set("~last:"+o.group, given.msg, fmt.Sprintf("%s %s %s", given.token, o.consumer, previous))
+	}
+}
+
+// shift keeps the numbers of requests small: only how they compare matters.
+func (s *explored) shift(o op) {
+	by := o.number - 2
+	if by <= 0 || o.arg != "new" && o.arg != "lost" {
+		return
+	}
+	ghost, record, field := "~calls", "publishers", "z"
+	if o.kind == "claim" {
+		ghost, record, field = "~requests:"+o.group, "claims:"+o.group, o.consumer
+	}
+	for _, key := range []string{ghost, record} {
+		if value, ok := s.get(key, field); ok {
+			s.set(key, field, withRecordNumber(value, max(0, recordNumber(value)-by)))
+		}
+	}
+}
+
+// finish notes that a group is done with a message: what it was told is of no use any more.
+func (t *step) finish(g, msg string) {
+	t.after.remove("~view:"+g, msg)
+	if t.after.has("~last:"+g, msg) {
+		t.after.set("~last:"+g, msg, "1 - -")
+	}
+	if t.after.value("~life", msg) == lifeLive {
+		t.after.set("~fate:"+g, msg, fateDone)
+	}
+	for _, g := range t.u.groups {
+		if t.after.value("~fate:"+g, msg) == fateOwed {
+			return
+		}
+	}
+	if !t.after.has("scheduled", msg) {
+		t.end(msg)
+	}
+}
+
+// end notes that a message has ended for all groups.
+func (t *step) end(msg string) {
+	t.after.set("~life", msg, lifeGone)
+	for _, g := range t.u.groups {
+		t.after.remove("~fate:"+g, msg)
+		t.after.remove("~view:"+g, msg)
+		if t.after.has("~last:"+g, msg) {
+			t.after.set("~last:"+g, msg, "1 - -")
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// invariants returns what a state must not be, "" if it is as it should. The first
+// word up to the colon names the kind of violation.
+func (u *universe) invariants(s explored, count func(string)) string {
+	for _, msg := range u.msgs() {
+		check := u.strict
+		if s.relaxed(msg) {
+			check = u.weak
+		}
+		if bad := check(s, msg, count); bad != "" {
+			return bad
+		}
+	}
+	holder, held := s.get("keys", exploreKey)
+	nowhere := !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0
+	switch {
+	case !held:
+	case s.relaxed(holder) && !s.has("messages", holder):
+		count("a key of a message without a body, which holds nothing")
+	case nowhere:
+		return "key held by nothing: " + holder + " is nowhere"
+	case s.relaxed(holder):
+	case !s.has("scheduled", holder) && !u.waits(s, holder):
+		return "key held by a dead letter: " + holder
+	}
+	return ""
+}
+
+// waits tells whether a message is on its way to a group.
+func (u *universe) waits(s explored, msg string) bool {
+	return slices.ContainsFunc(u.groups, func(g string) bool { return s.has("queue:"+g, msg) || s.has("unack:"+g, msg) })
+}
+
+// strict is what holds without torn files, and without a lost record that lets a call
+// happen twice: a message is where the clients know it to be, in one state for each
+// group, and bookkeeping is about messages that exist.
+func (u *universe) strict(s explored, msg string, _ func(string)) string {
+	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
+	alive := s.value("~life", msg) == lifeLive
+	scheduled := s.has("scheduled", msg)
+	switch {
+	case scheduled && !alive:
+		return "comes back: " + msg + " is scheduled, but has ended or was never stored"
+	case scheduled && fanned:
+		return "two states: " + msg + " is scheduled, and was given to the groups"
+	case alive && !scheduled && !fanned:
+		return "lost: " + msg + " is nowhere"
+	}
+	for _, g := range u.groups {
+		places := s.places(g, msg)
+		waits := alive && s.value("~fate:"+g, msg) == fateOwed
+		switch {
+		case waits && len(places) == 0:
+			return fmt.Sprintf("lost: %s is nowhere for %s", msg, g)
+		case !waits && len(places) > 0:
+			return fmt.Sprintf("comes back: %s is in %v, but %s is done with it", msg, places, g)
+		case len(places) > 1:
+			return fmt.Sprintf("two states: %s is in %v", msg, places)
+		}
+	}
+	return u.bookkeeping(s, msg, scheduled || len(u.holders(s, msg)) > 0)
+}
+
+// bookkeeping checks what is kept beside the sets.
+func (u *universe) bookkeeping(s explored, msg string, held bool) string {
+	switch {
+	case held && !s.has("messages", msg):
+		return "body lost: of " + msg
+	case !held && s.has("messages", msg):
+		return "orphan body: of " + msg
+	case !s.has("scheduled", msg) && !s.refsExact(msg, u.holders(s, msg)), !held && s.has("refs", msg):
+		return fmt.Sprintf("refs wrong: %q of %s, held by %v", s.value("refs", msg), msg, u.holders(s, msg))
+	}
+	for _, g := range u.groups {
+		holds := len(s.places(g, msg)) > 0
+		switch {
+		case s.has("attempts:"+g, msg) && !holds, s.has("changed:"+g, msg) && !holds:
+			return fmt.Sprintf("bookkeeping left: of %s for %s", msg, g)
+		case s.has("reasons:"+g, msg) != s.has("dead:"+g, msg):
+			return fmt.Sprintf("reasons wrong: of %s for %s", msg, g)
+		}
+	}
+	return ""
+}
+
+// weak is what holds whatever happened to the append-only file. What it tolerates it
+// counts.
+func (u *universe) weak(s explored, msg string, count func(string)) string {
+	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
+	if s.value("~life", msg) == lifeLive && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
+		return "lost: " + msg + " is nowhere"
+	}
+	for _, g := range u.groups {
+		places := s.places(g, msg)
+		switch waits := s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg); {
+		case waits && !s.has("scheduled", msg) && len(places) == 0:
+			return fmt.Sprintf("lost: %s is nowhere for %s, which waits for it", msg, g)
+		case waits && !s.has("messages", msg):
+			return fmt.Sprintf("body lost: of %s, for which %s waits", msg, g)
+		case !waits && len(places) > 0 && !s.has("messages", msg) && s.settled(g, msg):
+			count("a dead letter without a body to come, of a message that is settled")
+		case !waits && len(places) > 0 && s.settled(g, msg):
+			count("a settled message is back")
+		}
+		if len(places) > 1 {
+			count("in two states: " + kinds(places))
+		}
+		if (s.has("attempts:"+g, msg) || s.has("changed:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
+			count("bookkeeping about nothing")
+		}
+	}
+	if s.value("~life", msg) == lifeLive && u.unsettled(s, msg) && !s.has("messages", msg) && s.value("~torn", msg) != "*" {
+		return "body lost: of " + msg
+	}
+	if !placed && s.has("messages", msg) {
+		count("orphan body")
+	}
+	return ""
+}
+
+// unsettled tells whether a message still has to be delivered to somebody.
+func (u *universe) unsettled(s explored, msg string) bool {
+	fanned := false
+	for _, g := range u.groups {
+		fanned = fanned || s.has("~fate:"+g, msg)
+		if s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg) {
+			return true
+		}
+	}
+	return !fanned
+}
+
+func kinds(keys []string) string {
+	var list []string
+	for _, key := range keys {
+		kind, _, _ := strings.Cut(key, ":")
+		list = append(list, kind)
+	}
+	return strings.Join(list, " and ")
+}

@@ -1,0 +1,209 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// op is one thing that happens: a call of a script, or time, or damage.
+type op struct {
+	kind, group, consumer, msg, token, arg string
+	number, limit, free                    int
+}
+
+// universe bounds what is explored.
+type universe struct {
+	name       string
+	groups     []string
+	consumers  []string
+	messages   int
+	keyed      bool
+	deliveries int      // the highest fence
+	most       int      // max deliveries of the groups
+	policies   []string // on duplicates
+	verbs      []string // cancel, reschedule
+	changes    bool     // nacks may leave changed metadata
+	damage     bool     // registrations and records may be lost
+	between    int      // torn files: operations until the second restart at most, 0 for no tearing
+	after      int      // operations after it at most
+	states     int      // give up there
+}
+
+func (u *universe) msgs() []string {
+	list := make([]string, u.messages)
+	for i := range list {
+		list[i] = fmt.Sprintf("#%d", i+1)
+	}
+	return list
+}
+
+// ops lists what can happen in a state.
+func (u *universe) ops(s explored) []op {
+	var list []op
+	add := func(o op) { list = append(list, o) }
+	u.pushes(s, add)
+	for _, g := range u.groups {
+		if !s.has("groups", g) {
+			add(op{kind: "register", group: g})
+			continue // its consumers register it first
+		}
+		u.claims(s, g, add)
+	}
+	for _, msg := range u.msgs() {
+		if !s.has("~sent", msg) {
+			continue
+		}
+		if isLater(s.value("scheduled", msg)) {
+			add(op{kind: "due", arg: "scheduled", msg: msg})
+		}
+		for _, g := range u.groups {
+			u.settlements(s, g, msg, add)
+		}
+	}
+	if u.keyed {
+		u.keyCalls(s, add)
+	}
+	if u.damage {
+		u.losses(s, add)
+	}
+	return list
+}
+
+// remembered is the policy of a push, as far as it may matter when that is sent again:
+// its record stops it else.
+func (u *universe) remembered(policy string) string {
+	if u.damage || u.between > 0 {
+		return policy
+	}
+	return u.policies[0]
+}
+
+// pushes are the next message, in a batch of its own or under the number of the first, and
+// all that were sent, again.
+func (u *universe) pushes(s explored, add func(op)) {
+	for n, msg := range u.msgs() {
+		if sent, ok := s.get("~sent", msg); ok {
+			words := strings.Fields(sent)
+			was, _ := strconv.Atoi(words[0])
+			add(op{kind: "push", msg: msg, arg: words[2], number: was})
+			continue
+		}
+		for _, policy := range u.policies {
+			add(op{kind: "push", msg: msg, arg: policy, number: n + 1})
+			if n > 0 && !u.damage {
+				add(op{kind: "push", msg: msg, arg: policy, number: 1})
+			}
+		}
+		return
+	}
+}
+
+// claims are new requests, the last one again, and the one before that, late.
+func (u *universe) claims(s explored, g string, add func(op)) {
+	for i, c := range u.consumers {
+		limit := min(i+1, u.messages)
+		last, _ := strconv.Atoi(strings.TrimSpace(s.value("~requests:"+g, c)))
+		for free := range limit + 1 {
+			add(op{kind: "claim", group: g, consumer: c, arg: "new", number: last + 1, limit: limit, free: free})
+		}
+		if last >= 1 {
+			add(op{kind: "claim", group: g, consumer: c, arg: "again", number: last, limit: limit, free: limit})
+		}
+		if last >= 2 {
+			add(op{kind: "claim", group: g, consumer: c, arg: "late", number: last - 1, limit: limit, free: limit})
+		}
+	}
+	if len(u.groups) > 1 {
+		add(op{kind: "claim", group: g, consumer: u.consumers[0], arg: "unaware", number: 3, limit: 1})
+	}
+}
+
+func (u *universe) settlements(s explored, g, msg string, add func(op)) {
+	if isLater(s.value("queue:"+g, msg)) {
+		add(op{kind: "due", arg: "queue:" + g, msg: msg})
+	}
+	if isLater(s.value("unack:"+g, msg)) {
+		add(op{kind: "due", arg: "unack:" + g, msg: msg})
+	}
+	last, ok := s.get("~last:"+g, msg)
+	if !ok {
+		return
+	}
+	add(op{kind: "ack", group: g, msg: msg})
+	add(op{kind: "requeue", group: g, msg: msg})
+	add(op{kind: "discard", group: g, msg: msg})
+	tokens := strings.Fields(last)
+	for i, token := range []string{tokens[0], tokens[2]} {
+		if token == "-" {
+			continue
+		}
+		add(op{kind: "nack", group: g, msg: msg, token: token})
+		if u.changes && i == 0 {
+			add(op{kind: "nack", group: g, msg: msg, token: token, arg: changedBody})
+		}
+		add(op{kind: "release", group: g, msg: msg, token: token})
+		add(op{kind: "bury", group: g, msg: msg, token: token})
+		for _, handed := range []string{"0", "1"} {
+			add(op{kind: "extend", group: g, msg: msg, token: token, arg: handed})
+		}
+	}
+}
+
+func (u *universe) losses(s explored, add func(op)) {
+	for _, e := range s.all("groups") {
+		add(op{kind: "deregister", group: e.field})
+	}
+	if len(s.all("publishers")) > 0 {
+		add(op{kind: "forget", arg: "publishers"})
+	}
+	for _, g := range u.groups {
+		if len(s.all("claims:"+g)) > 0 {
+			add(op{kind: "forget", arg: "claims:" + g})
+		}
+	}
+}
+
+// keyCalls are the requests of one caller: new ones, some of which never arrive, the last
+// again, and late ones that nobody waits for any more.
+func (u *universe) keyCalls(s explored, add func(op)) {
+	number, kind, _ := strings.Cut(s.value("~calls", "z"), " ")
+	last, _ := strconv.Atoi(number)
+	for _, verb := range u.verbs {
+		add(op{kind: verb, arg: "new", number: last + 1})
+		if u.between > 0 {
+			add(op{kind: verb, arg: "lost", number: last + 1})
+		}
+	}
+	if last >= 1 {
+		add(op{kind: kind, arg: "again", number: last})
+		add(op{kind: kind, arg: "overdue", number: last})
+	}
+	if last >= 2 {
+		add(op{kind: kind, arg: "late", number: last - 1})
+	}
+}
+
+// String tells an operation for people.
+func (o op) String() string {
+	switch o.kind {
+	case "push":
+		return fmt.Sprintf("publish %s as batch %d (%s)", o.msg, o.number, o.arg)
+	case "claim":
+		return fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d", o.group, o.consumer, o.arg, o.number, o.limit, o.free)
+	case "due":
+		return fmt.Sprintf("%s in %s falls due", o.msg, o.arg)
+	case "register", "deregister":
+		return fmt.Sprintf("%s %s", o.kind, o.group)
+	case "forget":
+		return fmt.Sprintf("the records in %s are lost", o.arg)
+	case "cancel", "reschedule":
+		return fmt.Sprintf("%s the holder of the key: %s, request %d", o.kind, o.arg, o.number)
+	case "nack", "release", "bury", "extend":
+		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
+	case "restart":
+		return "second restart"
+	default:
+		return fmt.Sprintf("%s: %s %s", o.group, o.kind, o.msg)
+	}
+}

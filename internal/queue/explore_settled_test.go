@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// endTruth is about ack and discard: the message leaves the group.
+func (t *step) endTruth() string {
+	o := t.op
+	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
+	if t.before.has(set, o.msg) == t.listed(o.msg) {
+		return fmt.Sprintf("%s: of a message that was in %s says the opposite", o.kind, set)
+	}
+	if t.listed(o.msg) {
+		return t.nothing()
+	}
+	for _, key := range []string{set, "attempts:" + o.group, "changed:" + o.group} {
+		if t.after.has(key, o.msg) {
+			return fmt.Sprintf("%s: %s is left in %s", o.kind, o.msg, key)
+		}
+	}
+	if t.after.needs(o.group, o.msg) {
+		return o.kind + ": refs still has the group"
+	}
+	return ""
+}
+
+// fencedTruth is about what only the current delivery may do.
+func (t *step) fencedTruth() string {
+	o := t.op
+	if t.before.holds(o.group, o.msg, o.token) == t.listed(o.msg) {
+		return "fence: " + o.kind + " with a token that is stale says the opposite, or the other way round"
+	}
+	if t.listed(o.msg) {
+		return t.nothing()
+	}
+	into, entry := t.wantSettled()
+	places := t.after.places(o.group, o.msg)
+	due, kind, _ := strings.Cut(into, " ")
+	if !slices.Contains(places, kind) || due != t.after.value(kind, o.msg) {
+		return fmt.Sprintf("%s: %s is in %v, want %s", o.kind, o.msg, places, into)
+	}
+	if kind != "unack:"+o.group && slices.Contains(places, "unack:"+o.group) {
+		return fmt.Sprintf("%s: %s is still in unack", o.kind, o.msg)
+	}
+	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
+		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
+	}
+	if want := exhausted(entry, t.u.most); o.kind == "nack" && kind == "dead:"+o.group && t.after.value("reasons:"+o.group, o.msg) != want {
+		return "reason: " + t.after.value("reasons:"+o.group, o.msg) + ", want " + want
+	}
+	if kind == "dead:"+o.group && t.after.value("keys", exploreKey) == o.msg {
+		return o.kind + ": the dead letter keeps its key"
+	}
+	return ""
+}
+
+// wantSettled is where a message has to go, and what has to be in attempts.
+func (t *step) wantSettled() (into, entry string) {
+	o := t.op
+	entry = t.before.entryAfter(o)
+	switch {
+	case o.kind == "nack" && exhausted(entry, t.u.most) == "":
+		return future + " queue:" + o.group, entry
+	case o.kind == "release":
+		return past + " queue:" + o.group, entry
+	case o.kind == "extend":
+		return t.u.leaseOf("") + " unack:" + o.group, entry
+	default:
+		return past + " dead:" + o.group, entry
+	}
+}
+
+func (t *step) requeueTruth() string {
+	o := t.op
+	if t.before.has("dead:"+o.group, o.msg) == t.listed(o.msg) {
+		return "requeue: of what is a dead letter says the opposite, or the other way round"
+	}
+	if t.listed(o.msg) {
+		return t.nothing()
+	}
+	switch {
+	case t.after.has("dead:"+o.group, o.msg) || t.after.has("reasons:"+o.group, o.msg):
+		return "requeue: it is still a dead letter"
+	case t.after.value("queue:"+o.group, o.msg) != past:
+		return "requeue: it is not due"
+	case t.after.value("attempts:"+o.group, o.msg) != t.before.entryAfter(o):
+		return "requeue: leaves " + t.after.value("attempts:"+o.group, o.msg) + " in attempts"
+	}
+	return ""
+}
+
+// replayTruth is about a claim that was sent again: it gets what it still holds.
+func (t *step) replayTruth(record string) string {
+	o := t.op
+	var want, got []string
+	was := recordedClaim(record)
+	for _, g := range was.given {
+		if t.before.holds(o.group, g.msg, g.token) && t.before.value("unack:"+o.group, g.msg) == was.deadline && t.before.has("messages", g.msg) {
+			want = append(want, g.msg+" "+g.token)
+		}
+	}
+	for _, g := range t.claim.given {
+		got = append(got, g.msg+" "+g.token)
+		last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
+		if len(last) == 3 && last[0] == g.token && last[1] != o.consumer && last[1] != "-" {
+			return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
+		}
+	}
+	if !slices.Equal(want, got) {
+		return fmt.Sprintf("claim again: got %v, want %v", got, want)
+	}
+	if !slices.Equal(was.buried, t.claim.buried) {
+		return fmt.Sprintf("claim again: tells of dead letters %v, want %v", t.claim.buried, was.buried)
+	}
+	return t.nothing("unack:"+o.group, "claims:"+o.group)
+}

@@ -1,0 +1,222 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// explored is one state that the explorer looks at: what a partition has in Redis
+// and, in keys that begin with "~", what the clients have been told (explore_ghost_test.go).
+// It is sorted, so equal states have equal encodings. Times are only due (".") or
+// not ("+", and for leases "+1" and so on, by who made them), ids are #1, #2 and so on, and keys are named without their tag.
+type explored []entry
+
+type entry struct{ key, field, value string }
+
+const (
+	past   = "."
+	future = "+"
+)
+
+func isLater(time string) bool { return strings.HasPrefix(time, future) }
+
+func compareEntries(a, b entry) int {
+	if a.key != b.key {
+		return strings.Compare(a.key, b.key)
+	}
+	return strings.Compare(a.field, b.field)
+}
+
+func (s explored) find(key, field string) (int, bool) {
+	i := sort.Search(len(s), func(i int) bool {
+		e := &s[i]
+		return e.key > key || e.key == key && e.field >= field
+	})
+	return i, i < len(s) && s[i].key == key && s[i].field == field
+}
+
+func (s explored) get(key, field string) (string, bool) {
+	if i, ok := s.find(key, field); ok {
+		return s[i].value, true
+	}
+	return "", false
+}
+
+func (s explored) value(key, field string) string {
+	value, _ := s.get(key, field)
+	return value
+}
+
+func (s explored) has(key, field string) bool {
+	_, ok := s.find(key, field)
+	return ok
+}
+
+// all returns what is under one key.
+func (s explored) all(key string) explored {
+	from, _ := s.find(key, "")
+	to := from
+	for to < len(s) && s[to].key == key {
+		to++
+	}
+	return s[from:to]
+}
+
+func (s *explored) set(key, field, value string) {
+	i, ok := s.find(key, field)
+	if ok {
+		(*s)[i].value = value
+		return
+	}
+	*s = slices.Insert(*s, i, entry{key, field, value})
+}
+
+func (s *explored) remove(key, field string) bool {
+	i, ok := s.find(key, field)
+	if ok {
+		*s = slices.Delete(*s, i, i+1)
+	}
+	return ok
+}
+
+func (s *explored) removeAll(key string) bool {
+	from, _ := s.find(key, "")
+	n := len(s.all(key))
+	*s = slices.Delete(*s, from, from+n)
+	return n > 0
+}
+
+// clone leaves room, since most operations add a little.
+func (s explored) clone() explored {
+	return append(make(explored, 0, len(s)+8), s...)
+}
+
+// redis is the part of the state that is in Redis, ghost the rest.
+func (s explored) redis() explored { i, _ := s.find("~", ""); return s[:i:i] }
+func (s explored) ghost() explored { i, _ := s.find("~", ""); return s[i:] }
+
+func (s explored) encode() string {
+	n := 0
+	for i := range s {
+		n += len(s[i].key) + len(s[i].field) + len(s[i].value) + 3
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for i := range s {
+		b.WriteString(s[i].key)
+		b.WriteByte(1)
+		b.WriteString(s[i].field)
+		b.WriteByte(2)
+		b.WriteString(s[i].value)
+		b.WriteByte(3)
+	}
+	return b.String()
+}
+
+func decode(text string) explored {
+	s := make(explored, 0, strings.Count(text, "\x03"))
+	for text != "" {
+		key, rest, _ := strings.Cut(text, "\x01")
+		field, rest, _ := strings.Cut(rest, "\x02")
+		value, rest, _ := strings.Cut(rest, "\x03")
+		s = append(s, entry{key, field, value})
+		text = rest
+	}
+	return s
+}
+
+// String is for people: what is in Redis, one key a line.
+func (s explored) String() string {
+	var lines []string
+	for i, e := range s {
+		if i == 0 || s[i-1].key != e.key {
+			lines = append(lines, "    "+e.key+":")
+		}
+		lines[len(lines)-1] += fmt.Sprintf(" %s=%s", e.field, e.value)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// effect is a write command of a script, as Redis would put it into its
+// append-only file.
+type effect []string
+
+func encodeEffects(effects []effect) string {
+	lines := make([]string, len(effects))
+	for i, e := range effects {
+		lines[i] = strings.Join(e, "\x01")
+	}
+	return strings.Join(lines, "\x02")
+}
+
+func decodeEffects(text string) []effect {
+	if text == "" {
+		return nil
+	}
+	var effects []effect
+	for _, line := range strings.Split(text, "\x02") {
+		effects = append(effects, strings.Split(line, "\x01"))
+	}
+	return effects
+}
+
+// apply does what a write command does and tells whether it changed anything: what
+// does not is not written to the append-only file.
+func (s *explored) apply(e effect) (dirty bool) {
+	key, args := e[1], e[2:]
+	switch e[0] {
+	case "HSET":
+		for i := 0; i+1 < len(args); i += 2 {
+			s.set(key, args[i], args[i+1])
+		}
+		return true
+	case "ZADD", "ZADDXX":
+		return s.applyZADD(key, args, e[0] == "ZADDXX")
+	case "SADD":
+		for _, member := range args {
+			dirty = !s.has(key, member) || dirty
+			s.set(key, member, "")
+		}
+		return dirty
+	case "HDEL", "ZREM", "SREM":
+		for _, field := range args {
+			dirty = s.remove(key, field) || dirty
+		}
+		return dirty
+	case "ZREMRANGEBYRANK":
+		return s.applyRanks(key, args)
+	case "DEL", "UNLINK":
+		return s.removeAll(key)
+	case "PEXPIRE": // that records are lost is an operation of its own
+		return false
+	}
+	panic(fmt.Sprintf("the explorer does not know the command %q", e))
+}
+
+func (s *explored) applyZADD(key string, args []string, existing bool) (dirty bool) {
+	for i := 0; i+1 < len(args); i += 2 {
+		old, has := s.get(key, args[i+1])
+		if existing && !has {
+			continue
+		}
+		dirty = !has || old != args[i] || dirty
+		s.set(key, args[i+1], args[i])
+	}
+	return dirty
+}
+
+func (s *explored) applyRanks(key string, args []string) (dirty bool) {
+	members := slices.Clone(s.all(key))
+	slices.SortStableFunc(members, func(a, b entry) int { return strings.Compare(b.value, a.value) }) // "." after "+" in ASCII
+	from, _ := strconv.Atoi(args[0])
+	to, _ := strconv.Atoi(args[1])
+	for i, m := range members {
+		if i >= from && i <= to {
+			dirty = s.remove(key, m.field) || dirty
+		}
+	}
+	return dirty
+}

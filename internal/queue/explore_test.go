@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+var (
+	exploreFull   = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
+	exploreLimit  = flag.Duration("explore.limit", time.Minute, "how long to explore one universe")
+	exploreStates = flag.Bool("explore.states", false, "print the states before and after a violation")
+)
+
+var allPolicies = []string{string(RejectDuplicates), string(IgnoreDuplicates), string(ReplaceDuplicates)}
+
+func universes() []*universe {
+	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
+	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
+	return []*universe{
+		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 4, policies: reject, changes: true},
+		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
+		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 3, policies: reject, changes: true},
+		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
+		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
+		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, changes: true, damage: true},
+		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
+		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
+		{name: "torn, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, between: 3, after: 3},
+	}
+}
+
+// TestExplore walks through all states of small universes on the real scripts.
+func TestExplore(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	for _, u := range universes() {
+		t.Run(u.name, func(t *testing.T) {
+			u.states = 400_000
+			if !*exploreFull {
+				u.states = 3000
+			}
+			x := newExplorer(client, exploreScripts(), u)
+			x.verify, x.limit = 20, *exploreLimit
+			require.NoError(t, x.run(t.Context()))
+			t.Log(x.figures())
+			for _, kind := range sortedKeys(x.violations) {
+				t.Errorf("%s", x.violations[kind].describe(x))
+			}
+		})
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// figures tells what was explored.
+func (x *explorer) figures() string {
+	var b strings.Builder
+	whole := "all"
+	if x.bounded {
+		whole = "NOT all"
+	}
+	fmt.Fprintf(&b, "%s: %d states (%s), %d transitions, %d steps with a torn file, depth %d, %.1f s, %.0f transitions/s",
+		x.u.name, len(x.nodes), whole, x.transitions, x.pairSteps, x.depth, x.elapsed.Seconds(), float64(x.transitions)/x.elapsed.Seconds())
+	for _, class := range sortedKeys(x.tolerated) {
+		fmt.Fprintf(&b, "\n  tolerated %d times: %s", x.tolerated[class], class)
+	}
+	return b.String()
+}

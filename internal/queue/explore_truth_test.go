@@ -1,0 +1,229 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// truth returns in what an answer was not true, or a call did what it must not; "" if it
+// was right. It looks at the state before and after, so it holds in every state.
+func (t *step) truth() string {
+	if t.op.kind != "push" && t.out.failed != "" {
+		return "failed: " + t.out.failed
+	}
+	if bad := t.frame(); bad != "" || t.op.arg == "lost" {
+		return bad
+	}
+	switch t.op.kind {
+	case "push":
+		return t.pushTruth()
+	case "claim":
+		return t.claimTruth()
+	case "ack", "discard":
+		return t.endTruth()
+	case "nack", "release", "bury", "extend":
+		return t.fencedTruth()
+	case "requeue":
+		return t.requeueTruth()
+	case "cancel", "reschedule":
+		return t.keyTruth()
+	}
+	return ""
+}
+
+// frame checks that an operation on one message changes no other, and nothing of another
+// group. What claims move, and pushes replace, is looked at elsewhere.
+func (t *step) frame() string {
+	o := t.op
+	if o.kind == "claim" || o.kind == "push" || o.msg == "" {
+		return ""
+	}
+	for _, change := range diff(t.before, t.after) {
+		_, group, ofGroup := strings.Cut(change.key, ":")
+		switch {
+		case strings.HasPrefix(change.key, "~"):
+		case change.field != o.msg && change.key != "keys":
+			return fmt.Sprintf("frame: %s changed %s of %s", o.kind, change.key, change.field)
+		case ofGroup && o.group != "" && group != o.group:
+			return fmt.Sprintf("frame: %s changed %s", o.kind, change.key)
+		}
+	}
+	return ""
+}
+
+// diff lists the entries of Redis that differ; of those that are gone the value is "".
+func diff(before, after explored) (list []entry) {
+	before, after = before.redis(), after.redis()
+	i, j := 0, 0
+	for i < len(before) || j < len(after) {
+		order := 0
+		switch {
+		case i == len(before):
+			order = 1
+		case j == len(after):
+			order = -1
+		default:
+			order = compareEntries(before[i], after[j])
+		}
+		switch {
+		case order < 0:
+			list = append(list, entry{before[i].key, before[i].field, ""})
+			i++
+		case order > 0:
+			list = append(list, after[j])
+			j++
+		default:
+			if before[i].value != after[j].value {
+				list = append(list, after[j])
+			}
+			i, j = i+1, j+1
+		}
+	}
+	return list
+}
+
+// nothing checks that nothing changed, but for some keys.
+func (t *step) nothing(but ...string) string {
+	for _, change := range diff(t.before, t.after) {
+		if !slices.Contains(but, change.key) {
+			return fmt.Sprintf("no effect: %s changed %s of %s, but says that it did nothing", t.op.kind, change.key, change.field)
+		}
+	}
+	return ""
+}
+
+func (t *step) pushTruth() string {
+	o, msg := t.op, t.op.msg
+	record, recorded := t.before.get("publishers", "p")
+	sent, again := t.before.get("~sent", msg)
+	refused := t.answer() != ""
+	holder := t.before.keyHolder()
+	taken := t.u.keyed && holder != "" && holder != msg
+	switch {
+	case t.out.failed != "":
+		if !recorded || recordNumber(record) < o.number || recordNumber(record) == o.number && again && !t.u.borrowed(o) {
+			return "failed: " + t.out.failed
+		}
+		return t.nothing("publishers")
+	case recorded && recordNumber(record) >= o.number:
+		if !again && !t.placed(msg) && (!t.before.has("~torn", "restarted") || t.u.borrowed(o)) {
+			return "not stored: an old number, and success"
+		}
+		if again && recordNumber(record) == o.number && refused != strings.Contains(sent, " refused ") {
+			return "another answer: to a batch that was sent again"
+		}
+		return t.nothing("publishers")
+	case taken && o.arg == string(RejectDuplicates):
+		if !refused {
+			return "not refused: with the key in use"
+		}
+		return t.nothing("publishers")
+	case refused:
+		return "refused: though the key is free or its own"
+	case taken && o.arg == string(IgnoreDuplicates):
+		return t.nothing("publishers")
+	case !t.after.has("messages", msg) || !t.placed(msg):
+		return "not stored: and success"
+	case t.u.keyed && t.after.keyHolder() != msg && !again:
+		return "key not taken: by " + msg
+	case taken && t.before.has("scheduled", holder):
+		return t.replaced(holder)
+	}
+	return t.others(msg)
+}
+
+// placed tells whether a message is in any set now.
+func (t *step) placed(msg string) bool {
+	return t.after.has("scheduled", msg) || len(t.u.holders(t.after, msg)) > 0
+}
+
+// borrowed tells whether a push uses the number of another message's batch.
+func (u *universe) borrowed(o op) bool { return o.number-1 != slices.Index(u.msgs(), o.msg) }
+
+// replaced checks that the message that held the key is gone.
+func (t *step) replaced(holder string) string {
+	for _, e := range t.after.redis() {
+		if e.field == holder && (e.key == "scheduled" || !t.before.relaxed(holder)) {
+			return fmt.Sprintf("not replaced: %s is left in %s", holder, e.key)
+		}
+	}
+	return ""
+}
+
+// others checks that nothing changed for other messages.
+func (t *step) others(msg string) string {
+	for _, change := range diff(t.before, t.after) {
+		if change.field != msg && change.key != "publishers" && change.key != "keys" {
+			return fmt.Sprintf("frame: %s changed %s of %s", t.op.kind, change.key, change.field)
+		}
+	}
+	return ""
+}
+
+// keyTruth is about cancel and reschedule.
+func (t *step) keyTruth() string {
+	o := t.op
+	msg := t.before.meant(o)
+	record, ok := t.before.get("publishers", "z")
+	switch answer := t.answer(); {
+	case answer == "groups" && o.arg != "overdue":
+		return "groups: not told who they are"
+	case o.arg == "overdue":
+		return t.nothing()
+	case ok && recordNumber(record) > o.number:
+		if answer != "none" {
+			return "late call: does something"
+		}
+		return t.nothing()
+	case o.kind == "reschedule":
+		return t.rescheduleTruth(msg, answer)
+	case (answer == "cancelled") != (msg != ""):
+		return fmt.Sprintf("cancel: says %s when %q was to be cancelled", answer, msg)
+	case answer == "none":
+		return t.nothing("publishers")
+	}
+	for _, key := range append(t.reachedSets("queue:", "unack:"), "messages") {
+		if t.after.has(key, msg) {
+			return fmt.Sprintf("cancelled: but %s is left in %s", msg, key)
+		}
+	}
+	return t.others(msg)
+}
+
+// reachedSets are the keys of the groups that a call of cancel or reschedule can reach:
+// with no registration and no other group, nothing tells that a group has a message.
+func (t *step) reachedSets(kinds ...string) []string {
+	keys := []string{"scheduled"}
+	for _, g := range reached(t.before, t.op) {
+		for _, kind := range kinds {
+			keys = append(keys, kind+g)
+		}
+	}
+	return keys
+}
+
+func (t *step) rescheduleTruth(msg, answer string) string {
+	var waiting []string
+	for _, key := range t.reachedSets("queue:") {
+		if msg != "" && t.before.has(key, msg) {
+			waiting = append(waiting, key)
+		}
+	}
+	record, ok := t.before.get("publishers", "z")
+	again := ok && recordNumber(record) == t.op.number
+	switch {
+	case answer == "none" && len(waiting) > 0:
+		return "not found: though it waits with the key"
+	case answer == "none":
+		return t.nothing("publishers")
+	case len(waiting) == 0 && !again:
+		return "reschedule: of nothing"
+	}
+	for _, key := range waiting {
+		if t.after.value(key, msg) != future {
+			return "not rescheduled: in " + key
+		}
+	}
+	return t.nothing(append(waiting, "publishers")...)
+}
