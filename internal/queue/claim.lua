@@ -18,7 +18,8 @@
 -- ARGV[3]   request  integer; the same request again gets the same messages
 -- ARGV[4]   limit    integer, 1..1000
 -- ARGV[5]   free     integer, 0..limit: workers of the consumer that wait. What was
---                    claimed before is only for them; it ends a claim with none left
+--                    claimed before is only for them, unless it was given back unseen
+--                    once and no more; it ends a claim with none left
 -- ARGV[6]   lease    ms
 -- ARGV[7]   max deliveries, 0 for no limit
 -- ARGV[8]   bytes    of text that is returned, unless the first message has more
@@ -40,6 +41,7 @@ local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumbe
 local several = #KEYS > 12
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
+local AHEAD_AGAIN = '2/0/0' -- of a message that was given back unseen once
 local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together
 
 local now, now_ms = now_us()
@@ -212,7 +214,7 @@ while taken < n and not stop do
     burials[#burials + 1] = id
     burials[#burials + 1] = reason
     taken = i
-  elseif entry and chosen >= free_workers then
+  elseif entry and entry ~= AHEAD_AGAIN and chosen >= free_workers then
     stop = 'worker'
   else
     local length = call('HSTRLEN', messages, id)

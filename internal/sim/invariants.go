@@ -231,7 +231,7 @@ func (w *World) checkQuiet(c *consumer) {
 		}
 	}
 	n := time.Duration(len(c.links))
-	most := quietCommands + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
+	most := quietCommands + c.plan.MaxInFlight + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
 	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
 	if blocked && (c.plan.Readers < c.plan.MaxInFlight || c.plan.Pauses > 0) { // it looks for a reader

@@ -129,7 +129,7 @@ func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request
 	case last.spent(r.MaxDeliveries):
 		p.bury(g, claims, e.id, claims.Deadline-r.Lease, last.reason(r.MaxDeliveries))
 		return true
-	case (retried || lost) && len(claims.Messages) >= r.Free:
+	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(claims.Messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
 	case len(claims.Messages) > 0 && *size+len(body) > r.Bytes:

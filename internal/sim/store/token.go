@@ -13,8 +13,13 @@ type Token struct {
 	Unsure     int // claims for a free worker that may have been deliveries
 }
 
-// firstClaim leaves no entry.
-var firstClaim = Token{Fence: 1}
+var (
+	// firstClaim leaves no entry.
+	firstClaim = Token{Fence: 1}
+	// aheadAgain is of a message that was given back unseen once: like one that is
+	// claimed for the first time, it may be held ahead.
+	aheadAgain = Token{Fence: 2}
+)
 
 // ParseToken reads a token. "1" and a garbled one are those of a first claim.
 func ParseToken(text string) Token {
