@@ -42,7 +42,7 @@ func (c *Calls) Go(ctx context.Context, call func(context.Context)) error {
 		<-c.slots
 		return ErrClosed
 	}
-	c.running.Go(func() { //nolint:contextcheck // the call outlives its caller
+	c.running.Go(func() {
 		defer func() { <-c.slots }()
 		call(c.closing)
 	})
