@@ -39,7 +39,7 @@ func TestOrderOverRandomGaps(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				s.handle(redisdelay.SubscriberConfig{Client: client, MaxInFlight: 1}, o.handler)
 				trials.Go(func() {
-					for range size(12, 2000/topics) {
+					for n := 0; n < size(12, 2000/topics) && !o.stuck; n++ {
 						if !o.trial() {
 							out.Add(1)
 						}
@@ -61,6 +61,8 @@ type ordered struct {
 	slow atomic.Int64 // how long S takes, ns
 	sent int
 	done chan string // UUIDs as the handler gets them
+
+	stuck bool
 }
 
 func (o *ordered) handler(msg *message.Message) {
@@ -101,20 +103,21 @@ func (o *ordered) trial() bool {
 	if slices.Equal(got, want) {
 		return true
 	}
-	o.t.Logf("%s: %v", o.topic, got[len(got)-6:])
+	o.t.Logf("%s: %v, not %v", o.topic, got, want)
 	return false
 }
 
 // take waits for so many messages.
 func (o *ordered) take(count int) []string {
 	var got []string
-	timeout := time.After(quiet)
+	timeout := time.After(20 * time.Second)
 	for range count {
 		select {
 		case uuid := <-o.done:
 			got = append(got, uuid)
 		case <-timeout:
-			assert.Fail(o.t, "stuck", "%d of %d came", len(got), count)
+			o.stuck = true
+			assert.Fail(o.t, "stuck", "%d of %d came; in Redis: %v", len(got), count, o.sizes())
 			return got
 		}
 	}

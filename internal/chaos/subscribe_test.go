@@ -110,6 +110,35 @@ func (w *waits) longest(n int) []time.Duration {
 	return all
 }
 
+// promptly is how late a message may be for a consumer that is idle.
+const promptly = 300 * time.Millisecond
+
+// paused watches how long the machine pauses, which makes everything late. The
+// function returned ends that and returns the longest time in which Redis, with the
+// client, did not answer.
+func (s *scene) paused() (end func() time.Duration) {
+	const pause = 5 * time.Millisecond
+	client := s.dial()
+	done, longest := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		var most time.Duration
+		for last := time.Now(); ; last = time.Now() {
+			_ = client.Ping(context.Background()).Err() // only its time counts
+			select {
+			case <-time.After(pause):
+			case <-done:
+				longest <- most
+				return
+			}
+			most = max(most, time.Since(last)-pause)
+		}
+	}()
+	return sync.OnceValue(func() time.Duration {
+		close(done)
+		return <-longest
+	})
+}
+
 // onDatabase returns a client of another database of the same server.
 func (s *scene) onDatabase(db int) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: s.addr, DB: db})
