@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,9 +87,11 @@ func short(t *testing.T) {
 
 // endure plays new seeds of all profiles for a time.
 func endure(t *testing.T) {
-	share := *simTime / time.Duration(len(profiles()))
+	atOnce := min(runtime.GOMAXPROCS(0), len(profiles()))
+	share := *simTime * time.Duration(atOnce) / time.Duration(len(profiles()))
 	for _, profile := range profiles() {
 		t.Run(profile, func(t *testing.T) {
+			t.Parallel()
 			var total Stats
 			runs, start, seed := 0, time.Now(), rand.Uint64()
 			for ; time.Since(start) < share; runs++ {
