@@ -192,7 +192,7 @@ func (c *consumer) receive(messages <-chan *message.Message) *message.Message {
 func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took time.Duration, early <-chan struct{}, nack bool) {
 	c.wait(-1)
 	d, _ := msg.Context().Value(deliveryKey{}).(store.Delivery)
-	m := c.w.handedOut(c, d)
+	m := c.w.handedOut(msg.Context(), c, d)
 	if m == nil {
 		return 0, nil, false
 	}

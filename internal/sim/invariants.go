@@ -256,7 +256,7 @@ func (w *World) count(l *link) {
 }
 
 // handedOut notes that a handler has a message.
-func (w *World) handedOut(c *consumer, d store.Delivery) *item {
+func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery) *item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -284,7 +284,7 @@ func (w *World) handedOut(c *consumer, d store.Delivery) *item {
 		c.held--
 		c.heldBytes -= m.size
 	}
-	t.handed = true
+	t.handed, t.handler = true, handler
 	return m
 }
 
@@ -305,6 +305,14 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 		w.fail("lease", id, "is handed out by %s after its lease has ended", c.name)
 	case t.m.killer && w.plan.MaxDeliveries > 0 && t.seen > w.plan.MaxDeliveries+1:
 		w.fail("killer", id, "kills its consumer for the %dth time", t.seen)
+	}
+}
+
+// checkTold fails if a message goes to another consumer, and the handler that has it is
+// not told.
+func (w *World) checkTold(t *track, to *consumer) {
+	if t.handed && !t.holder.gone() && t.handler.Err() == nil {
+		w.fail("lease", t.m.id, "goes to %s while a handler of %s has it, whose context is not cancelled", to.name, t.holder.name)
 	}
 }
 
