@@ -77,8 +77,6 @@ type group struct {
 	open       []*track // on their way: waiting, or leased and not handed out
 	consumers  []*consumer
 	last       *track // handed out last
-	lastDue    time.Time
-	handed     int
 }
 
 // follow starts following a message on its way to a group.
