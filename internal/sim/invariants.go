@@ -3,19 +3,16 @@ package sim
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
 // The promises, in numbers.
 const (
-	mostWait   = 300 * time.Millisecond  // of a message that is due while somebody is idle
-	mostHold   = 200 * time.Millisecond  // of a message by a consumer that cannot handle it
-	mostBlind  = 1200 * time.Millisecond // after a pause, until somebody who reads again is found
-	mostHeld   = 1500                    // messages, beyond those in flight
-	mostBytes  = 16 << 20                // of messages, beyond the last claim of each partition and those at workers
+	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
+	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
+	mostBlind  = 150 * time.Millisecond // after a pause, until somebody who reads again is found
+	mostHeld   = 1500                   // messages, beyond those in flight
+	mostBytes  = 16 << 20               // of messages, beyond the last claim of each partition
 	lastClaim  = 5 << 20
 	closeSlack = time.Second
 
@@ -23,6 +20,8 @@ const (
 	// besides those of each partition.
 	quietWindow   = 10 * time.Second
 	quietCommands = 40
+	// blockedCommands is the same where nobody reads: only an offer shows that somebody does.
+	blockedCommands = 100
 
 	// watchEvery is how often all that waits is looked at, besides when it is handed out.
 	watchEvery = 50 * time.Millisecond
@@ -202,140 +201,5 @@ func (w *World) checkHold(t *track, now time.Time) {
 	}
 	if held := now.Sub(from); held > mostHold+4*w.plan.Faults.Latency {
 		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
-	}
-}
-
-// checkBounds fails if a consumer holds too much.
-func (w *World) checkBounds(c *consumer) {
-	for _, l := range c.links {
-		if time.Now().Before(l.troubled) {
-			return
-		}
-	}
-	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*lastClaim {
-		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
-	}
-}
-
-// checkQuiet fails if a consumer that has nothing to do, or can do nothing, is not quiet.
-func (w *World) checkQuiet(c *consumer) {
-	now := time.Now()
-	if now.Sub(c.counted) < quietWindow {
-		return
-	}
-	from, commands := c.counted, c.commands
-	c.counted, c.commands = now, 0
-	for _, l := range c.links {
-		if l.troubled.After(from) || l.misled.After(from) {
-			return
-		}
-	}
-	n := time.Duration(len(c.links))
-	most := quietCommands + c.plan.MaxInFlight + int(n*(2*quietWindow/w.plan.Poll+3*quietWindow/w.plan.Lease+2))
-	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
-	blocked := c.free == 0 && !c.busySince.After(from)
-	if blocked && (c.plan.Readers < c.plan.MaxInFlight || c.plan.Pauses > 0) { // it looks for a reader
-		most += int(quietWindow / time.Second * 10)
-	}
-	if (idle || blocked) && commands > most && c.leaving.IsZero() {
-		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
-	}
-}
-
-// count counts a command.
-func (w *World) count(l *link) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stats.Commands++
-	if l.consumer != nil {
-		l.consumer.commands++
-	}
-}
-
-// handedOut notes that a handler has a message.
-func (w *World) handedOut(c *consumer, d store.Delivery) *item {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended {
-		return nil
-	}
-	now, m := time.Now(), w.messages[d.ID]
-	t := m.tracks[c.group.name]
-	w.log(c.name, "hands out", nil, d.ID)
-	c.worked++
-	c.lastWork = now
-	w.stats.Deliveries++
-	w.stats.Handled[c.name]++
-	t.seen++
-	if w.Measure && t.seen == 1 {
-		w.stats.Late = append(w.stats.Late, now.Sub(m.due))
-	}
-	w.checkHandOut(c, t, d, now)
-	if !t.holds(c, d.Token) {
-		return m
-	}
-	if !t.excused(now) {
-		w.checkWait(t, now)
-	}
-	w.checkOrder(t)
-	if !t.received.IsZero() {
-		c.held--
-		c.heldBytes -= m.size
-	}
-	t.handed = true
-	return m
-}
-
-func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.Time) {
-	id := t.m.id
-	switch {
-	case now.Before(t.notBefore):
-		w.fail("early", id, "is handed out %v early", t.notBefore.Sub(now))
-	case t.m.outcome == refused:
-		w.fail("publish", id, "is handed out, but its Publish said that it is not stored")
-	case t.place == leased && t.holder != c:
-		w.fail("lease", id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
-	case t.place == waiting:
-		w.fail("lease", id, "is handed out by %s, but given back", c.name)
-	case t.holds(c, d.Token) && t.handed:
-		w.fail("lease", id, "is handed out twice by %s", c.name)
-	case t.holds(c, d.Token) && !now.Before(t.deadline):
-		w.fail("lease", id, "is handed out by %s after its lease has ended", c.name)
-	case t.m.killer && w.plan.MaxDeliveries > 0 && t.seen > w.plan.MaxDeliveries+1:
-		w.fail("killer", id, "kills its consumer for the %dth time", t.seen)
-	}
-}
-
-// checkOrder fails if a message overtakes another, where there is but one consumer.
-func (w *World) checkOrder(t *track) {
-	g, last := t.group, t.group.last
-	if !g.ordered || t.retried || t.expired {
-		return
-	}
-	if last != nil && (t.m.due.Before(last.m.due) ||
-		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
-		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
-	}
-	g.last = t
-}
-
-// buried notes that a message has become a dead letter.
-func (w *World) buried(g *group, who string, b store.Buried) {
-	w.log(who, "buries (%s)", []any{b.Reason}, b.ID)
-	t := w.messages[b.ID].tracks[g.name]
-	var deliveries int
-	if n, err := fmt.Sscanf(b.Reason, "not acked in %d deliveries", &deliveries); n == 1 && err == nil &&
-		!strings.Contains(b.Reason, "lost") && deliveries > t.seen {
-		w.fail("dead", b.ID, "is a dead letter (%s), but %d handlers have seen it", b.Reason, t.seen)
-	}
-	t.end()
-}
-
-// checkClosed fails if a consumer that was told to leave has not.
-func (w *World) checkClosed(c *consumer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !c.gone() && !c.stopped && c.wentOn.Before(c.leaving) {
-		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
 	}
 }

@@ -110,8 +110,11 @@ func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.A
 // call sends a call to a partition; do is what the store does with it, maybe twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
 	var none R
-	if err := l.process.alive(ctx); err != nil {
+	if err := l.process.alive(); err != nil {
 		return none, err
+	}
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
 	}
 	l.w.count(l)
 	f := l.draw(kind)

@@ -73,6 +73,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.fail("early", m.ID, "is claimed before it is due")
 	}
 	if t.place == leased {
+		w.checkTold(t, c)
 		t.retried, t.expired, t.ready = true, true, t.deadline
 		if t.handed {
 			t.since = t.deadline

@@ -85,18 +85,16 @@ func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct
 	case <-p.dead:
 	case <-p.over:
 	}
-	return p.alive(context.Background())
+	return p.alive()
 }
 
 // alive tells why a process can do nothing more, if so.
-func (p *process) alive(ctx context.Context) error {
+func (p *process) alive() error {
 	select {
 	case <-p.dead:
 		return errKilled
 	case <-p.over:
 		return errOver
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	default:
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 // and mixed; and those that look at one thing, most of them calm.
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
-	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "churn",
+	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn",
 }
 
 // PlanOf makes the plan of a profile; nil if there is none of that name.
@@ -49,6 +49,10 @@ func PlanOf(profile string, seed uint64) *Plan {
 		moods(p, Mood{For: time.Hour, Most: 5 * time.Millisecond})
 	case "inline":
 		inline(r, p)
+	case "large":
+		trickle(r, p)
+		p.Publishers[0].Large, p.Publishers[0].LargeBytes = 1, pick(r, 1<<20, 4<<20)
+		p.Publishers[0].Most = 20
 	case "churn":
 		p.Faults.Every, p.Faults.Left = 3*time.Second, 1
 	default:

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ var (
 	simTries    = flag.Int("sim.tries", 20, "how often to try a seed that is replayed")
 	simTolerate = flag.String("sim.tolerate", "", "promises that may be broken, with commas between them: wait, hold, order, ...")
 	simEvents   = flag.Int("sim.events", 60, "how many of the last events to tell")
+	simShort    = flag.Duration("sim.short", 0, "end the faults of a seed after so much virtual time, if not before")
 	simVerbose  = flag.Bool("sim.verbose", false, "trace empty claims as well")
 )
 
@@ -26,6 +28,9 @@ func simulate(t *testing.T, profile string, seed uint64) (stats Stats, failure *
 	plan := PlanOf(profile, seed)
 	if plan == nil {
 		t.Fatalf("no profile %q; there are %v", profile, Profiles)
+	}
+	if *simShort > 0 {
+		plan.Duration = min(plan.Duration, *simShort)
 	}
 	synctest.Test(t, func(*testing.T) {
 		w := NewWorld(seed, *plan)
@@ -62,6 +67,12 @@ func replay(t *testing.T) {
 	t.Logf("seed %d of profile %s failed in %d of %d tries", *simSeed, *simProfile, failed, *simTries)
 }
 
+// tell says what went wrong, and how to see it again.
+func tell(f *Failure) string {
+	return fmt.Sprintf("%v\nreplay: go test ./internal/sim -run TestSimulation -sim.profile %s -sim.seed %d -sim.short %v",
+		f, f.Profile, f.Seed, *simShort)
+}
+
 // profiles are those to play.
 func profiles() []string {
 	if *simProfile != "" {
@@ -72,12 +83,15 @@ func profiles() []string {
 
 // short plays a few seeds, some of them new ones.
 func short(t *testing.T) {
+	if *simShort == 0 {
+		*simShort = 20 * time.Second
+	}
 	for _, profile := range profiles() {
 		t.Run(profile, func(t *testing.T) {
 			t.Parallel()
 			for _, seed := range []uint64{1, 2, rand.Uint64()} {
 				if _, failure := simulate(t, profile, seed); failure != nil {
-					t.Fatal(failure)
+					t.Fatal(tell(failure))
 				}
 			}
 		})
@@ -86,15 +100,17 @@ func short(t *testing.T) {
 
 // endure plays new seeds of all profiles for a time.
 func endure(t *testing.T) {
-	share := *simTime / time.Duration(len(profiles()))
+	atOnce := min(runtime.GOMAXPROCS(0), len(profiles()))
+	share := *simTime * time.Duration(atOnce) / time.Duration(len(profiles()))
 	for _, profile := range profiles() {
 		t.Run(profile, func(t *testing.T) {
+			t.Parallel()
 			var total Stats
 			runs, start, seed := 0, time.Now(), rand.Uint64()
 			for ; time.Since(start) < share; runs++ {
 				stats, failure := simulate(t, profile, seed+uint64(runs))
 				if failure != nil {
-					t.Error(failure)
+					t.Error(tell(failure))
 					return
 				}
 				total.Virtual += stats.Virtual

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
@@ -59,6 +60,7 @@ type track struct {
 	received time.Time // when the reply to the claim arrived
 	slow     bool      // that took so long that the lease cannot be relied on
 	handed   bool      // to a handler
+	handler  context.Context
 
 	seen    int  // how many handlers have seen it since it was published or requeued
 	retried bool // it came back from a handler
@@ -75,8 +77,6 @@ type group struct {
 	open       []*track // on their way: waiting, or leased and not handed out
 	consumers  []*consumer
 	last       *track // handed out last
-	lastDue    time.Time
-	handed     int
 }
 
 // follow starts following a message on its way to a group.

@@ -19,8 +19,14 @@ func (w *World) weather() {
 		weight float64
 		bring  func(r *rand.Rand)
 	}{
-		{f.Storms, w.storm}, {f.Stalls, w.stall}, {f.Refusals, w.refuse}, {f.Deafness, w.deafen},
-		{f.Lies, w.lie}, {f.Killed, w.killOne}, {f.Stopped, w.stopOne}, {f.Left, w.dismissOne},
+		{f.Storms, w.storm},
+		{f.Stalls, w.stall},
+		{f.Refusals, w.refuse},
+		{f.Deafness, w.deafen},
+		{f.Lies, w.lie},
+		{f.Killed, w.killOne},
+		{f.Stopped, w.stopOne},
+		{f.Left, w.dismissOne},
 	}
 	total := 0.0
 	for _, k := range kinds {
