@@ -203,6 +203,8 @@ func edits(o op) []effect {
 		return []effect{{"SREM", "groups", o.group}}
 	case "forget":
 		return []effect{{"DEL", o.arg}}
+	case "lapse":
+		return []effect{{"LAPSE", o.group, o.arg, past + o.arg[1:]}}
 	case "due":
 		return []effect{{"ZADDXX", o.arg, past, o.msg}}
 	}
