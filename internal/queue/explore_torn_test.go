@@ -45,6 +45,7 @@ func (x *explorer) pair(memory int32, disk explored, n node) {
 	if slices.Equal(disk.redis(), m.redis()) {
 		return
 	}
+	x.u.canonical(disk)
 	n.state, n.memory = disk.encode(), memory
 	number := x.add(n)
 	if number < 0 || number != int32(len(x.nodes)-1) {
