@@ -87,6 +87,43 @@ local function texts_of(ids)
   return call('HMGET', messages, unpack(ids)), own and call('HMGET', changed, unpack(ids)) or {}
 end
 
+-- fan_out gives scheduled messages that are due to the queues of all groups.
+-- What is taken is removed by id: a removal by rank would remove other messages if
+-- Redis did it twice, as it does with an append-only file that a crash has torn
+-- in the middle of a script (docs/reliability.md).
+local function fan_out(due)
+  local scores, lists, moved, names = {}, {}, {}, { group }
+  for i = 13, #KEYS do call('ZCARD', KEYS[i]) end
+  for i = 10, #ARGV do names[i - 8] = ARGV[i] end
+  local list = list_of(names)
+  for i = 1, #due, 2 do
+    local j = #due - i -- the last first; see lease_given
+    moved[#moved + 1] = due[i]
+    scores[j], scores[j + 1] = due[i + 1], due[i]
+    lists[i], lists[i + 1] = due[i], list
+  end
+  if several then call('HSET', refs, unpack(lists)) end
+  call('ZADD', queue, unpack(scores))
+  for i = 13, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
+  call('ZREM', scheduled, unpack(moved))
+end
+
+-- only_leased sees to it that messages with a lease wait nowhere besides: a torn file
+-- may leave them where they were when a claim gave the lease. The groups get what they
+-- have not been given yet.
+local function only_leased(ids)
+  if #ids == 0 then return end
+  local waiting = {}
+  for i, due in ipairs(call('ZMSCORE', scheduled, unpack(ids))) do
+    if due then
+      waiting[#waiting + 1] = ids[i]
+      waiting[#waiting + 1] = due
+    end
+  end
+  if #waiting > 0 then fan_out(waiting) end
+  call('ZREM', queue, unpack(ids))
+end
+
 -- note writes the record of this claim, last_ms being when the one before was written.
 local function note(joined, ids, buried, last_ms)
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
@@ -118,6 +155,7 @@ local function replay(result, last_ms)
   call('ZREM', unack, '')
   note(joined, ids, buried, last_ms)
   lease_given()
+  only_leased(ids_given)
   return reply(0, table.concat(details, ' '))
 end
 
@@ -143,27 +181,6 @@ call('ZREM', unack, '')
 local function due_of(zset, count)
   if count <= 0 then return {} end
   return call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
-end
-
--- fan_out gives scheduled messages that are due to the queues of all groups.
--- What is taken is removed by id: a removal by rank would remove other messages if
--- Redis did it twice, as it does with an append-only file that a crash has torn
--- in the middle of a script (docs/reliability.md).
-local function fan_out(due)
-  local scores, lists, moved, names = {}, {}, {}, { group }
-  for i = 13, #KEYS do call('ZCARD', KEYS[i]) end
-  for i = 10, #ARGV do names[i - 8] = ARGV[i] end
-  local list = list_of(names)
-  for i = 1, #due, 2 do
-    local j = #due - i -- the last first; see lease_given
-    moved[#moved + 1] = due[i]
-    scores[j], scores[j + 1] = due[i + 1], due[i]
-    lists[i], lists[i + 1] = due[i], list
-  end
-  if several then call('HSET', refs, unpack(lists)) end
-  call('ZADD', queue, unpack(scores))
-  for i = 13, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
-  call('ZREM', scheduled, unpack(moved))
 end
 
 -- Leases that ran out come first: those messages have waited longest. Then what
@@ -254,6 +271,7 @@ for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
 end
+only_leased({ unpack(ids, 1, math.min(late, taken)) })
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long nothing more can be due.

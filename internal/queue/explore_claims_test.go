@@ -91,7 +91,7 @@ func (t *step) wanted() []string {
 
 func (t *step) dueUnder(key string) (list []string) {
 	for _, e := range t.before.all(key) {
-		if e.value == past {
+		if isDue(e.value) {
 			list = append(list, e.field)
 		}
 	}
@@ -102,7 +102,7 @@ func (t *step) dueUnder(key string) (list []string) {
 func (t *step) dueIn(s explored, group string) (list []string) {
 	for _, msg := range t.u.msgs() {
 		for _, key := range []string{"scheduled", "queue:" + group, "unack:" + group} {
-			if s.value(key, msg) == past && !slices.Contains(list, msg) {
+			if isDue(s.value(key, msg)) && !slices.Contains(list, msg) {
 				list = append(list, msg)
 			}
 		}
@@ -161,7 +161,7 @@ func (t *step) waitTruth() string {
 func (t *step) givenTruth(g given) string {
 	o := t.op
 	entry := t.before.value("attempts:"+o.group, g.msg)
-	want := t.before.claimToken(o.group, g.msg, t.before.value("unack:"+o.group, g.msg) == past)
+	want := t.before.claimToken(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
 	known := !back && len(last) > 0 && last[1] != "-"

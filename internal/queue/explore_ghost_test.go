@@ -15,7 +15,7 @@ import (
 //	~last:G      id -> token of the last delivery, its consumer, the token before
 //	~view:G      id -> what the group's middleware changed
 //	~requests:G  consumer -> number of its last claim
-//	~calls       caller of cancel and reschedule -> number and kind of its last request
+//	~calls       caller of cancel and reschedule -> number of its last request, kind of that and of the one before
 //	~again       id that was stored a second time, since a record was lost, or was cancelled
 //	             when a group that has it was not registered
 //	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
@@ -88,7 +88,9 @@ func (t *step) learn() {
 		}
 	case "cancel", "reschedule":
 		if o.arg == "new" || o.arg == "lost" {
-			t.after.set("~calls", "z", fmt.Sprintf("%d %s", o.number, o.kind))
+			_, kinds, _ := strings.Cut(t.before.value("~calls", "z"), " ")
+			previous, _, _ := strings.Cut(kinds, " ")
+			t.after.set("~calls", "z", fmt.Sprintf("%d %s %s", o.number, o.kind, previous))
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.end(msg)

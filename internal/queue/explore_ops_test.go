@@ -123,8 +123,8 @@ func (u *universe) settlements(s explored, g, msg string, add func(op)) {
 	if isLater(s.value("queue:"+g, msg)) {
 		add(op{kind: "due", arg: "queue:" + g, msg: msg})
 	}
-	if isLater(s.value("unack:"+g, msg)) {
-		add(op{kind: "due", arg: "unack:" + g, msg: msg})
+	if deadline := s.value("unack:"+g, msg); isLater(deadline) {
+		add(op{kind: "lapse", group: g, msg: msg, arg: deadline})
 	}
 	last, ok := s.get("~last:"+g, msg)
 	if !ok {
@@ -167,7 +167,8 @@ func (u *universe) losses(s explored, add func(op)) {
 // keyCalls are the requests of one caller: new ones, some of which never arrive, the last
 // again, and late ones that nobody waits for any more.
 func (u *universe) keyCalls(s explored, add func(op)) {
-	number, kind, _ := strings.Cut(s.value("~calls", "z"), " ")
+	number, kinds, _ := strings.Cut(s.value("~calls", "z"), " ")
+	kind, previous, _ := strings.Cut(kinds, " ")
 	last, _ := strconv.Atoi(number)
 	for _, verb := range u.verbs {
 		add(op{kind: verb, arg: "new", number: last + 1})
@@ -180,7 +181,7 @@ func (u *universe) keyCalls(s explored, add func(op)) {
 		add(op{kind: kind, arg: "overdue", number: last})
 	}
 	if last >= 2 {
-		add(op{kind: kind, arg: "late", number: last - 1})
+		add(op{kind: previous, arg: "late", number: last - 1})
 	}
 }
 
@@ -193,6 +194,8 @@ func (o op) String() string {
 		return fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d", o.group, o.consumer, o.arg, o.number, o.limit, o.free)
 	case "due":
 		return fmt.Sprintf("%s in %s falls due", o.msg, o.arg)
+	case "lapse":
+		return fmt.Sprintf("the lease of %s in %s ends", o.msg, o.group)
 	case "register", "deregister":
 		return fmt.Sprintf("%s %s", o.kind, o.group)
 	case "forget":

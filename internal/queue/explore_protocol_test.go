@@ -89,10 +89,10 @@ func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix
 // score makes a class of times a time, class the other way round. Leases of different
 // makers differ by hours, so that they can be told apart.
 func (p *exploreProtocol) score(class string) string {
-	if !isLater(class) {
-		return "1000"
-	}
 	hours, _ := strconv.ParseInt(class[1:], 10, 64)
+	if !isLater(class) {
+		return strconv.FormatInt(1000+hours, 10)
+	}
 	return strconv.FormatInt(p.base+exploreDelay+hours*exploreHour, 10)
 }
 
@@ -102,6 +102,8 @@ func (p *exploreProtocol) class(score string) string {
 		panic("not a score: " + score)
 	}
 	switch hours := (int64(ms)-p.base)/exploreHour - exploreDelay/exploreHour; {
+	case int64(ms) > 1000 && int64(ms) < 1100:
+		return past + strconv.FormatInt(int64(ms)-1000, 10)
 	case int64(ms) < p.base+exploreDelay:
 		return past
 	case hours == 0:
@@ -129,8 +131,8 @@ func (p *exploreProtocol) stored(key, value string) string {
 		number, result, _ := strings.Cut(value, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && due == future {
 			result = p.score(future) + " " + id
-		} else if i := strings.LastIndex(result, `"+`); i > 0 {
-			result = result[:i+1] + p.score(result[i+1:len(result)-2]) + result[len(result)-2:]
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok {
+			result = `["` + p.score(deadline[2:]) + `",` + rest
 		}
 		value = fmt.Sprintf("%s %d %s", number, p.base, result)
 	}
@@ -143,9 +145,8 @@ func (p *exploreProtocol) normal(key, value string) string {
 		_, result, _ := strings.Cut(rest, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && key == "publishers" && len(due) == 13 {
 			result = p.class(due) + " " + id
-		} else if i := strings.LastIndexByte(result, '['); i == 0 {
-			i = strings.LastIndexByte(result, ',')
-			result = result[:i+2] + p.class(result[i+2:len(result)-2]) + result[len(result)-2:]
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok {
+			result = `["` + p.class(deadline[2:]) + `",` + rest
 		}
 		value = number + " " + result
 	}

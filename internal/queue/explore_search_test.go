@@ -33,6 +33,7 @@ type explorer struct {
 	start       time.Time
 	elapsed     time.Duration
 	limit       time.Duration // give up then
+	stopAtFirst bool          // violation
 }
 
 // node is a state, or, on the way from a torn file to a restart, a state and what the
@@ -75,7 +76,7 @@ func newExplorer(client *redis.Client, sources map[string]string, u *universe) *
 func (x *explorer) run(ctx context.Context) error {
 	x.start = time.Now()
 	x.add(node{state: explored{}.encode(), memory: -1, parent: -1})
-	for x.level, x.next = x.next, nil; len(x.level) > 0; x.level, x.next = x.next, nil {
+	for x.level, x.next = x.next, nil; len(x.level) > 0 && !(x.stopAtFirst && len(x.violations) > 0); x.level, x.next = x.next, nil {
 		if err := x.expandLevel(ctx); err != nil {
 			return err
 		}
@@ -117,8 +118,8 @@ func (x *explorer) expandLevel(ctx context.Context) error {
 			states = append(states, number)
 		}
 	}
-	for chunk := range slices.Chunk(states, 512) {
-		if time.Since(x.start) > x.limit {
+	for chunk := range slices.Chunk(states, 256) {
+		if time.Since(x.start) > x.limit || x.stopAtFirst && len(x.violations) > 0 {
 			x.bounded = true
 			break
 		}
@@ -188,6 +189,7 @@ func (x *explorer) expand(ctx context.Context, r *runner, s explored, verify boo
 			return made{err: err}
 		}
 		result.steps = append(result.steps, t)
+		x.u.canonical(t.after)
 		result.texts = append(result.texts, t.after.encode())
 		result.bad = append(result.bad, bad)
 	}
@@ -203,6 +205,8 @@ func edits(o op) []effect {
 		return []effect{{"SREM", "groups", o.group}}
 	case "forget":
 		return []effect{{"DEL", o.arg}}
+	case "lapse":
+		return []effect{{"LAPSE", o.group, o.arg, past + o.arg[1:]}}
 	case "due":
 		return []effect{{"ZADDXX", o.arg, past, o.msg}}
 	}

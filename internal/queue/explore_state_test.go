@@ -11,7 +11,7 @@ import (
 // explored is one state that the explorer looks at: what a partition has in Redis
 // and, in keys that begin with "~", what the clients have been told (explore_ghost_test.go).
 // It is sorted, so equal states have equal encodings. Times are only due (".") or
-// not ("+", and for leases "+1" and so on, by who made them), ids are #1, #2 and so on, and keys are named without their tag.
+// not ("+"); those of leases also tell who made them ("+1", ".1"), ids are #1, #2 and so on, and keys are named without their tag.
 type explored []entry
 
 type entry struct{ key, field, value string }
@@ -22,6 +22,7 @@ const (
 )
 
 func isLater(time string) bool { return strings.HasPrefix(time, future) }
+func isDue(time string) bool   { return strings.HasPrefix(time, past) }
 
 func compareEntries(a, b entry) int {
 	if a.key != b.key {
@@ -190,10 +191,26 @@ func (s *explored) apply(e effect) (dirty bool) {
 		return s.applyRanks(key, args)
 	case "DEL", "UNLINK":
 		return s.removeAll(key)
+	case "LAPSE":
+		return s.lapse(key, args[0], args[1])
 	case "PEXPIRE": // that records are lost is an operation of its own
 		return false
 	}
 	panic(fmt.Sprintf("the explorer does not know the command %q", e))
+}
+
+// lapse ends leases of one deadline, which is also in the records of the claims that gave
+// them.
+func (s *explored) lapse(group, deadline, lapsed string) (dirty bool) {
+	for i := range *s {
+		switch e := &(*s)[i]; {
+		case e.key == "unack:"+group && e.value == deadline:
+			e.value, dirty = lapsed, true
+		case e.key == "claims:"+group:
+			e.value = strings.Replace(e.value, `["`+deadline+`"`, `["`+lapsed+`"`, 1)
+		}
+	}
+	return dirty
 }
 
 func (s *explored) applyZADD(key string, args []string, existing bool) (dirty bool) {
@@ -210,7 +227,7 @@ func (s *explored) applyZADD(key string, args []string, existing bool) (dirty bo
 
 func (s *explored) applyRanks(key string, args []string) (dirty bool) {
 	members := slices.Clone(s.all(key))
-	slices.SortStableFunc(members, func(a, b entry) int { return strings.Compare(b.value, a.value) }) // "." after "+" in ASCII
+	slices.SortStableFunc(members, func(a, b entry) int { return strings.Compare(b.value[:1], a.value[:1]) }) // "." after "+" in ASCII
 	from, _ := strconv.Atoi(args[0])
 	to, _ := strconv.Atoi(args[1])
 	for i, m := range members {

@@ -19,6 +19,8 @@ var (
 	exploreStates = flag.Bool("explore.states", false, "print the states before and after a violation")
 )
 
+const mostStates = 400_000 // of one universe
+
 var allPolicies = []string{string(RejectDuplicates), string(IgnoreDuplicates), string(ReplaceDuplicates)}
 
 func universes() []*universe {
@@ -32,6 +34,7 @@ func universes() []*universe {
 		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
 		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, changes: true, damage: true},
 		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
+		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject, between: 3, after: 3},
 		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
 		{name: "torn, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, between: 3, after: 3},
 	}
@@ -42,7 +45,7 @@ func TestExplore(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for _, u := range universes() {
 		t.Run(u.name, func(t *testing.T) {
-			u.states = 400_000
+			u.states = mostStates
 			if !*exploreFull {
 				u.states = 3000
 			}

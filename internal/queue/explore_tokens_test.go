@@ -151,12 +151,12 @@ func recordedClaim(record string) (c claimed) {
 	var parts [4]json.RawMessage
 	var details string
 	var ids []string
-	if json.Unmarshal([]byte(result), &parts) != nil || json.Unmarshal(parts[0], &details) != nil {
+	if json.Unmarshal([]byte(result), &parts) != nil || json.Unmarshal(parts[1], &details) != nil {
 		panic("not a record of a claim: " + record)
 	}
-	_ = json.Unmarshal(parts[1], &ids)      // {} if there are none
-	_ = json.Unmarshal(parts[2], &c.buried) // likewise
-	_ = json.Unmarshal(parts[3], &c.deadline)
+	_ = json.Unmarshal(parts[0], &c.deadline)
+	_ = json.Unmarshal(parts[2], &ids)      // {} if there are none
+	_ = json.Unmarshal(parts[3], &c.buried) // likewise
 	fields := strings.Fields(details)
 	for i, id := range ids {
 		c.given = append(c.given, given{msg: id, token: fields[2*i+1]})

@@ -17,7 +17,7 @@ func (x *explorer) tear(number int32, moves []move) {
 	s := decode(x.nodes[number].state)
 	for _, m := range moves {
 		effects := decodeEffects(m.effects)
-		if m.op.kind == "due" || len(effects) < 2 { // one command is whole, or not there
+		if len(effects) < 2 { // one command is whole, or not there
 			continue
 		}
 		memory, ok := x.unanswered(number, m.op, moves)
@@ -32,9 +32,7 @@ func (x *explorer) tear(number int32, moves []move) {
 			if msg, whom := m.op.ends(s); msg != "" {
 				file.set("~torn", msg, whom)
 			}
-			if memory != number {
-				file.shift(m.op)
-			}
+			file.shift(lost(m.op))
 			x.pair(memory, file, node{parent: number, event: x.intern(event), torn: "after torn " + m.op.kind, steps: 1})
 		}
 	}
@@ -47,6 +45,7 @@ func (x *explorer) pair(memory int32, disk explored, n node) {
 	if slices.Equal(disk.redis(), m.redis()) {
 		return
 	}
+	x.u.canonical(disk)
 	n.state, n.memory = disk.encode(), memory
 	number := x.add(n)
 	if number < 0 || number != int32(len(x.nodes)-1) {
@@ -88,6 +87,12 @@ func (x *explorer) restart(pair int32, ghost, disk explored) {
 		return
 	}
 	x.add(node{state: s.encode(), memory: -1, parent: pair, event: event, torn: x.nodes[pair].torn, steps: 1})
+}
+
+// lost is a call of cancel or reschedule that has not arrived.
+func lost(o op) op {
+	o.arg = map[bool]string{true: "lost"}[o.arg == "new" && o.kind != "claim"]
+	return o
 }
 
 // unanswered is the state in memory after a call that was torn. Callers of cancel and

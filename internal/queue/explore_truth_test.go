@@ -36,7 +36,7 @@ func (t *step) truth() string {
 // group. What claims move, and pushes replace, is looked at elsewhere.
 func (t *step) frame() string {
 	o := t.op
-	if o.kind == "claim" || o.kind == "push" || o.msg == "" {
+	if o.kind == "claim" || o.kind == "push" || o.kind == "lapse" || o.msg == "" {
 		return ""
 	}
 	for _, change := range diff(t.before, t.after) {

@@ -1,0 +1,74 @@
+package queue
+
+import (
+	"strings"
+)
+
+// canonical makes states equal that differ in nothing that can be observed any more:
+// tokens that can never be the current ones again are all the same, and so are the times
+// in records of what is not held.
+func (u *universe) canonical(s explored) {
+	for _, g := range u.groups {
+		for i := range s {
+			switch e := &s[i]; e.key {
+			case "claims:" + g:
+				e.value = s.canonicalRecord(g, e.value)
+			case "~last:" + g:
+				e.value = s.canonicalTokens(g, e.field, e.value)
+			}
+		}
+	}
+}
+
+// stale tells whether a token can never be current again.
+func (s explored) stale(g, msg, token string) bool {
+	entry, ok := s.get("attempts:"+g, msg)
+	switch {
+	case s.has("unack:"+g, msg):
+		return fence(token) < fence(entry)
+	case ok:
+		return fence(token) <= fence(entry)
+	default:
+		return !s.has("messages", msg)
+	}
+}
+
+// canonicalTokens is about the tokens that clients know. A late call with a stale one
+// stands for all of them; of the last only the fence matters then.
+func (s explored) canonicalTokens(g, msg, value string) string {
+	words := strings.Fields(value)
+	if words[1] == "-" {
+		return value
+	}
+	if s.stale(g, msg, words[0]) && fence(words[0]) > 1 {
+		words[0] = tokenOf(fence(words[0]), 0, 0)
+	}
+	if words[2] != "-" {
+		words[2] = "1"
+	}
+	return strings.Join(words, " ")
+}
+
+// canonicalRecord is about the answer to a claim that may be asked for again.
+func (s explored) canonicalRecord(g, record string) string {
+	c := recordedClaim(record)
+	if len(c.given) == 0 {
+		return record
+	}
+	details, held := make([]string, len(c.given)), false
+	for i, given := range c.given {
+		token := given.token
+		if s.stale(g, given.msg, token) {
+			token = "1"
+		}
+		held = held || token == given.token
+		details[i] = "1000 " + strings.ReplaceAll(token, "/", `\/`)
+	}
+	number, rest, _ := strings.Cut(record, " ")
+	parts := strings.SplitN(rest, ",", 3) // the deadline, the details, and what remains
+	if !held {
+		parts[0] = `["` + past + `"`
+	}
+	parts[1] = `"` + strings.Join(details, " ") + `"`
+	return number + " " + strings.Join(parts, ",")
+}

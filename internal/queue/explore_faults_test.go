@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// fault is one mistake in a script, and the universe in which the explorer must find it.
+type fault struct {
+	name     string
+	script   string
+	old, new string
+	universe string
+}
+
+var faults = []fault{
+	{"a batch sent again is stored again", "push", "if number == batch then", "if false then", "one message"},
+	{"an older batch is stored", "push", "if not number or number > batch then", "if false then", "a key"},
+	{"a message's own id counts as the key's holder", "push", "holder ~= id and ", "", "damage, a key"},
+	{
+		"a replaced message may be on its way", "push",
+		"if holder and redis.call('ZSCORE', scheduled, holder) then", "if holder then", "a key",
+	},
+	{"a claim sent again takes more", "claim", "if number == request then", "if false then", "one message"},
+	{"a late claim takes messages", "claim", "if number > request then", "if false then", "one message"},
+	{"a claim takes what is not due", "claim", "'-inf', now_ms,", "'-inf', '+inf',", "one message"},
+	{"a claim takes what was claimed before for no worker", "claim", "chosen >= free_workers", "false", "one message"},
+	{"only one group gets a message", "claim", "for i = 13, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end", "", "two groups"},
+	{"a claim looks at no other groups", "claim", "if differ(members, 10, group) then", "if false then", "two groups"},
+	{"one delivery more than the most", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},
+	{"no fence", "lib", "holds[i] = leases[i] and", "holds[i] = leases[i] or", "one message"},
+	{"a release counts", "release", "unseen(tokens[i])", "confirmed(tokens[i])", "one message"},
+	{"a heartbeat does not count what is handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
+	{"a requeue starts the fence anew", "requeue", "entry_of(fence, 0, 0)", "entry_of(0, 0, 0)", "one message"},
+	{"metadata are not kept", "nack", "if metadata ~= '' then", "if false then", "one message"},
+	{"refs keep a group that is done", "lib", "if #left > 0 then redis.call('HSET', refs, unpack(left)) end", "", "two groups"},
+	{"the first group takes the body", "lib", "if not rest then", "if true then", "two groups"},
+	{"the last group leaves the body", "lib", "redis.call('HDEL', messages, unpack(gone))", "", "one message"},
+	{"an ended message keeps its key", "lib", "for _, id in ipairs(gone) do free(keys, id) end", "", "a key"},
+	{"a dead letter keeps its key", "lib", "free(keys, id)\n  redis.call('ZADD', dead", "redis.call('ZADD', dead", "a key"},
+	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
+	{"cancel leaves groups without registration", "lib", "if not known[name] then groups", "if false then groups", "damage, two groups"},
+	{
+		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(ids, late + 1, taken))",
+		"call('ZREMRANGEBYRANK', source, 0, taken - late - 1)", "torn, two messages",
+	},
+	{
+		"torn: a claim sent again gives what another has", "claim", "tonumber(scores[i]) == tonumber(until_then) and ",
+		"", "torn, one message",
+	},
+	{
+		"torn: what has a lease may wait as well", "claim", "  only_leased(ids_given)\n", "",
+		"torn, one message",
+	},
+	{
+		"torn: a nack removes before it adds", "nack", "    local metadata = ARGV[4 * i + 3]",
+		"    redis.call('ZREM', unack, id)\n    local metadata = ARGV[4 * i + 3]", "torn, one message",
+	},
+	{
+		"torn: a requeue removes before it adds", "requeue", "    redis.call('ZADD', queue",
+		"    redis.call('ZREM', dead, id)\n    redis.call('ZADD', queue", "torn, one message",
+	},
+	{
+		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if replaced and replaced[1] then redis.call('ZREM', scheduled, unpack(replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"torn, a key",
+	},
+	{
+		"torn: a push takes the key first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if slots then redis.call('HSET', keys, key_of(bodies[1]), bodies[1]) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"torn, a key",
+	},
+}
+
+// TestTheExplorerFindsFaults seeds mistakes in the scripts, one at a time.
+func TestTheExplorerFindsFaults(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			sources := exploreScripts()
+			require.Equal(t, 1, strings.Count(sources[f.script], f.old), "%q is not in %s once", f.old, f.script)
+			sources[f.script] = strings.Replace(sources[f.script], f.old, f.new, 1)
+			u := universeNamed(f.universe)
+			require.NotNil(t, u, "there is no universe %q", f.universe)
+			x := newExplorer(client, sources, u)
+			x.limit, x.stopAtFirst = time.Minute, true
+			require.NoError(t, x.run(t.Context()))
+			require.NotEmpty(t, x.violations, "not found in %d states and %d transitions", len(x.nodes), x.transitions)
+			for _, kind := range sortedKeys(x.violations)[:1] {
+				t.Logf("found after %d states and %.1f s: %s", len(x.nodes), x.elapsed.Seconds(), x.violations[kind].describe(x))
+			}
+		})
+	}
+}
+
+func universeNamed(name string) *universe {
+	for _, u := range universes() {
+		if u.name == name {
+			u.states = mostStates
+			return u
+		}
+	}
+	return nil
+}
