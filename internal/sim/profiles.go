@@ -188,8 +188,8 @@ func blocked(r *rand.Rand, p *Plan) {
 		p.Groups[0].Consumers[i].MaxInFlight = n
 		p.Groups[0].Consumers[i].Readers = n
 	}
-	gap := pick(r, 200*time.Millisecond, 2*time.Second, 20*time.Second)
-	p.Publishers = []PublisherPlan{{Least: n, Most: 10 * n, GapLeast: gap / 20, Gap: gap}}
+	gap := pick(r, 500*time.Millisecond, 2*time.Second, 20*time.Second)
+	p.Publishers = []PublisherPlan{{Least: n, Most: 4 * n, GapLeast: gap / 20, Gap: gap}}
 }
 
 // stuck has a single burst come to a consumer whose workers have just begun to block.

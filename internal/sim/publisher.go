@@ -152,6 +152,9 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 		if m.outcome == refused {
 			p.w.fail("publish", id, "stored after its Publish said that it is not")
 		}
+		if m.stored {
+			p.w.fail("publish", id, "is stored twice")
+		}
 		m.stored, m.partition = true, partition
 		due := dueAfter(now, delays[id])
 		m.due = due
