@@ -15,12 +15,12 @@ stress: redis-server
 
 ## chaos: the full fault suite, 15 minutes at most
 chaos: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel'
+	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel|Replicas'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel'
+	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel|Replicas'
 
 ## soak: mixed faults for SOAK (30m by default)
 SOAK ?= 30m
