@@ -38,6 +38,8 @@ func TestTwoDatabases(t *testing.T) {
 	})
 	paused := s.paused()
 	longest := s.single(redisdelay.SubscriberConfig{}, size(8, 60))
+	cancel()
+	running.Wait()
 	t.Log("longest waits beside another database:", longest)
 	assert.Less(t, longest[0], promptly+3*paused(), "longest waits: %v", longest)
 }

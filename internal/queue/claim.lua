@@ -211,11 +211,12 @@ for _, list in ipairs({ ended, fresh }) do
 end
 
 -- next_entry is the entry of the next delivery of a message that was claimed before,
--- or the reason to bury it. One that was only ever given back unseen starts anew.
+-- or the reason to bury it. Only after the first claim is it certain that a message
+-- that was given back was seen by nobody: an earlier consumer may have been lost with it.
 local function next_entry(entry, lost)
   local fence, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
-  if lost or seen + unsure > 0 then unsure = unsure + 1 end
+  if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
   return entry_of(fence + 1, seen, unsure), reason
 end
 

@@ -58,7 +58,7 @@ func (c counts) String() string { return fmt.Sprintf("%d/%d/%d", c.fence, c.seen
 
 // next is the entry of the next delivery.
 func (c counts) next(lost bool) counts {
-	if lost || c.seen+c.unsure > 0 {
+	if lost || c.fence > 1 || c.seen+c.unsure > 0 {
 		c.unsure++
 	}
 	c.fence++

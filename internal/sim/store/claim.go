@@ -150,8 +150,9 @@ func next(last Token, retried, lost bool) Token {
 	if !retried && !lost {
 		return firstClaim
 	}
-	// Also if it was only given back unseen: the first claim may have been lost with a
-	// handler, before that.
+	if last == firstClaim && !lost { // it was given back unseen
+		return aheadAgain
+	}
 	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
 }
 
