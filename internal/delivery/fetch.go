@@ -93,7 +93,7 @@ func (l *lane) fetch(ctx, calls context.Context) {
 		}
 		request.Number++
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		l.settler.release(l.buffer.fill(r, l.claim(ctx, trying, request))...)
+		l.settler.release(l.buffer.fill(r, l.claim(trying, request))...)
 	}
 }
 
@@ -124,7 +124,7 @@ func (l *lane) awaitSettler(ctx context.Context) bool {
 
 // claim makes one request, sending it again until it is answered or trying ends,
 // since any of the attempts may have leased messages.
-func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item {
+func (l *lane) claim(trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for failed := false; ; failed = true {
 		l.hints.reset()
