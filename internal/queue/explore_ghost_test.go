@@ -159,7 +159,7 @@ func (t *step) learnClaim() {
 	}
 	for _, msg := range t.u.msgs() {
 		if t.before.has("scheduled", msg) && !t.after.has("scheduled", msg) {
-			for _, g := range known(t.before) {
+			for _, g := range registered(t.before) {
 				if t.after.value("~fate:"+g, msg) != fateDone {
 					t.after.set("~fate:"+g, msg, fateOwed)
 				}
