@@ -60,8 +60,8 @@ func under(group string, keys ...string) []string {
 	return keys
 }
 
-// known lists the groups that a caller knows: those that there are.
-func knownGroups(s explored) []string {
+// registered lists the groups that a caller knows: those that there are.
+func registered(s explored) []string {
 	var names []string
 	for _, e := range s.all("groups") {
 		names = append(names, e.field)
@@ -77,7 +77,7 @@ func (u *universe) claimCall(s explored, o op) call {
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake",
 	}
-	others := without(knownGroups(s), g)
+	others := without(registered(s), g)
 	if o.arg == "unaware" {
 		others = append(others, "nobody")
 	}
@@ -113,7 +113,7 @@ func (u *universe) keyCall(s explored, o op) call {
 
 // reached lists the groups whose keys a call of cancel or reschedule takes.
 func reached(s explored, o op) []string {
-	names := knownGroups(s)
+	names := registered(s)
 	if refs, ok := s.get("refs", s.meant(o)); ok {
 		for _, name := range refNames(refs) {
 			if !slices.Contains(names, name) {

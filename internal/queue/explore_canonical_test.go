@@ -17,6 +17,7 @@ func (u *universe) canonical(s explored) {
 				e.value = s.canonicalTokens(g, e.field, e.value)
 			}
 		}
+		s.canonicalLeases(g)
 	}
 }
 
@@ -40,8 +41,11 @@ func (s explored) canonicalTokens(g, msg, value string) string {
 	if words[1] == "-" {
 		return value
 	}
-	if s.stale(g, msg, words[0]) && fence(words[0]) > 1 {
-		words[0] = tokenOf(fence(words[0]), 0, 0)
+	if s.stale(g, msg, words[0]) {
+		words[1] = "a"
+		if fence(words[0]) > 1 {
+			words[0] = tokenOf(fence(words[0]), 0, 0)
+		}
 	}
 	if words[2] != "-" {
 		words[2] = "1"
@@ -49,19 +53,16 @@ func (s explored) canonicalTokens(g, msg, value string) string {
 	return strings.Join(words, " ")
 }
 
-// canonicalRecord is about the answer to a claim that may be asked for again.
+// canonicalRecord is about the answer to a claim that may be asked for again. What is
+// not held any more never will be: no deadline comes twice.
 func (s explored) canonicalRecord(g, record string) string {
 	c := recordedClaim(record)
-	if len(c.given) == 0 {
-		return record
-	}
 	details, held := make([]string, len(c.given)), false
 	for i, given := range c.given {
-		token := given.token
-		if s.stale(g, given.msg, token) {
-			token = "1"
+		token := "1"
+		if s.holds(g, given.msg, given.token) && s.value("unack:"+g, given.msg) == c.deadline {
+			token, held = given.token, true
 		}
-		held = held || token == given.token
 		details[i] = "1000 " + strings.ReplaceAll(token, "/", `\/`)
 	}
 	number, rest, _ := strings.Cut(record, " ")
@@ -71,4 +72,21 @@ func (s explored) canonicalRecord(g, record string) string {
 	}
 	parts[1] = `"` + strings.Join(details, " ") + `"`
 	return number + " " + strings.Join(parts, ",")
+}
+
+// canonicalLeases forgets who made a lease that no record tells of.
+func (s explored) canonicalLeases(g string) {
+	for i := range s {
+		e := &s[i]
+		if e.key != "unack:"+g {
+			continue
+		}
+		recorded := false
+		for _, record := range s.all("claims:" + g) {
+			recorded = recorded || strings.Contains(record.value, `["`+e.value+`",`) && strings.Contains(record.value, `"`+e.field+`"`)
+		}
+		if !recorded {
+			e.value = e.value[:1] + "1"
+		}
+	}
 }

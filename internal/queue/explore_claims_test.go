@@ -90,7 +90,9 @@ func (t *step) wanted() []string {
 }
 
 func (t *step) dueUnder(key string) (list []string) {
-	for _, e := range t.before.all(key) {
+	entries := slices.Clone(t.before.all(key))
+	slices.SortStableFunc(entries, func(a, b entry) int { return strings.Compare(a.value, b.value) })
+	for _, e := range entries {
 		if isDue(e.value) {
 			list = append(list, e.field)
 		}

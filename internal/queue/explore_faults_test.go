@@ -68,7 +68,7 @@ var faults = []fault{
 	{
 		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
 		"    if replaced and replaced[1] then redis.call('ZREM', scheduled, unpack(replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
-		"torn, a key",
+		"torn, a key taken twice",
 	},
 	{
 		"torn: a push takes the key first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",

@@ -3,7 +3,6 @@ package queue
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -14,8 +13,8 @@ import (
 //	~fate:G      id -> owed once it was given to the group, done once that has settled it
 //	~last:G      id -> token of the last delivery, its consumer, the token before
 //	~view:G      id -> what the group's middleware changed
-//	~requests:G  consumer -> number of its last claim
-//	~calls       caller of cancel and reschedule -> number of its last request, kind of that and of the one before
+//	~requests:G  consumer that has claimed; its last request has the number firstRequest
+//	~calls       caller of cancel and reschedule that has called, likewise
 //	~again       id that was stored a second time, since a record was lost, or was cancelled
 //	             when a group that has it was not registered
 //	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
@@ -88,9 +87,7 @@ func (t *step) learn() {
 		}
 	case "cancel", "reschedule":
 		if o.arg == "new" || o.arg == "lost" {
-			_, kinds, _ := strings.Cut(t.before.value("~calls", "z"), " ")
-			previous, _, _ := strings.Cut(kinds, " ")
-			t.after.set("~calls", "z", fmt.Sprintf("%d %s %s", o.number, o.kind, previous))
+			t.after.set("~calls", "z", "")
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.end(msg)
@@ -158,11 +155,11 @@ func (t *step) learnStored(msg string) {
 func (t *step) learnClaim() {
 	o := t.op
 	if o.arg == "new" {
-		t.after.set("~requests:"+o.group, o.consumer, strconv.Itoa(o.number)+" ")
+		t.after.set("~requests:"+o.group, o.consumer, "")
 	}
 	for _, msg := range t.u.msgs() {
 		if t.before.has("scheduled", msg) && !t.after.has("scheduled", msg) {
-			for _, g := range knownGroups(t.before) {
+			for _, g := range registered(t.before) {
 				if t.after.value("~fate:"+g, msg) != fateDone {
 					t.after.set("~fate:"+g, msg, fateOwed)
 				}
@@ -180,20 +177,21 @@ func (t *step) learnClaim() {
 	}
 }
 
-// shift keeps the numbers of requests small: only how they compare matters.
+// firstRequest is the number of each client's last request: only how numbers compare
+// matters, so the records move when it makes another.
+const firstRequest = 2
+
 func (s *explored) shift(o op) {
-	by := o.number - 2
+	by := o.number - firstRequest
 	if by <= 0 || o.arg != "new" && o.arg != "lost" {
 		return
 	}
-	ghost, record, field := "~calls", "publishers", "z"
+	key, field := "publishers", "z"
 	if o.kind == "claim" {
-		ghost, record, field = "~requests:"+o.group, "claims:"+o.group, o.consumer
+		key, field = "claims:"+o.group, o.consumer
 	}
-	for _, key := range []string{ghost, record} {
-		if value, ok := s.get(key, field); ok {
-			s.set(key, field, withRecordNumber(value, max(0, recordNumber(value)-by)))
-		}
+	if value, ok := s.get(key, field); ok {
+		s.set(key, field, withRecordNumber(value, max(0, recordNumber(value)-by)))
 	}
 }
 

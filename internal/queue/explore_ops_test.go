@@ -99,19 +99,23 @@ func (u *universe) pushes(s explored, add func(op)) {
 	}
 }
 
-// claims are new requests, the last one again, and the one before that, late.
+// claims are new requests, the last one again, and the one before that, late. The
+// first request has the number 2: there may always have been one before.
 func (u *universe) claims(s explored, g string, add func(op)) {
 	for i, c := range u.consumers {
 		limit := min(i+1, u.messages)
-		last, _ := strconv.Atoi(strings.TrimSpace(s.value("~requests:"+g, c)))
-		for free := range limit + 1 {
-			add(op{kind: "claim", group: g, consumer: c, arg: "new", number: last + 1, limit: limit, free: free})
+		claim := op{kind: "claim", group: g, consumer: c, limit: limit, free: limit}
+		claim.number = firstRequest
+		if s.has("~requests:"+g, c) {
+			claim.arg = "again"
+			add(claim)
+			claim.arg, claim.number = "late", firstRequest-1
+			add(claim)
+			claim.number = firstRequest + 1
 		}
-		if last >= 1 {
-			add(op{kind: "claim", group: g, consumer: c, arg: "again", number: last, limit: limit, free: limit})
-		}
-		if last >= 2 {
-			add(op{kind: "claim", group: g, consumer: c, arg: "late", number: last - 1, limit: limit, free: limit})
+		claim.arg = "new"
+		for claim.free = range limit + 1 {
+			add(claim)
 		}
 	}
 	if len(u.groups) > 1 {
@@ -167,22 +171,34 @@ func (u *universe) losses(s explored, add func(op)) {
 // keyCalls are the requests of one caller: new ones, some of which never arrive, the last
 // again, and late ones that nobody waits for any more.
 func (u *universe) keyCalls(s explored, add func(op)) {
-	number, kinds, _ := strings.Cut(s.value("~calls", "z"), " ")
-	kind, previous, _ := strings.Cut(kinds, " ")
-	last, _ := strconv.Atoi(number)
+	number := firstRequest
+	if s.has("~calls", "z") {
+		number++
+	}
 	for _, verb := range u.verbs {
-		add(op{kind: verb, arg: "new", number: last + 1})
+		add(op{kind: verb, arg: "new", number: number})
 		if u.between > 0 {
-			add(op{kind: verb, arg: "lost", number: last + 1})
+			add(op{kind: verb, arg: "lost", number: number})
 		}
+		if number == firstRequest {
+			continue
+		}
+		record, ok := s.get("publishers", "z")
+		for age, arg := range []string{"again", "late"} {
+			if !ok || recordNumber(record) != firstRequest-age || recordedVerb(record) == verb {
+				add(op{kind: verb, arg: arg, number: firstRequest - age})
+			}
+		}
+		add(op{kind: verb, arg: "overdue", number: firstRequest})
 	}
-	if last >= 1 {
-		add(op{kind: kind, arg: "again", number: last})
-		add(op{kind: kind, arg: "overdue", number: last})
+}
+
+// recordedVerb tells what kind of request a record is of.
+func recordedVerb(record string) string {
+	if strings.Contains(record, " "+past) || strings.Contains(record, " "+future) {
+		return "reschedule"
 	}
-	if last >= 2 {
-		add(op{kind: previous, arg: "late", number: last - 1})
-	}
+	return "cancel"
 }
 
 // String tells an operation for people.

@@ -27,16 +27,21 @@ func universes() []*universe {
 	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
 	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
 	return []*universe{
-		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 4, policies: reject, changes: true},
+		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true},
 		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
+		{name: "two messages", groups: g, consumers: ab, messages: 2, deliveries: 2, policies: reject},
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 3, policies: reject, changes: true},
+		{name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
 		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
-		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
+		{name: "a key, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both},
+		{name: "damage, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
 		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, changes: true, damage: true},
-		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
-		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject, between: 3, after: 3},
+		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 5, after: 5},
+		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
+		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
 		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 4, after: 4},
-		{name: "torn, a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, between: 3, after: 3},
+		{name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},
+		{name: "torn, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], between: 3, after: 3},
 	}
 }
 

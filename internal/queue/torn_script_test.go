@@ -119,6 +119,26 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 	})
 }
 
+// TestATornAckRepeatsNoFence: its consumer dies, and another gets the message.
+func TestATornAckRepeatsNoFence(t *testing.T) {
+	arrange := func(r *rig) {
+		g, _ := r.both()
+		r.expire(g, "a")
+		require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "c", 1))
+		ack(r.t, g, "a")
+	}
+	tornEverywhere(t, "ack", arrange, func(r *rig) {
+		r.reload()
+		g := r.queue.Group("g")
+		r.expire(g, "a")
+		for _, delivery := range r.claim(g, "d", 1) {
+			assert.Equal(r.t, "a#3/0/2", delivery)
+		}
+		r.drain(g)
+		r.hStillGetsIt()
+	})
+}
+
 // TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly: the consumer dies, another
 // handles the message, and then a restart brings it back.
 func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {

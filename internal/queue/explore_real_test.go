@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// twin makes the same operations on a server with an append-only file and in the
+// explorer's way.
+type twin struct {
+	r     *rig
+	u     *universe
+	real  *exploreProtocol
+	model *runner
+	state explored
+}
+
+func (w *twin) do(o op) (effects []effect) {
+	w.r.t.Helper()
+	t := &step{u: w.u, op: o, before: w.state, count: func(string) {}}
+	if c, ok := w.u.call(w.state, o); ok {
+		outcomes, err := w.model.run(w.r.ctx(), w.state, []call{c}, false)
+		require.NoError(w.r.t, err)
+		t.out = outcomes[0]
+		keys, args := make([]string, len(c.keys)), make([]any, len(c.args))
+		for i, key := range c.keys {
+			keys[i] = string(w.r.queue.part) + ":" + key
+		}
+		for i, arg := range c.args {
+			args[i] = w.real.long(arg)
+		}
+		require.NoError(w.r.t, redis.NewScript("local NOTIFY = 'PUBLISH'\n"+libSource+exploreScripts()[c.script]).
+			Run(w.r.ctx(), w.r.client, keys, args...).Err())
+	} else {
+		t.out.effects = edits(o)
+		w.r.client.ZAddXX(w.r.ctx(), string(w.r.queue.part)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
+	}
+	_, err := t.take(false)
+	require.NoError(w.r.t, err)
+	w.state = t.after
+	return t.out.effects
+}
+
+// read is what is in Redis.
+func (w *twin) read() explored {
+	s := explored{}
+	for _, key := range w.real.allKeys() {
+		full, values := string(w.r.queue.part)+":"+key, []string(nil)
+		switch {
+		case key == "groups":
+			values = w.r.client.SMembers(w.r.ctx(), full).Val()
+		case w.real.zset(key):
+			for _, entry := range w.r.client.ZRangeWithScores(w.r.ctx(), full, 0, -1).Val() {
+				values = append(values, entry.Member.(string), strconv.FormatFloat(entry.Score, 'f', -1, 64))
+			}
+		default:
+			for field, value := range w.r.client.HGetAll(w.r.ctx(), full).Val() {
+				values = append(values, field, value)
+			}
+		}
+		w.real.read(&s, key, values)
+	}
+	return s
+}
+
+// TestTornFilesDoWhatTheExplorerSays tears real files after each write of a script and
+// compares what two restarts make of them.
+func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
+	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
+	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 2, keyed: true, policies: allPolicies}
+	claim := func(g string, number int) op {
+		return op{kind: "claim", group: g, consumer: "a", arg: "new", number: number, limit: 2, free: 2}
+	}
+	push := func(msg string, number int) op { return op{kind: "push", msg: msg, arg: "replace", number: number} }
+	due := op{kind: "due", arg: "scheduled", msg: "#1"}
+	register := []op{{kind: "register", group: "g"}, {kind: "register", group: "h"}, claim("g", 1), claim("h", 1)}
+	cancel := func(number int) op { return op{kind: "cancel", number: number, arg: "new"} }
+	held := append(register, push("#1", 1), due, claim("g", 2))
+	ack := op{kind: "ack", group: "g", msg: "#1"}
+	for name, c := range map[string]struct {
+		before []op
+		torn   op
+		after  []op
+	}{
+		"ack":    {held, ack, []op{claim("h", 2), ack}},
+		"nack":   {held, op{kind: "nack", group: "g", msg: "#1", token: "1", arg: changedBody}, []op{ack}},
+		"bury":   {held, op{kind: "bury", group: "g", msg: "#1", token: "1"}, []op{claim("h", 2), ack}},
+		"claim":  {append(register, push("#1", 1), due), claim("g", 2), []op{claim("h", 2), claim("g", 2)}},
+		"push":   {append(register, push("#1", 1)), push("#2", 2), []op{claim("g", 2), push("#2", 2)}},
+		"cancel": {append(held, cancel(1), push("#2", 2)), cancel(2), []op{claim("h", 2), ack}},
+	} {
+		for writes := 1; ; writes++ {
+			r := newRigOn(t, server)
+			model := newRunner(r.client, exploreScripts(), t.Name()+name, u)
+			w := &twin{r: r, u: u, real: newExploreProtocol(r.queue.part, u), model: model, state: explored{}}
+			for _, o := range c.before {
+				w.do(o)
+			}
+			s := w.state
+			effects := w.do(c.torn)
+			if !r.tear(server, writes) {
+				require.Len(t, effects, writes-1, "%s", name)
+				break
+			}
+			w.state = s
+			assert.Equal(t, s.redis().String(), w.read().String(), "%s torn after %d writes, and restarted", name, writes)
+			disk := s.redis().clone()
+			for _, e := range effects[:writes] {
+				disk.apply(e)
+			}
+			for _, o := range c.after {
+				for _, e := range w.do(o) {
+					disk.apply(e)
+				}
+			}
+			assert.Equal(t, w.state.redis().String(), w.read().String(), "%s torn after %d writes, and what came then", name, writes)
+			r.reload()
+			assert.Equal(t, disk.redis().String(), w.read().String(), "%s torn after %d writes (%s), and restarted twice", name, writes, strings.Join(effects[writes-1], " "))
+		}
+	}
+}
