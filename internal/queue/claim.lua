@@ -116,6 +116,10 @@ local function replay(result, last_ms)
   call('ZREM', unack, '')
   note(joined, ids, buried, last_ms)
   lease_given()
+  if given > 0 then -- they are still there if the claim was torn
+    call('ZREM', queue, unpack(ids_given))
+    call('ZREM', scheduled, unpack(ids_given))
+  end
   return reply(0, table.concat(details, ' '))
 end
 
@@ -183,13 +187,14 @@ if #due > 0 then
 end
 fresh = fresh or due_of(queue, room)
 
-local ids, dues, n = {}, {}, 0
+local ids, dues, n, is_late = {}, {}, 0, {}
 for _, list in ipairs({ ended, fresh }) do
   for i = 1, #list, 2 do
     n = n + 1
     ids[n], dues[n] = list[i], list[i + 1]
   end
 end
+for i = 1, late do is_late[ids[i]] = true end
 
 -- next_entry is the entry of the next delivery of a message that was claimed before,
 -- or the reason to bury it. One that was only ever given back unseen starts anew.
@@ -208,7 +213,9 @@ while taken < n and not stop do
   local i = taken + 1
   local id, entry, reason = ids[i], entries[i] or (i <= late and '1'), nil
   if entry then entry, reason = next_entry(entry, i <= late) end
-  if reason then
+  if i > late and is_late[id] then
+    taken = i -- a torn script has left it in two sets
+  elseif reason then
     burials[#burials + 1] = id
     burials[#burials + 1] = reason
     taken = i
