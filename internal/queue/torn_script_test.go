@@ -119,12 +119,17 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 		g, _ := r.both()
 		ack(r.t, g, "a")
 	}
-	tornEverywhere(t, "ack", arrange, func(r *rig) {
-		ack(r.t, r.queue.Group("g"), "a") // since it got no answer
-		r.reload()
-		r.hStillGetsIt()
-		assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
-	})
+	for _, when := range []string{"before", "after"} {
+		tornEverywhere(t, "ack, sent again "+when+" the restart,", arrange, func(r *rig) {
+			if when == "after" {
+				r.reload()
+			}
+			ack(r.t, r.queue.Group("g"), "a") // since it got no answer
+			r.reload()
+			r.hStillGetsIt()
+			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+		})
+	}
 }
 
 // TestATornAckRepeatsNoFence: its consumer dies, and another gets the message.
