@@ -188,7 +188,9 @@ end
 -- and where several groups get their messages, or, when there is but one group
 -- and no retry, straight from scheduled.
 local ended = due_of(unack, limit)
-local late = #ended / 2
+local late, lost_ids = #ended / 2, {}
+for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
+only_leased(lost_ids)
 local room = limit - late
 local source, fresh = queue, nil
 local due = due_of(scheduled, math.min(room, math.max(1, math.floor(MOST_ENTRIES / #members))))
@@ -272,7 +274,6 @@ for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
 end
-only_leased({ unpack(ids, 1, math.min(late, taken)) })
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long nothing more can be due.
