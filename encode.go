@@ -103,15 +103,14 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 }
 
 // contextFor is the context that a message is published under: its own, or, if that has
-// ended before its delivery has, the delivery's. It is a middleware that ended it then,
-// which is over, and not the caller.
+// ended, that of its delivery. As long as the consumer holds the message, it is a middleware
+// that has put a context on it and ended it, and not the caller.
 func contextFor(msg *message.Message) context.Context {
 	ctx := msg.Context()
-	if ctx.Err() == nil {
-		return ctx
-	}
-	if d, delivered := DeliveryFromContext(ctx); delivered && d.held.Err() == nil {
-		return d.held
+	if ctx.Err() != nil {
+		if d, delivered := DeliveryFromContext(ctx); delivered {
+			return d.held
+		}
 	}
 	return ctx
 }

@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -166,4 +168,24 @@ func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
 		assert.Equal(t, certain, Refused(err), "without %s: %v", command, err)
 		require.NoError(t, push(r.client))
 	}
+}
+
+// TestAPushToAReplicaSaysSo: clients look for READONLY to find the new master.
+func TestAPushToAReplicaSaysSo(t *testing.T) {
+	master, replica := redistest.New(t), redistest.New(t)
+	r := newRigOn(t, replica)
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	redistest.Command(t, r.client, "REPLICAOF", host, port)
+	impatient := redis.NewClient(&redis.Options{Addr: replica.Addr, MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
+	var pushed error
+	require.Eventually(t, func() bool {
+		q := &Queue{client: known(t, impatient), part: r.queue.part}
+		_, pushed = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
+		return !redis.HasErrorPrefix(pushed, "MASTERDOWN") && !redis.HasErrorPrefix(pushed, "LOADING")
+	}, 20*time.Second, 10*time.Millisecond)
+	require.True(t, redis.HasErrorPrefix(pushed, "READONLY"), "%v", pushed)
+	assert.True(t, Transient(pushed))
+	assert.False(t, Refused(pushed))
 }
