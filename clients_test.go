@@ -84,11 +84,13 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 			client := redis.NewClusterClient(&options)
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			b := newBenchWith(t, client)
-			messages := b.subscribe()
-			p := b.publisher()
 			for _, replica := range replicasOf(t, cluster) {
 				require.NoError(t, replica.ConfigResetStat(t.Context()).Err())
 			}
+			sub := b.subscriber()
+			messages, err := sub.Subscribe(t.Context(), b.topic)
+			require.NoError(t, err)
+			p := b.publisher()
 			require.NoError(t, p.Publish(b.topic, message.NewMessage("0", nil)))
 			wide := b.publisher(partitions(6))
 			for n := range 12 { // raises the number and copies the group
@@ -98,6 +100,12 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 			for range 14 {
 				b.next(messages).Ack()
 			}
+			require.NoError(t, wide.Publish(b.topic, withKey("l", "l", delay.For(time.Hour))))
+			require.NoError(t, wide.Reschedule(t.Context(), b.topic, "l", delay.For(2*time.Hour)))
+			require.NoError(t, wide.Cancel(t.Context(), b.topic, "l"))
+			letters, err := sub.DeadLetters(t.Context(), b.topic, 10)
+			require.NoError(t, err)
+			require.Empty(t, letters)
 			for _, replica := range replicasOf(t, cluster) {
 				for _, command := range readCommands(t, replica) {
 					assert.Fail(t, "a replica was asked", command)

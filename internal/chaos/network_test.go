@@ -132,7 +132,7 @@ type errorLog struct {
 }
 
 func (l *errorLog) Error(msg string, err error, _ watermill.LogFields) {
-	if strings.HasPrefix(msg, "Warning: ") { // this Redis keeps nothing
+	if strings.HasPrefix(msg, "Warning: ") { // this Redis keeps nothing, on purpose
 		return
 	}
 	l.mu.Lock()

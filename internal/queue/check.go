@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -74,7 +75,7 @@ func (c *Client) inspect(ctx context.Context, key string) error {
 	warnings := warningsOf(ctx, node, info)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.version, c.warnings = version, warnings
+	c.version, c.run, c.warnings = version, infoField(info, "run_id"), warnings
 	c.checked.Store(true)
 	return nil
 }
@@ -86,12 +87,22 @@ func older(major string) bool {
 	return err == nil && n < 7
 }
 
-// Warnings tells, once, which settings of the server lose messages, and the cures. They
-// are known once a topic was looked at.
+// told has what Warnings has told, by the run of a server. It is global, since publishers
+// and subscribers of one process tend to be many, and to share a server; it grows only when
+// a server with such a setting is started anew.
+var told sync.Map // of run id and warning
+
+// Warnings tells which settings of the server lose messages, and the cures: each once for
+// a server. They are known once a topic was looked at.
 func (c *Client) Warnings() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	warnings := c.warnings
+	var warnings []string
+	for _, warning := range c.warnings {
+		if _, known := told.LoadOrStore(c.run+warning, true); !known || c.run == "" {
+			warnings = append(warnings, warning)
+		}
+	}
 	c.warnings = nil
 	return warnings
 }

@@ -27,6 +27,7 @@ type Client struct {
 	mu       sync.Mutex
 	checking *checking // guarded by mu; the check under way
 	version  string    // guarded by mu; what the server says it is
+	run      string    // guarded by mu; its id, anew with each start
 	warnings []string  // guarded by mu; not told yet
 }
 

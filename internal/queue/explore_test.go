@@ -52,7 +52,7 @@ func TestExplore(t *testing.T) {
 		t.Run(u.name, func(t *testing.T) {
 			u.states = mostStates
 			if !*exploreFull {
-				u.states = 3000
+				u.states = 1500
 			}
 			x := newExplorer(client, exploreScripts(), u)
 			x.verify, x.limit = 20, *exploreLimit

@@ -67,9 +67,13 @@ func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
 	r.Nack(0, "g", 3, []Nack{{Delivery: a}})
 	r.Release(0, "g", []Release{{Delivery: b}})
 	again := r.claim(0, "g", 10, 1)
-	assert.Equal(t, []string{"a 2/1/1"}, tokens(again))
+	assert.Equal(t, []string{"a 2/1/1", "b 2/0/0"}, tokens(again), "what was given back once may be ahead again")
+
+	r.Release(0, "g", []Release{{Delivery: Delivery{"a", again.Messages[0].Token}}, {Delivery: Delivery{"b", again.Messages[1].Token}}})
+	again = r.claim(0, "g", 10, 1)
+	assert.Equal(t, []string{"a 3/1/1"}, tokens(again))
 	assert.True(t, again.NeedsWorker, "what was claimed before is only for a worker")
-	assert.Equal(t, []string{"b 2/0/1"}, tokens(r.claim(0, "g", 10, 1)))
+	assert.Equal(t, []string{"b 3/0/1"}, tokens(r.claim(0, "g", 10, 1)))
 }
 
 func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
