@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak sim fuzz examples bench matrix redis-server
+.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -31,6 +31,10 @@ soak: redis-server
 SIM ?= 10m
 sim:
 	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
+
+## explore: all states of small universes, and torn files, on the real scripts; some minutes
+explore: redis-server
+	$(GO) test -timeout 60m -v ./internal/queue -run 'Explore' -explore
 
 ## fuzz: each fuzz target for FUZZTIME (30s by default)
 FUZZTIME ?= 30s

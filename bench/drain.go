@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 

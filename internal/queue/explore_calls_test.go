@@ -14,7 +14,8 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	switch o.kind {
 	case "push":
 		return call{
-			"push", []string{"scheduled", "messages", "publishers", "keys"},
+			"push",
+			[]string{"scheduled", "messages", "publishers", "keys"},
 			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, delay, exploreBody(o.msg)},
 		}, true
 	case "claim":
@@ -95,7 +96,8 @@ func (u *universe) keyCall(s explored, o op) call {
 		until = "1000"
 	}
 	c := call{
-		o.kind, []string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
+		o.kind,
+		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
 		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
 	}
 	if o.kind == "reschedule" {

@@ -76,7 +76,7 @@ func newExplorer(client *redis.Client, sources map[string]string, u *universe) *
 func (x *explorer) run(ctx context.Context) error {
 	x.start = time.Now()
 	x.add(node{state: explored{}.encode(), memory: -1, parent: -1})
-	for x.level, x.next = x.next, nil; len(x.level) > 0 && !(x.stopAtFirst && len(x.violations) > 0); x.level, x.next = x.next, nil {
+	for x.level, x.next = x.next, nil; len(x.level) > 0 && (!x.stopAtFirst || len(x.violations) == 0); x.level, x.next = x.next, nil {
 		if err := x.expandLevel(ctx); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (x *explorer) expand(ctx context.Context, r *runner, s explored, verify boo
 		} else {
 			t.out.effects = edits(o)
 		}
-		bad, err := t.take(verify)
+		bad, err := t.take()
 		if err != nil {
 			return made{err: err}
 		}
@@ -214,7 +214,7 @@ func edits(o op) []effect {
 }
 
 // take applies what a call wrote, and judges it.
-func (t *step) take(verify bool) (bad string, err error) {
+func (t *step) take() (bad string, err error) {
 	t.after = t.before.clone()
 	var dirty []effect
 	for _, e := range t.out.effects {
