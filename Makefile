@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak fuzz examples bench redis-server
+.PHONY: test lint stress chaos explore failover soak fuzz examples bench redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -17,6 +17,10 @@ stress: redis-server
 chaos: redis-server
 	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
+
+## explore: all states of small universes, and torn files, on the real scripts; a few minutes
+explore: redis-server
+	$(GO) test -timeout 30m -v ./internal/queue -run 'Explore' -explore
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server

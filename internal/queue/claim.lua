@@ -200,11 +200,15 @@ if #due > 0 then
 end
 fresh = fresh or due_of(queue, room)
 
-local ids, dues, n = {}, {}, 0
+local ids, dues, n, lost = {}, {}, 0, {}
 for _, list in ipairs({ ended, fresh }) do
   for i = 1, #list, 2 do
-    n = n + 1
-    ids[n], dues[n] = list[i], list[i + 1]
+    local id = list[i]
+    if late == 0 or not lost[id] then -- else it waits beside its lease; see only_leased
+      n = n + 1
+      ids[n], dues[n] = id, list[i + 1]
+      if n <= late then lost[id] = true end
+    end
   end
 end
 

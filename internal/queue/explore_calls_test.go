@@ -14,7 +14,8 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	switch o.kind {
 	case "push":
 		return call{
-			"push", []string{"scheduled", "messages", "publishers", "keys"},
+			"push",
+			[]string{"scheduled", "messages", "publishers", "keys"},
 			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, delay, exploreBody(o.msg)},
 		}, true
 	case "claim":
@@ -25,7 +26,8 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
 	case "nack":
 		return call{
-			"nack", under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
+			"nack",
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
 		}, true
 	case "extend":
@@ -34,14 +36,16 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
 		return call{
-			"bury", under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
 			[]string{o.msg, o.token, "bad"},
 		}, true
 	case "requeue":
 		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", o.msg}}, true
 	case "discard":
 		return call{
-			"discard", under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
+			"discard",
+			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
 			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
 		}, true
 	case "cancel", "reschedule":
@@ -95,7 +99,8 @@ func (u *universe) keyCall(s explored, o op) call {
 		until = "1000"
 	}
 	c := call{
-		o.kind, []string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
+		o.kind,
+		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
 		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
 	}
 	if o.kind == "reschedule" {

@@ -42,7 +42,7 @@ func (w *twin) do(o op) (effects []effect) {
 		t.out.effects = edits(o)
 		w.r.client.ZAddXX(w.r.ctx(), string(w.r.queue.part)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
-	_, err := t.take(false)
+	_, err := t.take()
 	require.NoError(w.r.t, err)
 	w.state = t.after
 	return t.out.effects

@@ -129,6 +129,8 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 		if c.op.kind == "cancel" || c.op.kind == "reschedule" { // each caller has a name, a number and a limit of its own
 			copy(got.args[:3], want.args[:3])
 		}
-		assert.Equal(t, want, got)
+		assert.Equal(t, want.script, got.script)
+		assert.ElementsMatch(t, want.keys, got.keys) // the groups come in any order
+		assert.ElementsMatch(t, want.args, got.args)
 	}
 }
