@@ -34,7 +34,7 @@ sim:
 
 ## explore: all states of small universes, and torn files, on the real scripts; some minutes
 explore: redis-server
-	$(GO) test -timeout 60m -v ./internal/queue -run 'Explore' -explore
+	$(GO) test -timeout 30m -v ./internal/queue -run Explore -explore
 
 ## fuzz: each fuzz target for FUZZTIME (30s by default)
 FUZZTIME ?= 30s

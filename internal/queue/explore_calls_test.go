@@ -26,7 +26,8 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
 	case "nack":
 		return call{
-			"nack", under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
+			"nack",
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
 		}, true
 	case "extend":
@@ -35,14 +36,16 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
 		return call{
-			"bury", under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
 			[]string{o.msg, o.token, "bad"},
 		}, true
 	case "requeue":
 		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", o.msg}}, true
 	case "discard":
 		return call{
-			"discard", under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
+			"discard",
+			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
 			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
 		}, true
 	case "cancel", "reschedule":

@@ -166,7 +166,7 @@ func (t *step) givenTruth(g given) string {
 	want := t.before.claimToken(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
-	known := !back && len(last) > 0 && last[1] != "-"
+	known := !back && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
 	switch {
 	case back && !t.before.relaxed(g.msg):
 		return "comes back: " + g.msg + " was settled, and is delivered"

@@ -92,7 +92,7 @@ func (t *step) learn() {
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.end(msg)
 			if t.placed(msg) {
-				t.count("cancelled, and left to a group whose registration was lost")
+				t.count("cancelled: and left to a group whose registration was lost")
 				t.after.set("~again", msg, "")
 			}
 		}
@@ -127,7 +127,7 @@ func (t *step) learnPush() {
 	if record, ok := t.before.get("publishers", "p"); !t.before.has("~sent", o.msg) || !ok || recordNumber(record) < o.number {
 		t.after.set("~sent", o.msg, fmt.Sprintf("%d %s %s", o.number, result, t.u.remembered(o.arg)))
 	}
-	if holder := t.before.keyHolder(); stored && holder != "" && holder != o.msg && t.before.has("scheduled", holder) {
+	if holder := t.before.keyHolder(); holder != o.msg && t.before.has("scheduled", holder) && !t.after.has("scheduled", holder) {
 		t.end(holder)
 	}
 	if !stored {
@@ -138,7 +138,6 @@ func (t *step) learnPush() {
 	}
 	if t.before.has("~life", o.msg) {
 		t.count("stored again: the publisher's record was lost")
-		t.end(o.msg)
 		t.after.set("~again", o.msg, "")
 	}
 	t.after.set("~life", o.msg, lifeLive)

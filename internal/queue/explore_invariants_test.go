@@ -90,9 +90,33 @@ func (u *universe) bookkeeping(s explored, msg string, held bool) string {
 	return ""
 }
 
+// twice is about a message that was stored a second time: once a group has settled it, its
+// body goes, though the other copy may be on its way.
+func (u *universe) twice(s explored, msg string, count func(string)) string {
+	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
+	settled := s.value("~life", msg) != lifeLive
+	for _, g := range u.groups {
+		settled = settled || s.value("~fate:"+g, msg) == fateDone
+	}
+	switch {
+	case !settled && !placed:
+		return "lost: " + msg + " is nowhere"
+	case !settled && !s.has("messages", msg):
+		return "body lost: of " + msg
+	case placed && !s.has("messages", msg):
+		count("stored again: a dead letter without a body to come")
+	case placed && settled:
+		count("stored again: and delivered again")
+	}
+	return ""
+}
+
 // weak is what holds whatever happened to the append-only file. What it tolerates it
 // counts.
 func (u *universe) weak(s explored, msg string, count func(string)) string {
+	if s.has("~again", msg) {
+		return u.twice(s, msg, count)
+	}
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	if s.value("~life", msg) == lifeLive && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
 		return "lost: " + msg + " is nowhere"

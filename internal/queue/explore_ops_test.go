@@ -103,9 +103,7 @@ func (u *universe) pushes(s explored, add func(op)) {
 // first request has the number 2: there may always have been one before.
 func (u *universe) claims(s explored, g string, add func(op)) {
 	for i, c := range u.consumers {
-		limit := min(i+1, u.messages)
-		claim := op{kind: "claim", group: g, consumer: c, limit: limit, free: limit}
-		claim.number = firstRequest
+		claim := op{kind: "claim", group: g, consumer: c, limit: u.messages, free: u.messages, number: firstRequest}
 		if s.has("~requests:"+g, c) {
 			claim.arg = "again"
 			add(claim)
@@ -114,12 +112,26 @@ func (u *universe) claims(s explored, g string, add func(op)) {
 			claim.number = firstRequest + 1
 		}
 		claim.arg = "new"
-		for claim.free = range limit + 1 {
-			add(claim)
+		for claim.limit = range u.limits(i) {
+			for claim.free = range claim.limit + 1 {
+				add(claim)
+			}
 		}
 	}
 	if len(u.groups) > 1 {
 		add(op{kind: "claim", group: g, consumer: u.consumers[0], arg: "unaware", number: 3, limit: 1})
+	}
+}
+
+// limits are how many messages a consumer may ask for: any number if it is the only one,
+// else the first asks for one, the second for two.
+func (u *universe) limits(consumer int) func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		for limit := 1; limit <= u.messages; limit++ {
+			if len(u.consumers) == 1 || limit == min(consumer+1, u.messages) {
+				yield(limit)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,69 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// violation is what must not be, and how it comes about.
+type violation struct {
+	text string
+	node int32 // where it happened
+	op   string
+	step *step
+}
+
+// report keeps the first violation of each kind of each operation.
+func (x *explorer) report(bad string, number int32, t *step) {
+	kind, _, _ := strings.Cut(bad, ":")
+	kind += " (" + strings.TrimSpace(t.op.kind+" "+x.nodes[number].torn) + ")"
+	if _, ok := x.violations[kind]; !ok {
+		x.violations[kind] = violation{bad, number, t.op.String(), t}
+	}
+}
+
+// path tells how a node is reached.
+func (x *explorer) path(number int32) (events []string) {
+	for ; number > 0; number = x.nodes[number].parent {
+		events = append(events, x.nodes[number].event)
+	}
+	slices.Reverse(events)
+	return events
+}
+
+func (v violation) describe(x *explorer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", v.text)
+	for i, event := range append(x.path(v.node), v.op) {
+		fmt.Fprintf(&b, "  %2d. %s\n", i+1, event)
+	}
+	if *exploreStates {
+		fmt.Fprintf(&b, "  before:\n%s\n  after:\n%s", v.step.before, v.step.after)
+	}
+	return b.String()
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// figures tells what was explored.
+func (x *explorer) figures() string {
+	var b strings.Builder
+	whole := "all"
+	if x.bounded {
+		whole = "NOT all"
+	}
+	fmt.Fprintf(&b, "%s: %d states (%s), %d transitions, %d steps with a torn file, depth %d, %.1f s, %.0f transitions/s",
+		x.u.name, len(x.nodes), whole, x.transitions, x.pairSteps, x.depth, x.elapsed.Seconds(), float64(x.transitions)/x.elapsed.Seconds())
+	for _, class := range sortedKeys(x.tolerated) {
+		fmt.Fprintf(&b, "\n  tolerated %d times: %s", x.tolerated[class], class)
+	}
+	return b.String()
+}
