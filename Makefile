@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos explore failover soak fuzz examples bench redis-server
+.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server
 
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
@@ -15,21 +15,26 @@ stress: redis-server
 
 ## chaos: the full fault suite, 15 minutes at most
 chaos: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel'
+	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel|Replicas'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
-
-## explore: all states of small universes, and torn files, on the real scripts; a few minutes
-explore: redis-server
-	$(GO) test -timeout 30m -v ./internal/queue -run 'Explore' -explore
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel'
+	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel|Replicas'
 
 ## soak: mixed faults for SOAK (30m by default)
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
+
+## sim: delivery and publish in virtual time against random faults, for SIM (10m by default)
+SIM ?= 10m
+sim:
+	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
+
+## explore: all states of small universes, and torn files, on the real scripts; some minutes
+explore: redis-server
+	$(GO) test -timeout 30m -v ./internal/queue -run Explore -explore
 
 ## fuzz: each fuzz target for FUZZTIME (30s by default)
 FUZZTIME ?= 30s
@@ -51,6 +56,11 @@ examples:
 ## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run .
+
+## matrix: all tests on Redis 7.0 and 8.0, Redict (which is Redis 7.2) and Valkey 8 and 9, from where
+## apt has them; about 5 minutes each. SERVERS='redis-7.0 valkey-9' chooses
+matrix:
+	./scripts/matrix.sh
 
 redis-server:
 	@./scripts/install-redis.sh

@@ -25,7 +25,7 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBenchOn(t, redistest.New(t, test.options...))
-			for range 3 { // once for each client, not for each publisher or subscriber
+			for range 3 { // once for the server, not for each publisher or subscriber
 				p := b.publisher()
 				require.NoError(t, p.Publish(b.topic, message.NewMessage("a", nil)))
 				require.NoError(t, p.Publish(b.topic, message.NewMessage("b", nil)))
@@ -33,6 +33,7 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 			}
 			assert.Equal(t, test.eviction, b.logs.containing(eviction))
 			assert.Equal(t, test.persistence, b.logs.containing(persistence))
+			assert.Equal(t, test.eviction+test.persistence, b.logs.containing("warning: "))
 		})
 	}
 }
@@ -44,6 +45,7 @@ func TestSettingsThatMayNotBeReadAreNoProblem(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "plain", Password: "pw"})
 	t.Cleanup(func() { _ = plain.Close() })
 	messages := b.subscribe(func(c *subConfig) { c.Client = plain })
+	assert.Zero(t, b.logs.containing("warning: "))
 	b.publish("a")
 	b.expect(messages, "a")
 	assert.Zero(t, b.logs.containing("error: "))

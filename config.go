@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"reflect"
-	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -27,14 +25,13 @@ const (
 	// whatever asks for less: NackDelay, or a middleware that sets delay metadata.
 	// It keeps a message that always fails from occupying its consumers.
 	MinRedeliveryDelay = 100 * time.Millisecond
-
-	minLease = 100 * time.Millisecond
 )
 
 // PublisherConfig configures a Publisher. Only Client is required.
 type PublisherConfig struct {
-	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller
-	// owns it: it must outlive the Publisher, whose Close leaves it open.
+	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
+	// one. A redis.Ring is refused. The caller owns it: it must outlive the Publisher,
+	// whose Close leaves it open.
 	Client redis.UniversalClient
 
 	// Prefix starts the name of every key. Publishers and subscribers that share
@@ -73,19 +70,18 @@ type PublisherConfig struct {
 	MaxMessageBytes int
 
 	// PublishTimeout is how long Publish tries, from its call on, if the context
-	// of the messages does not end before. Default: 10s.
+	// of the messages does not end before. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
 	// WaitReplicas is how many replicas must have received a message before Publish
 	// returns nil; with fewer it returns a *ReplicationError. Replication is
 	// asynchronous, so without this a failover loses what the new master has not
-	// received (docs/scaling.md). See WAIT in Redis's documentation. It cannot be used
-	// with a redis.Ring. Default: 0.
+	// received (docs/scaling.md). See WAIT in Redis's documentation. Default: 0.
 	WaitReplicas int
 
-	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds. It
-	// must be less than the client's ReadTimeout. Default: 1s. It has no effect
-	// without WaitReplicas.
+	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds: at least
+	// 1ms, and less than the client's ReadTimeout. Default: 1s. It has no effect without
+	// WaitReplicas.
 	WaitTimeout time.Duration
 }
 
@@ -123,42 +119,32 @@ func (c PublisherConfig) Validate() error {
 	if c.MaxMessageBytes < 0 || c.MaxMessageBytes > 512<<20 {
 		return &ConfigError{"MaxMessageBytes", fmt.Sprintf("is %d, want 1 to %d", c.MaxMessageBytes, 512<<20)}
 	}
-	return positive("PublishTimeout", c.PublishTimeout)
+	return validateDuration("PublishTimeout", c.PublishTimeout, 10*time.Millisecond)
 }
 
 func (c PublisherConfig) validateWait() error {
 	if c.WaitReplicas < 0 {
 		return &ConfigError{"WaitReplicas", fmt.Sprintf("is %d, want 0 or more", c.WaitReplicas)}
 	}
-	if _, ring := c.Client.(*redis.Ring); ring && c.WaitReplicas > 0 {
-		return &ConfigError{"WaitReplicas", "has no effect with a redis.Ring, which cannot send WAIT to the right server"}
+	if err := validateDuration("WaitTimeout", c.WaitTimeout, time.Millisecond); err != nil || c.WaitReplicas == 0 {
+		return err
 	}
-	if c.WaitTimeout < time.Millisecond {
-		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want at least 1ms", c.WaitTimeout)}
+	client, err := queue.NewClient(c.Client)
+	if err != nil {
+		return &ConfigError{"Client", err.Error()}
 	}
-	if timeout := readTimeout(c.Client); c.WaitReplicas > 0 && timeout > 0 && c.WaitTimeout >= timeout {
+	if timeout := client.ReadTimeout(); timeout > 0 && c.WaitTimeout >= timeout {
 		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want less than the client's ReadTimeout of %s", c.WaitTimeout, timeout)}
 	}
 	return nil
 }
 
-// readTimeout is the client's, as far as it can be told.
-func readTimeout(client redis.UniversalClient) time.Duration {
-	switch c := client.(type) {
-	case *redis.Client:
-		return c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		return c.Options().ReadTimeout
-	default:
-		return 0
-	}
-}
-
 // SubscriberConfig configures a Subscriber. Only Client is required.
 type SubscriberConfig struct {
-	// Client is any go-redis client: standalone, Sentinel or Cluster. The caller
-	// owns it: it must outlive the Subscriber, whose Close leaves it open. Each
-	// subscription opens a connection of its own for each partition besides.
+	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
+	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
+	// whose Close leaves it open. Each subscription opens a connection of its own for each
+	// partition besides.
 	Client redis.UniversalClient
 
 	// Prefix starts the name of every key. Publishers and subscribers that share
@@ -196,16 +182,23 @@ type SubscriberConfig struct {
 	NackDelay func(attempt int) time.Duration
 
 	// MaxDeliveries makes a message a dead letter of the group once it has been
-	// delivered that often without an Ack. Default: 0, no limit.
+	// delivered that often without an Ack. With the default NackDelay, 5 deliveries last
+	// 2 seconds, 10 a minute and 20 eleven minutes. What was held ahead and given back
+	// does not count; a message that kills its consumer at once is delivered once more
+	// than this at most. Default: 0, no limit.
 	MaxDeliveries int
 
+	// MaxBufferBytes is how many bytes of message text a subscription may hold that no
+	// handler has been given yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
+	MaxBufferBytes int
+
 	// PollInterval is how often an idle subscription asks for messages even if
-	// nothing told it to. It bounds the delay when notifications are lost.
-	// Default: 5s.
+	// nothing told it to. It bounds the delay when notifications are lost. At least
+	// 100ms. Default: 5s.
 	PollInterval time.Duration
 
 	// CloseTimeout is how long Close, or the end of a Subscribe context, lets
-	// handlers finish before it cancels their contexts. Default: 10s.
+	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
 }
 
@@ -214,6 +207,7 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
 	setDefault(&c.MaxInFlight, 1)
 	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.MaxBufferBytes, 16<<20)
 	setDefault(&c.PollInterval, 5*time.Second)
 	setDefault(&c.CloseTimeout, 10*time.Second)
 	if c.Unmarshaler == nil {
@@ -242,42 +236,19 @@ func (c SubscriberConfig) Validate() error {
 	if c.MaxInFlight < 1 || c.MaxInFlight > queue.MaxMessages {
 		return &ConfigError{"MaxInFlight", fmt.Sprintf("is %d, want 1 to %d", c.MaxInFlight, queue.MaxMessages)}
 	}
-	if c.LeaseDuration < minLease {
-		return &ConfigError{"LeaseDuration", fmt.Sprintf("is %s, want at least %s", c.LeaseDuration, minLease)}
-	}
 	if c.MaxDeliveries < 0 {
 		return &ConfigError{"MaxDeliveries", fmt.Sprintf("is %d, want 0 or more", c.MaxDeliveries)}
 	}
-	if err := positive("PollInterval", c.PollInterval); err != nil {
+	if c.MaxBufferBytes < 1<<20 {
+		return &ConfigError{"MaxBufferBytes", fmt.Sprintf("is %d, want at least %d (1 MiB)", c.MaxBufferBytes, 1<<20)}
+	}
+	if err := validateDuration("LeaseDuration", c.LeaseDuration, 100*time.Millisecond); err != nil {
 		return err
 	}
-	return positive("CloseTimeout", c.CloseTimeout)
-}
-
-// ConfigError says which field of a config cannot be used, and why.
-type ConfigError struct {
-	Field   string
-	Problem string
-}
-
-func (e *ConfigError) Error() string { return "redisdelay: config field " + e.Field + " " + e.Problem }
-
-func validateShared(client redis.UniversalClient, prefix string) error {
-	// A nil *redis.Client in the interface would panic at the first command.
-	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return &ConfigError{"Client", "is nil"}
+	if err := validateDuration("PollInterval", c.PollInterval, 100*time.Millisecond); err != nil {
+		return err
 	}
-	if strings.ContainsAny(prefix, "{}") {
-		return &ConfigError{"Prefix", fmt.Sprintf("%q contains a brace", prefix)}
-	}
-	return nil
-}
-
-func positive(field string, d time.Duration) error {
-	if d <= 0 {
-		return &ConfigError{field, fmt.Sprintf("is %s, want more than 0", d)}
-	}
-	return nil
+	return validateDuration("CloseTimeout", c.CloseTimeout, time.Millisecond)
 }
 
 func setDefault[T comparable](field *T, value T) {

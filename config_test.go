@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ func TestConfigsAreValidated(t *testing.T) {
 		require.NoError(t, client.Close())
 		require.NoError(t, ring.Close())
 	})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{ReadTimeout: 2 * time.Second})
+	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
 	var none *redis.Client
 	tests := map[string]struct {
 		config interface{ Validate() error }
@@ -41,11 +44,22 @@ func TestConfigsAreValidated(t *testing.T) {
 		"negative PublishTimeout":       {pub{Client: client, PublishTimeout: -1}, "PublishTimeout"},
 		"replicas":                      {pub{Client: client, WaitReplicas: 2}, ""},
 		"negative replicas":             {pub{Client: client, WaitReplicas: -1}, "WaitReplicas"},
-		"replicas of a ring":            {pub{Client: ring, WaitReplicas: 1}, "WaitReplicas"},
-		"a ring":                        {pub{Client: ring}, ""},
+		"a ring":                        {pub{Client: ring}, "Client"},
+		"a wrapped ring":                {pub{Client: struct{ *redis.Ring }{ring}}, "Client"},
+		"a wrapped client":              {pub{Client: struct{ *redis.Client }{client}}, ""},
+		"a Cluster client":              {pub{Client: cluster}, ""},
+		"a wrapped Cluster client":      {pub{Client: struct{ *redis.ClusterClient }{cluster}}, ""},
+		"a client that hides its kind":  {pub{Client: struct{ redis.UniversalClient }{client}}, "Client"},
+		"half a Cluster client":         {pub{Client: halfCluster{cluster, cluster}}, "Client"},
 		"WaitTimeout as long as a read": {pub{Client: client, WaitReplicas: 1, WaitTimeout: 2 * time.Second}, "WaitTimeout"},
 		"WaitTimeout without effect":    {pub{Client: client, WaitTimeout: 2 * time.Second}, ""},
 		"WaitTimeout below 1ms":         {pub{Client: client, WaitTimeout: time.Microsecond}, "WaitTimeout"},
+		"WaitTimeout of a wrapped Cluster client": {
+			pub{Client: struct{ *redis.ClusterClient }{cluster}, WaitReplicas: 1, WaitTimeout: 2 * time.Second}, "WaitTimeout",
+		},
+		"PublishTimeout without a unit": {pub{Client: client, PublishTimeout: 10}, "PublishTimeout"},
+		"shortest PublishTimeout":       {pub{Client: client, PublishTimeout: 10 * time.Millisecond}, ""},
+		"endless PublishTimeout":        {pub{Client: client, PublishTimeout: math.MaxInt64}, "PublishTimeout"},
 
 		"subscriber defaults":         {sub{Client: client}, ""},
 		"subscriber without a client": {sub{}, "Client"},
@@ -56,6 +70,14 @@ func TestConfigsAreValidated(t *testing.T) {
 		"shortest lease":              {sub{Client: client, LeaseDuration: 100 * time.Millisecond}, ""},
 		"too short a lease":           {sub{Client: client, LeaseDuration: 99 * time.Millisecond}, "LeaseDuration"},
 		"negative MaxDeliveries":      {sub{Client: client, MaxDeliveries: -1}, "MaxDeliveries"},
+		"least buffer":                {sub{Client: client, MaxBufferBytes: 1 << 20}, ""},
+		"too small a buffer":          {sub{Client: client, MaxBufferBytes: 1<<20 - 1}, "MaxBufferBytes"},
+		"a subscriber's ring":         {sub{Client: ring}, "Client"},
+		"PollInterval without a unit": {sub{Client: client, PollInterval: 5}, "PollInterval"},
+		"shortest PollInterval":       {sub{Client: client, PollInterval: 100 * time.Millisecond}, ""},
+		"CloseTimeout without a unit": {sub{Client: client, CloseTimeout: 10}, "CloseTimeout"},
+		"endless CloseTimeout":        {sub{Client: client, CloseTimeout: math.MaxInt64}, "CloseTimeout"},
+		"endless lease":               {sub{Client: client, LeaseDuration: math.MaxInt64}, "LeaseDuration"},
 		"negative PollInterval":       {sub{Client: client, PollInterval: -1}, "PollInterval"},
 		"negative CloseTimeout":       {sub{Client: client, CloseTimeout: -1}, "CloseTimeout"},
 	}
@@ -78,5 +100,39 @@ func TestConfigsAreValidated(t *testing.T) {
 				assert.Equal(t, err, made, "the constructor says the same")
 			}
 		})
+	}
+}
+
+// halfCluster does not forward all that is needed.
+type halfCluster struct {
+	redis.UniversalClient
+	inner *redis.ClusterClient
+}
+
+func (h halfCluster) Options() *redis.ClusterOptions { return h.inner.Options() }
+
+func TestConfigErrorsSayWhatWasProbablyMeant(t *testing.T) {
+	type (
+		pub = redisdelay.PublisherConfig
+		sub = redisdelay.SubscriberConfig
+	)
+	client := redis.NewClient(&redis.Options{})
+	ring := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() {
+		require.NoError(t, client.Close())
+		require.NoError(t, ring.Close())
+	})
+	for want, config := range map[string]interface{ Validate() error }{
+		"PollInterval is 5ns, want at least 100ms: did you mean 5*time.Second?":            sub{Client: client, PollInterval: 5},
+		"PollInterval is 500ns, want at least 100ms: did you mean 500*time.Millisecond?":   sub{Client: client, PollInterval: 500},
+		"PollInterval is 5ms, want at least 100ms":                                         sub{Client: client, PollInterval: 5 * time.Millisecond},
+		"LeaseDuration is 30ns, want at least 100ms: did you mean 30*time.Second?":         sub{Client: client, LeaseDuration: 30},
+		"CloseTimeout is -1ns, want at least 1ms":                                          sub{Client: client, CloseTimeout: -1},
+		"PublishTimeout is 10ns, want at least 10ms: did you mean 10*time.Second?":         pub{Client: client, PublishTimeout: 10},
+		"WaitTimeout is 300ns, want at least 1ms: did you mean 300*time.Millisecond?":      pub{Client: client, WaitTimeout: 300},
+		"Client is a redis.Ring: while a shard is away, its topics move to another one":    pub{Client: ring},
+		"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward": pub{Client: struct{ redis.UniversalClient }{client}},
+	} {
+		assert.ErrorContains(t, config.Validate(), want)
 	}
 }

@@ -146,7 +146,7 @@ func TestMessagesOfAKilledConsumerComeBack(t *testing.T) {
 	killed := time.Now()
 	msg := b.next(other)
 	assert.Less(t, time.Since(killed), lease+2*time.Second)
-	assert.Equal(t, 2, attempt(t, msg))
+	assert.Equal(t, 2, token(t, msg))
 	msg.Ack()
 	b.settled()
 }
@@ -163,7 +163,7 @@ func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
 
 			other := b.subscribe()
 			msg := b.next(other)
-			require.Equal(t, 2, attempt(t, msg))
+			require.Equal(t, 2, token(t, msg))
 			stalled.signal(syscall.SIGCONT)
 			stalled.say(settlement)
 			if settlement == "nack" {

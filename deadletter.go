@@ -1,7 +1,6 @@
 package redisdelay
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -13,14 +12,16 @@ import (
 )
 
 // DeadLetter is a message that a consumer group could not handle: it was not acked
-// in MaxDeliveries deliveries, cannot be decoded, or has lost its body.
+// in MaxDeliveries deliveries, was lost with its consumers as often, cannot be decoded,
+// or has lost its body.
 type DeadLetter struct {
 	ID       string    // as in Delivery
 	BuriedAt time.Time // by Redis's clock
 	Reason   string    // for people to read
-	Body     []byte    // as stored; nil if it is missing
+	Body     []byte    // as it was published; nil if it is missing
 
-	// Message is the decoded body, nil if that fails.
+	// Message is the decoded body, with the metadata that the last Nack has kept; nil if
+	// that fails.
 	Message *message.Message
 }
 
@@ -44,19 +45,17 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 		return nil, fmt.Errorf("redisdelay: dead letters of %q: %w", topic, err)
 	}
 	slices.SortStableFunc(buried, func(a, b queue.DeadLetter) int { return a.BuriedAt.Compare(b.BuriedAt) })
+	codec := codec{config: s.config, topic: topic}
 	letters := make([]DeadLetter, min(limit, len(buried)))
 	for i, b := range buried[:len(letters)] {
-		letters[i] = DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
-		if msg, err := s.config.Unmarshaler.Unmarshal(topic, bytes.Clone(b.Body)); err == nil {
-			letters[i].Message = msg
-		}
+		letters[i] = codec.letter(b)
 	}
 	return letters, nil
 }
 
 // eachPartition calls do for the subscriber's group in each partition of a topic.
 func (s *Subscriber) eachPartition(ctx context.Context, topic string, do func(g *queue.Group) error) error {
-	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	t := queue.NewTopic(s.client, s.config.Prefix, topic)
 	partitions, err := t.Count(ctx)
 	if err != nil {
 		return err

@@ -2,8 +2,8 @@ package redisdelay
 
 import (
 	"fmt"
+	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -32,18 +32,43 @@ func headersOf(metadata message.Metadata) delayHeaders {
 	return delayHeaders{until: metadata.Get(delay.DelayedUntilKey), after: metadata.Get(delay.DelayedForKey)}
 }
 
-// untouched tells whether these are the very headers that were delivered, not
-// headers set since then, even if they read the same: a delay below a second that
-// is made again within the second does.
-func (h delayHeaders) untouched(delivered delayHeaders) bool {
-	return sameString(h.until, delivered.until) && sameString(h.after, delivered.after)
+// A delay that is over is marked in its headers, so that it does not count again when the
+// message is published once more, by whatever way it gets there: the headers mean the same
+// to who parses them, in a form that Watermill does not write. A delay made anew, by a
+// handler or a middleware, overwrites them, and so is told apart even if it is the same.
+const (
+	overUntil     = "-00:00" // ends until, for UTC (RFC 3339, 4.3) instead of Z
+	overAfter     = "+"      // begins for
+	overAfterLess = "-0h"    // begins for, if it is negative
+)
+
+// honour marks the delay of a message that is delivered.
+func honour(metadata message.Metadata) {
+	headers := pendingHeaders(metadata)
+	if less, negative := strings.CutPrefix(headers.after, "-"); negative {
+		metadata.Set(delay.DelayedForKey, overAfterLess+less)
+	} else if headers.after != "" {
+		metadata.Set(delay.DelayedForKey, overAfter+headers.after)
+	}
+	if headers.until == "" {
+		return
+	}
+	if until, err := time.Parse(time.RFC3339, headers.until); err == nil {
+		headers.until = strings.TrimSuffix(until.UTC().Format(time.RFC3339Nano), "Z")
+	}
+	metadata.Set(delay.DelayedUntilKey, headers.until+overUntil)
 }
 
-// sameString tells whether two strings are one and the same, not just equal. The
-// copy of a message shares its strings with the original, while metadata that are
-// set anew are new strings.
-func sameString(a, b string) bool {
-	return a == b && (a == "" || unsafe.StringData(a) == unsafe.StringData(b))
+// pendingHeaders are the delay metadata of a message without what is over.
+func pendingHeaders(metadata message.Metadata) delayHeaders {
+	headers := headersOf(metadata)
+	if strings.HasSuffix(headers.until, overUntil) {
+		headers.until = ""
+	}
+	if strings.HasPrefix(headers.after, overAfter) || strings.HasPrefix(headers.after, overAfterLess) {
+		headers.after = ""
+	}
+	return headers
 }
 
 // remaining is the time from now to the due time in milliseconds, rounded up;

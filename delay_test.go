@@ -78,3 +78,54 @@ func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
 		})
 	}
 }
+
+func TestADelayThatIsOverReadsTheSameAndCountsNoMore(t *testing.T) {
+	for _, headers := range []delayHeaders{
+		{"2026-01-02T03:04:05Z", "30m0s"},
+		{"2026-01-02T03:04:05+02:00", "1.5s"},
+		{"2026-01-02T03:04:05.000Z", "10h"}, // as others may write them
+		{"0001-01-01T00:00:00Z", "0s"},
+		{"2026-01-02T03:04:05Z", "-5s"},
+		{"", "250ms"},
+		{"2026-01-02T03:04:05Z", ""},
+		{"tomorrow", "soon"}, // from a publisher that does not check
+	} {
+		msg := message.NewMessage("", nil)
+		if headers.until != "" {
+			msg.Metadata.Set(delay.DelayedUntilKey, headers.until)
+		}
+		if headers.after != "" {
+			msg.Metadata.Set(delay.DelayedForKey, headers.after)
+		}
+		require.Equal(t, headers, pendingHeaders(msg.Metadata), "not delivered yet")
+		honour(msg.Metadata)
+		assert.Equal(t, delayHeaders{}, pendingHeaders(msg.Metadata), "%v", headers)
+		once := msg.Metadata.Get(delay.DelayedUntilKey) + msg.Metadata.Get(delay.DelayedForKey)
+		honour(msg.Metadata)
+		assert.Equal(t, once, msg.Metadata.Get(delay.DelayedUntilKey)+msg.Metadata.Get(delay.DelayedForKey), "marked once")
+
+		over := headersOf(msg.Metadata)
+		if before, err := time.Parse(time.RFC3339, headers.until); err == nil {
+			after, err := time.Parse(time.RFC3339, over.until)
+			require.NoError(t, err)
+			assert.True(t, before.Equal(after), "%v: %v", headers, over)
+		}
+		if before, err := time.ParseDuration(headers.after); err == nil {
+			after, err := time.ParseDuration(over.after)
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "%v: %v", headers, over)
+		}
+		delay.Message(msg, delay.For(time.Second))
+		assert.Equal(t, headersOf(msg.Metadata), pendingHeaders(msg.Metadata), "a delay made anew counts")
+	}
+}
+
+func TestOneHeaderMadeAnewCountsAlone(t *testing.T) {
+	msg := message.NewMessage("", nil)
+	delay.Message(msg, delay.For(time.Hour))
+	honour(msg.Metadata)
+	msg.Metadata.Set(delay.DelayedForKey, "5s")
+	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, int64(5000), remaining)
+}

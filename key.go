@@ -112,14 +112,16 @@ func (p *Publisher) withKey(
 	if topic == "" {
 		return ErrEmptyTopic
 	}
-	if key == "" || len(key) > MaxKeyBytes {
-		return fmt.Errorf("redisdelay: %s: %w: %q", verb, ErrInvalidKey, strings.ToValidUTF8(key, "?"))
+	if err := validateKey(key); err != nil {
+		return fmt.Errorf("redisdelay: %s: %w", verb, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
 	partitions, err := p.topics.Partitions(ctx, time.Now().Add(p.config.PublishTimeout), topic)
 	if err == nil {
-		err = inPartitions(p.topics.Topic(topic), partitions, func(q *queue.Queue) error { return do(ctx, q) })
+		err = p.calls.Do(ctx, func(ctx context.Context) error {
+			return inPartitions(p.topics.Topic(topic), partitions, func(q *queue.Queue) error { return do(ctx, q) })
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
@@ -152,4 +154,16 @@ func inPartitions(t *queue.Topic, partitions int, do func(q *queue.Queue) error)
 		return ErrMessageNotFound
 	}
 	return nil
+}
+
+func validateKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
+	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed, and begins with %q",
+			ErrInvalidKey, len(key), MaxKeyBytes, strings.ToValidUTF8(key[:20], "?"))
+	default:
+		return nil
+	}
 }

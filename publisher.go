@@ -21,49 +21,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-var (
-	// ErrPublisherClosed is returned by a Publisher after Close.
-	ErrPublisherClosed = publish.ErrClosed
-
-	// ErrEmptyTopic is returned for a topic without a name.
-	ErrEmptyTopic = errors.New("redisdelay: topic is empty")
-
-	// ErrNilMessage is returned by Publish when one of the messages is nil.
-	ErrNilMessage = errors.New("redisdelay: message is nil")
-
-	// ErrMessageTooLarge is returned by Publish for a message whose encoding is
-	// larger than PublisherConfig.MaxMessageBytes.
-	ErrMessageTooLarge = errors.New("message is too large")
-
-	// ErrOutcomeUnknown is returned by Publish when it gave up waiting for an
-	// answer: the messages may be stored or not. With any other error they are not.
-	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
-)
-
-// PartialPublishError is returned by a Publish call that is not stored at once,
-// since it is large or its messages go to several partitions, when only a part of it
-// is stored. Its fields name the messages that are not and tell why.
-type PartialPublishError = publish.PartialError
-
-// ReplicationError is returned by Publish when fewer replicas than
-// PublisherConfig.WaitReplicas had the messages in time. They are stored, and
-// may be lost if the master fails soon.
-type ReplicationError = queue.ReplicationError
-
-// KeyTypeError is returned when a key in Redis that belongs to this library holds
-// a value of another type. Its fields name the key, its type and the type wanted.
-type KeyTypeError = queue.KeyTypeError
-
 // Publisher publishes messages that may be delayed. It is safe for concurrent use.
 type Publisher struct {
 	config  PublisherConfig
+	client  *queue.Client
 	ids     *queue.IDs
+	calls   *publish.Calls // all but those of batcher
 	topics  *publish.Topics
 	batcher *publish.Batcher
 	sender  *publish.Sender
@@ -88,20 +56,26 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	p := &Publisher{config: config, ids: queue.NewIDs(), logger: logger, done: make(chan struct{})}
-	p.topics = publish.NewTopics(p.open, config.Partitions)
+	client, err := queue.NewClient(config.Client)
+	if err != nil {
+		return nil, err // which Validate has found
+	}
+	p := &Publisher{
+		config: config, client: client, logger: logger,
+		ids: queue.NewIDs(), calls: publish.NewCalls(), done: make(chan struct{}),
+	}
+	outage := publish.NewOutage(p.outageBegan, p.outageEnded)
+	p.topics = publish.NewTopics(p.open, config.Partitions, p.calls, outage)
 	p.batcher = publish.New(p.push, queue.Batch{
-		Publisher:      p.ids.Next(time.Now(), ""),
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
-	})
+	}, p.newName, outage)
 	p.sender = publish.NewSender(p.topics, p.batcher)
-	delayed, err := delay.NewPublisher(storeFunc(p.store), config.Delay)
+	p.delayed, err = delay.NewPublisher(storeFunc(p.store), guardDelays(config.Delay))
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
 	}
-	p.delayed = delayed
 	return p, nil
 }
 
@@ -110,15 +84,22 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // message ends or PublishTimeout has passed. Calls of many goroutines share round
 // trips.
 //
+// delay.For is exact. delay.Until is turned into a duration by the publisher's clock, the
+// only host's clock that matters: as far as it is wrong, messages are early or late.
+//
 // A call is stored whole or not at all, up to 500 messages and 4 MiB, unless keys
 // (PartitionKey, SetKey) send its messages to several partitions; a *PartialPublishError
 // tells when only a part of a call was stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
 // ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
-// *ReplicationError, *KeyTypeError, the error of the message's context, of the
-// Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
-// *PartialPublishError or a *ReplicationError.
+// ErrStalePublisher, ErrServerTooOld, *ReplicationError, *KeyTypeError, *PanicError, the
+// error of the message's context, of the Marshaler, or of Redis. Nothing is stored unless
+// the error is ErrOutcomeUnknown, a *PartialPublishError or a *ReplicationError.
+//
+// A message whose own context has ended is refused, unless a handler publishes what a
+// Subscriber has delivered and its lease is held: middlewares such as Watermill's Timeout
+// leave an ended context on the message. Then the context of the delivery counts.
 //
 // A message that a subscriber has delivered, published again by its handler, is
 // due at once unless its delay metadata has changed since: that delay is over.
@@ -163,10 +144,8 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	if err := p.sender.Send(ctx, deadline, topic, encoded, keys); err != nil {
 		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 	}
-	if p.checked.CompareAndSwap(false, true) {
-		ctx, cancel := context.WithDeadline(ctx, deadline)
-		defer cancel()
-		warn(ctx, p.config.Client, p.logger)
+	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
+		warn(p.client, p.logger)
 	}
 	if p.logger != (watermill.NopLogger{}) { // to make the fields takes half as long as to encode a message
 		p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
@@ -174,125 +153,26 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// warn logs settings of the server that lose messages. It is called once Redis is
-// known to answer, and says nothing the second time that it sees a client.
-func warn(ctx context.Context, client redis.UniversalClient, logger watermill.LoggerAdapter) {
-	for _, warning := range queue.Warnings(ctx, client) {
-		logger.Info("Warning: "+warning, nil)
-	}
-}
-
-// encode returns the messages to store and the keys that choose their partitions, nil
-// if none has one.
-func (p *Publisher) encode(
-	topic string, messages []*message.Message,
-) (encoded []queue.Message, keys []string, err error) {
-	now := time.Now()
-	encoded = make([]queue.Message, len(messages))
-	for i, msg := range messages {
-		m, err := p.encodeOne(topic, msg, now)
-		if err != nil {
-			return nil, nil, fmt.Errorf("message %q: %w", msg.UUID, err)
-		}
-		encoded[i] = m
-		if key := p.partitionKey(topic, msg, m.ID); key != "" {
-			if keys == nil {
-				keys = make([]string, len(messages))
-			}
-			keys[i] = key
-		}
-	}
-	for i := range encoded { // none is used up by a call that fails
-		encoded[i].ID = p.ids.Next(now, encoded[i].ID)
-	}
-	return encoded, keys, nil
-}
-
-// encodeOne encodes a message; its ID is the message key, to be completed.
-func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (queue.Message, error) {
-	delivery, _ := DeliveryFromContext(msg.Context())
-	headers := headersOf(msg.Metadata)
-	if headers.untouched(delivery.headers) {
-		headers = delayHeaders{}
-	}
-	remaining, err := headers.remaining(now)
-	if err != nil {
-		return queue.Message{}, err
-	}
-	key, keyed := msg.Metadata[KeyMetadata]
-	if keyed && key != "" && sameString(key, delivery.key) && msg.UUID == delivery.uuid {
-		key, keyed = "", false
-	}
-	if keyed && (key == "" || len(key) > MaxKeyBytes) {
-		return queue.Message{}, fmt.Errorf("%w: %q", ErrInvalidKey, key)
-	}
-	body, err := p.config.Marshaler.Marshal(topic, msg)
-	if err != nil {
-		return queue.Message{}, fmt.Errorf("marshal: %w", err)
-	}
-	if len(body) > p.config.MaxMessageBytes {
-		return queue.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
-	}
-	return queue.Message{ID: key, Delay: remaining, Body: body}, nil
-}
-
-// partitionKey is what chooses a message's partition. A message key goes first: all
-// messages with it must meet.
-func (p *Publisher) partitionKey(topic string, msg *message.Message, key string) string {
-	if key == "" && p.config.PartitionKey != nil {
-		return p.config.PartitionKey(topic, msg)
-	}
-	return key
-}
-
-// contextOf ends when the context of any of the messages does. Those of one call tend
-// to share one, which then is the result.
-func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
-	if len(messages) == 0 {
-		return context.Background(), func() {}
-	}
-	first := messages[0].Context()
-	last, stops := first.Done(), []func() bool{}
-	ctx, cancel := first, func(error) {}
-	for _, msg := range messages[1:] {
-		other := msg.Context()
-		if other.Done() == last {
-			continue
-		}
-		last = other.Done()
-		if len(stops) == 0 {
-			ctx, cancel = context.WithCancelCause(first)
-		}
-		if other.Err() != nil {
-			cancel(context.Cause(other))
-		}
-		stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel(nil)
-	}
-}
-
 // push stores a batch in Redis.
-func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]int, error) {
+func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
 	return p.topics.Topic(to.Topic).Partition(to.Partition).Push(ctx, b)
 }
 
 func (p *Publisher) open(topic string) *queue.Topic {
-	return queue.NewTopic(p.config.Client, p.config.Prefix, topic)
+	return queue.NewTopic(p.client, p.config.Prefix, topic)
 }
+
+func (p *Publisher) newName() string { return p.ids.Next(time.Now(), "") }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return
 // ErrPublisherClosed. It leaves the Redis client open, may be called more than
-// once and from many goroutines, and returns the same to all.
+// once and from many goroutines, and returns the same to all. Its error says that calls
+// to Redis still hang; they end with the client's own timeouts.
 func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
 		defer cancel()
-		if err := p.batcher.Close(ctx); err != nil {
+		if err := errors.Join(p.batcher.Close(ctx), p.calls.Close(ctx)); err != nil {
 			p.err = fmt.Errorf("redisdelay: close publisher: %w", err)
 		}
 		close(p.done)

@@ -2,6 +2,7 @@ package redisdelay_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -333,6 +334,31 @@ func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
 	last := b.next(messages)
 	assert.False(t, dueAt(t, last).After(published))
 	last.Ack()
+}
+
+// TestADelayThatIsOverStaysOverInACopyThatWasEncoded is what relays do: neither the context
+// nor the strings of the message that was delivered are left.
+func TestADelayThatIsOverStaysOverInACopyThatWasEncoded(t *testing.T) {
+	b := newBench(t)
+	p := b.publisher()
+	messages := b.subscribe()
+	original := withKey("a", "k", delay.For(time.Hour)) // its headers say: in an hour
+	require.NoError(t, p.Publish(b.topic, original))
+	require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(0)))
+	msg := b.next(messages)
+	encoded, err := json.Marshal(msg.Metadata)
+	require.NoError(t, err)
+	msg.Ack()
+	b.settled()
+
+	relayed := message.NewMessage("relayed", nil)
+	require.NoError(t, json.Unmarshal(encoded, &relayed.Metadata))
+	require.NoError(t, p.Publish(b.topic, relayed))
+	published := b.redisTime()
+	again := b.next(messages)
+	assert.Equal(t, "relayed", again.UUID)
+	assert.False(t, dueAt(t, again).After(published))
+	again.Ack()
 }
 
 func dueAt(t *testing.T, msg *message.Message) time.Time {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -25,44 +24,16 @@ var (
 	// ErrCloseTimeout is the cause of a message context that ended because its
 	// handler did not finish within CloseTimeout.
 	ErrCloseTimeout = delivery.ErrCloseTimeout
+
+	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize when the topic
+	// has 1,000 consumer groups and this one is not among them.
+	ErrTooManyGroups = queue.ErrTooManyGroups
 )
-
-// Delivery describes one delivery of a message.
-type Delivery struct {
-	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in the
-	// order of publishing, and is the same in every delivery and group.
-	ID string
-
-	// Attempt is 1 for the first delivery to the group and grows with each one,
-	// so a handler can pass it on as a fencing token. A dead letter that is requeued
-	// starts again at 1.
-	Attempt int
-
-	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
-	// after a Nack, the time that it set; after a lease ran out, its end.
-	DueAt time.Time
-
-	// LeasedUntil is when the lease ends, by Redis's clock, if the consumer goes
-	// silent at once. While it lives, it extends the lease.
-	LeasedUntil time.Time
-
-	headers delayHeaders // delay metadata as delivered
-	key     string       // message key as delivered
-	uuid    string       // the message's UUID as delivered
-}
-
-type deliveryKey struct{}
-
-// DeliveryFromContext returns the delivery that a message context belongs to,
-// and whether there is one: a Subscriber of this package delivered the message.
-func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
-	d, ok := ctx.Value(deliveryKey{}).(Delivery)
-	return d, ok
-}
 
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
 type Subscriber struct {
 	config SubscriberConfig
+	client *queue.Client
 	logger watermill.LoggerAdapter
 
 	closing context.Context // ends when Close begins
@@ -89,13 +60,19 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
+	client, err := queue.NewClient(config.Client)
+	if err != nil {
+		return nil, err // which Validate has found
+	}
 	closing, cancel := context.WithCancel(context.Background())
-	return &Subscriber{config: config, logger: logger, closing: closing, cancel: cancel}, nil
+	return &Subscriber{config: config, client: client, logger: logger, closing: closing, cancel: cancel}, nil
 }
 
-// SubscribeInitialize registers the consumer group, so that it gets every message
-// of the topic that falls due from now on. Subscribe does that as well; call this
-// to register a group before its first subscriber runs.
+// SubscribeInitialize registers the consumer group, so that it gets every message of
+// the topic that has not been given to the groups yet: what falls due from now on and, if
+// it is the first group, or the others have not looked since, what is due already.
+// Subscribe does that as well; call this to register a group before its first subscriber
+// runs. The errors are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	_, err := s.register(s.closing, topic, s.membership(topic))
 	return err
@@ -116,7 +93,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 }
 
 func (s *Subscriber) membership(topic string) membership {
-	t := queue.NewTopic(s.config.Client, s.config.Prefix, topic)
+	t := queue.NewTopic(s.client, s.config.Prefix, topic)
 	return membership{t.Membership(s.config.ConsumerGroup)}
 }
 
@@ -138,15 +115,16 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 // (ErrLeaseLost), and when a handler outlasts CloseTimeout (ErrCloseTimeout).
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
-// its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, or that of Redis
-// when the group could not be registered.
+// its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
+// ErrServerTooOld, or that of Redis when the group could not be registered.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	membership := s.membership(topic)
 	partitions, err := s.register(ctx, topic, membership)
 	if err != nil {
 		return nil, err
 	}
-	codec := codec{config: s.config, topic: topic}
+	logger := s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
+	codec := codec{config: s.config, topic: topic, logger: logger}
 	subscription := delivery.New(membership, delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
@@ -154,11 +132,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
 		MaxDeliveries: s.config.MaxDeliveries,
+		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
-		Logger:        s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup}),
+		Logger:        logger,
 	})
-	warn(ctx, s.config.Client, s.logger)
+	warn(s.client, s.logger)
 	if err := s.run(ctx, subscription, partitions); err != nil {
 		return nil, err
 	}
@@ -203,56 +182,4 @@ func (s *Subscriber) Close() error {
 		return fmt.Errorf("redisdelay: close subscriber: %w", s.errs)
 	}
 	return nil
-}
-
-// codec turns claimed messages of a topic into Watermill's and back.
-type codec struct {
-	config SubscriberConfig
-	topic  string
-}
-
-var errNilFromUnmarshaler = errors.New("unmarshaler returned nil")
-
-// decode makes the message to hand out. Its context is ctx with a Delivery.
-func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
-	msg, err := c.config.Unmarshaler.Unmarshal(c.topic, claimed.Body)
-	if err != nil {
-		return nil, err
-	}
-	if msg == nil {
-		return nil, errNilFromUnmarshaler
-	}
-	if msg.Acked() == nil { // made without NewMessage: could not be waited for
-		msg = msg.Copy()
-	}
-	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
-		ID:          claimed.ID,
-		Attempt:     claimed.Attempt,
-		DueAt:       claimed.DueAt,
-		LeasedUntil: claimed.LeasedUntil,
-		headers:     headersOf(msg.Metadata),
-		key:         msg.Metadata.Get(KeyMetadata),
-		uuid:        msg.UUID,
-	}))
-	return msg, nil
-}
-
-// redelivery says when a nacked message is due again and, if it must change, what
-// it is then. ctx is the context it was handed out with: a middleware may have
-// replaced the one in the message.
-func (c codec) redelivery(ctx context.Context, msg *message.Message) (queue.Nack, error) {
-	delivered, _ := DeliveryFromContext(ctx)
-	var nack queue.Nack
-	headers := headersOf(msg.Metadata)
-	remaining, err := headers.remaining(time.Now())
-	switch {
-	case headers.untouched(delivered.headers) || headers == delayHeaders{}:
-		nack.Delay, err = ceilDuration(c.config.NackDelay(delivered.Attempt)), nil
-	case err != nil:
-		nack.Delay = ceilDuration(c.config.NackDelay(delivered.Attempt))
-	default:
-		nack.Delay = remaining
-	}
-	nack.Delay = max(nack.Delay, MinRedeliveryDelay.Milliseconds())
-	return nack, err
 }

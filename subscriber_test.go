@@ -436,7 +436,7 @@ func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T
 	other := b.next(b.subscribe(short))
 	require.Error(t, msg.Context().Err(), "another consumer has the message while the first handler goes on")
 	ended(t, msg.Context(), redisdelay.ErrLeaseLost)
-	assert.Equal(t, 2, attempt(t, other))
+	assert.Equal(t, 2, token(t, other))
 	other.Ack()
 	b.settled()
 }

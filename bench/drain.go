@@ -7,9 +7,27 @@ import (
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-const backlog = 100_000
+const (
+	backlog = 100_000
+
+	// limited is redisdelay with a limit of deliveries.
+	limited = ours + ", MaxDeliveries 5"
+)
+
+func limitedDelay() pubsub {
+	p := redisDelay()
+	p.name = limited
+	p.subscriber = func(l *lab) (message.Subscriber, error) {
+		return redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+			Client: l.common(), ConsumerGroup: group, MaxDeliveries: 5,
+		}, nil)
+	}
+	return p
+}
 
 func drainOne() experiment {
 	return experiment{
@@ -20,7 +38,7 @@ func drainOne() experiment {
 			"and is there to compare: it is what one consumer could reach without any guarantee. The channel floor\n" +
 			"hands over without any Redis.",
 		contestants: []contestant{
-			drain(redisDelay(), 1), drain(redisStream(), 1),
+			drain(redisDelay(), 1), drain(limitedDelay(), 1), drain(redisStream(), 1),
 			drainFloor("Watermill floor", floor.inTurn),
 			drainFloor("overlapped floor", floor.overlapped),
 			{"channel floor", drainChannel},
@@ -29,6 +47,7 @@ func drainOne() experiment {
 			{reading: rate, of: ours, against: []string{"redisstream"}, least: 4.5},
 			{reading: rate, of: ours, against: []string{"Watermill floor"}, least: 1},
 			{reading: rate, of: ours, against: []string{"overlapped floor"}},
+			{reading: rate, of: limited, against: []string{ours}, least: 0.9},
 		},
 		chart: rate,
 	}

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Install redis-server for the tests, unless it is there.
+# Install redis-server for the tests, unless it is there or REDIS_SERVER names another.
 set -eu
 
+[ -z "${REDIS_SERVER:-}" ] || exit 0
 command -v redis-server >/dev/null && exit 0
 echo "redis-server is missing; installing it" >&2
 

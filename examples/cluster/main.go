@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"sync"
@@ -48,7 +47,7 @@ func run() (err error) {
 	addrs := strings.Split(os.Getenv("REDIS_ADDRS"), ",")
 	var own *redistest.Cluster // nil when REDIS_ADDRS names one
 	if addrs[0] == "" {
-		if _, err := exec.LookPath("redis-server"); err != nil {
+		if _, err := redistest.Program(); err != nil {
 			return errors.New("no Redis Cluster: install redis-server 7.0 or newer to have one started, " +
 				"or set REDIS_ADDRS to yours (host:port,host:port)")
 		}

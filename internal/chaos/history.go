@@ -46,6 +46,7 @@ type Event struct {
 	Worker  string  `json:"worker,omitempty"`  // of all but Published, if it has a name
 	Group   string  `json:"group,omitempty"`   // of all but Published
 	Attempt int     `json:"attempt,omitempty"` // of Delivered
+	Token   int64   `json:"token,omitempty"`   // of Delivered
 	Claimed int64   `json:"claimed,omitempty"` // of Delivered: when the lease began
 	At      int64   `json:"at"`
 

@@ -104,7 +104,7 @@ func (s *scene) keeps(worker string) {
 		case e.Worker != worker:
 		case e.Kind == Delivered:
 			leases[e.ID] = append(leases[e.ID], lease{e.Claimed, 1 << 62})
-			if e.Attempt > 1 {
+			if e.Token > 1 {
 				taken++
 			}
 		case e.Kind == Handled || e.Kind == Refused:

@@ -132,6 +132,9 @@ type errorLog struct {
 }
 
 func (l *errorLog) Error(msg string, err error, _ watermill.LogFields) {
+	if strings.HasPrefix(msg, "Warning: ") { // this Redis keeps nothing, on purpose
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.errors = append(l.errors, fmt.Sprintf("%s: %v", msg, err))

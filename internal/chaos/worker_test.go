@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +35,15 @@ func TestMain(m *testing.M) {
 		work(job)
 		return
 	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // by default
+		_ = flag.Set("test.parallel", "8") // what runs in parallel here waits most of the time
+	}
 	redistest.Main(m)
 }
+
+// handedOut counts the messages that handlers of this process got.
+var handedOut atomic.Int64
 
 // job is what a worker does, in a process of its own or in this one.
 type job struct {
@@ -63,6 +72,8 @@ type job struct {
 	Handling      time.Duration // of one message
 	Poison        string        // messages whose UUIDs start with this fail
 	FailFirst     int           // only in so many deliveries; 0: always
+	DieAfter      int           // messages, of which the last is not handled; 0: never
+	Killer        string        // messages whose UUIDs start with this end the process
 
 	logger watermill.LoggerAdapter // of a worker in this process
 }
@@ -203,9 +214,13 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 		lease = 30 * time.Second
 	}
 	report(Event{
-		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt,
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
 		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // it is rounded up
 	})
+	dies := j.DieAfter > 0 && handedOut.Add(1) >= int64(j.DieAfter)
+	if dies || j.Killer != "" && strings.HasPrefix(msg.UUID, j.Killer) {
+		os.Exit(1)
+	}
 	if j.Handling > 0 {
 		<-time.After(j.Handling)
 	}

@@ -2,65 +2,263 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// buffer holds what is claimed and not handed out, in order.
+// maxHold is how long a consumer may hold a message that no handler of its own takes
+// and that another, idle consumer could handle.
+const maxHold = 100 * time.Millisecond
+
+// buffer holds what is claimed and no handler has, in order, and gives it to the
+// workers. It takes back what waits for too long (relieve), and shares out how much
+// more may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
-	items chan *item
-	fresh chan struct{} // signalled when it is filled
+	maxBytes int           // immutable
+	watch    chan struct{} // signalled when there is something to watch for relieve
+	watched  atomic.Bool   // relieve is going to look
+	waiting  atomic.Int64  // messages that no handler has
+	bytes    atomic.Int64  // of them
+	window   atomic.Int64  // how many of them there may be; see budget
+	full     atomic.Bool   // a lane waits since there are too many
 
-	mu   sync.Mutex
-	last time.Time // guarded by mu; when it was filled last
+	mu      sync.Mutex
+	workers []*worker // guarded by mu
+	idle    []*worker // guarded by mu; those that wait, in which case there are no items
+	items   []*item   // guarded by mu; the first head of them are gone
+	head    int       // guarded by mu
+	closed  bool      // guarded by mu; nothing comes in any more
+	returns int       // guarded by mu; how often messages were taken back
+	pace    pace      // guarded by mu
+	budget  budget    // guarded by mu
 }
 
-func newBuffer(size int) *buffer {
-	return &buffer{items: make(chan *item, size), fresh: make(chan struct{}, 1)}
+func newBuffer(maxBytes, workers int) *buffer {
+	b := &buffer{maxBytes: maxBytes, watch: make(chan struct{}, 1)}
+	b.window.Store(1)
+	for range workers {
+		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
+	}
+	return b
 }
 
-// filled says that messages are about to come in.
-func (b *buffer) filled() {
+// What a worker does with its message. An offer ends by being accepted or recalled,
+// whichever comes first.
+const (
+	preparing int32 = iota
+	offering
+	handling
+	recalled
+)
+
+// worker hands out one message at a time.
+type worker struct {
+	next   chan *item    // holds a message for a worker that waits
+	recall chan struct{} // holds a signal to give back the message on offer
+	stage  atomic.Int32
+
+	item  *item     // guarded by buffer.mu; nil while it waits
+	since time.Time // guarded by buffer.mu; when it got the item
+}
+
+// take ends what a worker was doing and waits for its next message; nil when ctx ends.
+func (b *buffer) take(ctx context.Context, w *worker) *item {
 	b.mu.Lock()
-	b.last = time.Now()
+	now := time.Now()
+	b.finish(w, now)
+	it := b.pop()
+	if it != nil {
+		w.item, w.since = it, now
+	} else {
+		b.idle = append(b.idle, w)
+	}
+	b.share()
 	b.mu.Unlock()
-	tell(b.fresh)
+	if it != nil {
+		return it
+	}
+	select {
+	case it := <-w.next:
+		return it
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.idle = slices.DeleteFunc(b.idle, func(other *worker) bool { return other == w })
+	select {
+	case it := <-w.next:
+		return it
+	default:
+		return nil
+	}
 }
 
-// stalled blocks until messages have been in the buffer for maxHold; false when ctx
-// ends.
-func (b *buffer) stalled(ctx context.Context) bool {
-	timer := time.NewTimer(maxHold)
-	defer timer.Stop()
-	for {
-		select {
-		case <-b.fresh:
-		case <-timer.C:
-		case <-ctx.Done():
-			return false
+// finish notes that a worker is done with its message. The caller holds mu.
+func (b *buffer) finish(w *worker, now time.Time) {
+	if w.item == nil {
+		return
+	}
+	switch w.stage.Load() {
+	case handling:
+		b.pace.observe(now.Sub(w.since))
+		b.budget.probe = true // whoever settles messages may be about to read more
+	case preparing:
+		b.budget.probe = true // it was not offered
+	}
+	w.item = nil
+	w.stage.Store(preparing)
+}
+
+// pop takes out the first item; nil if there is none. The caller holds mu.
+func (b *buffer) pop() *item {
+	if b.queued() == 0 {
+		return nil
+	}
+	it := b.items[b.head]
+	b.items[b.head] = nil
+	b.head++
+	if b.head == len(b.items) {
+		b.items, b.head = b.items[:0], 0
+	}
+	return it
+}
+
+// queued is how many items there are. The caller holds mu.
+func (b *buffer) queued() int { return len(b.items) - b.head }
+
+// fill puts in what a claim got and ends its reservation. It returns what must be
+// given back instead: if messages were taken back while the claim was under way, what
+// it got comes after them.
+func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.share()
+	b.end(r)
+	if len(items) == 0 {
+		b.budget.probe = true // nobody has seen whether there is a reader
+		return nil
+	}
+	if b.closed || r.returns != b.returns {
+		return items
+	}
+	now := time.Now()
+	for _, it := range items {
+		it.since = now
+		b.wait(1, it)
+		if last := len(b.idle) - 1; last >= 0 {
+			w := b.idle[last]
+			b.idle = b.idle[:last]
+			w.item, w.since = it, now
+			w.next <- it
+			continue
 		}
-		if len(b.items) == 0 {
-			continue // until it is filled again
-		}
+		b.items = append(b.items, it)
+	}
+	if b.queued() > 0 {
+		b.look()
+	}
+	return nil
+}
+
+// look has relieve look after what waits: items, or an offer that is not accepted at once.
+func (b *buffer) look() {
+	if !b.watched.Load() && !b.watched.Swap(true) {
+		tell(b.watch)
+	}
+}
+
+// wait counts messages that no handler has.
+func (b *buffer) wait(messages int, it *item) {
+	b.waiting.Add(int64(messages))
+	b.bytes.Add(int64(messages * it.size))
+}
+
+// passed notes that a message does not wait any more, and whether somebody has taken it:
+// each that is taken makes room for one more.
+func (b *buffer) passed(it *item, taken bool) {
+	b.wait(-1, it)
+	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
+		b.window.Add(1)
+	}
+	if b.full.Load() {
 		b.mu.Lock()
-		left := time.Until(b.last.Add(maxHold))
-		b.mu.Unlock()
-		if left <= 0 {
-			return true
-		}
-		timer.Reset(left)
+		defer b.mu.Unlock()
+		b.share()
 	}
 }
 
-// drain takes out all that there is.
-func (b *buffer) drain() []*item {
-	var list []*item
-	for {
-		select {
-		case it := <-b.items:
-			list = append(list, it)
-		default:
-			return list
+// relieve takes back everything, if something has waited for maxHold: the handlers
+// have become slow, or nobody reads, and others may be free. It returns what is to be
+// given back, and when to look again; never, if nothing waits.
+func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watched.Store(false) // before it looks, so that no offer is missed
+	oldest, ok := b.oldest()
+	if !ok {
+		return nil, 0, false
+	}
+	b.watched.Store(true)
+	if left := oldest.Add(maxHold).Sub(now); left > 0 {
+		return nil, left, true
+	}
+	b.window.Store(1)
+	if b.recallOffers(now) {
+		b.unread()
+	}
+	return b.drain(), 0, true
+}
+
+// oldest is since when a message waits, in the buffer or on offer. The caller holds mu.
+func (b *buffer) oldest() (since time.Time, ok bool) {
+	if b.queued() > 0 {
+		since, ok = b.items[b.head].since, true
+	}
+	for _, w := range b.workers {
+		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.since.Before(since)) {
+			since, ok = w.item.since, true
 		}
 	}
+	return since, ok
+}
+
+// recallOffers has workers give back what they have offered for too long, and tells
+// whether there was any. The caller holds mu.
+func (b *buffer) recallOffers(now time.Time) bool {
+	some := false
+	for _, w := range b.workers {
+		if w.item == nil || now.Sub(w.item.since) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
+			continue
+		}
+		w.item.lane.settler.expect()
+		w.recall <- struct{}{}
+		some = true
+	}
+	return some
+}
+
+// drain takes out all items. Claims under way are void, since what they get comes
+// after that. The caller holds mu.
+func (b *buffer) drain() []*item {
+	back := slices.Clone(b.items[b.head:])
+	for _, it := range back {
+		b.wait(-1, it)
+	}
+	clear(b.items)
+	b.items, b.head = b.items[:0], 0
+	b.returns++
+	return back
+}
+
+// close takes out all items; what comes in later is given back at once.
+func (b *buffer) close() []*item {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.budget.retry != nil {
+		b.budget.retry.Stop()
+	}
+	return b.drain()
 }

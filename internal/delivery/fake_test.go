@@ -24,10 +24,14 @@ var errAway = errors.New("redis is away")
 type fakeGroup struct {
 	mu      sync.Mutex
 	ready   []queue.Claimed
+	added   int
 	next    time.Duration // Claims.Next when nothing is ready
 	latency time.Duration
 	hook    func(call string) error // guarded by mu
 	stale   map[string]bool         // deliveries that are no longer current
+	body    []byte
+	// needsWorker makes each message one for a free worker only.
+	needsWorker bool
 
 	requests []queue.Request
 	claimed  []time.Time
@@ -37,6 +41,7 @@ type fakeGroup struct {
 	released []queue.Release
 	buried   []queue.Burial
 	extended []time.Time
+	heldLast []queue.Held // of the last Extend
 	hints    chan time.Duration
 	looks    chan time.Duration // of other consumers
 	grown    chan struct{}
@@ -53,7 +58,8 @@ func (g *fakeGroup) add(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range n {
-		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", len(g.ready)), Token: "1", Attempt: 1, DueAt: time.Now()})
+		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Attempt: 1, DueAt: time.Now()})
+		g.added++
 	}
 }
 
@@ -92,10 +98,21 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	}
 	defer g.mu.Unlock()
 	n := min(r.Limit, len(g.ready))
-	claims := queue.Claims{Messages: g.ready[:n:n], Next: g.next}
+	if g.needsWorker {
+		n = min(n, r.Free)
+	}
+	claims := queue.Claims{Next: g.next}
+	for i, m := range g.ready[:n] {
+		if i > 0 && i*len(g.body) >= r.Bytes {
+			n = i
+			break
+		}
+		m.Body = g.body
+		claims.Messages = append(claims.Messages, m)
+	}
 	g.ready = g.ready[n:]
 	if len(g.ready) > 0 {
-		claims.Next = 0
+		claims.Next, claims.NeedsWorker = 0, g.needsWorker
 	}
 	return claims, nil
 }
@@ -125,7 +142,7 @@ func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.He
 		return nil, err
 	}
 	defer g.mu.Unlock()
-	g.extended = append(g.extended, time.Now())
+	g.extended, g.heldLast = append(g.extended, time.Now()), held
 	var stale []string
 	for _, d := range held {
 		if g.stale[d.ID] {
@@ -253,6 +270,7 @@ func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 		},
 		Consumer:     "c",
 		MaxInFlight:  1,
+		MaxBytes:     16 << 20,
 		Lease:        testLease,
 		PollInterval: testPoll,
 		CloseTimeout: testCloseTimeout,

@@ -38,6 +38,8 @@ type lane struct {
 	progress  chan struct{}  // tells fetch that the settler has got on
 	listening chan struct{}  // tells fetch that notifications work again
 	claiming  chan struct{}  // tells listen that claims work again
+	log       journal
+	need      need // owned by fetch; what the next claim is good for
 }
 
 func newLane(s *Subscription, partition int) *lane {
@@ -45,14 +47,15 @@ func newLane(s *Subscription, partition int) *lane {
 		Subscription: s,
 		partition:    partition,
 		group:        s.topic.Group(partition),
-		hints:        newHints(),
+		hints:        newHints(s.config.PollInterval),
 		turns:        backoff.NewTurns(minBackoff),
 		progress:     make(chan struct{}, 1),
 		listening:    make(chan struct{}, 1),
 		claiming:     make(chan struct{}, 1),
+		log:          newJournal(s.config.Logger, partition),
 	}
 	l.leases = newLeases(l.config, l.group, l.turns)
-	l.settler = newSettler(l.config, l.group, l.leases, l.turns, func(dueIn time.Duration, due bool) {
+	l.settler = newSettler(l.config, l.group, l.leases, l.turns, l.log, func(dueIn time.Duration, due bool) {
 		if due {
 			l.hints.add(dueIn)
 		}
@@ -80,19 +83,17 @@ func (l *lane) fetch(ctx, calls context.Context) {
 		MaxDeliveries: l.config.MaxDeliveries,
 	}
 	for l.hints.await(ctx) && l.awaitSettler(ctx) {
-		p := l.room.take(ctx)
-		if p == nil {
+		r := l.buffer.reserve(ctx, l.need)
+		if r == nil {
 			return
 		}
 		if l.behind() { // by now
-			l.room.keep(p, 0)
+			l.buffer.fill(r, nil)
 			continue
 		}
 		request.Number++
-		request.Limit, request.Free = p.messages, p.messages
-		claims := l.claim(ctx, trying, request)
-		l.room.keep(p, len(claims))
-		l.fill(ctx, claims)
+		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
+		l.settler.release(l.buffer.fill(r, l.claim(trying, request))...)
 	}
 }
 
@@ -123,7 +124,7 @@ func (l *lane) awaitSettler(ctx context.Context) bool {
 
 // claim makes one request, sending it again until it is answered or trying ends,
 // since any of the attempts may have leased messages.
-func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item {
+func (l *lane) claim(trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for failed := false; ; failed = true {
 		l.hints.reset()
@@ -134,26 +135,31 @@ func (l *lane) claim(ctx, trying context.Context, request queue.Request) []*item
 				l.config.Logger.Info("Claiming messages works again", nil)
 				tell(l.claiming)
 			}
-			return l.accept(claims, request.Limit, start)
+			return l.accept(claims, start)
 		}
 		l.config.Logger.Error("Cannot claim messages", err, nil)
 		select {
 		case <-l.listening: // that was before
 		default:
 		}
-		if ctx.Err() != nil && queue.Refused(err) || !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
+		if !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
 			return nil
 		}
 	}
 }
 
-func (l *lane) accept(claims queue.Claims, limit int, start time.Time) []*item {
-	l.pace.claimed(len(claims.Messages), limit)
+func (l *lane) accept(claims queue.Claims, start time.Time) []*item {
 	l.hints.found(len(claims.Messages), l.atMostPoll(claims.Next))
+	l.need = anyMessage
+	if claims.NeedsWorker {
+		l.need = freeWorker
+	}
+	l.log.buried(claims.Buried)
 	items := l.leases.hold(claims.Messages, start)
 	for _, it := range items {
 		it.lane = l
 	}
+	l.log.claimed(items)
 	return items
 }
 
@@ -165,24 +171,4 @@ func (l *lane) atMostPoll(in time.Duration) time.Duration {
 		return poll - rand.N(poll/8+1)
 	}
 	return in
-}
-
-// fill puts messages into the buffer, unless ctx ends.
-func (l *lane) fill(ctx context.Context, items []*item) {
-	if len(items) == 0 {
-		return
-	}
-	l.buffer.filled()
-	for i, it := range items {
-		if ctx.Err() == nil {
-			select {
-			case l.buffer.items <- it:
-				continue
-			case <-ctx.Done():
-			}
-		}
-		l.room.free(len(items) - i)
-		l.settler.release(items[i:]...)
-		return
-	}
 }

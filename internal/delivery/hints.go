@@ -19,14 +19,19 @@ const (
 
 // hints gathers when something may be due, from claims, nacks and notifications.
 type hints struct {
+	poll time.Duration // immutable; the longest time between two claims
+
 	mu      sync.Mutex
 	at      time.Time     // guarded by mu; zero: at once
 	known   bool          // guarded by mu; whether at says anything
+	latest  time.Time     // guarded by mu; when to claim at the latest, whatever others say
 	yield   time.Duration // guarded by mu; up to how far to stay behind
 	changed chan struct{} // signalled when at has become earlier
 }
 
-func newHints() hints { return hints{changed: make(chan struct{}, 1), known: true} }
+func newHints(poll time.Duration) hints {
+	return hints{poll: poll, changed: make(chan struct{}, 1), known: true}
+}
 
 // reset forgets all hints: a claim is about to look. Hints that come while it
 // looks count again.
@@ -47,11 +52,13 @@ func (h *hints) found(messages int, next time.Duration) {
 	if next > 0 {
 		next += h.behind()
 	}
+	h.latest = time.Now().Add(h.poll)
 	h.earlier(next)
 }
 
 // hear notes what a notification says. After another consumer has looked, what it
 // says replaces older hints; if it found something, it may go first the next time.
+// Anybody may say anything, so it puts off no claim beyond the poll interval.
 func (h *hints) hear(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +66,9 @@ func (h *hints) hear(hint queue.Hint) {
 		h.yield = maxYield
 	}
 	if hint.Looked && h.known {
-		h.at = time.Now().Add(hint.In + h.behind())
+		if h.at = time.Now().Add(hint.In + h.behind()); h.at.After(h.latest) {
+			h.at = h.latest
+		}
 		return
 	}
 	h.earlier(hint.In + h.behind())

@@ -57,7 +57,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 			l.lose(old)
 		}
 		items[i] = &all[i]
-		*items[i] = item{Claimed: m, trusted: l.until(sent)}
+		items[i].Claimed, items[i].size, items[i].trusted = m, len(m.Body)+len(m.Metadata), l.until(sent)
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time
@@ -138,9 +138,9 @@ func (l *leases) extend(ctx context.Context) {
 }
 
 func (l *leases) extendAll(ctx context.Context) error {
-	_, err := each(l.deliveries(), queue.MaxMessages, func(held []queue.Delivery) error {
+	_, err := each(l.all(), queue.MaxMessages, func(held []queue.Held) error {
 		sent := time.Now()
-		stale, err := l.group.Extend(ctx, l.config.Lease, list(held, func(d queue.Delivery) queue.Held { return queue.Held{Delivery: d} }))
+		stale, err := l.group.Extend(ctx, l.config.Lease, held)
 		if err == nil {
 			l.extended(held, stale, sent)
 		}
@@ -149,22 +149,22 @@ func (l *leases) extendAll(ctx context.Context) error {
 	return err
 }
 
-func (l *leases) deliveries() []queue.Delivery {
+func (l *leases) all() []queue.Held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]queue.Delivery, 0, len(l.held))
+	list := make([]queue.Held, 0, len(l.held))
 	for _, it := range l.held {
-		list = append(list, it.delivery())
+		list = append(list, queue.Held{Delivery: it.delivery(), HandedOut: it.handedOut.Load()})
 	}
 	return list
 }
 
 // extended notes the answer to a call that was sent at a time.
-func (l *leases) extended(held []queue.Delivery, stale []string, sent time.Time) {
+func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range held {
-		it := l.find(d)
+		it := l.find(d.Delivery)
 		switch {
 		case it == nil:
 		case slices.Contains(stale, d.ID):

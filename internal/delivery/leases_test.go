@@ -34,9 +34,9 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 	first := l.hold(claimed("a", "1"), time.Now())[0]
 	second := l.hold(claimed("a", "1/1"), time.Now())[0] // given back, and claimed again
 	l.drop([]queue.Delivery{first.delivery()})
-	require.Equal(t, []queue.Delivery{second.delivery()}, l.deliveries())
+	require.Equal(t, []queue.Held{{Delivery: second.delivery()}}, l.all())
 
-	l.extended([]queue.Delivery{first.delivery()}, []string{"a"}, time.Now())
+	l.extended([]queue.Held{{Delivery: first.delivery()}}, []string{"a"}, time.Now())
 	assert.False(t, second.lost, "it was the first that is stale")
 	l.drop([]queue.Delivery{second.delivery()})
 	assert.Zero(t, l.count())

@@ -7,14 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-// bodiesPerCall bounds the calls that may carry message bodies.
-const bodiesPerCall = 16
 
 // settler tells Redis what has become of messages. What comes in while one round
 // of calls is under way goes out in the next; nothing waits for company.
@@ -23,6 +18,7 @@ type settler struct {
 	group  Group
 	leases *leases
 	turns  *backoff.Turns
+	log    journal
 	// progress is told of each round, and when what it gave back is due, if anything.
 	progress func(dueIn time.Duration, due bool)
 
@@ -35,10 +31,16 @@ type settler struct {
 
 // round is what goes out together.
 type round struct {
-	acks     []queue.Delivery
+	acks     []ack
 	nacks    []queue.Nack
 	releases []queue.Release
 	burials  []queue.Burial
+}
+
+// ack is a message whose handler has succeeded.
+type ack struct {
+	queue.Delivery
+	size int
 }
 
 func (r *round) empty() bool {
@@ -46,16 +48,17 @@ func (r *round) empty() bool {
 }
 
 func newSettler(
-	config Config, group Group, leases *leases, turns *backoff.Turns, progress func(dueIn time.Duration, due bool),
+	config Config, group Group, leases *leases, turns *backoff.Turns, log journal,
+	progress func(dueIn time.Duration, due bool),
 ) *settler {
 	return &settler{
-		config: config, group: group, leases: leases, turns: turns,
+		config: config, group: group, leases: leases, turns: turns, log: log,
 		progress: progress, signal: make(chan struct{}, 1),
 	}
 }
 
 func (s *settler) ack(it *item) {
-	s.add(func(r *round) { r.acks = append(r.acks, it.delivery()) })
+	s.add(func(r *round) { r.acks = append(r.acks, ack{it.delivery(), it.size}) })
 }
 
 func (s *settler) nack(n queue.Nack) {
@@ -76,6 +79,18 @@ func (s *settler) release(items ...*item) {
 			it.Body = nil
 		}
 	})
+}
+
+// expect notes that a message is about to be released, and returned that it has been or
+// will not be.
+func (s *settler) expect() { s.returning(1) }
+
+func (s *settler) returned() { s.returning(-1) }
+
+func (s *settler) returning(messages int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released += messages
 }
 
 // releasing tells whether messages are on their way back.
@@ -148,32 +163,41 @@ func (s *settler) take() round {
 // send makes the calls of a round. One that fails does not keep back the others;
 // what did not arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
-	acks, err1 := each(r.acks, queue.MaxMessages, func(acks []queue.Delivery) error {
-		missing, err := s.group.Ack(ctx, list(acks, func(d queue.Delivery) queue.Done { return queue.Done{ID: d.ID} }))
-		s.note("Ack came too late", missing)
-		return s.settled(err, acks)
-	})
-	nacks, err2 := each(r.nacks, bodiesPerCall, func(nacks []queue.Nack) error {
-		stale, _, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
-		s.note("Nack came too late", stale)
-		return s.settled(err, list(nacks, func(n queue.Nack) queue.Delivery { return n.Delivery }))
-	})
+	acks, err1 := each(r.acks, queue.MaxMessages, func(acks []ack) error { return s.sendAcks(ctx, acks) })
+	nacks, err2 := each(r.nacks, queue.MaxMessages, func(nacks []queue.Nack) error { return s.sendNacks(ctx, nacks) })
 	releases, err3 := each(r.releases, queue.MaxMessages, func(releases []queue.Release) error {
 		_, err := s.group.Release(ctx, releases)
 		if err == nil {
-			s.mu.Lock()
-			s.released -= len(releases)
-			s.mu.Unlock()
+			s.returning(-len(releases))
 		}
-		return s.settled(err, list(releases, func(r queue.Release) queue.Delivery { return r.Delivery }))
+		return s.settled("Released messages", err, list(releases, func(r queue.Release) queue.Delivery { return r.Delivery }))
 	})
 	burials, err4 := each(r.burials, queue.MaxMessages, func(burials []queue.Burial) error {
 		_, err := s.group.Bury(ctx, burials)
-		return s.settled(err, list(burials, func(b queue.Burial) queue.Delivery { return b.Delivery }))
+		if err == nil {
+			s.log.buried(list(burials, func(b queue.Burial) queue.Buried { return queue.Buried{ID: b.ID, Reason: b.Reason} }))
+		}
+		return s.settled("", err, list(burials, func(b queue.Burial) queue.Delivery { return b.Delivery }))
 	})
 	s.putBack(round{acks, nacks, releases, burials})
 	s.progress(soonest(r, nacks, releases))
 	return errors.Join(err1, err2, err3, err4)
+}
+
+func (s *settler) sendAcks(ctx context.Context, acks []ack) error {
+	missing, err := s.group.Ack(ctx, list(acks, func(a ack) queue.Done { return queue.Done{ID: a.ID, Size: a.size} }))
+	s.log.ids("Ack came too late", missing)
+	return s.settled("Acked messages", err, list(acks, func(a ack) queue.Delivery { return a.Delivery }))
+}
+
+func (s *settler) sendNacks(ctx context.Context, nacks []queue.Nack) error {
+	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
+	s.log.ids("Nack came too late", stale)
+	s.log.buried(buried)
+	if err == nil {
+		s.log.nacked(nacks)
+	}
+	return s.settled("", err, list(nacks, func(n queue.Nack) queue.Delivery { return n.Delivery }))
 }
 
 // soonest is when what has been given back is due again.
@@ -202,17 +226,12 @@ func (s *settler) putBack(left round) {
 }
 
 // settled ends the leases of messages once Redis knows what has become of them.
-func (s *settler) settled(err error, deliveries []queue.Delivery) error {
+func (s *settler) settled(what string, err error, deliveries []queue.Delivery) error {
 	if err == nil {
 		s.leases.drop(deliveries)
+		s.log.deliveries(what, deliveries)
 	}
 	return err
-}
-
-func (s *settler) note(what string, ids []string) {
-	if len(ids) > 0 {
-		s.config.Logger.Debug(what, watermill.LogFields{"ids": ids})
-	}
 }
 
 // each calls do with parts of a list until one fails, and returns what is left.

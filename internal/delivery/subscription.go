@@ -10,7 +10,9 @@
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens lanes for new partitions               (subscription.go)
 //
-// and for each lane:
+// share what is claimed and how much more may be        (buffer.go, budget.go, pace.go),
+//
+// and each lane has:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
 //	listen   hears when to claim earlier                  (listen.go)
@@ -23,6 +25,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -41,7 +44,7 @@ var (
 	// ErrCloseTimeout says that a handler took longer than CloseTimeout to end.
 	ErrCloseTimeout = errors.New("redisdelay: the subscription was closed and its handler took too long")
 
-	errUnsettled = errors.New("redis did not answer in time for all acks and messages to give back")
+	errUnsettled = errors.New("not all acks and messages to give back reached redis in time")
 )
 
 // Topic is a topic as a consumer group sees it. See queue.Membership.
@@ -58,7 +61,7 @@ type Topic interface {
 type Group interface {
 	Claim(ctx context.Context, r queue.Request) (queue.Claims, error)
 	Ack(ctx context.Context, done []queue.Done) ([]string, error)
-	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, []queue.Buried, error)
+	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) (stale []string, buried []queue.Buried, err error)
 	Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error)
 	Release(ctx context.Context, releases []queue.Release) ([]string, error)
 	Bury(ctx context.Context, burials []queue.Burial) ([]string, error)
@@ -84,6 +87,7 @@ type Config struct {
 	MaxInFlight   int
 	Lease         time.Duration
 	MaxDeliveries int
+	MaxBytes      int // of message text that is held and no handler has
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
 	Logger        watermill.LoggerAdapter
@@ -95,19 +99,21 @@ type Subscription struct {
 	topic  Topic
 	config Config
 	out    chan *message.Message
-	room   *room
 	buffer *buffer
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
-
-	pace  *pace
-	grown chan struct{} // tells grow that there are more partitions
+	grown   chan struct{} // tells grow that there are more partitions
 }
 
 // item is one claimed message.
 type item struct {
 	queue.Claimed
-	lane    *lane
+	lane  *lane
+	size  int       // bytes of body and metadata
+	since time.Time // guarded by buffer.mu; when it was claimed
+	// handedOut says that a handler has the message, so that the delivery counts.
+	handedOut atomic.Bool
+
 	trusted time.Time               // guarded by leases.mu; until when the lease is certain
 	lost    bool                    // guarded by leases.mu
 	cancel  context.CancelCauseFunc // guarded by leases.mu; set once it is handed out
@@ -117,15 +123,12 @@ func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Tok
 
 // New prepares a subscription; Run starts it.
 func New(topic Topic, config Config) *Subscription {
-	p := &pace{}
 	return &Subscription{
 		topic:   topic,
 		config:  config,
 		out:     make(chan *message.Message),
-		room:    &room{workers: config.MaxInFlight, pace: p},
-		buffer:  newBuffer(2*maxClaim + config.MaxInFlight),
+		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight),
 		abandon: make(chan struct{}),
-		pace:    p,
 		grown:   make(chan struct{}, 1),
 	}
 }
@@ -136,7 +139,7 @@ func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 // Run delivers messages of so many partitions, and of those that come to be, until
 // ctx ends. Then it gives back what was not handed out, waits CloseTimeout for the
 // rest, gives that back too, and returns. The error says that Redis could not be told
-// everything; a call that the client has not ended by then ends on its own.
+// everything, or that a decoder has not ended; what has not ended by then ends on its own.
 func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
 	// must arrive.
@@ -157,20 +160,18 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 		open(n)
 	}
 	fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	workers.Go(func() { s.relieve(ctx) })
-	for range s.config.MaxInFlight {
-		workers.Go(func() { s.work(ctx) })
+	keepers.Go(func() { s.relieve(ctx) })
+	for _, w := range s.buffer.workers {
+		workers.Go(func() { s.work(ctx, w) })
 	}
 
 	<-ctx.Done()
+	s.giveBack(s.buffer.close()) // first, since others can handle it
 	hard, cancelHard := context.WithTimeout(calls, s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
-	soft := time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) })
-	workers.Wait() // each ends with its message, at abandon at the latest
-	soft.Stop()
-	s.giveBack()
-	complete := ended(hard, &fetchers)
-	s.giveBack() // what came in last
+	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
+	complete := ended(hard, &workers) // each with its message, at abandon at the latest
+	complete = ended(hard, &fetchers) && complete
 	close(drained)
 	complete = ended(hard, &settlers) && complete
 	close(s.out)

@@ -4,46 +4,39 @@ import (
 	"context"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 // work hands out one message after another until ctx ends.
-func (s *Subscription) work(ctx context.Context) {
+func (s *Subscription) work(ctx context.Context, w *worker) {
 	base := context.WithoutCancel(ctx) // of the contexts of messages
+	for it := s.buffer.take(ctx, w); it != nil; it = s.buffer.take(ctx, w) {
+		s.handle(ctx, base, w, it)
+	}
+}
+
+// relieve gives back what waits for too long, until ctx ends.
+func (s *Subscription) relieve(ctx context.Context) {
+	timer := time.NewTimer(maxHold)
+	defer timer.Stop()
 	for {
-		it := s.take(ctx)
-		if it == nil {
+		select {
+		case <-s.buffer.watch:
+		case <-timer.C:
+		case <-ctx.Done():
 			return
 		}
-		s.handle(ctx, base, it)
-		s.room.free(1)
+		back, in, ok := s.buffer.relieve(time.Now())
+		if ok {
+			timer.Reset(in)
+		}
+		s.giveBack(back)
 	}
 }
 
-// take waits for the next message in the buffer; nil when ctx has ended.
-func (s *Subscription) take(ctx context.Context) *item {
-	select {
-	case it := <-s.buffer.items:
-		return it
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// relieve gives back what is in the buffer when it waits there for too long: the
-// workers have become slow, and others may be free. It ends with ctx.
-func (s *Subscription) relieve(ctx context.Context) {
-	for s.buffer.stalled(ctx) {
-		s.pace.stalled()
-		s.giveBack()
-	}
-}
-
-// giveBack releases what is in the buffer, all of a lane at once: what comes later
-// must not be claimed before.
-func (s *Subscription) giveBack() {
-	items := s.buffer.drain()
+// giveBack releases messages, all of a lane at once: what comes later must not be
+// claimed before.
+func (s *Subscription) giveBack(items []*item) {
 	lists := map[*lane][]*item{}
 	for _, it := range items {
 		lists[it.lane] = append(lists[it.lane], it)
@@ -51,30 +44,39 @@ func (s *Subscription) giveBack() {
 	for l, list := range lists {
 		l.settler.release(list...)
 	}
-	s.room.free(len(items))
 }
 
 // handle offers a message to whoever reads the channel and waits until it is
 // settled.
-func (s *Subscription) handle(ctx, base context.Context, it *item) {
-	start := time.Now()
+func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // the message has it; items are freed many at a time
 	if err != nil {
-		s.config.Logger.Error("Cannot decode message, making it a dead letter", err, watermill.LogFields{"id": it.ID})
+		s.buffer.passed(it, true)
 		it.lane.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
 	if !it.lane.leases.handOut(it, cancel) {
+		s.buffer.passed(it, false)
+		it.lane.settler.release(it) // in case that it is not lost, but only uncertain
 		return
 	}
-	if ctx.Err() != nil || !s.offer(ctx, handed, msg) {
+	accepted, recalled := s.offer(ctx, handed, w, msg)
+	s.buffer.passed(it, accepted)
+	if !accepted {
 		it.lane.settler.release(it) // refused if the lease is lost
+	}
+	if recalled {
+		it.lane.settler.returned()
+	}
+	if !accepted {
 		return
 	}
+	it.handedOut.Store(true)
+	it.lane.log.handedOut(it)
 	select {
 	case <-msg.Acked():
 		it.lane.settler.ack(it)
@@ -84,30 +86,48 @@ func (s *Subscription) handle(ctx, base context.Context, it *item) {
 		cancel(ErrCloseTimeout)
 		s.settleAbandoned(delivered, msg, it) //nolint:contextcheck // as above
 	}
-	s.pace.observe(time.Since(start))
 }
 
-// offer hands a message out, unless ctx or the message's own context ends first.
-func (s *Subscription) offer(ctx, handed context.Context, msg *message.Message) bool {
+// offer hands a message out, unless ctx or the message's own context ends first, or it
+// is recalled. A recall may come too late.
+func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *message.Message) (accepted, recall bool) {
+	if ctx.Err() != nil { // the channel may be closed
+		return false, false
+	}
+	w.stage.Store(offering)
+	next, told := preparing, false
 	select {
 	case s.out <- msg: // a fast reader waits already
-		return true
+		next = handling
 	default:
+		s.buffer.look()
+		select {
+		case s.out <- msg:
+			next = handling
+		case <-w.recall:
+			told = true
+		case <-ctx.Done():
+		case <-handed.Done():
+		}
 	}
-	select {
-	case s.out <- msg:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-handed.Done():
-		return false
+	if recall = !w.stage.CompareAndSwap(offering, next); recall {
+		if !told {
+			<-w.recall // is sent at once
+		}
+		if next == handling {
+			w.stage.Store(handling)
+		}
 	}
+	if next == handling {
+		s.buffer.read()
+	}
+	return next == handling, recall
 }
 
 func (s *Subscription) nack(delivered context.Context, msg *message.Message, it *item) {
 	nack, err := s.config.Redelivery(delivered, msg)
 	if err != nil {
-		s.config.Logger.Error("Cannot keep the delay that the message was given", err, watermill.LogFields{"id": it.ID})
+		it.lane.log.error("Cannot keep what the message was given for its next delivery", err, it.ID)
 	}
 	nack.Delivery = it.delivery()
 	it.lane.settler.nack(nack)

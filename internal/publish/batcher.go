@@ -37,7 +37,7 @@ const (
 // Why a call fails, apart from what Redis says.
 var (
 	ErrClosed         = errors.New("redisdelay: publisher is closed")
-	ErrDuplicate      = errors.New("a message with the same key is waiting already")
+	ErrDuplicate      = errors.New("the key is in use: a message with it waits or is being handled")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )
 
@@ -48,19 +48,22 @@ type Destination struct {
 }
 
 // Store stores a batch at a destination. See queue.Queue.Push.
-type Store func(ctx context.Context, to Destination, b queue.Batch) (refused []int, err error)
+type Store func(ctx context.Context, to Destination, b queue.Batch) (rejected []queue.Duplicate, err error)
 
 // Batcher merges calls. It is safe for concurrent use.
 type Batcher struct {
 	// immutable
 	store   Store
 	request queue.Batch
+	newName func() string
+	outage  *Outage
 
 	senders sync.WaitGroup // a goroutine for each lane in lanes
 	closing chan struct{}  // closed by Close
 
 	mu     sync.Mutex
 	lanes  map[Destination]*lane // guarded by mu; only those used just now
+	name   string                // guarded by mu; of the publisher
 	number int64                 // guarded by mu; of the last batch, for all lanes
 	closed bool                  // guarded by mu
 }
@@ -87,6 +90,7 @@ type batch struct {
 	// guarded by Batcher.mu
 	calls           []*call // fixed once the batch is sent
 	messages, bytes int
+	publisher       string             // the name that it is sent under
 	number          int64              // 0 until it is sent
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // that still wait for the outcome
@@ -104,10 +108,13 @@ func newBatch() *batch {
 	return b
 }
 
-// New returns a Batcher whose batches are like request, with a number and calls of
-// their own.
-func New(store Store, request queue.Batch) *Batcher {
-	return &Batcher{store: store, request: request, lanes: map[Destination]*lane{}, closing: make(chan struct{})}
+// New returns a Batcher whose batches are like request, with numbers and calls of their
+// own. newName makes names for its publisher that nobody else uses.
+func New(store Store, request queue.Batch, newName func() string, outage *Outage) *Batcher {
+	return &Batcher{
+		store: store, request: request, newName: newName, name: newName(), outage: outage,
+		lanes: map[Destination]*lane{}, closing: make(chan struct{}),
+	}
 }
 
 // Publish stores messages, MaxMessages at most, and returns when they are
@@ -252,7 +259,7 @@ func (b *Batcher) take(l *lane, cancel context.CancelFunc) *batch {
 	next := l.waiting[first]
 	l.waiting = slices.Delete(l.waiting, 0, first+1)
 	b.number++
-	next.number, next.cancel = b.number, cancel
+	next.publisher, next.number, next.cancel = b.name, b.number, cancel
 	return next
 }
 
@@ -282,15 +289,5 @@ func (b *Batcher) Close(ctx context.Context) error {
 		close(b.closing)
 	}
 	b.mu.Unlock()
-	idle := make(chan struct{})
-	go func() { // ends with the last sender, which Publish's callers bound
-		b.senders.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return await(ctx, &b.senders) // which Publish's callers bound
 }

@@ -27,13 +27,13 @@ type fakeStore struct {
 	mu      sync.Mutex
 	latency time.Duration
 	answers []error
-	refuse  []int
+	refuse  []queue.Duplicate
 	batches []queue.Batch
 	sent    []time.Duration // since start
 	start   time.Time
 }
 
-func (f *fakeStore) push(ctx context.Context, _ Destination, b queue.Batch) ([]int, error) {
+func (f *fakeStore) push(ctx context.Context, _ Destination, b queue.Batch) ([]queue.Duplicate, error) {
 	if f.latency > 0 {
 		select {
 		case <-time.After(f.latency):
@@ -63,8 +63,15 @@ func (f *fakeStore) numbers() []int64 {
 
 func newBatcher(f *fakeStore) *Batcher {
 	f.start = time.Now()
-	return New(f.push, queue.Batch{Publisher: "p", Duplicates: queue.RejectDuplicates})
+	names := 0
+	return New(f.push, queue.Batch{Duplicates: queue.RejectDuplicates}, func() string {
+		names++
+		return fmt.Sprint("p", names)
+	}, quietly())
 }
+
+// quietly is an Outage that nobody hears of.
+func quietly() *Outage { return NewOutage(func(Destination, error) {}, func(time.Duration) {}) }
 
 func one(id string) []queue.Message { return []queue.Message{{ID: id}} }
 
@@ -135,14 +142,20 @@ func (redisError) RedisError()     {}
 var _ redis.Error = redisError("")
 
 func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
-	full := redisError("OOM command not allowed when used memory > 'maxmemory'.")
+	full := queue.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
+	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, queue.Refusal("STALE batch 1 was another one"))
+	older := fmt.Errorf("%w: %w", queue.ErrStalePublisher, redisError("STALE batch 1 comes after batch 2"))
 	tests := map[string]struct {
 		answers []error
 		want    error
 		unknown bool
 	}{
 		"refused by Redis":                     {[]error{full}, full, false},
-		"refused after a reply was lost":       {[]error{io.EOF, full}, full, true},
+		"refused after a reply was lost":       {[]error{io.EOF, full}, full, false}, // it knows that the first came to nothing
+		"not permitted":                        {[]error{denied}, denied, true},      // perhaps a second attempt of the client's
+		"another batch under its number":       {[]error{stale}, queue.ErrStalePublisher, false},
+		"a number that went back":              {[]error{older}, queue.ErrStalePublisher, true},
 		"client closed after a reply was lost": {[]error{io.EOF, redis.ErrClosed}, redis.ErrClosed, true},
 	}
 	for name, test := range tests {
@@ -157,6 +170,23 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAStalePublisherTakesANewName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStore{answers: []error{queue.ErrStalePublisher, nil, io.EOF, queue.ErrStalePublisher}}
+		b := newBatcher(f)
+		for _, fails := range []bool{true, false, true, false} {
+			assert.Equal(t, fails, b.Publish(t.Context(), far, to, one("a")) != nil)
+		}
+		require.NoError(t, b.Close(t.Context()))
+		var names []string
+		for _, batch := range f.batches {
+			names = append(names, batch.Publisher)
+		}
+		assert.Equal(t, []string{"p1", "p2", "p2", "p2", "p3"}, names)
+		assert.Equal(t, []int64{1, 2, 3, 3, 4}, f.numbers())
+	})
 }
 
 func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
@@ -242,7 +272,7 @@ func TestOnlyTheRefusedCallOfABatchFails(t *testing.T) {
 		time.AfterFunc(1500*time.Microsecond, func() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.refuse = []int{1}
+			f.refuse = []queue.Duplicate{{Call: 1}}
 		})
 		calls.Wait()
 		require.NoError(t, b.Close(t.Context()))

@@ -19,27 +19,32 @@ const (
 // pass and a caller waits, and tells the callers how it ended.
 func (b *Batcher) deliver(ctx context.Context, to Destination, next *batch) {
 	request := b.request
-	request.Number = next.number
+	request.Publisher, request.Number = next.publisher, next.number
 	for _, c := range next.calls {
 		request.Calls = append(request.Calls, c.messages)
 	}
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	uncertain := false // an attempt may have stored the batch
 	for {
-		refused, err := b.store(ctx, to, request)
+		rejected, err := b.store(ctx, to, request)
 		if shortfall := (*queue.ReplicationError)(nil); err == nil || errors.As(err, &shortfall) {
-			b.finish(next, refused, err)
+			b.outage.Worked(to)
+			b.finish(next, rejected, err)
 			return
 		}
-		uncertain = uncertain || !queue.Refused(err)
 		b.note(next, err)
-		if queue.Transient(err) && pause.Wait(ctx) {
-			continue
+		if queue.Transient(err) && ctx.Err() == nil {
+			b.outage.Failed(to, err)
+			if pause.Wait(ctx) {
+				continue
+			}
 		}
-		if uncertain {
+		if errors.Is(err, queue.ErrStalePublisher) {
+			b.rename(next.publisher)
+		}
+		if !queue.Refused(err) { // an earlier attempt may have stored it
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
-		b.fail(next, err)
+		b.finish(next, nil, err)
 		return
 	}
 }
@@ -50,26 +55,26 @@ func (b *Batcher) note(next *batch, err error) {
 	next.last = err
 }
 
-// finish ends a batch that is stored, with what may be wrong besides.
-func (b *Batcher) finish(next *batch, refused []int, err error) {
+// rename gives the publisher a name without a history.
+func (b *Batcher) rename(stale string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.name == stale { // no other batch has done so
+		b.name = b.newName()
+	}
+}
+
+// finish ends a batch with one error for all its calls, but for those that are rejected.
+// It holds the lock at the end, so that a caller that leaves sees a batch either done or
+// not.
+func (b *Batcher) finish(next *batch, rejected []queue.Duplicate, err error) {
 	for _, c := range next.calls {
 		c.err = err
 	}
-	for _, index := range refused {
-		next.calls[index].err = ErrDuplicate
+	for _, d := range rejected {
+		message := next.calls[d.Call].messages[d.Message]
+		next.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key())
 	}
-	b.end(next)
-}
-
-func (b *Batcher) fail(next *batch, err error) {
-	for _, c := range next.calls {
-		c.err = err
-	}
-	b.end(next)
-}
-
-// end holds the lock, so that a caller that leaves sees a batch either done or not.
-func (b *Batcher) end(next *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next.wait.Stop()

@@ -39,7 +39,7 @@ type recorder struct {
 	fail func(partition int) error
 }
 
-func (r *recorder) store(_ context.Context, to Destination, b queue.Batch) ([]int, error) {
+func (r *recorder) store(_ context.Context, to Destination, b queue.Batch) ([]queue.Duplicate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail(to.Partition); err != nil {
@@ -56,17 +56,17 @@ func (r *recorder) store(_ context.Context, to Destination, b queue.Batch) ([]in
 // newSender returns a Sender to a topic that is known to have so many partitions.
 func newSender(partitions int, fail func(partition int) error) (*Sender, *recorder) {
 	r := &recorder{ids: map[int][]string{}, fail: fail}
-	topics := NewTopics(func(string) *queue.Topic { return nil }, 1)
+	topics := NewTopics(func(string) *queue.Topic { return nil }, 1, NewCalls(), quietly())
 	known := topics.find("t")
-	known.partitions, known.looked = partitions, far
-	return NewSender(topics, New(r.store, queue.Batch{Publisher: "p"})), r
+	known.partitions, known.seenAt = partitions, far
+	return NewSender(topics, New(r.store, queue.Batch{}, func() string { return "p" }, quietly())), r
 }
 
 // far is a time at which a topic counts as looked at just now, for as long as a test
 // runs.
 var far = time.Now().Add(time.Hour)
 
-var errRefused = redisError("OOM command not allowed")
+var errRefused = queue.Refusal("OOM command not allowed")
 
 func none(int) error { return nil }
 
@@ -158,30 +158,15 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 
 func TestTooFewReplicasIsNoReasonToStop(t *testing.T) {
 	shortfall := &queue.ReplicationError{Want: 1}
-	var batches int
-	store := func(context.Context, Destination, queue.Batch) ([]int, error) {
-		batches++
+	s, r := newSender(1, none)
+	s.batcher.store = func(ctx context.Context, to Destination, b queue.Batch) ([]queue.Duplicate, error) {
+		_, _ = r.store(ctx, to, b)
 		return nil, shortfall
 	}
-	topics := NewTopics(func(string) *queue.Topic { return nil }, 1)
-	known := topics.find("t")
-	known.partitions, known.looked = 1, far
-	s := NewSender(topics, New(store, queue.Batch{}))
 	var call outgoing
 	for n := range MaxMessages + 1 {
 		call.add("", fmt.Sprint(n))
 	}
 	require.Equal(t, error(shortfall), s.send(t, call), "all are stored, so it is not partial")
-	assert.Equal(t, 2, batches)
-}
-
-func TestSilentTopicsAreForgotten(t *testing.T) {
-	topics := NewTopics(func(string) *queue.Topic { return nil }, 1)
-	busy := topics.find("busy")
-	busy.partitions, busy.looked = 1, far
-	for n := range 3 * maxTopics {
-		topics.find(fmt.Sprint(n))
-	}
-	assert.LessOrEqual(t, len(topics.known), maxTopics)
-	assert.Same(t, busy, topics.find("busy"))
+	assert.Len(t, r.ids[0], MaxMessages+1)
 }

@@ -2,56 +2,119 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime"
+	"strconv"
 	"strings"
 	"sync"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// checked remembers which clients Warnings has looked at, for as long as they live:
-// publishers and subscribers share clients, and one warning is enough.
-var checked sync.Map // of weak pointers
+// ErrServerTooOld says that the server is older than Redis 7.0.
+var ErrServerTooOld = errors.New("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
-// firstTime tells whether a client has not been looked at. Other kinds of clients
-// than go-redis's own cannot be told apart and always are new.
-func firstTime(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case *redis.Client:
-		return remember(c)
-	case *redis.ClusterClient:
-		return remember(c)
-	case *redis.Ring:
-		return remember(c)
-	default:
-		return true
-	}
+// checking is a check under way, which all wait for who need it meanwhile.
+type checking struct {
+	done chan struct{} // closed when err is set
+	err  error
 }
 
-func remember[T any](client *T) bool {
-	pointer := weak.Make(client)
-	if _, known := checked.LoadOrStore(pointer, struct{}{}); known {
-		return false
+// check looks at the server, until it has once succeeded: whether it is new enough,
+// and for settings that lose messages (Warnings). What the user may not ask is left
+// out. A key tells which node of a Cluster to ask.
+func (c *Client) check(ctx context.Context, key string) error {
+	for !c.checked.Load() {
+		c.mu.Lock()
+		current := c.checking
+		if current == nil {
+			current = &checking{done: make(chan struct{})}
+			c.checking = current
+			c.mu.Unlock()
+			current.err = c.inspect(ctx, key)
+			c.mu.Lock()
+			c.checking = nil
+			c.mu.Unlock()
+			close(current.done)
+			return current.err
+		}
+		c.mu.Unlock()
+		select {
+		case <-current.done:
+			if current.err != nil && !isContextError(current.err) {
+				return current.err
+			} // else look oneself: the other's context ended, not this one
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	runtime.AddCleanup(client, func(p weak.Pointer[T]) { checked.Delete(p) }, pointer)
-	return true
+	return nil
 }
 
-// Warnings looks, once for each client, for settings of the server that lose
-// messages, and tells the reason and the cure. What the user may not ask is left out.
-func Warnings(ctx context.Context, client redis.UniversalClient) []string {
-	if !firstTime(client) {
-		return nil
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (c *Client) inspect(ctx context.Context, key string) error {
+	node, err := c.master(ctx, key)
+	if err != nil {
+		return err
 	}
+	info, err := node.Info(ctx).Result()
+	if err != nil {
+		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
+			c.checked.Store(true) // scripts that fail will tell
+			return nil
+		}
+		return err
+	}
+	version := infoField(info, "redis_version")
+	if major, _, _ := strings.Cut(version, "."); older(major) {
+		return fmt.Errorf("%w: it is %s", ErrServerTooOld, version)
+	}
+	warnings := warningsOf(ctx, node, info)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.run, c.warnings = version, infoField(info, "run_id"), warnings
+	c.checked.Store(true)
+	return nil
+}
+
+// older reports whether a major version is known to be too old. What says nothing that
+// can be read gets the benefit of the doubt.
+func older(major string) bool {
+	n, err := strconv.Atoi(major)
+	return err == nil && n < 7
+}
+
+// told has what Warnings has told, by the run of a server. It is global, since publishers
+// and subscribers of one process tend to be many, and to share a server; it grows only when
+// a server with such a setting is started anew.
+var told sync.Map // of run id and warning
+
+// Warnings tells which settings of the server lose messages, and the cures: each once for
+// a server. They are known once a topic was looked at.
+func (c *Client) Warnings() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var warnings []string
-	if policy := infoField(ctx, client, "memory", "maxmemory_policy"); policy != "" && policy != "noeviction" {
+	for _, warning := range c.warnings {
+		if _, known := told.LoadOrStore(c.run+warning, true); !known || c.run == "" {
+			warnings = append(warnings, warning)
+		}
+	}
+	c.warnings = nil
+	return warnings
+}
+
+func warningsOf(ctx context.Context, node redis.UniversalClient, info string) []string {
+	var warnings []string
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
 		warnings = append(warnings, fmt.Sprintf(
 			"Redis may evict messages, since its maxmemory-policy is %s; set it to noeviction", policy))
 	}
-	if infoField(ctx, client, "persistence", "aof_enabled") == "0" {
-		snapshots, err := client.ConfigGet(ctx, "save").Result()
+	if infoField(info, "aof_enabled") == "0" {
+		snapshots, err := node.ConfigGet(ctx, "save").Result()
 		if err == nil && snapshots["save"] == "" {
 			warnings = append(warnings,
 				"A restart of Redis loses all messages, since it persists nothing; set appendonly to yes")
@@ -60,15 +123,29 @@ func Warnings(ctx context.Context, client redis.UniversalClient) []string {
 	return warnings
 }
 
-func infoField(ctx context.Context, client redis.UniversalClient, section, field string) string {
-	info, err := client.Info(ctx, section).Result()
-	if err != nil {
-		return ""
-	}
+func infoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
 			return value
 		}
 	}
 	return ""
+}
+
+// tooOld makes an error of a script that a server before 7.0 cannot run, or whose
+// errors it wraps, one that says so. It serves where INFO is not permitted.
+func (c *Client) tooOld(err error) error {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return err
+	}
+	c.mu.Lock()
+	version := c.version
+	c.mu.Unlock()
+	text := answer.Error()
+	if version == "" && (strings.Contains(text, "Unknown Redis command called from") ||
+		strings.HasPrefix(text, "ERR Error running script (call to f_")) {
+		return fmt.Errorf("%w: %w", ErrServerTooOld, err)
+	}
+	return err
 }

@@ -96,7 +96,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 		bytes = min(bytes, r.Bytes)
 	}
 	args := []any{
-		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, p.channel(),
+		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.client.channel(p),
 	}
 	return run(ctx, g.client, p, claimScript, keys, append(args, anys(g.others)...))
 }

@@ -18,7 +18,8 @@
 -- ARGV[3]   request  integer; the same request again gets the same messages
 -- ARGV[4]   limit    integer, 1..1000
 -- ARGV[5]   free     integer, 0..limit: workers of the consumer that wait. What was
---                    claimed before is only for them; it ends a claim with none left
+--                    claimed before is only for them, unless it was given back unseen
+--                    once and no more; it ends a claim with none left
 -- ARGV[6]   lease    ms
 -- ARGV[7]   max deliveries, 0 for no limit
 -- ARGV[8]   bytes    of text that is returned, unless the first message has more
@@ -40,6 +41,7 @@ local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumbe
 local several = #KEYS > 12
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
+local AHEAD_AGAIN = '2/0/0' -- of a message that was given back unseen once
 local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together
 
 local now, now_ms = now_us()
@@ -186,7 +188,9 @@ end
 -- and where several groups get their messages, or, when there is but one group
 -- and no retry, straight from scheduled.
 local ended = due_of(unack, limit)
-local late = #ended / 2
+local late, lost_ids = #ended / 2, {}
+for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
+only_leased(lost_ids)
 local room = limit - late
 local source, fresh = queue, nil
 local due = due_of(scheduled, math.min(room, math.max(1, math.floor(MOST_ENTRIES / #members))))
@@ -200,24 +204,21 @@ if #due > 0 then
 end
 fresh = fresh or due_of(queue, room)
 
-local ids, dues, n, lost = {}, {}, 0, {}
+local ids, dues, n = {}, {}, 0
 for _, list in ipairs({ ended, fresh }) do
   for i = 1, #list, 2 do
-    local id = list[i]
-    if late == 0 or not lost[id] then -- else it waits beside its lease; see only_leased
-      n = n + 1
-      ids[n], dues[n] = id, list[i + 1]
-      if n <= late then lost[id] = true end
-    end
+    n = n + 1
+    ids[n], dues[n] = list[i], list[i + 1]
   end
 end
 
 -- next_entry is the entry of the next delivery of a message that was claimed before,
--- or the reason to bury it. One that was only ever given back unseen starts anew.
+-- or the reason to bury it. Only after the first claim is it certain that a message
+-- that was given back was seen by nobody: an earlier consumer may have been lost with it.
 local function next_entry(entry, lost)
   local fence, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
-  if lost or seen + unsure > 0 then unsure = unsure + 1 end
+  if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
   return entry_of(fence + 1, seen, unsure), reason
 end
 
@@ -233,7 +234,7 @@ while taken < n and not stop do
     burials[#burials + 1] = id
     burials[#burials + 1] = reason
     taken = i
-  elseif entry and chosen >= free_workers then
+  elseif entry and entry ~= AHEAD_AGAIN and chosen >= free_workers then
     stop = 'worker'
   else
     local length = call('HSTRLEN', messages, id)
@@ -273,7 +274,6 @@ for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
 end
-only_leased({ unpack(ids, 1, math.min(late, taken)) })
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long nothing more can be due.

@@ -77,7 +77,7 @@ func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
 	p := g.part
 	return g.settle(ctx, requeueScript, []string{
 		p.dead(g.name), p.reasons(g.name), p.attempts(g.name), p.queue(g.name),
-	}, append([]any{g.name, p.channel()}, anys(ids)...))
+	}, append([]any{g.name, g.client.channel(p)}, anys(ids)...))
 }
 
 // Discard removes dead letters for good. It returns the ids of those that are no

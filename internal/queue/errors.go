@@ -13,6 +13,11 @@ import (
 
 var errReply = errors.New("unexpected reply from script")
 
+// ErrStalePublisher says that Redis has seen another batch under the number of this one,
+// or a later one: the publisher's memory has been set back, as when a virtual machine is
+// restored from a snapshot, or two publishers share a name. The cure is a new name.
+var ErrStalePublisher = errors.New("the publisher's batch numbers are stale")
+
 // KeyTypeError says that a key of ours holds a value of another type, so some
 // other program must have written it.
 type KeyTypeError struct {
@@ -44,12 +49,16 @@ func (p partition) typeOf(key string) string {
 }
 
 // explain names the key behind a WRONGTYPE error; Redis does not.
-func explain(ctx context.Context, client redis.UniversalClient, p partition, keys []string, err error) error {
+func explain(ctx context.Context, client *Client, p partition, keys []string, err error) error {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
 	}
 	for _, key := range keys {
-		got, typeErr := client.Type(ctx, key).Result()
+		node, nodeErr := client.master(ctx, key)
+		if nodeErr != nil {
+			return err
+		}
+		got, typeErr := node.Type(ctx, key).Result()
 		if typeErr != nil {
 			return err
 		}
@@ -60,12 +69,35 @@ func explain(ctx context.Context, client redis.UniversalClient, p partition, key
 	return err
 }
 
-// Refused reports whether err is an answer in which Redis itself declined to
-// run a script. The go-redis client answers passing conditions such as LOADING
-// by sending the command again, so those do not tell what an earlier attempt did.
-func Refused(err error) bool {
+// mark begins the errors of push.lua that were raised after it had seen that the batch
+// is not stored, and had undone what it had written.
+const mark = "NOTSTORED "
+
+// Refusal is such an error, without the mark: Redis's own words.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (Refusal) RedisError() {}
+
+func unmark(err error) error {
 	var answer redis.Error
-	return errors.As(err, &answer) && !passing(err)
+	if errors.As(err, &answer) {
+		if text, marked := strings.CutPrefix(answer.Error(), mark); marked {
+			return Refusal(text)
+		}
+	}
+	return err
+}
+
+// Refused reports whether err, a Refusal, is certain to mean that the batch of a Push is
+// not stored, and never will be. No other error is: the client may have sent the batch
+// before, and what is said to its last attempt (no permission, a wrong password, a dial
+// that fails) does not tell what has become of the first.
+func Refused(err error) bool {
+	var refusal Refusal
+	return errors.As(err, &refusal)
 }
 
 // Transient reports whether trying again may help: the connection failed, or
@@ -79,8 +111,12 @@ func Transient(err error) bool {
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
 	switch {
-	case errors.Is(err, redis.ErrClosed), errors.Is(err, errReply):
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, errReply), errors.Is(err, ErrServerTooOld),
+		errors.Is(err, ErrStalePublisher):
+		return false
+	case errors.As(err, &noTLS): // a port without TLS
 		return false
 	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid), errors.As(err, &verification):
 		return false

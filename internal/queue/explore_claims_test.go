@@ -75,7 +75,7 @@ func (t *step) wanted() []string {
 	lost := t.dueUnder("unack:" + o.group)
 	for i, msg := range append(lost, waiting...) {
 		entry, before := t.before.get("attempts:"+o.group, msg)
-		before = before || i < len(lost)
+		before = before && t.before.claimToken(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
 		if len(list) == o.limit || !buried && before && chosen >= o.free {
 			break

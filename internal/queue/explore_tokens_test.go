@@ -22,6 +22,10 @@ func tokenParts(token string) (fence, seen, unsure int) {
 func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
 
 // fence is what of a token must grow with every delivery.
+// heldAgain is the token of a message that was given back unseen once, and may be held
+// ahead a second time.
+const heldAgain = "2/0/0"
+
 func fence(token string) int { f, _, _ := tokenParts(token); return f }
 
 // holds tells whether a token is the current one of a message.
@@ -37,7 +41,7 @@ func (s explored) claimToken(group, msg string, lost bool) string {
 		return "1"
 	}
 	f, seen, unsure := tokenParts(entry)
-	if lost || seen+unsure > 0 {
+	if lost || f > 1 || seen+unsure > 0 {
 		unsure++
 	}
 	return tokenOf(f+1, seen, unsure)

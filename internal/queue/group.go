@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // MaxGroups is the most consumer groups that a topic can have: each costs every claim
@@ -18,7 +16,7 @@ var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 // Group is the consuming side of one topic partition for one consumer group.
 // Claim must not be called concurrently; everything else may be.
 type Group struct {
-	client redis.UniversalClient
+	client *Client
 	part   partition
 	name   string
 	others []string // owned by Claim: the other groups of the partition

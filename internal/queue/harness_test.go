@@ -38,7 +38,15 @@ func newRigOn(t *testing.T, server *redistest.Server) *rig {
 	t.Helper()
 	client := server.Client(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	return &rig{t: t, client: client, queue: New(client, "test", topic, 0), number: map[string]int64{}}
+	return &rig{t: t, client: client, queue: New(known(t, client), "test", topic, 0), number: map[string]int64{}}
+}
+
+// known is what the package makes of a client.
+func known(t *testing.T, client redis.UniversalClient) *Client {
+	t.Helper()
+	c, err := NewClient(client)
+	require.NoError(t, err)
+	return c
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }

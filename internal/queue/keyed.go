@@ -76,7 +76,7 @@ func (q *Queue) Reschedule(ctx context.Context, key string, delay int64) error {
 		for _, g := range groups {
 			keys = append(keys, p.queue(g))
 		}
-		args := append([]any{c.name, c.request, until, key, delay, p.channel()}, anys(groups)...)
+		args := append([]any{c.name, c.request, until, key, delay, q.client.channel(p)}, anys(groups)...)
 		return run(ctx, q.client, p, rescheduleScript, keys, args)
 	})
 }
@@ -120,13 +120,13 @@ func (q *Queue) withKey(
 		if err != nil {
 			return fmt.Errorf("%w: time %q", errReply, list[1])
 		}
-		until, groups = now+patience(ctx).Milliseconds(), list[2:]
+		until, groups = now+leftOf(ctx).Milliseconds(), list[2:]
 	}
 	return errGroupsKeepChanging
 }
 
-// patience is how long a call is waited for.
-func patience(ctx context.Context) time.Duration {
+// leftOf is how long a call is waited for.
+func leftOf(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(time.Until(deadline), maxPatience)
 	}

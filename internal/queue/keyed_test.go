@@ -115,11 +115,11 @@ func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []an
 	until := r.now().Add(left).UnixMilli()
 	args := []any{"caller", request, until, "k"}
 	if s == rescheduleScript {
-		args = append(args, 5_000, r.queue.part.channel())
+		args = append(args, 5_000, r.queue.client.channel(r.queue.part))
 	}
 	return func() []any {
 		r.t.Helper()
-		reply, err := run(r.ctx(), r.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
+		reply, err := run(r.ctx(), r.queue.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
 		require.NoError(r.t, err)
 		return reply
 	}

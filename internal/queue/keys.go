@@ -41,6 +41,3 @@ func (p partition) claims(group string) string   { return string(p) + ":claims:"
 func (p partition) dead(group string) string     { return string(p) + ":dead:" + group }
 func (p partition) reasons(group string) string  { return string(p) + ":reasons:" + group }
 func (p partition) changed(group string) string  { return string(p) + ":changed:" + group }
-
-// channel is where scripts announce that something is due earlier than before.
-func (p partition) channel() string { return string(p) + ":wake" }

@@ -38,11 +38,11 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 	r := newRig(t)
 	prefix := fmt.Sprint("awkward", rand.Uint64())
 	for _, topic := range awkward {
-		r.queue = New(r.client, prefix, topic, 0)
+		r.queue = New(r.queue.client, prefix, topic, 0)
 		r.push(due(topic))
 	}
 	for _, topic := range awkward {
-		r.queue = New(r.client, prefix, topic, 0)
+		r.queue = New(r.queue.client, prefix, topic, 0)
 		for _, group := range awkward {
 			r.group(group)
 		}

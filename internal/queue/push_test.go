@@ -9,11 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// pushBatch stores a batch and returns which of its calls are rejected.
 func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.t.Helper()
-	refused, err := r.queue.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
+	rejected, err := r.queue.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
 	require.NoError(r.t, err)
-	return refused
+	var list []int
+	for _, d := range rejected {
+		list = append(list, d.Call)
+	}
+	return list
 }
 
 func TestPushStoresBodyAndDueTime(t *testing.T) {
@@ -64,7 +69,11 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "the acked message must not come back")
 
 	r.pushBatch(2, RejectDuplicates, []Message{due("b")})
-	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
+	_, err = r.queue.Push(t.Context(), Batch{
+		Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
+	})
+	require.ErrorIs(t, err, ErrStalePublisher)
+	assert.False(t, Refused(err), "it may be stored")
 	assert.NotContains(t, r.state(), "messages a", "an older batch that comes late must not be stored")
 	assert.Contains(t, r.state(), "messages b")
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -21,13 +22,13 @@ var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 // Queue is the publishing side of one topic partition. It is safe for
 // concurrent use.
 type Queue struct {
-	client  redis.UniversalClient
+	client  *Client
 	part    partition
 	callers callers // of Cancel and Reschedule
 }
 
 // New returns partition number of a topic. It does no I/O.
-func New(client redis.UniversalClient, prefix, topic string, number int) *Queue {
+func New(client *Client, prefix, topic string, number int) *Queue {
 	return &Queue{client: client, part: newPartition(prefix, topic, number)}
 }
 
@@ -36,6 +37,15 @@ type Message struct {
 	ID    string // from IDs
 	Delay int64  // ms from now, by Redis's clock; zero or less: due at once
 	Body  []byte
+	Name  string // for errors; it is not stored
+}
+
+// Key is the message key that the id carries, empty if it has none.
+func (m Message) Key() string {
+	if len(m.ID) <= ulid.EncodedSize {
+		return ""
+	}
+	return m.ID[ulid.EncodedSize+1:]
 }
 
 // Duplicates says what Push does with a message whose key is in use.
@@ -54,7 +64,7 @@ type Batch struct {
 	Publisher  string // unique to one publisher
 	Number     int64  // higher than that of any batch before; the same to send a batch again
 	Duplicates Duplicates
-	Calls      [][]Message // MaxMessages messages at most
+	Calls      [][]Message // not empty; MaxMessages messages at most
 
 	// Replicas, if above 0, is how many replicas must have the batch within
 	// ReplicaTimeout; else Push returns a *ReplicationError.
@@ -62,58 +72,80 @@ type Batch struct {
 	ReplicaTimeout time.Duration
 }
 
+// Duplicate is a message whose key is in use, so that the call it came in is not stored.
+type Duplicate struct {
+	Call    int // index in Batch.Calls
+	Message int // index in the call
+}
+
 // ReplicationError says that messages are stored, but that fewer replicas than
 // wanted have acknowledged them in time.
 type ReplicationError struct {
 	Want int // replicas
 	Got  int
+	Err  error // why Redis did not wait for any; nil if it did
 }
 
 func (e *ReplicationError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("stored, but perhaps not replicated: WAIT was refused: %v", e.Err)
+	}
 	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
 }
 
+func (e *ReplicationError) Unwrap() error { return e.Err }
+
 // Push stores a batch. Sent again under the same number it is stored once and
-// gives the same result: the indexes of calls refused because of a key in use, which
-// come with a *ReplicationError, too. A publisher must send one batch at a time to a
-// partition.
-func (q *Queue) Push(ctx context.Context, b Batch) (refused []int, err error) {
+// gives the same result: the calls rejected because of a key in use, which come with a
+// *ReplicationError, too. Of all other errors only those that are Refused are certain to
+// mean that nothing is stored. After ErrStalePublisher, use another name. A publisher
+// must send one batch at a time to a partition.
+func (q *Queue) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
 	keys := []string{q.part.scheduled(), q.part.messages(), q.part.publishers(), q.part.keys()}
+	reply, err := q.push(ctx, b, keys, q.pushArgs(b))
+	var shortfall *ReplicationError
+	switch {
+	case errors.As(err, &shortfall):
+	case redis.HasErrorPrefix(err, "STALE"):
+		return nil, fmt.Errorf("%w: %w", ErrStalePublisher, err)
+	case err != nil:
+		return nil, err
+	}
+	if len(reply)%2 != 0 {
+		return nil, fmt.Errorf("%w: push of %d values", errReply, len(reply))
+	}
+	for i := 0; i < len(reply); i += 2 {
+		call, ok := reply[i].(int64)
+		message, ok2 := reply[i+1].(int64)
+		if !ok || !ok2 || call < 1 || int(call) > len(b.Calls) || message < 1 || int(message) > len(b.Calls[call-1]) {
+			return nil, fmt.Errorf("%w: rejected message %v of call %v", errReply, reply[i+1], reply[i])
+		}
+		rejected = append(rejected, Duplicate{Call: int(call) - 1, Message: int(message) - 1})
+	}
+	return rejected, err
+}
+
+func (q *Queue) pushArgs(b Batch) []any {
 	messages := 0
 	for _, call := range b.Calls {
 		messages += len(call)
 	}
-	args := append(make([]any, 0, 4+len(b.Calls)+3*messages), b.Publisher, b.Number, string(b.Duplicates), q.part.channel())
+	args := append(make([]any, 0, 4+len(b.Calls)+3*messages),
+		b.Publisher, b.Number, string(b.Duplicates), q.client.channel(q.part))
 	for _, call := range b.Calls {
 		args = append(args, len(call))
 		for i := range call { // pointers need no memory of their own
 			args = append(args, &call[i].ID, &call[i].Delay, call[i].Body)
 		}
 	}
-	reply, err := q.push(ctx, b, keys, args)
-	var shortfall *ReplicationError
-	if err != nil && !errors.As(err, &shortfall) {
-		return nil, err
-	}
-	for _, index := range reply {
-		n, ok := index.(int64)
-		if !ok || n < 1 || int(n) > len(b.Calls) {
-			return nil, fmt.Errorf("%w: refused call %v of %d", errReply, index, len(b.Calls))
-		}
-		refused = append(refused, int(n)-1)
-	}
-	return refused, err
+	return args
 }
 
 func (q *Queue) push(ctx context.Context, b Batch, keys []string, args []any) ([]any, error) {
 	if b.Replicas == 0 {
 		return run(ctx, q.client, q.part, pushScript, keys, args)
 	}
-	reply, got, err := runAndWait(ctx, q.client, q.part, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
-	if err == nil && got < b.Replicas {
-		err = &ReplicationError{Want: b.Replicas, Got: got}
-	}
-	return reply, err
+	return runAndWait(ctx, q.client, q.part, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
 }
 
 func anys(values []string) []any {

@@ -2,16 +2,26 @@
 -- that no message becomes unreachable.
 --
 -- KEYS[1]  partitions  string  how many there are; none means 1
+-- KEYS[2]  groups      set     of partition 0
 -- ARGV[1]  wanted      integer
--- ARGV[2]  channel     where subscribers listen for work
--- Returns  { number of partitions }
+-- ARGV[2]  known       how many partitions know all groups, for the caller; 0 if it does
+--                      not ask for groups
+-- ARGV[3]  channel     where subscribers listen for work
+-- Returns  { number of partitions, group, ... }; the groups if the number is not the
+--          one known
 
-local partitions, wanted = KEYS[1], tonumber(ARGV[1])
+local partitions, groups = KEYS[1], KEYS[2]
+local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local number = tonumber(redis.call('GET', partitions) or 1)
 if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
 end
-if wanted <= number then return { number } end
-redis.call('SET', partitions, int(wanted))
-redis.pcall(NOTIFY, ARGV[2], '+')
-return { wanted }
+local raised = math.max(number, wanted)
+local reply = {}
+if known > 0 and raised ~= known then reply = redis.call('SMEMBERS', groups) end
+if raised > number then
+  redis.call('SET', partitions, int(raised))
+  redis.pcall(NOTIFY, channel, '+')
+end
+table.insert(reply, 1, raised)
+return reply

@@ -102,7 +102,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 				r.push(due("due"), after(keyed(1, "k"), 60))
 				limited := *r
 				limited.client = r.deny(server, command)
-				limited.queue = &Queue{client: limited.client, part: r.queue.part}
+				limited.queue = &Queue{client: known(t, limited.client), part: r.queue.part}
 				err := call(&limited, limited.queue.Group("g")) // may well succeed
 
 				state := r.state()
@@ -133,7 +133,7 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 		r := newRigOn(t, server)
 		require.NoError(t, r.client.Set(t.Context(), string(r.queue.part)+":"+kind, "x", 0).Err())
 		before := r.state()
-		limited := &Queue{client: r.deny(server, "hdel"), part: r.queue.part}
+		limited := &Queue{client: known(t, r.deny(server, "hdel")), part: r.queue.part}
 		_, err := limited.Push(t.Context(), Batch{
 			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
 		})

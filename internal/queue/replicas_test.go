@@ -38,7 +38,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	_, err = r.queue.Push(t.Context(), unnoticed)
 	require.NoError(t, err)
 
-	elsewhere := &Queue{client: master.Client(t), part: r.queue.part}
+	elsewhere := &Queue{client: known(t, master.Client(t)), part: r.queue.part}
 	_, err = elsewhere.Push(t.Context(), waiting)
 	var shortfall *ReplicationError
 	require.ErrorAs(t, err, &shortfall)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,9 +12,9 @@ import (
 // run calls a script, all of which return arrays. The client may send it more
 // than once when a reply is lost; the scripts are made for that.
 func run(
-	ctx context.Context, client redis.UniversalClient, p partition, s script, keys []string, args []any,
+	ctx context.Context, client *Client, p partition, s script, keys []string, args []any,
 ) ([]any, error) {
-	reply, err := s.on(client).Run(ctx, client, keys, args...).Slice()
+	reply, err := client.script(s).Run(ctx, client.UniversalClient, keys, args...).Slice()
 	if err != nil {
 		return nil, failed(ctx, client, p, keys, err)
 	}
@@ -21,61 +22,55 @@ func run(
 }
 
 // runAndWait calls a script and then waits until some replicas have all that it
-// wrote, or a timeout; it returns how many have. Both go out in one pipeline, since
-// WAIT is about the writes of its own connection.
+// wrote, or a timeout. Both go out in one pipeline, since WAIT is about the writes of
+// its own connection. With a reply, the error is a *ReplicationError.
 func runAndWait(
-	ctx context.Context, client redis.UniversalClient, p partition, s script, keys []string, args []any,
+	ctx context.Context, client *Client, p partition, s script, keys []string, args []any,
 	replicas int, timeout time.Duration,
-) (reply []any, acknowledged int, err error) {
-	node, err := masterOf(ctx, client, keys[0])
+) (reply []any, err error) {
+	node, err := client.master(ctx, keys[0])
 	if err != nil {
-		return nil, 0, err
+		return nil, failed(ctx, client, p, keys, err)
 	}
-	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) error {
-		var result, wait *redis.Cmd
+	var result, wait *redis.Cmd
+	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
 			result = eval(ctx, pipe, keys, args...)
 			wait = pipe.Do(ctx, "wait", replicas, timeout.Milliseconds())
 			return nil
 		})
-		if reply, err = result.Slice(); err != nil {
-			return err
-		}
-		acknowledged, err = wait.Int()
+	}
+	call(client.script(s).EvalSha) // which does not go on with EVAL in a pipeline
+	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
+		call(client.script(s).Eval)
+	}
+	reply, err = result.Slice()
+	if err != nil {
+		return nil, failed(ctx, client, p, keys, err)
+	}
+	got, err := wait.Int()
+	if err != nil && (Transient(err) || !isAnswer(err)) {
+		return nil, failed(ctx, client, p, keys, err) // to be sent again
+	}
+	if err != nil || got < replicas {
+		return reply, &ReplicationError{Want: replicas, Got: got, Err: err}
+	}
+	return reply, nil
+}
+
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// failed explains the error of a script and, in a Cluster, has the client look who the
+// masters are.
+func failed(ctx context.Context, client *Client, p partition, keys []string, err error) error {
+	if Transient(err) {
+		client.look(ctx)
 		return err
 	}
-	err = call(s.on(client).EvalSha) // which does not go on with EVAL in a pipeline
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		err = call(s.on(client).Eval)
-	}
-	if err != nil {
-		return nil, 0, failed(ctx, client, p, keys, err)
-	}
-	return reply, acknowledged, nil
-}
-
-// masterOf is the client of the node that has a key: a pipeline of a Cluster client
-// would send a command without a key to any node.
-func masterOf(ctx context.Context, client redis.UniversalClient, key string) (redis.UniversalClient, error) {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
-	}
-	return client, nil
-}
-
-// failed explains an error and, in a Cluster, has the client look at once who the
-// masters are: after a dial that is refused it would go on with its old view.
-func failed(ctx context.Context, client redis.UniversalClient, p partition, keys []string, err error) error {
-	if Transient(err) {
-		look(ctx, client)
-	}
-	return explain(ctx, client, p, keys, err)
-}
-
-func look(ctx context.Context, client redis.UniversalClient) {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		cluster.ReloadState(ctx)
-	}
+	return explain(ctx, client, p, keys, client.tooOld(unmark(err)))
 }
 
 func stringsOf(reply []any) ([]string, error) {

@@ -78,11 +78,3 @@ func newScript(source string) script {
 		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + libSource + source),
 	}
 }
-
-// on returns the form for the server behind a client.
-func (s script) on(client redis.UniversalClient) *redis.Script {
-	if _, cluster := client.(*redis.ClusterClient); cluster {
-		return s.sharded
-	}
-	return s.plain
-}

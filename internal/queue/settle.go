@@ -141,7 +141,7 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 	}
 	for len(nacks) > 0 {
 		part := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
-		args := []any{g.name, p.channel(), maxDeliveries}
+		args := []any{g.name, g.client.channel(p), maxDeliveries}
 		for _, n := range nacks[:part] {
 			args = append(args, n.ID, n.Token, n.Delay, n.Metadata)
 		}
@@ -181,7 +181,7 @@ func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([
 // count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	p := g.part
-	args := []any{g.name, p.channel()}
+	args := []any{g.name, g.client.channel(p)}
 	for _, r := range releases {
 		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
 	}

@@ -291,7 +291,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	dueAt := claims.Messages[0].DueAt
-	for i, token := range []string{"1", "2/0/0", "3/0/0"} {
+	for i, token := range []string{"1", "2/0/0", "3/0/1"} {
 		_, err := g.Release(t.Context(), []Release{{Delivery{"a", token}, dueAt}})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{
@@ -303,10 +303,10 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 		r.claim(g, "c", 1)
 	}
 	r.expire(g, "a")
-	assert.Equal(t, []string{"a#5/0/1"}, r.claim(g, "c", 1))
-	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/1"}, dueAt}})
+	assert.Equal(t, []string{"a#5/0/2"}, r.claim(g, "c", 1), "the one before was for a free worker, and is lost")
+	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/2"}, dueAt}})
 	require.NoError(t, err)
-	assert.Equal(t, "5/0/0", r.state()["attempts:g a"], "nor does this one, though it was for a free worker")
+	assert.Equal(t, "5/0/1", r.state()["attempts:g a"], "this one was for a free worker too, and is not")
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {

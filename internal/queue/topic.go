@@ -16,7 +16,7 @@ const MaxPartitions = 256
 // It is safe for concurrent use.
 type Topic struct {
 	// immutable
-	client redis.UniversalClient
+	client *Client
 	prefix string
 	name   string
 
@@ -26,9 +26,12 @@ type Topic struct {
 }
 
 // NewTopic returns a topic. It does no I/O.
-func NewTopic(client redis.UniversalClient, prefix, name string) *Topic {
+func NewTopic(client *Client, prefix, name string) *Topic {
 	return &Topic{client: client, prefix: prefix, name: name, number: 1}
 }
+
+// Silence says what is known of a call that has not ended in time.
+func (t *Topic) Silence() error { return t.client.Silence() }
 
 // Partition returns one of the partitions, from 0.
 func (t *Topic) Partition(number int) *Queue {
@@ -51,11 +54,11 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
 	known := t.number
 	t.mu.Unlock()
-	number, err := t.raise(ctx, max(least, known))
+	number, groups, err := t.raise(ctx, max(least, known), known)
 	if err != nil || number == known {
 		return number, err
 	}
-	if err := t.copyGroups(ctx, known, number); err != nil {
+	if err := t.copyGroups(ctx, groups, known, number); err != nil {
 		return 0, err
 	}
 	t.mu.Lock()
@@ -65,32 +68,41 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 }
 
 // Count returns how many partitions there are.
-func (t *Topic) Count(ctx context.Context) (int, error) { return t.raise(ctx, 1) }
-
-func (t *Topic) raise(ctx context.Context, least int) (int, error) {
-	first := t.Partition(0).part
-	reply, err := run(ctx, t.client, first, raiseScript, []string{first.count()}, []any{least, first.channel()})
-	if err != nil {
-		return 0, err
-	}
-	number, ok := reply[0].(int64)
-	if !ok || number < 1 || number > MaxPartitions {
-		return 0, fmt.Errorf("%w: %v partitions", errReply, reply[0])
-	}
-	return int(number), nil
+func (t *Topic) Count(ctx context.Context) (int, error) {
+	number, _, err := t.raise(ctx, 1, 0)
+	return number, err
 }
 
-// copyGroups registers the groups of the first partition in some others.
-func (t *Topic) copyGroups(ctx context.Context, from, to int) error {
-	key := t.Partition(0).part.groups()
-	groups, err := t.client.SMembers(ctx, key).Result()
-	if err != nil {
-		return explain(ctx, t.client, t.Partition(0).part, []string{key}, err)
+// raise raises the number of partitions and returns it, with the groups of the first one
+// if it is not the number known; 0 asks for no groups. It comes before all else that is
+// done with a topic, so it checks the server.
+func (t *Topic) raise(ctx context.Context, least, known int) (number int, groups []string, err error) {
+	first := t.Partition(0).part
+	keys := []string{first.count(), first.groups()}
+	if err := t.client.check(ctx, keys[0]); err != nil {
+		return 0, nil, err
 	}
+	reply, err := run(ctx, t.client, first, raiseScript, keys, []any{least, known, t.client.channel(first)})
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(reply) == 0 {
+		return 0, nil, fmt.Errorf("%w: empty", errReply)
+	}
+	n, ok := reply[0].(int64)
+	if !ok || n < 1 || n > MaxPartitions {
+		return 0, nil, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+	}
+	groups, err = stringsOf(reply[1:])
+	return int(n), groups, err
+}
+
+// copyGroups registers groups in some partitions.
+func (t *Topic) copyGroups(ctx context.Context, groups []string, from, to int) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	_, err = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for n := from; n < to; n++ {
 			pipe.SAdd(ctx, t.Partition(n).part.groups(), anys(groups)...)
 		}
@@ -120,7 +132,7 @@ func (t *Topic) Membership(group string) *Membership {
 // due from now on, and returns how many there are.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	for {
-		number, err := m.topic.raise(ctx, max(m.known, 1))
+		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
 		if err != nil || number == m.known {
 			return number, err
 		}

@@ -13,7 +13,7 @@ import (
 
 func newTopic(t *testing.T) *Topic {
 	t.Helper()
-	return NewTopic(redistest.Client(t), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
+	return NewTopic(known(t, redistest.Client(t)), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
 }
 
 // again is the same topic for somebody who knows nothing of it yet.
@@ -125,7 +125,7 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, number)
-	_, err = topic.raise(t.Context(), 4) // and dies before it copies the groups
+	_, _, err = topic.raise(t.Context(), 4, 0) // and dies before it copies the groups
 	require.NoError(t, err)
 	number, err = member.Partitions(t.Context())
 	require.NoError(t, err)

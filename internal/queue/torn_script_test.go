@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -77,9 +78,16 @@ func commands(content []byte) (list []string) {
 	return list
 }
 
-// reload makes Redis read its append-only file as it does when it starts.
+// reload makes Redis read its append-only file as it does when it starts. It does what
+// was torn before together with the next transaction, which may be about anything.
 func (r *rig) reload() {
 	r.t.Helper()
+	_, err := r.client.TxPipelined(r.ctx(), func(pipe redis.Pipeliner) error {
+		pipe.Incr(r.ctx(), "anything")
+		pipe.Incr(r.ctx(), "anything")
+		return nil
+	})
+	require.NoError(r.t, err)
 	redistest.Command(r.t, r.client, "DEBUG", "LOADAOF")
 }
 
@@ -111,12 +119,17 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 		g, _ := r.both()
 		ack(r.t, g, "a")
 	}
-	tornEverywhere(t, "ack", arrange, func(r *rig) {
-		ack(r.t, r.queue.Group("g"), "a") // since it got no answer
-		r.reload()
-		r.hStillGetsIt()
-		assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
-	})
+	for _, when := range []string{"before", "after"} {
+		tornEverywhere(t, "ack, sent again "+when+" the restart,", arrange, func(r *rig) {
+			if when == "after" {
+				r.reload()
+			}
+			ack(r.t, r.queue.Group("g"), "a") // since it got no answer
+			r.reload()
+			r.hStillGetsIt()
+			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+		})
+	}
 }
 
 // TestATornAckRepeatsNoFence: its consumer dies, and another gets the message.
@@ -229,6 +242,14 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 				missing, err := g.Ack(r.ctx(), done(id))
 				require.NoError(r.t, err)
 				assert.Empty(r.t, missing)
+			}
+		})
+		tornEverywhere(t, name+", sent again first", arrange, func(r *rig) {
+			g := r.queue.Group("g")
+			r.reload()
+			first := r.claimWith(g, request)
+			for _, delivery := range r.claim(g, "d", 10) {
+				assert.NotContains(r.t, first, delivery)
 			}
 		})
 	}

@@ -10,6 +10,11 @@ import (
 	"time"
 )
 
+const (
+	logFile    = "redis.log"
+	outputFile = "redis.out" // what the server says before it has a log
+)
+
 // launch starts the process, unless the server is to stop, and notes its id
 // where the guard and RestartCommand find it.
 func (s *Server) launch() error {
@@ -18,8 +23,17 @@ func (s *Server) launch() error {
 	if s.stopping {
 		return errStopped
 	}
-	cmd := exec.Command("redis-server", s.args...)
-	cmd.Dir = s.dir
+	program, err := Program()
+	if err != nil {
+		return err
+	}
+	output, err := os.OpenFile(filepath.Join(s.dir, outputFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = output.Close() }() // the server has its own
+	cmd := exec.Command(program, s.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, output, output
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -71,6 +85,16 @@ func (s *Server) startGuard() error {
 	s.guardInput = write
 	err = s.guard.Start()
 	return errors.Join(err, read.Close())
+}
+
+// words is all that the server has said.
+func (s *Server) words() string {
+	var said []byte
+	for _, name := range []string{outputFile, logFile} {
+		text, _ := os.ReadFile(filepath.Join(s.dir, name)) // perhaps it said nothing
+		said = append(said, text...)
+	}
+	return string(said)
 }
 
 func (s *Server) pidFile() string { return filepath.Join(s.dir, "redis.pid") }

@@ -147,6 +147,7 @@ func TestServerThatCannotStartIsNotWaitedFor(t *testing.T) {
 	start := time.Now()
 	_, err := Start("--no-such-option", "1")
 	require.ErrorContains(t, err, "has ended")
+	require.ErrorContains(t, err, "no-such-option", "what the server said")
 	require.Less(t, time.Since(start), startTimeout)
 }
 

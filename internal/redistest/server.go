@@ -1,6 +1,7 @@
 // Package redistest runs real Redis servers for tests, on free loopback ports:
 // single ones, a Cluster, and a master and a replica under Sentinel.
-// A missing redis-server fails the test; it never skips it.
+// A missing server fails the test; it never skips it. [Variable] names another
+// server than the redis-server on the PATH.
 package redistest
 
 import (
@@ -66,8 +67,8 @@ func Start(options ...string) (*Server, error) {
 // tryThrice starts something again if it could not be started, since another
 // process may take a free port first.
 func tryThrice[T any](start func() (*T, error)) (*T, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, fmt.Errorf("these tests need redis-server (make test installs it): %w", err)
+	if _, err := Program(); err != nil {
+		return nil, err
 	}
 	var errs []error
 	for range 3 {
@@ -85,7 +86,7 @@ func newServer(port int, options ...string) *Server {
 		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		args: append([]string{
 			"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-			"--save", "", "--logfile", "redis.log", "--daemonize", "no",
+			"--save", "", "--logfile", logFile, "--daemonize", "no",
 		}, options...),
 		files:   make(map[string]string),
 		stopped: make(chan struct{}),
@@ -107,8 +108,7 @@ func (s *Server) run() error {
 		err = s.Wait()
 	}
 	if err != nil {
-		log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
-		return errors.Join(err, fmt.Errorf("redis-server log: %s", log), s.Stop())
+		return errors.Join(err, fmt.Errorf("redis-server says: %s", s.words()), s.Stop())
 	}
 	s.mu.Lock()
 	s.answered = true

@@ -1,0 +1,132 @@
+package redisdelay_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// traced is how people wrap a client to instrument it.
+type traced struct{ *redis.ClusterClient }
+
+// replicasOf are clients of a cluster's replicas.
+func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
+	t.Helper()
+	masters, err := cluster.Masters(t.Context())
+	require.NoError(t, err)
+	var replicas []*redis.Client
+	for _, addr := range cluster.Addrs() {
+		if slices.ContainsFunc(masters, func(m *redistest.Server) bool { return m.Addr == addr }) {
+			continue
+		}
+		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		replicas = append(replicas, client)
+	}
+	require.NotEmpty(t, replicas)
+	return replicas
+}
+
+// TestAWrappedClusterClientWaitsForReplicas has one replica sleep: those of other masters
+// know nothing of the messages.
+func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
+	cluster := redistest.NewCluster(t, "--enable-debug-command", "yes")
+	client := cluster.Client(t)
+	b := newBenchWith(t, traced{client})
+	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 100*time.Millisecond })
+	replica := replicasOf(t, cluster)[0]
+	info := replica.InfoMap(t.Context(), "replication")
+	require.NoError(t, info.Err())
+	master := net.JoinHostPort(info.Item("Replication", "master_host"), info.Item("Replication", "master_port"))
+	var topics []string
+	for n := 0; len(topics) < 20; n++ {
+		topic := b.topic + strconv.Itoa(n)
+		node, err := client.MasterForKey(t.Context(), "{redisdelay:"+topic+":0}")
+		require.NoError(t, err)
+		if node.Options().Addr == master {
+			topics = append(topics, topic)
+			require.NoError(t, p.Publish(topic, message.NewMessage("before", nil)))
+		}
+	}
+	slept := make(chan error, 1)
+	go func() { slept <- replica.Do(context.Background(), "DEBUG", "SLEEP", "6").Err() }()
+	<-time.After(200 * time.Millisecond) // until it sleeps
+	for _, topic := range topics {
+		var shortfall *redisdelay.ReplicationError
+		assert.ErrorAs(t, p.Publish(topic, message.NewMessage("meanwhile", nil)), &shortfall)
+	}
+	require.NoError(t, <-slept)
+}
+
+// TestNothingIsReadFromReplicas uses clients that read from them where they can.
+func TestNothingIsReadFromReplicas(t *testing.T) {
+	cluster := redistest.SharedCluster(t)
+	for name, options := range map[string]redis.ClusterOptions{
+		"ReadOnly":       {ReadOnly: true},
+		"RouteByLatency": {RouteByLatency: true},
+		"RouteRandomly":  {RouteRandomly: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options.Addrs = cluster.Addrs()
+			client := redis.NewClusterClient(&options)
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			b := newBenchWith(t, client)
+			for _, replica := range replicasOf(t, cluster) {
+				require.NoError(t, replica.ConfigResetStat(t.Context()).Err())
+			}
+			sub := b.subscriber()
+			messages, err := sub.Subscribe(t.Context(), b.topic)
+			require.NoError(t, err)
+			p := b.publisher()
+			require.NoError(t, p.Publish(b.topic, message.NewMessage("0", nil)))
+			wide := b.publisher(partitions(6))
+			for n := range 12 { // raises the number and copies the group
+				require.NoError(t, wide.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+			}
+			require.NoError(t, wide.Publish(b.topic, withKey("k", "k", delay.For(0))))
+			for range 14 {
+				b.next(messages).Ack()
+			}
+			require.NoError(t, wide.Publish(b.topic, withKey("l", "l", delay.For(time.Hour))))
+			require.NoError(t, wide.Reschedule(t.Context(), b.topic, "l", delay.For(2*time.Hour)))
+			require.NoError(t, wide.Cancel(t.Context(), b.topic, "l"))
+			letters, err := sub.DeadLetters(t.Context(), b.topic, 10)
+			require.NoError(t, err)
+			require.Empty(t, letters)
+			for _, replica := range replicasOf(t, cluster) {
+				for _, command := range readCommands(t, replica) {
+					assert.Fail(t, "a replica was asked", command)
+				}
+			}
+		})
+	}
+}
+
+// readCommands lists what a replica was asked by clients of ours: replication sends it
+// writes only.
+func readCommands(t *testing.T, replica *redis.Client) (commands []string) {
+	t.Helper()
+	info, err := replica.Info(context.Background(), "commandstats").Result()
+	require.NoError(t, err)
+	for line := range strings.Lines(info) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
+		switch name {
+		case "get", "hget", "hexists", "hmget", "smembers", "zrange", "zscore", "type", "evalsha", "eval":
+			commands = append(commands, strings.TrimSpace(line))
+		}
+	}
+	return commands
+}

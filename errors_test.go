@@ -1,0 +1,131 @@
+package redisdelay_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestADuplicateNamesItsKeyAndMessage(t *testing.T) {
+	b := newBench(t)
+	p := b.publisher()
+	require.NoError(t, p.Publish(b.topic, withKey("first", "order-42", delay.For(time.Hour))))
+	err := p.Publish(b.topic, message.NewMessage("other", nil), withKey("second", "order-42", delay.For(time.Hour)))
+	require.ErrorIs(t, err, redisdelay.ErrDuplicateMessage)
+	assert.ErrorContains(t, err, `message "second"`)
+	assert.ErrorContains(t, err, `"order-42"`)
+	assert.NotContains(t, err.Error(), "other")
+}
+
+func TestAKeyThatIsTooLongIsNotEchoedWhole(t *testing.T) {
+	b := newBench(t)
+	p := b.publisher()
+	key := "invoice-" + strings.Repeat("x", 100_000)
+	for verb, err := range map[string]error{
+		"publish":    p.Publish(b.topic, withKey("a", key, delay.For(0))),
+		"cancel":     p.Cancel(t.Context(), b.topic, key),
+		"reschedule": p.Reschedule(t.Context(), b.topic, key, delay.For(0)),
+	} {
+		require.ErrorIs(t, err, redisdelay.ErrInvalidKey, verb)
+		assert.ErrorContains(t, err, "100008 bytes, at most 512", verb)
+		assert.ErrorContains(t, err, "invoice-", verb)
+		assert.Less(t, len(err.Error()), 500, verb)
+	}
+}
+
+func TestErrorsOfConnectionsSayWhatIsWrong(t *testing.T) {
+	server, trusted := redistest.NewTLS(t)
+	plain := redistest.Shared(t)
+	tests := map[string]struct {
+		options redis.Options
+		text    string
+	}{
+		"nobody listens":             {redis.Options{Addr: "127.0.0.1:1"}, "connection refused"},
+		"TLS on a port without":      {redis.Options{Addr: plain.Addr, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}}, "does its port expect TLS?"},
+		"no TLS on a port with TLS":  {redis.Options{Addr: server.Addr}, "EOF"},
+		"no such host":               {redis.Options{Addr: "redis.invalid:6379"}, "redis.invalid"},
+		"a server name that differs": {redis.Options{Addr: server.Addr, TLSConfig: otherName(trusted)}, "wanted to match redis.example.com"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redis.NewClient(&test.options)
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			b := newBenchWith(t, client)
+			p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 4 * time.Second })
+			err := p.Publish("orders", message.NewMessage("a", nil))
+			require.ErrorContains(t, err, test.text)
+			assert.True(t, strings.HasPrefix(err.Error(), `redisdelay: publish to "orders": not stored: `), "%v", err)
+			assert.NotContains(t, err.Error(), "partitions of the topic")
+			assert.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+		})
+	}
+}
+
+func otherName(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.ServerName = "redis.example.com"
+	return config
+}
+
+func TestPanicsOfTheConfigsFunctionsAreErrors(t *testing.T) {
+	tests := map[string]func(*redisdelay.PublisherConfig){
+		"Marshaler": func(c *redisdelay.PublisherConfig) { c.Marshaler = panickyMarshaler{} },
+		"PartitionKey": func(c *redisdelay.PublisherConfig) {
+			c.PartitionKey = func(string, *message.Message) string { panic(errMarshal) }
+		},
+		"DefaultDelayGenerator": func(c *redisdelay.PublisherConfig) {
+			c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { panic(errMarshal) }
+		},
+	}
+	for name, config := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			err := b.publisher(config).Publish(b.topic, message.NewMessage("a", nil))
+			var panicked *redisdelay.PanicError
+			require.ErrorAs(t, err, &panicked)
+			require.ErrorIs(t, err, errMarshal)
+			assert.Contains(t, string(panicked.Stack), "errors_test.go")
+			assert.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+			assert.Empty(t, b.keys())
+		})
+	}
+}
+
+type panickyMarshaler struct{}
+
+func (panickyMarshaler) Marshal(string, *message.Message) ([]byte, error) { panic(errMarshal) }
+
+func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
+	server := redistest.New(t)
+	b := newBenchOn(t, server)
+	p := b.publisher()
+	publish := func(uuid string) error { return p.Publish(b.topic, message.NewMessage(uuid, nil)) }
+	require.NoError(t, publish("before"))
+	require.NoError(t, server.Down())
+	published := make(chan error, 10)
+	for range cap(published) {
+		go func() { published <- publish("during") }()
+	}
+	require.Eventually(t, func() bool { return b.logs.containing("Publishing fails, trying again") > 0 }, soon, 5*time.Millisecond)
+	<-time.After(500 * time.Millisecond) // a few more attempts
+	server.Up()
+	for range cap(published) {
+		err := <-published
+		require.True(t, err == nil || errors.Is(err, redisdelay.ErrOutcomeUnknown), "%v", err)
+	}
+	require.NoError(t, publish("after"))
+	assert.Equal(t, 1, b.logs.containing("Publishing fails, trying again"), "%v", b.logs.lines)
+	assert.Equal(t, 1, b.logs.containing("Publishing works again"), "%v", b.logs.lines)
+}

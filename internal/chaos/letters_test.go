@@ -1,0 +1,173 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// notAcked is the reason that says that handlers have seen the message so many times.
+var notAcked = regexp.MustCompile(`^not acked in (\d+) deliveries$`)
+
+// TestDeadLettersWereSeen has processes die while they hold messages that no handler
+// has seen. These must not become dead letters as if one had.
+func TestDeadLettersWereSeen(t *testing.T) {
+	for _, maxDeliveries := range []int{1, 3} {
+		for _, inFlight := range []int{1, 10} {
+			t.Run(fmt.Sprintf("MaxDeliveries %d, MaxInFlight %d", maxDeliveries, inFlight), func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t)
+				count := size(300, 1500)
+				publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", count, 100 })
+				require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
+				deaths := s.dying(3, s.job(func(j *job) {
+					j.MaxDeliveries, j.MaxInFlight, j.Lease, j.Handling = maxDeliveries, inFlight, 500*time.Millisecond, time.Millisecond
+				}))
+				s.judgeLetters(count, deaths, inFlight)
+			})
+		}
+	}
+}
+
+// dying runs consumers that die after a random number of messages or at a random
+// moment, and others in their place, until all messages are acked or dead letters.
+func (s *scene) dying(together int, j job) (deaths int) {
+	s.t.Helper()
+	start := func() *process {
+		j.DieAfter = 40 + rand.IntN(21)
+		return spawn(s.t, j, s.history)
+	}
+	consumers := make([]*process, together)
+	for i := range consumers {
+		consumers[i] = start()
+	}
+	kill := time.After(0)
+	for deadline := time.Now().Add(quiet); !s.settled(); {
+		require.True(s.t, time.Now().Before(deadline), "in Redis: %v", s.sizes())
+		i := rand.IntN(together)
+		select {
+		case <-kill: // whatever it is about
+			consumers[i].kill()
+			kill = time.After(200*time.Millisecond + rand.N(800*time.Millisecond))
+		case <-consumers[i].done:
+			consumers[i].wait()
+		case <-time.After(5 * time.Millisecond):
+			continue
+		}
+		deaths++
+		consumers[i] = start()
+	}
+	stop(consumers)
+	return deaths
+}
+
+// settled tells whether all that is left in Redis are dead letters.
+func (s *scene) settled() bool {
+	ctx := context.Background()
+	for _, kind := range []string{"scheduled", "queue:g", "unack:g"} {
+		if s.client.ZCard(ctx, s.key(kind)).Val() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// judgeLetters fails the case if a dead letter names more deliveries than handlers
+// have seen, or if a message is neither handled nor a dead letter. Those that died on
+// the way to a handler may be no more than the handlers of the processes that died.
+func (s *scene) judgeLetters(count, deaths, inFlight int) {
+	s.t.Helper()
+	seen := map[string]int{}
+	for _, e := range s.history.Events() {
+		if e.Kind == Delivered {
+			seen[e.ID]++
+		}
+	}
+	letters, err := s.client.HGetAll(context.Background(), s.key("reasons:g")).Result()
+	require.NoError(s.t, err)
+	unseen, untrue := 0, 0
+	for id, reason := range letters {
+		if seen[id] == 0 {
+			unseen++
+		}
+		said := notAcked.FindStringSubmatch(reason)
+		if said == nil {
+			assert.Contains(s.t, reason, "lost with its consumer", "dead letter %s", id)
+			continue
+		}
+		if deliveries, _ := strconv.Atoi(said[1]); seen[id] < deliveries {
+			untrue++
+		}
+	}
+	s.t.Logf("%d processes died; %d dead letters of %d messages, %d of which name more deliveries than "+
+		"handlers have seen; no handler has seen %d", deaths, len(letters), count, untrue, unseen)
+	assert.Zero(s.t, untrue, "dead letters that name more deliveries than handlers have seen")
+	assert.LessOrEqual(s.t, unseen, deaths*inFlight, "dead letters that no handler has seen")
+	report := s.history.Check([]string{"g"}, s.bodies(), nil)
+	report.Stuck = nil // the dead letters
+	assert.Empty(s.t, report.Failures())
+	assert.Equal(s.t, count, report.Published[OK])
+}
+
+// TestAMessageThatKillsItsConsumer ends the process of whoever gets it. It becomes a
+// dead letter after MaxDeliveries and one more hand-out at most.
+func TestAMessageThatKillsItsConsumer(t *testing.T) {
+	for _, maxDeliveries := range []int{1, 3} {
+		for _, inFlight := range []int{1, 10} {
+			t.Run(fmt.Sprintf("MaxDeliveries %d, MaxInFlight %d", maxDeliveries, inFlight), func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t)
+				good, killers := size(100, 500), size(1, 5)
+				for _, some := range []struct {
+					name  string
+					count int
+				}{{"m", good / 2}, {"killer", killers}, {"n", good / 2}} {
+					publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, some.name, some.count, some.count })
+					require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
+				}
+				deaths := s.replacing(s.job(func(j *job) {
+					j.MaxDeliveries, j.MaxInFlight, j.Lease, j.Killer = maxDeliveries, inFlight, 500*time.Millisecond, "killer"
+				}))
+				handedOut := map[string]int{}
+				for _, e := range s.history.Events() {
+					if e.Kind == Delivered {
+						handedOut[e.UUID]++
+					}
+				}
+				dead := s.bodies()
+				for n := range killers {
+					killer := fmt.Sprint("killer-", n)
+					assert.Contains(t, dead, killer, "dead letters")
+					assert.LessOrEqual(t, handedOut[killer], maxDeliveries+1, "hand-outs of %s", killer)
+				}
+				s.judgeLetters(good+killers, deaths, inFlight)
+			})
+		}
+	}
+}
+
+// replacing runs a consumer, and another whenever it has died, until all messages are
+// acked or dead letters.
+func (s *scene) replacing(j job) (deaths int) {
+	s.t.Helper()
+	p := spawn(s.t, j, s.history)
+	for deadline := time.Now().Add(quiet); !s.settled(); {
+		require.True(s.t, time.Now().Before(deadline), "in Redis: %v", s.sizes())
+		select {
+		case <-p.done:
+			p.wait()
+			deaths++
+			p = spawn(s.t, j, s.history)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	p.kill()
+	return deaths
+}

@@ -1,0 +1,165 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// TestAClientThatReadsFromReplicas uses clients that send what only reads to replicas,
+// which are behind their masters.
+func TestAClientThatReadsFromReplicas(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	for name, options := range map[string]redis.ClusterOptions{
+		"ReadOnly":       {ReadOnly: true},
+		"RouteByLatency": {RouteByLatency: true},
+		"RouteRandomly":  {RouteRandomly: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSceneOn(t, func() redis.UniversalClient {
+				options.Addrs = cluster.Addrs()
+				return redis.NewClusterClient(&options)
+			})
+			var clients []redis.UniversalClient
+			for range 8 {
+				clients = append(clients, s.dial())
+				require.NoError(t, clients[len(clients)-1].Ping(t.Context()).Err())
+			}
+			<-time.After(300 * time.Millisecond) // for go-redis to measure who answers fastest
+			defer stutter(t, cluster)()
+			defer s.ballast()()
+			t.Run("what was just published can be cancelled", func(t *testing.T) { s.cancelsAtOnce(t, clients) })
+			t.Run("new partitions know the groups", func(t *testing.T) { s.raisesPartitions(t, clients) })
+		})
+	}
+}
+
+// stutter stops the replicas for moments, so that they are behind again and again, and
+// answer clients before they have caught up.
+func stutter(t *testing.T, cluster *redistest.Cluster) (end func()) {
+	t.Helper()
+	var replicas []*redistest.Server
+	for slot := 0; slot < 1<<14; slot += 1 << 12 {
+		some, err := cluster.Replicas(t.Context(), slot)
+		require.NoError(t, err)
+		replicas = append(replicas, some...)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+				for _, replica := range replicas {
+					assert.NoError(t, replica.Signal(sig))
+				}
+				<-time.After(5 * time.Millisecond)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// ballast gives the replica of the topic so much to read that it answers clients
+// before it has read all.
+func (s *scene) ballast() (end func()) {
+	client, key, much := s.dial(), s.key("ballast"), make([]byte, 2<<20)
+	ctx, cancel := context.WithCancel(context.Background())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for ctx.Err() == nil {
+			assert.NoError(s.t, client.Set(context.WithoutCancel(ctx), key, much, 0).Err())
+			<-time.After(4 * time.Millisecond)
+		}
+	})
+	return func() {
+		cancel()
+		writing.Wait()
+	}
+}
+
+// cancelsAtOnce cancels messages right after they are published.
+func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
+	t.Helper()
+	var missing atomic.Int64
+	var callers sync.WaitGroup
+	for n, client := range clients {
+		publisher := s.publisher(redisdelay.PublisherConfig{Client: client})
+		callers.Go(func() {
+			for i := range size(1000, 5000) / len(clients) {
+				key := fmt.Sprint("key-", n, "-", i)
+				msg := delayed(key, time.Hour)
+				redisdelay.SetKey(msg, key)
+				if !assert.NoError(t, publisher.Publish(s.topic, msg)) {
+					return
+				}
+				if publisher.Cancel(t.Context(), s.topic, key) != nil {
+					missing.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.Zero(t, missing.Load(), "Cancel did not find what had just been published")
+}
+
+// raisesPartitions registers two groups, at once raises the number of partitions, and
+// lets one group have what falls due before the newer one looks.
+func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) {
+	t.Helper()
+	const partitions = 8
+	missed := 0
+	for n := range size(12, 100) {
+		trial := &scene{t: t, client: s.client, topic: fmt.Sprintf("%s-%d", s.topic, n), history: &History{}}
+		client := clients[n%len(clients)]
+		require.NoError(t, trial.publisher(redisdelay.PublisherConfig{Client: client}).Publish(trial.topic, delayed("m", time.Hour)))
+		raising := trial.publisher(redisdelay.PublisherConfig{
+			Client: client, Partitions: partitions,
+			PartitionKey: func(_ string, msg *message.Message) string { return msg.UUID },
+		})
+		for _, group := range []string{"older", "newer"} {
+			subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group}, nil)
+			require.NoError(t, err)
+			require.NoError(t, subscriber.SubscribeInitialize(trial.topic))
+			require.NoError(t, subscriber.Close())
+		}
+		const count = 2 * partitions
+		for i := range count {
+			require.NoError(t, raising.Publish(trial.topic, delayed(fmt.Sprint("m", i), 0)))
+		}
+		for _, group := range []string{"older", "newer"} {
+			missed += count - trial.receives(client, group, count)
+		}
+	}
+	require.Zero(t, missed, "messages that did not reach a group")
+}
+
+// receives tells how many of so many messages a group gets.
+func (s *scene) receives(client redis.UniversalClient, group string, count int) int {
+	s.t.Helper()
+	var got atomic.Int64
+	config := redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group, MaxInFlight: 10}
+	stop := s.handle(config, func(msg *message.Message) {
+		got.Add(1)
+		msg.Ack()
+	})
+	for deadline := time.Now().Add(3 * time.Second); int(got.Load()) < count && time.Now().Before(deadline); {
+		<-time.After(5 * time.Millisecond)
+	}
+	stop()
+	return int(got.Load())
+}

@@ -1,0 +1,147 @@
+package chaos
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// handle starts a subscription whose handler a case writes itself. Each message has
+// a goroutine of its own. The returned function closes the subscriber and waits for
+// the handlers.
+func (s *scene) handle(config redisdelay.SubscriberConfig, handler func(msg *message.Message)) (stop func()) {
+	s.t.Helper()
+	if config.Client == nil {
+		config.Client = s.dial()
+	}
+	if config.ConsumerGroup == "" {
+		config.ConsumerGroup = "g"
+	}
+	subscriber, err := redisdelay.NewSubscriber(config, nil)
+	require.NoError(s.t, err)
+	messages, err := subscriber.Subscribe(context.Background(), s.topic)
+	require.NoError(s.t, err)
+	var handlers sync.WaitGroup
+	handlers.Go(func() {
+		for msg := range messages {
+			handlers.Go(func() { handler(msg) })
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		_ = subscriber.Close()
+		handlers.Wait()
+	})
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func (s *scene) publisher(config redisdelay.PublisherConfig) *redisdelay.Publisher {
+	s.t.Helper()
+	if config.Client == nil {
+		config.Client = s.dial()
+	}
+	publisher, err := redisdelay.NewPublisher(config, nil)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = publisher.Close() })
+	return publisher
+}
+
+// delayed is a message of a name that is due after a while; at once for 0.
+func delayed(uuid string, by time.Duration) *message.Message {
+	msg := message.NewMessage(uuid, nil)
+	if by > 0 {
+		delay.Message(msg, delay.For(by))
+	}
+	return msg
+}
+
+// waits are how long messages waited once they were due, by UUID.
+type waits struct {
+	mu   sync.Mutex
+	due  map[string]time.Time // guarded by mu; of those that nobody has yet
+	took []time.Duration      // guarded by mu
+}
+
+func newWaits() *waits { return &waits{due: map[string]time.Time{}} }
+
+func (w *waits) publish(uuid string, due time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due[uuid] = due
+}
+
+// got says that a handler has the message, late or not.
+func (w *waits) got(uuid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if due, waiting := w.due[uuid]; waiting {
+		w.took = append(w.took, time.Since(due))
+		delete(w.due, uuid)
+	}
+}
+
+func (w *waits) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.due)
+}
+
+// longest returns the longest waits, the very longest first. Who waits still counts.
+func (w *waits) longest(n int) []time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := slices.Clone(w.took)
+	for _, due := range w.due {
+		all = append(all, time.Since(due))
+	}
+	slices.SortFunc(all, func(a, b time.Duration) int { return int(b - a) })
+	all = all[:min(n, len(all))]
+	for i := range all {
+		all[i] = all[i].Round(time.Millisecond)
+	}
+	return all
+}
+
+// promptly is how late a message may be for a consumer that is idle.
+const promptly = 300 * time.Millisecond
+
+// paused watches how long the machine pauses, which makes everything late. The
+// function returned ends that and returns the longest time in which Redis, with the
+// client, did not answer.
+func (s *scene) paused() (end func() time.Duration) {
+	const pause = 5 * time.Millisecond
+	client := s.dial()
+	done, longest := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		var most time.Duration
+		for last := time.Now(); ; last = time.Now() {
+			_ = client.Ping(context.Background()).Err() // only its time counts
+			select {
+			case <-time.After(pause):
+			case <-done:
+				longest <- most
+				return
+			}
+			most = max(most, time.Since(last)-pause)
+		}
+	}()
+	return sync.OnceValue(func() time.Duration {
+		close(done)
+		return <-longest
+	})
+}
+
+// onDatabase returns a client of another database of the same server.
+func (s *scene) onDatabase(db int) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: s.addr, DB: db})
+	s.t.Cleanup(func() { _ = client.Close() })
+	return client
+}

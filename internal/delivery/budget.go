@@ -1,0 +1,199 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxClaim is the most messages that one claim asks for. Beyond a few hundred,
+	// larger batches save nothing and keep Redis busy for milliseconds.
+	maxClaim = 500
+
+	// claimBytes is the most message text that one claim asks for.
+	claimBytes = 1 << 20
+
+	// unreadPause is how long nothing is claimed when nobody reads what is offered.
+	unreadPause = 150 * time.Millisecond
+)
+
+// budget is how much may be claimed: a message for each worker that waits and, ahead
+// of time, what the workers are about to be free for. Whether anybody reads shows only when a
+// message is accepted, so there is a window for those that are not, which starts at one
+// and grows with each that is. Lanes get their part in the order in which they ask. It is
+// guarded by buffer.mu.
+type budget struct {
+	asking   []*ask
+	reserved int // messages that claims under way may get
+	bytes    int // that they may get
+
+	unread atomic.Bool // an offer was not accepted in time
+	probe  bool        // while unread: one message may be claimed to see
+	retry  *time.Timer // sets probe
+}
+
+// ask is a lane that waits for its part.
+type ask struct {
+	answer chan *reservation // of one
+	need   need
+}
+
+// need is what a lane can use.
+type need int
+
+const (
+	anyMessage need = iota
+	freeWorker      // what is due next is only for a worker that waits
+)
+
+// reservation is how much a claim may get.
+type reservation struct {
+	messages int
+	free     int // of them, for workers that wait
+	bytes    int
+
+	returns int // of the buffer, when it was made
+	live    bool
+	expiry  *time.Timer
+}
+
+// reserve waits for room for a claim; nil when ctx ends. Each reservation is ended by
+// fill.
+func (b *buffer) reserve(ctx context.Context, n need) *reservation {
+	a := &ask{answer: make(chan *reservation, 1), need: n}
+	b.mu.Lock()
+	b.budget.asking = append(b.budget.asking, a)
+	b.share()
+	b.mu.Unlock()
+	select {
+	case r := <-a.answer:
+		return r
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	b.budget.asking = slices.DeleteFunc(b.budget.asking, func(other *ask) bool { return other == a })
+	b.mu.Unlock()
+	select {
+	case r := <-a.answer:
+		b.fill(r, nil)
+	default:
+	}
+	return nil
+}
+
+// share gives lanes that ask what there is to claim. The caller holds mu.
+func (b *buffer) share() {
+	for len(b.budget.asking) > 0 && !b.closed {
+		messages, free := b.room()
+		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
+		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
+		b.full.Store(window <= 0 || bytes <= 0)
+		messages, free = min(messages, window), min(free, window)
+		if messages <= 0 || bytes <= 0 {
+			return
+		}
+		next := slices.IndexFunc(b.budget.asking, func(a *ask) bool { return free > 0 || a.need == anyMessage })
+		if next < 0 {
+			return
+		}
+		part := min(max(1, messages/len(b.budget.asking)), maxClaim)
+		b.budget.asking[next].answer <- b.reservation(part, min(free, part), min(claimBytes, bytes))
+		b.budget.asking = slices.Delete(b.budget.asking, next, next+1)
+	}
+}
+
+// room is how many more messages may be claimed, and how many of them for workers that
+// wait. Without such a worker it waits until half of what may be ahead is gone or, with
+// fast handlers, until there is room for a good batch, so that Redis is at work while
+// messages are being handled. The caller holds mu.
+func (b *buffer) room() (messages, free int) {
+	free = max(0, len(b.idle)-b.budget.reserved)
+	if b.budget.unread.Load() {
+		if free == 0 || !b.budget.probe {
+			return 0, 0
+		}
+		return 1, 1
+	}
+	taken := b.queued() + b.budget.reserved - len(b.idle)
+	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, maxClaim/2) }
+	if !enough(b.pace.ahead(len(b.workers))) { // not even with all of them quick
+		return 0, 0
+	}
+	ahead := b.ahead(time.Now())
+	if !enough(ahead) {
+		return 0, 0
+	}
+	return max(ahead-taken, free), free
+}
+
+// ahead is how many messages the workers are going to handle in half of maxHold, as it
+// looks now: one that has been at its message for longer than usual is not going to be
+// any faster than that with the next. The caller holds mu.
+func (b *buffer) ahead(now time.Time) int {
+	rate := float64(len(b.idle)) * b.pace.rate(0)
+	for _, w := range b.workers {
+		if w.item != nil {
+			rate += b.pace.rate(now.Sub(w.since))
+		}
+	}
+	return min(2*maxClaim, int(rate))
+}
+
+// reservation makes one. It does not hold for long: a claim that hangs must not keep
+// the room from other lanes. The caller holds mu.
+func (b *buffer) reservation(messages, free, bytes int) *reservation {
+	r := &reservation{messages: messages, free: free, bytes: bytes, returns: b.returns, live: true}
+	b.budget.reserved += messages
+	b.budget.bytes += bytes
+	b.budget.probe = false
+	r.expiry = time.AfterFunc(maxHold, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.end(r)
+		b.budget.probe = true
+		b.share()
+	})
+	return r
+}
+
+// end ends a reservation, unless it has. The caller holds mu.
+func (b *buffer) end(r *reservation) {
+	if !r.live {
+		return
+	}
+	r.live = false
+	r.expiry.Stop()
+	b.budget.reserved -= r.messages
+	b.budget.bytes -= r.bytes
+}
+
+// unread notes that nobody reads what is offered. One message at a time is claimed to
+// see whether somebody does: after a pause, or when a handler has ended, which may be
+// the reader itself. The caller holds mu.
+func (b *buffer) unread() {
+	if b.budget.unread.Swap(true) {
+		b.budget.retry.Stop()
+	}
+	b.budget.probe = false
+	b.budget.retry = time.AfterFunc(unreadPause, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.budget.probe = true
+		b.share()
+	})
+}
+
+// read notes that an offer was accepted.
+func (b *buffer) read() {
+	if !b.budget.unread.Load() { // as a rule
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.budget.unread.Swap(false) {
+		b.budget.retry.Stop()
+		b.share()
+	}
+}

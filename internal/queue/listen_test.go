@@ -1,0 +1,225 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// deafness passes bytes on between clients and a server, until it swallows them.
+type deafness struct {
+	addr string
+	deaf atomic.Bool
+}
+
+func startDeafness(t *testing.T, target string) *deafness {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	d := &deafness{addr: listener.Addr().String()}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			running.Go(func() { d.pass(client, server) })
+			running.Go(func() { d.pass(server, client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	return d
+}
+
+func (d *deafness) pass(from, to net.Conn) {
+	defer func() { _ = to.Close() }()
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if !d.deaf.Load() {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestADeafConnectionIsNoticed(t *testing.T) {
+	assert.Less(t, silence+patience, 10*time.Second)
+	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle subscription")
+	server := redistest.Shared(t)
+	proxy := startDeafness(t, server.Addr)
+	r := newRigOn(t, server)
+	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	q := &Queue{client: known(t, client), part: r.queue.part}
+	l := q.Group("g").Listen(t.Context(), "c")
+	l.silence, l.patience = 20*time.Millisecond, 100*time.Millisecond
+	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // a deadline of ctx would end a read
+	_, err := l.Next(t.Context())
+	require.NoError(t, err)
+	proxy.deaf.Store(true)
+	_, err = l.Next(t.Context())
+	require.ErrorIs(t, err, errDeaf)
+	require.NoError(t, l.Close())
+}
+
+func TestAQuietConnectionIsKept(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T) (redis.UniversalClient, func() int64){
+		"one server": func(t *testing.T) (redis.UniversalClient, func() int64) {
+			server := redistest.New(t)
+			return server.Client(t), func() int64 { return pings(t, server.Client(t)) }
+		},
+		"cluster": func(t *testing.T) (redis.UniversalClient, func() int64) {
+			client := redistest.SharedCluster(t).Client(t)
+			return client, func() int64 {
+				var sum atomic.Int64
+				require.NoError(t, client.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
+					sum.Add(pings(t, node))
+					return nil
+				}))
+				return sum.Load()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, count := prepare(t)
+			q := New(known(t, client), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()), 0)
+			l := q.Group("g").Listen(t.Context(), "c")
+			l.silence, l.patience = 20*time.Millisecond, 10*time.Second
+			_, err := l.Next(t.Context())
+			require.NoError(t, err)
+			before := count()
+			heard := make(chan error, 1)
+			go func() {
+				hint, err := l.Next(context.Background())
+				if err == nil && hint.In != 0 {
+					err = fmt.Errorf("heard %v", hint)
+				}
+				heard <- err
+			}()
+			require.Eventually(t, func() bool { return count() >= before+5 }, 20*time.Second, 5*time.Millisecond)
+			_, err = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
+			require.NoError(t, err)
+			require.NoError(t, <-heard)
+			require.NoError(t, l.Close())
+		})
+	}
+}
+
+// pings is how many a server has answered.
+func pings(t *testing.T, client *redis.Client) int64 {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	_, stats, found := strings.Cut(info, "cmdstat_ping:calls=")
+	if !found {
+		return 0
+	}
+	var calls int64
+	_, err = fmt.Sscanf(stats, "%d", &calls)
+	require.NoError(t, err)
+	return calls
+}
+
+func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
+	server := redistest.Shared(t)
+	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
+	var queues []*Queue
+	for db := range 2 {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr, DB: db})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		queues = append(queues, New(known(t, client), "test", topic, 0))
+	}
+	l := queues[1].Group("g").Listen(t.Context(), "c")
+	defer func() { require.NoError(t, l.Close()) }()
+	_, err := l.Next(t.Context())
+	require.NoError(t, err)
+	for n, q := range []*Queue{queues[0], queues[1]} {
+		_, err := q.Push(t.Context(), Batch{
+			Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", int64(100*(n+1)))}},
+		})
+		require.NoError(t, err)
+	}
+	hint, err := l.Next(t.Context())
+	require.NoError(t, err)
+	assert.InDelta(t, 200*time.Second, hint.In, float64(2*time.Second), "that of its own database")
+}
+
+func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
+	l := &Listener{group: "g", consumer: "c/1"}
+	other := " 1 gd/2" // another consumer of the group
+	for text, want := range map[string]struct {
+		hint Hint
+		mine bool
+	}{
+		"":                                {Hint{}, false},
+		"+":                               {Hint{Grown: true}, true},
+		"++":                              {Hint{}, false},
+		"=":                               {Hint{}, false},
+		"x":                               {Hint{}, false},
+		"NaN":                             {Hint{}, false},
+		"=NaN 1" + other:                  {Hint{}, false},
+		"1e3":                             {Hint{}, false},
+		"5":                               {Hint{In: 5 * time.Microsecond}, true},
+		"-5":                              {Hint{}, true},
+		"5 g":                             {Hint{In: 5 * time.Microsecond}, true},
+		"5 h":                             {Hint{In: 5 * time.Microsecond}, false},
+		"9223372036854775807":             {Hint{In: maxHint}, true},
+		"99999999999999999999":            {Hint{}, false},
+		"-9223372036854775808":            {Hint{}, true},
+		"=7 3" + other:                    {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, true},
+		"=7 3 1 gc/1":                     {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, false}, // its own
+		"=7 3 1 hd/2":                     {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, false},
+		"=-1 0" + other:                   {Hint{In: -1, Looked: true}, true},
+		"=-9223372036854775808 0" + other: {Hint{In: -1, Looked: true}, true},
+		"=9223372036854775807 9223372036854775807" + other: {Hint{In: maxHint, Looked: true, Found: MaxMessages}, true},
+		"=1 99999999999999999999" + other:                  {Hint{In: time.Microsecond, Looked: true, Found: MaxMessages}, true},
+		"=1 -7" + other:                                    {Hint{In: time.Microsecond, Looked: true}, true},
+		"=1 x" + other:                                     {Hint{In: time.Microsecond, Looked: true}, true},
+	} {
+		hint, mine := l.parse(text)
+		assert.Equal(t, want.mine, mine, "%q", text)
+		if want.mine {
+			assert.Equal(t, want.hint, hint, "%q", text)
+		}
+	}
+}
+
+func FuzzNotifications(f *testing.F) {
+	for _, text := range []string{"+", "=-1 0 1 gd", "17", "17 g"} {
+		f.Add(text)
+	}
+	l := &Listener{group: "g", consumer: "c"}
+	f.Fuzz(func(t *testing.T, text string) {
+		hint, _ := l.parse(text)
+		assert.LessOrEqual(t, hint.In, maxHint)
+		assert.GreaterOrEqual(t, hint.In, time.Duration(-1))
+		assert.GreaterOrEqual(t, hint.Found, 0)
+		assert.LessOrEqual(t, hint.Found, MaxMessages)
+	})
+}

@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// forget deletes the publishers' records, as an eviction policy may: they expire.
+func (r *rig) forget() {
+	r.t.Helper()
+	require.NoError(r.t, r.client.Del(r.ctx(), r.queue.part.publishers()).Err())
+}
+
+// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing: the id that holds the key is its
+// own.
+func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
+	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t)
+			calls := [][]Message{{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}}
+			require.Empty(t, r.pushBatch(1, policy, calls...))
+			state := r.state()
+			r.forget()
+			assert.Empty(t, r.pushBatch(1, policy, calls...))
+			assert.Equal(t, state, r.state())
+		})
+	}
+}
+
+func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
+	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t)
+			id := keyed(1, "k")
+			require.NoError(t, r.client.HSet(t.Context(), r.queue.part.keys(), "k", keyed(0, "k")).Err())
+			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
+			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
+		})
+	}
+}
+
+func TestOneKeyTwiceInABatch(t *testing.T) {
+	first, second := keyed(1, "k"), keyed(2, "k")
+	for policy, left := range map[Duplicates]string{RejectDuplicates: first, IgnoreDuplicates: first, ReplaceDuplicates: second} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t)
+			rejected := r.pushBatch(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)})
+			assert.Equal(t, policy == RejectDuplicates, len(rejected) == 1)
+			assert.Equal(t, map[string]string{
+				"scheduled " + left: "now+60s", "messages " + left: "body " + left, "keys k": left,
+			}, r.state())
+		})
+	}
+}
+
+func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
+	r := newRig(t)
+	r.push(after(keyed(1, "k"), 60))
+	batches++
+	batch := Batch{Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{
+		{after("x", 60)}, {after("y", 60), after("z", 60), after(keyed(2, "k"), 60)}, {after(keyed(3, "k"), 60)},
+	}}
+	want := []Duplicate{{Call: 1, Message: 2}, {Call: 2, Message: 0}}
+	for range 2 { // the second time from the record
+		rejected, err := r.queue.Push(t.Context(), batch)
+		require.NoError(t, err)
+		assert.Equal(t, want, rejected)
+	}
+}
+
+// TestPushThatFailsInTheMiddleStoresNothing has a call after others that cannot be read.
+func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
+	for _, policy := range []Duplicates{RejectDuplicates, ReplaceDuplicates} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t)
+			r.pushBatch(1, policy, []Message{after(keyed(1, "k"), 60)})
+			before := r.state()
+			_, err := pushRaw(r, 2, policy, 1, keyed(2, "l"), "60000", "body", 1, keyed(3, "m"), "soon", "body")
+			require.Error(t, err)
+			assert.True(t, Refused(err), "%v", err)
+			assert.Equal(t, before, r.state())
+		})
+	}
+}
+
+func pushRaw(r *rig, number int, policy Duplicates, calls ...any) ([]any, error) {
+	p := r.queue.part
+	keys := []string{p.scheduled(), p.messages(), p.publishers(), p.keys()}
+	return run(r.ctx(), r.queue.client, p, pushScript, keys, append([]any{"p", number, string(policy), "wake"}, calls...))
+}
+
+func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
+	r := newRig(t)
+	r.pushBatch(1, RejectDuplicates, []Message{after("a", 60)})
+	r.pushBatch(5, RejectDuplicates, []Message{after("e", 60)})
+	before := r.state()
+	for _, test := range []struct {
+		number  int64
+		id      string
+		refused bool
+	}{
+		{5, "other", true}, // certain: the record is of another batch
+		{5, "ee", true},
+		{4, "older", false}, // a later batch has taken the place of its record
+		{1, "a", false},
+	} {
+		_, err := r.queue.Push(t.Context(), Batch{
+			Publisher: "p", Number: test.number, Duplicates: RejectDuplicates, Calls: [][]Message{{after(test.id, 60)}},
+		})
+		require.ErrorIs(t, err, ErrStalePublisher, "%d %s", test.number, test.id)
+		assert.Equal(t, test.refused, Refused(err), "%d %s", test.number, test.id)
+		assert.Equal(t, before, r.state())
+	}
+	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.publishers(), "p", "garbage").Err())
+	_, err := r.queue.Push(t.Context(), Batch{
+		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
+	})
+	require.ErrorIs(t, err, ErrStalePublisher)
+	assert.False(t, Refused(err))
+}
+
+// TestACopyOfAFailedBatchThatComesLateIsRefused: what Publish said to be certain stays so
+// when there is memory again.
+func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "noeviction")
+	r := newRigOn(t, server)
+	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	_, err := r.queue.Push(t.Context(), batch)
+	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
+	require.True(t, Refused(err))
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
+	_, err = r.queue.Push(t.Context(), batch)
+	require.Error(t, err)
+	assert.True(t, Refused(err), "%v", err)
+	assert.Empty(t, r.state())
+	batch.Number = 2
+	_, err = r.queue.Push(t.Context(), batch)
+	require.NoError(t, err)
+	assert.Contains(t, r.state(), "messages a")
+}
+
+// TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain names the others that a push meets.
+func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
+	server := redistest.New(t)
+	r := newRigOn(t, server)
+	push := func(client redis.UniversalClient) error {
+		q := &Queue{client: known(t, client), part: r.queue.part}
+		batches++
+		_, err := q.Push(t.Context(), Batch{
+			Publisher: "p", Number: batches, Duplicates: ReplaceDuplicates, Calls: [][]Message{{after(keyed(int(batches), "k"), 60)}},
+		})
+		return err
+	}
+	require.NoError(t, push(r.client))
+	for command, certain := range map[string]bool{
+		"evalsha": false, "hget": false, "zadd": true, "hset": true, "zrem": false, "hdel": false, "time": false,
+	} {
+		err := push(r.deny(server, command))
+		require.Error(t, err, command)
+		assert.Equal(t, certain, Refused(err), "without %s: %v", command, err)
+		require.NoError(t, push(r.client))
+	}
+}
+
+// TestAPushToAReplicaSaysSo: clients look for READONLY to find the new master.
+func TestAPushToAReplicaSaysSo(t *testing.T) {
+	master, replica := redistest.New(t), redistest.New(t)
+	r := newRigOn(t, replica)
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	redistest.Command(t, r.client, "REPLICAOF", host, port)
+	impatient := redis.NewClient(&redis.Options{Addr: replica.Addr, MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
+	var pushed error
+	require.Eventually(t, func() bool {
+		q := &Queue{client: known(t, impatient), part: r.queue.part}
+		_, pushed = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
+		return !redis.HasErrorPrefix(pushed, "MASTERDOWN") && !redis.HasErrorPrefix(pushed, "LOADING")
+	}, 20*time.Second, 10*time.Millisecond)
+	require.True(t, redis.HasErrorPrefix(pushed, "READONLY"), "%v", pushed)
+	assert.True(t, Transient(pushed))
+	assert.False(t, Refused(pushed))
+}

@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+)
+
+// topicOf is the topic as a consumer sees it.
+type topicOf struct{ c *consumer }
+
+var _ delivery.Topic = topicOf{}
+
+// Partitions implements delivery.Topic.
+func (t topicOf) Partitions(ctx context.Context) (int, error) {
+	return call(ctx, t.c.link(0), "partitions", func(int64) int { return t.c.w.register(t.c.group) })
+}
+
+// Group implements delivery.Topic.
+func (t topicOf) Group(partition int) delivery.Group {
+	return groupOf{t.c, t.c.link(partition)}
+}
+
+// Listen implements delivery.Topic.
+func (t topicOf) Listen(_ context.Context, partition int, name string) delivery.Listener {
+	return listenerOf{t.c.link(partition).listen(t.c.group.name, name)}
+}
+
+// listenerOf is a connection for notifications.
+type listenerOf struct{ *listener }
+
+// Next implements delivery.Listener.
+func (l listenerOf) Next(ctx context.Context) (queue.Hint, error) {
+	n, err := l.next(ctx)
+	return queue.Hint{
+		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Grown: n.Grown,
+	}, err
+}
+
+// Close implements delivery.Listener.
+func (l listenerOf) Close() error {
+	l.close()
+	return nil
+}
+
+// groupOf is the group of a consumer in one partition.
+type groupOf struct {
+	c *consumer
+	l *link
+}
+
+// Claim implements delivery.Group.
+func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, error) {
+	request := store.Request{
+		Group: g.c.group.name, Consumer: r.Consumer, Number: r.Number,
+		Limit: r.Limit, Free: r.Free, Bytes: r.Bytes,
+		Lease: r.Lease.Milliseconds(), MaxDeliveries: r.MaxDeliveries,
+	}
+	start := time.Now()
+	claims, err := call(ctx, g.l, "claim", func(now int64) store.Claims { return g.c.claim(g.l, now, request) })
+	if err != nil {
+		return queue.Claims{}, err
+	}
+	g.c.received(g.l, claims, start)
+	result := queue.Claims{
+		Next: time.Duration(claims.Wait) * time.Microsecond, NeedsWorker: claims.NeedsWorker, Buried: buriedOf(claims.Buried),
+	}
+	for _, m := range claims.Messages {
+		result.Messages = append(result.Messages, queue.Claimed{
+			ID: m.ID, Token: m.Token.String(), Fence: int64(m.Token.Fence), Attempt: m.Token.Attempt(), Metadata: m.Metadata,
+			DueAt: time.UnixMilli(m.Due), LeasedUntil: time.UnixMilli(claims.Deadline), Body: m.Body,
+		})
+	}
+	return result, nil
+}
+
+// Ack implements delivery.Group.
+func (g groupOf) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
+	ids := ids(done, func(d queue.Done) string { return d.ID })
+	return call(ctx, g.l, "ack", func(int64) []string { return g.c.ack(g.l, ids) })
+}
+
+// Nack implements delivery.Group.
+func (g groupOf) Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, []queue.Buried, error) {
+	list := make([]store.Nack, len(nacks))
+	for i, n := range nacks {
+		list[i] = store.Nack{Delivery: deliveryOf(n.Delivery), Delay: n.Delay, Metadata: n.Metadata}
+	}
+	answer, err := call(ctx, g.l, "nack", func(now int64) nacked { return g.c.nack(g.l, now, maxDeliveries, list) })
+	return answer.stale, buriedOf(answer.buried), err
+}
+
+func buriedOf(list []store.Buried) []queue.Buried {
+	result := make([]queue.Buried, len(list))
+	for i, b := range list {
+		result[i] = queue.Buried(b)
+	}
+	return result
+}
+
+// Extend implements delivery.Group.
+func (g groupOf) Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error) {
+	list := make([]store.Held, len(held))
+	for i, d := range held {
+		list[i] = store.Held{Delivery: deliveryOf(d.Delivery), HandedOut: d.HandedOut}
+	}
+	return call(ctx, g.l, "extend", func(now int64) []string {
+		return g.c.extend(g.l, now, lease.Milliseconds(), list)
+	})
+}
+
+// Release implements delivery.Group.
+func (g groupOf) Release(ctx context.Context, releases []queue.Release) ([]string, error) {
+	list := make([]store.Release, len(releases))
+	for i, r := range releases {
+		list[i] = store.Release{Delivery: deliveryOf(r.Delivery), Due: r.DueAt.UnixMilli()}
+	}
+	return call(ctx, g.l, "release", func(now int64) []string { return g.c.release(g.l, now, list) })
+}
+
+// Bury implements delivery.Group.
+func (g groupOf) Bury(ctx context.Context, burials []queue.Burial) ([]string, error) {
+	list := make([]store.Burial, len(burials))
+	for i, b := range burials {
+		list[i] = store.Burial{Delivery: deliveryOf(b.Delivery), Reason: b.Reason}
+	}
+	return call(ctx, g.l, "bury", func(now int64) []string { return g.c.bury(g.l, now, list) })
+}
+
+func deliveryOf(d queue.Delivery) store.Delivery {
+	return store.Delivery{ID: d.ID, Token: store.ParseToken(d.Token)}
+}
+
+// push is the publish.Store of a publisher.
+func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
+	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}
+	for _, messages := range b.Calls {
+		list := make([]store.Message, len(messages))
+		for i, m := range messages {
+			list[i] = store.Message{ID: m.ID, Delay: m.Delay, Body: m.Body}
+		}
+		batch.Calls = append(batch.Calls, list)
+	}
+	l := p.link(to.Partition)
+	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return p.stored(l, now, batch) })
+	if err == nil && result.Failed != "" {
+		err = queue.Refusal(result.Failed)
+	}
+	return ids(result.Refused, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
+}

@@ -1,0 +1,61 @@
+package sim
+
+import "time"
+
+// checkBounds fails if a consumer holds too much.
+func (w *World) checkBounds(c *consumer) {
+	for _, l := range c.links {
+		if time.Now().Before(l.troubled) {
+			return
+		}
+	}
+	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*lastClaim {
+		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
+	}
+}
+
+// checkQuiet fails if a consumer that has nothing to do, or can do nothing, is not quiet.
+func (w *World) checkQuiet(c *consumer) {
+	now := time.Now()
+	if now.Sub(c.counted) < quietWindow {
+		return
+	}
+	from, commands := c.counted, c.commands
+	c.counted, c.commands = now, 0
+	for _, l := range c.links {
+		if l.troubled.After(from) || l.misled.After(from) {
+			return
+		}
+	}
+	n := time.Duration(len(c.links))
+	most := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
+	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
+	blocked := c.free == 0 && !c.busySince.After(from)
+	if blocked { // it has looked for as many readers as there may be
+		most += blockedCommands + c.plan.MaxInFlight
+	} else {
+		most += quietCommands
+	}
+	if (idle || blocked) && commands > most && c.leaving.IsZero() {
+		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
+	}
+}
+
+// count counts a command.
+func (w *World) count(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Commands++
+	if l.consumer != nil {
+		l.consumer.commands++
+	}
+}
+
+// checkClosed fails if a consumer that was told to leave has not.
+func (w *World) checkClosed(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !c.gone() && !c.stopped && c.wentOn.Before(c.leaving) {
+		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
+	}
+}

@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+)
+
+// consumer is a process with one subscription and the goroutines that read it.
+type consumer struct {
+	*process
+	w       *World
+	plan    ConsumerPlan
+	group   *group
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when the subscription has ended
+	failing bool          // whether its subscription ended with an error; set before ended is closed
+
+	// guarded by World.mu
+	links     map[int]*link
+	free      int       // readers that wait for a message
+	idleSince time.Time // when the first of them began to
+	busySince time.Time // when the last of them ceased to
+	handling  int       // messages at handlers
+	unread    bool      // nobody reads, though fewer than MaxInFlight are at handlers
+	noticed   time.Time // when it has found out that somebody reads again
+	leaving   time.Time // when it was told to
+	stopped   bool
+	wentOn    time.Time
+	held      int // messages that it has and no handler
+	heldBytes int
+	commands  int
+	counted   time.Time // since when
+	worked    int       // messages handed out
+	lastWork  time.Time // when the last of them was
+}
+
+// deliveryKey is where a message's context has the delivery.
+type deliveryKey struct{}
+
+// join starts a consumer.
+func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &consumer{
+		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
+		ended: make(chan struct{}), links: map[int]*link{},
+	}
+	w.mu.Lock()
+	c.idleSince, c.busySince, c.counted = time.Now(), time.Now(), time.Now()
+	w.consumers = append(w.consumers, c)
+	g.consumers = append(g.consumers, c)
+	w.log(name, "joins %s with %d in flight and %d readers", []any{g.name, plan.MaxInFlight, plan.Readers})
+	w.mu.Unlock()
+	w.actors.Go(func() { c.run(ctx) })
+	return c
+}
+
+func (c *consumer) run(ctx context.Context) {
+	defer close(c.ended)
+	defer c.cancel()
+	partitions, err := 0, error(nil)
+	for partitions == 0 {
+		if partitions, err = (topicOf{c}).Partitions(ctx); err != nil && c.rest(ctx, time.Second, nil) != nil {
+			return
+		}
+	}
+	plan := c.w.plan
+	subscription := delivery.New(topicOf{c}, delivery.Config{
+		Decode:        decode,
+		Redelivery:    c.redelivery,
+		Consumer:      c.name,
+		MaxInFlight:   c.plan.MaxInFlight,
+		Lease:         plan.Lease,
+		MaxDeliveries: plan.MaxDeliveries,
+		MaxBytes:      16 << 20,
+		PollInterval:  plan.Poll,
+		CloseTimeout:  plan.CloseTimeout,
+		Logger:        watermill.NopLogger{},
+	})
+	for n := range c.plan.Readers {
+		c.w.actors.Go(func() { c.read(context.WithoutCancel(ctx), n, subscription.Messages()) })
+	}
+	c.failing = subscription.Run(ctx, partitions) != nil
+}
+
+func decode(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+	msg := message.NewMessage(m.ID, m.Body)
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, store.Delivery{ID: m.ID, Token: store.ParseToken(m.Token)}))
+	return msg, nil
+}
+
+func (c *consumer) redelivery(ctx context.Context, _ *message.Message) (queue.Nack, error) {
+	d, _ := ctx.Value(deliveryKey{}).(store.Delivery)
+	delay := min(2*time.Second, 100*time.Millisecond<<min(10, d.Token.Attempt()-1))
+	return queue.Nack{Delay: delay.Milliseconds()}, nil
+}
+
+// link returns the consumer's way to a partition.
+func (c *consumer) link(partition int) *link {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if c.links[partition] == nil {
+		c.links[partition] = c.w.newLink(c.process, partition)
+		c.links[partition].consumer = c
+	}
+	return c.links[partition]
+}
+
+// die kills the consumer: nothing more of it reaches anybody.
+func (c *consumer) die(why string) {
+	c.w.note(c.name, why)
+	c.kill()
+	c.cancel()
+}
+
+// leave tells the consumer to end.
+func (c *consumer) leave() {
+	c.w.mu.Lock()
+	if c.leaving.IsZero() {
+		c.leaving = time.Now()
+		c.w.log(c.name, "leaves", nil)
+	}
+	c.w.mu.Unlock()
+	c.cancel()
+}

@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The promises, in numbers.
+const (
+	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
+	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
+	mostBlind  = 150 * time.Millisecond // after a pause, until somebody who reads again is found
+	mostHeld   = 1500                   // messages, beyond those in flight
+	mostBytes  = 16 << 20               // of messages, beyond the last claim of each partition
+	lastClaim  = 5 << 20
+	closeSlack = time.Second
+
+	// quietWindow is how long commands are counted; quietCommands how many there may be
+	// besides those of each partition.
+	quietWindow   = 10 * time.Second
+	quietCommands = 40
+	// blockedCommands is the same where nobody reads: only an offer shows that somebody does.
+	blockedCommands = 100
+
+	// watchEvery is how often all that waits is looked at, besides when it is handed out.
+	watchEvery = 50 * time.Millisecond
+)
+
+// watch looks at all that waits, now and then.
+func (w *World) watch() {
+	p := newProcess("watch", w.over)
+	for n := 0; p.rest(context.Background(), watchEvery, nil) == nil; n++ {
+		w.mu.Lock()
+		for _, g := range w.groups {
+			w.checkOpen(g)
+		}
+		if n%20 == 0 {
+			w.checkStates()
+		}
+		for _, c := range w.consumers {
+			w.checkQuiet(c)
+			w.checkBounds(c)
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (w *World) checkStates() {
+	for n := range w.topic.Raise(1) {
+		if err := w.topic.Partition(n).Check(); err != nil {
+			w.fail("state", "", "partition %d: %v", n, err)
+		}
+	}
+}
+
+// checkOpen looks at what is on its way to a group.
+func (w *World) checkOpen(g *group) {
+	now := time.Now()
+	for _, t := range g.open {
+		lost := t.place == leased && !now.Before(t.deadline)
+		if t.place == waiting && now.Before(t.due) || t.handed && !lost {
+			continue
+		}
+		if t.excused(now) {
+			t.since = now
+			continue
+		}
+		w.checkWait(t, now)
+		w.checkHold(t, now)
+	}
+}
+
+// excused tells whether nobody can do anything about a message: who has it is dead, is
+// stopped, or cannot give it back.
+func (t *track) excused(now time.Time) bool {
+	c := t.holder
+	if t.place != leased || c == nil || !now.Before(t.deadline) {
+		return false
+	}
+	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
+		return true
+	}
+	l := c.links[t.m.partition]
+	return now.Before(l.troubled)
+}
+
+// gone tells whether a consumer was killed or has ended.
+func (c *consumer) gone() bool {
+	select {
+	case <-c.dead:
+		return true
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkWait fails if somebody has been idle while a message that is due waited.
+func (w *World) checkWait(t *track, now time.Time) {
+	from, bound := t.since, mostWait
+	if t.place == leased && !now.Before(t.deadline) {
+		from = latest(from, t.deadline)
+	}
+	if t.expired || t.place == leased && !now.Before(t.deadline) {
+		bound += w.plan.Poll // nobody is told when a lease ends
+	}
+	if now.Sub(from) <= mostWait {
+		return
+	}
+	for _, c := range t.group.consumers {
+		idle, informed, able := c.idle(t.m.partition, now)
+		if !able {
+			continue
+		}
+		limit := bound
+		if informed.IsZero() {
+			limit = mostWait + w.plan.Poll
+			informed = idle
+		}
+		if limit == mostWait {
+			idle = latest(idle, informed)
+		}
+		idle = latest(idle, c.ahead(t))
+		since := latest(from, idle)
+		if limit > mostWait { // it looks once in a poll, and must find the message then
+			since = latest(since, t.ready)
+		}
+		if waited := now.Sub(since); waited > limit {
+			w.fail("wait", t.m.id, "has waited for %v (%s) while %s was idle since %v (limit %v)",
+				waited, t.state(), c.name, idle.Sub(w.start), limit)
+			return
+		}
+	}
+}
+
+func (t *track) state() string {
+	if t.place == leased {
+		return fmt.Sprintf("leased to %s, handed out %t", t.holder.name, t.handed)
+	}
+	return "waiting"
+}
+
+// ahead is when a consumer that is idle has last claimed messages in front of one that
+// can be claimed too: it gets on with what waits, as fast as its calls are.
+func (c *consumer) ahead(t *track) time.Time {
+	l := c.links[t.m.partition]
+	if c.free == 0 || l == nil || t.place == leased && time.Now().Before(t.deadline) || l.found.Before(t.ready) {
+		return time.Time{}
+	}
+	return l.found
+}
+
+// idle tells since when a consumer could have handled a message of a partition, and
+// since when it has heard all it must; zero if it has not.
+func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
+	if c.free == 0 || c.stopped || !c.leaving.IsZero() || c.gone() {
+		return since, informed, false
+	}
+	l := c.links[partition]
+	if l == nil || l.opened.IsZero() { // it has yet to learn of the partition
+		first := c.links[0]
+		if first == nil || first.opened.IsZero() || now.Before(first.troubled) {
+			return since, informed, false
+		}
+		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
+	}
+	if now.Before(l.troubled) {
+		return since, informed, false
+	}
+	// Who hands out one message after another is not idle, even if more could be at work.
+	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
+	if !c.wentOn.IsZero() {
+		since = latest(since, c.wentOn.Add(recovery))
+	}
+	if l.informed {
+		informed = latest(l.informedAt, l.opened)
+	}
+	return since, informed, true
+}
+
+// checkHold fails if a consumer has kept a message that it cannot handle.
+func (w *World) checkHold(t *track, now time.Time) {
+	c := t.holder
+	if t.place != leased || t.handed || t.received.IsZero() || !now.Before(t.deadline) {
+		return
+	}
+	from := latest(t.received, t.since.Add(-time.Hour), c.links[t.m.partition].troubled)
+	switch {
+	case !c.leaving.IsZero():
+		from = latest(from, c.leaving)
+	case c.free == 0:
+		from = latest(from, c.busySince)
+	default:
+		return
+	}
+	if !c.wentOn.IsZero() {
+		from = latest(from, c.wentOn.Add(recovery))
+	}
+	if held := now.Sub(from); held > mostHold+4*w.plan.Faults.Latency {
+		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
+	}
+}

@@ -1,0 +1,211 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// clientTimeout is how long a client waits for a reply.
+	clientTimeout = 3 * time.Second
+
+	// recovery is how long after a fault the library may need to try again: its
+	// longest pause, and the turns of loops that fail together.
+	recovery = 5 * time.Second
+)
+
+var (
+	errReset   = errors.New("sim: connection reset by peer")
+	errTimeout = errors.New("sim: i/o timeout")
+)
+
+// refusal is an answer of the server itself that says nothing about the call.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+
+// RedisError marks answers of a server.
+func (refusal) RedisError() {}
+
+// link is the way of a process to a partition.
+type link struct {
+	w         *World
+	process   *process
+	consumer  *consumer // nil for a publisher
+	partition int
+
+	// guarded by World.mu
+	luck       map[string]*rand.Rand // by kind of call
+	troubled   time.Time             // until when the library may suffer from faults
+	opened     time.Time             // when the first claim was answered
+	found      time.Time             // when a claim got something last
+	listener   *listener
+	misled     time.Time // when a notification was lost or false last
+	informed   bool      // by a claim since
+	informedAt time.Time
+}
+
+// fate is what becomes of a call.
+type fate struct {
+	out, back   time.Duration
+	lostRequest bool
+	lostReply   bool
+	sent        bool          // even if the caller gives up on the way
+	hang        time.Duration // until a loss is noticed
+	again       time.Duration // when it is executed once more; 0: never
+	refused     error         // instead of being executed
+	hidden      error         // what is said to the client's own second attempt
+}
+
+// draw chooses the fate of a call.
+func (l *link) draw(kind string) fate {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	r := l.luck[kind]
+	if r == nil {
+		r = luck(l.w.seed, l.process.name+"/"+kind+"/"+string(rune('a'+l.partition)))
+		l.luck[kind] = r
+	}
+	f, now := l.w.plan.Faults, time.Now()
+	result := fate{out: between(r, 0, f.Latency), back: between(r, 0, f.Latency), sent: chance(r, 0.5)}
+	bad := 0.0
+	if f.any() && !l.w.quiet {
+		bad = f.Background
+		if now.Before(l.w.storms[l.process]) {
+			bad = 0.4
+		}
+	}
+	if now.Before(l.w.refusals[l.process]) && !l.w.quiet && (kind != "push" || chance(r, 0.5)) {
+		result.refused = refusal("NOPERM this user has no permissions")
+	}
+	if chance(r, bad) {
+		result.hang = between(r, 0, clientTimeout)
+		switch r.IntN(4) {
+		case 0:
+			result.lostRequest = true
+		case 1:
+			result.lostReply = true
+			if chance(r, 0.3) { // the client sends it again on its own, and hears of that attempt only
+				result.hidden = refusal("NOAUTH Authentication required")
+			}
+		case 2:
+			result.again = between(r, time.Millisecond, 5*time.Second)
+		default:
+			result.out += between(r, 0, time.Second)
+			result.back += between(r, 0, time.Second)
+		}
+		l.suffer(now.Add(result.out + result.back + result.hang))
+	}
+	if result.refused != nil {
+		l.suffer(now.Add(result.out + result.back))
+	}
+	return result
+}
+
+// suffer notes that a fault has its effect until then. The caller holds World.mu.
+func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.Add(recovery)) }
+
+// call sends a call to a partition; do is what the store does with it, maybe twice.
+func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
+	var none R
+	if err := l.process.alive(); err != nil {
+		return none, err
+	}
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	l.w.count(l)
+	f := l.draw(kind)
+	if err := l.process.rest(ctx, f.out, nil); err != nil {
+		if f.sent && !f.lostRequest {
+			execute(l.w, do)
+		}
+		return none, err
+	}
+	if err := l.arrive(ctx, func() { execute(l.w, do) }); err != nil {
+		return none, l.failed(kind, err)
+	}
+	if f.lostRequest || f.refused != nil {
+		err := f.refused
+		if err == nil {
+			err = errReset
+		}
+		return none, l.lost(ctx, kind, f, err)
+	}
+	result := execute(l.w, do)
+	if f.again > 0 {
+		time.AfterFunc(f.again, func() { execute(l.w, do) })
+	}
+	if f.lostReply {
+		err := f.hidden
+		if err == nil {
+			err = errTimeout
+		}
+		return none, l.lost(ctx, kind, f, err)
+	}
+	if err := l.process.rest(ctx, f.back, nil); err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// lost ends a call whose answer does not come, or is no.
+func (l *link) lost(ctx context.Context, kind string, f fate, err error) error {
+	if f.refused != nil {
+		f.hang = f.back
+	}
+	if early := l.process.rest(ctx, f.hang, nil); early != nil {
+		return early
+	}
+	return l.failed(kind, err)
+}
+
+func (l *link) failed(kind string, err error) error {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.suffer(time.Now())
+	l.w.log(l.process.name, "%s at %d fails: %v", []any{kind, l.partition, err})
+	return err
+}
+
+// arrive waits while the partition hangs. A call that times out is executed all the
+// same, when the partition goes on.
+func (l *link) arrive(ctx context.Context, late func()) error {
+	l.w.mu.Lock()
+	hangs := time.Until(l.w.stalls[l.partition])
+	l.w.mu.Unlock()
+	if hangs <= 0 {
+		return nil
+	}
+	if hangs <= clientTimeout {
+		return l.process.rest(ctx, hangs, nil)
+	}
+	time.AfterFunc(hangs, late)
+	if err := l.process.rest(ctx, clientTimeout, nil); err != nil {
+		return err
+	}
+	return errTimeout
+}
+
+// execute has the store do something.
+func execute[R any](w *World, do func(now int64) R) R {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		var none R
+		return none
+	}
+	return do(time.Now().UnixMicro())
+}
+
+func latest(times ...time.Time) time.Time {
+	var last time.Time
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}

@@ -1,0 +1,98 @@
+package sim
+
+import "time"
+
+// Plan is what a simulation plays. A profile makes one from a seed.
+type Plan struct {
+	Profile  string
+	Duration time.Duration // until faults end and nothing more is published
+
+	Partitions    int
+	Raise         int // partitions that come in the middle
+	Lease         time.Duration
+	Poll          time.Duration
+	CloseTimeout  time.Duration
+	MaxDeliveries int
+
+	Groups     []GroupPlan
+	Publishers []PublisherPlan
+	Faults     Faults
+
+	// Strict says that nothing ever fails, so that every bound holds at all times.
+	Strict bool
+}
+
+// GroupPlan is a consumer group.
+type GroupPlan struct {
+	Name      string
+	Joins     time.Duration // when its first consumer comes
+	Consumers []ConsumerPlan
+}
+
+// ordered tells whether the group gets its messages in order.
+func (p *Plan) ordered(g GroupPlan) bool {
+	f := p.Faults
+	crashes := f.Killed+f.Stopped+f.Left > 0
+	return len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
+}
+
+// ConsumerPlan is a consumer, and those that take its place.
+type ConsumerPlan struct {
+	MaxInFlight int
+	Readers     int     // goroutines that read the channel and handle inline
+	Nacks       float64 // chance that a handler fails
+	Pauses      float64 // chance that a reader stops reading for a while after a message
+	Moods       []Mood  // one after another, again and again
+}
+
+// Mood is how fast handlers are for a while.
+type Mood struct {
+	For         time.Duration
+	Least, Most time.Duration // that a handler takes
+	// Blocked handlers end with the mood, if that is later.
+	Blocked bool
+}
+
+// PublisherPlan is a publisher.
+type PublisherPlan struct {
+	From            time.Duration
+	GapLeast, Gap   time.Duration // between two calls
+	Least, Most     int           // messages of a call
+	Delayed         float64       // chance that a call is delayed, by up to MostDelay
+	MostDelay       time.Duration
+	Slow            float64 // chance that a message takes Slowness to handle
+	Slowness        time.Duration
+	Killers         float64 // chance that a message kills its consumer at once
+	Large           float64 // chance that a message is of LargeBytes
+	LargeBytes      int
+	First           []Scripted // what it publishes before all else
+	Keyed           float64    // chance that a message has a key
+	CallsAtOnce     int        // goroutines that publish
+	PublishTimeout  time.Duration
+	DuplicatePolicy string
+}
+
+// Scripted is a call at a certain time.
+type Scripted struct {
+	At    time.Duration
+	Count int           // messages
+	Slow  time.Duration // that the handler takes
+}
+
+// Faults is what may go wrong.
+type Faults struct {
+	Latency time.Duration // one way, at most
+
+	Every      time.Duration // about how often there is a fault
+	Storms     float64       // weights of the kinds: calls of a process get lost
+	Stalls     float64       // a partition hangs
+	Refusals   float64       // calls of a process are refused
+	Deafness   float64       // a process hears no notifications, or its connection breaks
+	Lies       float64       // false notifications for a while
+	Killed     float64       // a consumer is killed
+	Stopped    float64       // a consumer is stopped for a while
+	Left       float64       // a consumer leaves
+	Background float64       // chance that any call has a fault, storm or not
+}
+
+func (f Faults) any() bool { return f.Every > 0 || f.Background > 0 }

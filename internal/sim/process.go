@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+var (
+	errKilled = errors.New("sim: the process is killed")
+	errOver   = errors.New("sim: the simulation is over")
+)
+
+// process is a consumer or a publisher: it can be stopped, continued and killed.
+type process struct {
+	name string
+	over <-chan struct{} // closed when the simulation ends
+	dead chan struct{}   // closed when it is killed
+
+	mu     sync.Mutex
+	halt   chan struct{} // guarded by mu; closed while it is stopped
+	resume chan struct{} // guarded by mu; closed while it is not
+	killed bool          // guarded by mu
+}
+
+func newProcess(name string, over <-chan struct{}) *process {
+	p := &process{name: name, over: over, dead: make(chan struct{}), halt: make(chan struct{}), resume: make(chan struct{})}
+	close(p.resume)
+	return p
+}
+
+func (p *process) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resume = make(chan struct{})
+	close(p.halt)
+}
+
+func (p *process) goOn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.halt = make(chan struct{})
+	close(p.resume)
+}
+
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.killed {
+		p.killed = true
+		close(p.dead)
+	}
+}
+
+func (p *process) signals() (halt, resume <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.halt, p.resume
+}
+
+// rest waits for a while and, if the process is stopped then, until it goes on.
+func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-early:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.dead:
+			return errKilled
+		case <-p.over:
+			return errOver
+		}
+	}
+	_, resume := p.signals()
+	select {
+	case <-resume:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.dead:
+	case <-p.over:
+	}
+	return p.alive()
+}
+
+// alive tells why a process can do nothing more, if so.
+func (p *process) alive() error {
+	select {
+	case <-p.dead:
+		return errKilled
+	case <-p.over:
+		return errOver
+	default:
+		return nil
+	}
+}
+
+// luck is the source of random numbers of one actor.
+func luck(seed uint64, actor string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(actor)) // never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+// between draws a duration.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	if most <= least {
+		return least
+	}
+	return least + time.Duration(r.Int64N(int64(most-least)+1))
+}
+
+// chance draws whether something happens.
+func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }

@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Run plays the plan and returns what went wrong, if anything.
+func (w *World) Run() (Stats, *Failure) {
+	end := newProcess("sim", w.over)
+	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // over or not
+	for _, g := range w.groups {
+		for n, c := range g.plan.Consumers {
+			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, letters(n)), g, c) })
+		}
+	}
+	for i, p := range w.plan.Publishers {
+		w.publish(newPublisher(w, i+1, p))
+	}
+	w.actors.Go(w.watch)
+	w.actors.Go(w.weather)
+	pause(w.plan.Duration / 2)
+	w.raise()
+	pause(w.plan.Duration / 2)
+	w.calm()
+	w.writers.Wait()
+	w.settle(pause)
+	w.closeAll(pause)
+	return w.finish()
+}
+
+func (w *World) publish(p *publisher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.publishers = append(w.publishers, p)
+	w.writers.Go(p.run)
+}
+
+// letters numbers consumers: A to Z, then AA and so on.
+func letters(n int) string {
+	if n < 26 {
+		return string(rune('A' + n))
+	}
+	return letters(n/26-1) + string(rune('A'+n%26))
+}
+
+// manage keeps one consumer in place: another comes when it has gone.
+func (w *World) manage(name string, g *group, plan ConsumerPlan) {
+	p := newProcess(name, w.over)
+	r := luck(w.seed, name)
+	if p.rest(context.Background(), g.plan.Joins, w.quieted) != nil {
+		return
+	}
+	for n := 1; !w.isOver(); n++ {
+		c := w.join(fmt.Sprintf("%s%d", name, n), g, plan)
+		select {
+		case <-c.dead:
+		case <-c.ended:
+		case <-w.over:
+			c.cancel()
+		}
+		w.forget(c)
+		if p.rest(context.Background(), between(r, 0, 3*time.Second), w.quieted) != nil {
+			return
+		}
+	}
+}
+
+// forget takes a consumer that has ended from those that could do something.
+func (w *World) forget(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.consumers = without(w.consumers, c)
+	c.group.consumers = without(c.group.consumers, c)
+}
+
+func without(list []*consumer, c *consumer) []*consumer {
+	var left []*consumer
+	for _, other := range list {
+		if other != c {
+			left = append(left, other)
+		}
+	}
+	return left
+}
+
+// raise adds the partitions that come in the middle.
+func (w *World) raise() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := w.plan.Partitions; n < w.plan.Partitions+w.plan.Raise; n++ {
+		w.raised[n] = time.Now()
+	}
+	w.topic.Raise(w.plan.Partitions + w.plan.Raise)
+}
+
+// calm ends all faults and all that is published.
+func (w *World) calm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quiet = true
+	w.log("sim", "faults end", nil)
+	clear(w.stalls)
+	clear(w.storms)
+	clear(w.refusals)
+	clear(w.deaf)
+	for _, c := range w.consumers {
+		if c.stopped {
+			c.stopped, c.wentOn = false, time.Now()
+			c.goOn()
+		}
+	}
+	close(w.quieted)
+}
+
+// settle waits until all is delivered.
+func (w *World) settle(pause func(time.Duration)) {
+	most := time.Duration(0)
+	for _, p := range w.plan.Publishers {
+		most = max(most, p.MostDelay)
+	}
+	deadline := time.Now().Add(most + w.plan.Lease + w.plan.Poll + 2*recovery)
+	for !w.isOver() {
+		left := w.left()
+		if left == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.mu.Lock()
+			w.fail("lost", left.m.id, "not delivered to %s after the faults have ended", left.group.name)
+			w.mu.Unlock()
+			return
+		}
+		pause(250 * time.Millisecond)
+	}
+}
+
+// left is a message that some group still has to handle.
+func (w *World) left() *track {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.groups {
+		if len(g.open) > 0 {
+			return g.open[0]
+		}
+	}
+	return nil
+}
+
+// closeAll ends all consumers and checks that they do.
+func (w *World) closeAll(pause func(time.Duration)) {
+	w.mu.Lock()
+	list := w.consumers
+	w.mu.Unlock()
+	for _, c := range list {
+		c.leave()
+	}
+	pause(w.plan.CloseTimeout + closeSlack)
+	for _, c := range list {
+		w.checkClosed(c)
+	}
+}
+
+// finish ends the simulation.
+func (w *World) finish() (Stats, *Failure) {
+	w.mu.Lock()
+	for n := range w.topic.Raise(1) {
+		if err := w.topic.Partition(n).Check(); err != nil {
+			w.fail("state", "", "partition %d: %v", n, err)
+		}
+	}
+	w.stats.Virtual = time.Since(w.start)
+	w.stats.Messages = len(w.messages)
+	w.end()
+	w.mu.Unlock()
+	w.actors.Wait()
+	return w.stats, w.failure
+}

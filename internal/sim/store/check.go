@@ -1,0 +1,108 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Place is where a message is for a group.
+type Place string
+
+// The places of a message.
+const (
+	Nowhere   Place = ""
+	Scheduled Place = "scheduled" // for all groups
+	Queued    Place = "queue"
+	Leased    Place = "unack"
+	Dead      Place = "dead"
+)
+
+// Place tells where a message is for a group.
+func (p *Partition) Place(name, id string) Place {
+	g := p.groups[name]
+	switch {
+	case p.scheduled.has(id):
+		return Scheduled
+	case g == nil:
+		return Nowhere
+	case g.queue.has(id):
+		return Queued
+	case g.unack.has(id):
+		return Leased
+	case g.dead.has(id):
+		return Dead
+	}
+	return Nowhere
+}
+
+// Stored tells whether there is a body for a message.
+func (p *Partition) Stored(id string) bool {
+	_, stored := p.messages[id]
+	return stored
+}
+
+// Scheduled lists what is not given to the groups yet.
+func (p *Partition) Scheduled() []string {
+	ids := make([]string, len(p.scheduled.list))
+	for i, e := range p.scheduled.list {
+		ids[i] = e.id
+	}
+	return ids
+}
+
+// Pending counts what a group has still to handle.
+func (p *Partition) Pending(name string) int {
+	g := p.groups[name]
+	if g == nil {
+		return 0
+	}
+	return len(p.scheduled.list) + len(g.queue.list) + len(g.unack.list)
+}
+
+// Check finds a message that is in two states or none, or without a body.
+func (p *Partition) Check() error {
+	homes := map[string]int{} // in how many groups a message is
+	for name, g := range p.groups {
+		for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {
+			for _, e := range set.list {
+				if err := p.checkOne(name, g, e.id); err != nil {
+					return err
+				}
+				homes[e.id]++
+			}
+		}
+	}
+	for id := range p.messages {
+		switch scheduled := p.scheduled.has(id); {
+		case scheduled && homes[id] > 0:
+			return fmt.Errorf("%s is scheduled and with %d groups", id, homes[id])
+		case !scheduled && homes[id] == 0:
+			return fmt.Errorf("%s has a body and is nowhere", id)
+		}
+	}
+	for _, e := range p.scheduled.list {
+		if _, stored := p.messages[e.id]; !stored {
+			return fmt.Errorf("%s is scheduled without a body", e.id)
+		}
+	}
+	return nil
+}
+
+func (p *Partition) checkOne(name string, g *group, id string) error {
+	places := 0
+	for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {
+		if set.has(id) {
+			places++
+		}
+	}
+	if places > 1 {
+		return fmt.Errorf("%s is in %d sets of group %s", id, places, name)
+	}
+	if _, stored := p.messages[id]; !stored {
+		return fmt.Errorf("%s of group %s has no body", id, name)
+	}
+	if refs := p.refs[id]; refs != nil && !slices.Contains(refs, name) {
+		return fmt.Errorf("%s is with group %s, but only %v need its body", id, name, refs)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package store
+
+import "slices"
+
+// Delivery names one delivery of a message.
+type Delivery struct {
+	ID    string
+	Token Token
+}
+
+// Nack is a failed delivery.
+type Nack struct {
+	Delivery
+	Delay    int64  // ms
+	Metadata []byte // nil keeps what there was
+}
+
+// Release is a message given back that no handler has seen.
+type Release struct {
+	Delivery
+	Due int64 // ms
+}
+
+// Burial is a message that can never be handled.
+type Burial struct {
+	Delivery
+	Reason string
+}
+
+// Held is a delivery that a consumer holds.
+type Held struct {
+	Delivery
+	HandedOut bool // to a handler
+}
+
+// Ack ends messages for a group. It returns those that were not there to be acked.
+func (p *Partition) Ack(name string, ids []string) (missing []string) {
+	g := p.groups[name]
+	var found []string // an id that comes twice is there twice
+	for _, id := range ids {
+		if g == nil || !g.unack.has(id) {
+			missing = append(missing, id)
+			continue
+		}
+		found = append(found, id)
+	}
+	for _, id := range found {
+		g.unack.remove(id)
+		p.finish(g, name, id)
+	}
+	return missing
+}
+
+// finish ends a message for one group; the last one takes the body.
+func (p *Partition) finish(g *group, name, id string) {
+	delete(g.attempts, id)
+	delete(g.changed, id)
+	left := slices.DeleteFunc(slices.Clone(p.refs[id]), func(other string) bool { return other == name })
+	if len(left) > 0 {
+		p.refs[id] = left
+		return
+	}
+	delete(p.refs, id)
+	delete(p.messages, id)
+	p.free(id)
+}
+
+// Nack makes messages due again later, or buries them.
+func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried) {
+	g := p.groups[name]
+	first := int64(-1)
+	var earliest int64
+	waiting := false
+	if g != nil {
+		earliest, waiting = g.queue.head()
+	}
+	for _, n := range nacks {
+		if g == nil || !g.current(n.ID, n.Token) {
+			stale = append(stale, n.ID)
+			continue
+		}
+		token := n.Token.confirmed()
+		g.attempts[n.ID] = token
+		if n.Metadata != nil {
+			g.changed[n.ID] = n.Metadata
+		}
+		if token.spent(maxDeliveries) {
+			reason := token.reason(maxDeliveries)
+			p.toDead(g, n.ID, nowMS(now), reason)
+			buried = append(buried, Buried{n.ID, reason})
+			continue
+		}
+		due := dueMS(now, n.Delay)
+		if first < 0 || due < first {
+			first = due
+		}
+		g.queue.add(due, n.ID)
+		g.unack.remove(n.ID)
+	}
+	if first >= 0 && (!waiting || first < earliest) {
+		p.wake(now, first, name)
+	}
+	return stale, buried
+}
+
+// Extend starts leases anew, and counts the deliveries that handlers have seen.
+func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (stale []string) {
+	g := p.groups[name]
+	for _, h := range held {
+		if g == nil || !g.current(h.ID, h.Token) {
+			stale = append(stale, h.ID)
+			continue
+		}
+		g.unack.add(ceilMS(now)+lease, h.ID)
+		last, known := g.attempts[h.ID]
+		if !known {
+			last = firstClaim
+		}
+		if h.HandedOut && last == h.Token {
+			g.attempts[h.ID] = h.Token.confirmed()
+		}
+	}
+	return stale
+}
+
+// Release gives messages back with their old due times.
+func (p *Partition) Release(now int64, name string, releases []Release) (stale []string) {
+	g := p.groups[name]
+	for _, r := range releases {
+		if g == nil || !g.current(r.ID, r.Token) {
+			stale = append(stale, r.ID)
+			continue
+		}
+		g.attempts[r.ID] = r.Token.unseen()
+		g.queue.add(r.Due, r.ID)
+		g.unack.remove(r.ID)
+	}
+	if len(stale) < len(releases) {
+		p.wake(now, 0, name)
+	}
+	return stale
+}
+
+// Bury makes messages dead letters.
+func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
+	g := p.groups[name]
+	for _, b := range burials {
+		if g == nil || !g.current(b.ID, b.Token) {
+			stale = append(stale, b.ID)
+			continue
+		}
+		p.toDead(g, b.ID, nowMS(now), b.Reason)
+	}
+	return stale
+}
+
+// Requeue makes dead letters due again. It returns those that are none.
+func (p *Partition) Requeue(now int64, name string, ids []string) (missing []string) {
+	g := p.groups[name]
+	for _, id := range ids {
+		if g == nil || !g.dead.remove(id) {
+			missing = append(missing, id)
+			continue
+		}
+		last, known := g.attempts[id]
+		if !known {
+			last = firstClaim
+		}
+		g.attempts[id] = Token{Fence: last.Fence}
+		delete(g.reasons, id)
+		g.queue.add(nowMS(now), id)
+	}
+	if len(missing) < len(ids) {
+		p.wake(now, 0, name)
+	}
+	return missing
+}
+
+// Discard removes dead letters for good. It returns the ids of those that are none.
+func (p *Partition) Discard(name string, ids []string) (missing []string) {
+	g := p.groups[name]
+	for _, id := range ids {
+		if g == nil || !g.dead.remove(id) {
+			missing = append(missing, id)
+			continue
+		}
+		delete(g.reasons, id)
+		p.finish(g, name, id)
+	}
+	return missing
+}

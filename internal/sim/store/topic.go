@@ -1,0 +1,138 @@
+package store
+
+import (
+	"maps"
+	"slices"
+)
+
+// Topic is a topic with its partitions and the consumer groups in them.
+type Topic struct {
+	// Notify, if not nil, is told what the scripts would publish.
+	Notify func(partition int, n Notice)
+
+	partitions []*Partition
+}
+
+// Notice is a notification.
+type Notice struct {
+	Wait     int64  // µs until something is due; negative: nothing is scheduled
+	Group    string // whom it is for; empty: all
+	Looked   bool   // Consumer has claimed all that is due
+	Found    int    // messages, by the one who looked
+	Consumer string // who looked
+	Grown    bool   // there are more partitions, and nothing else
+}
+
+// NewTopic returns a topic with one partition.
+func NewTopic() *Topic {
+	t := &Topic{}
+	t.Raise(1)
+	return t
+}
+
+// Raise makes sure that there are at least so many partitions, all known to all
+// groups, and returns how many there are.
+func (t *Topic) Raise(least int) int {
+	grown := len(t.partitions) > 0 && least > len(t.partitions)
+	for n := len(t.partitions); n < least; n++ {
+		p := newPartition(func(notice Notice) { t.notify(n, notice) })
+		if n > 0 {
+			for name := range t.partitions[0].groups {
+				p.Register(name)
+			}
+		}
+		t.partitions = append(t.partitions, p)
+	}
+	if grown {
+		t.notify(0, Notice{Grown: true})
+	}
+	return len(t.partitions)
+}
+
+func (t *Topic) notify(partition int, n Notice) {
+	if t.Notify != nil {
+		t.Notify(partition, n)
+	}
+}
+
+// Partition returns one of the partitions, from 0.
+func (t *Topic) Partition(number int) *Partition { return t.partitions[number] }
+
+// Partition is one partition of a topic.
+type Partition struct {
+	notify     func(Notice)
+	scheduled  zset
+	messages   map[string][]byte
+	refs       map[string][]string // the groups that still need the body, if they are several
+	keys       map[string]string
+	publishers map[string]pushed
+	groups     map[string]*group
+}
+
+// group is what a partition has of one consumer group.
+type group struct {
+	queue, unack, dead zset
+	attempts           map[string]Token
+	claims             map[string]claimed
+	reasons            map[string]string
+	changed            map[string][]byte
+}
+
+func newPartition(notify func(Notice)) *Partition {
+	return &Partition{
+		notify:     notify,
+		messages:   map[string][]byte{},
+		refs:       map[string][]string{},
+		keys:       map[string]string{},
+		publishers: map[string]pushed{},
+		groups:     map[string]*group{},
+	}
+}
+
+// Register makes a group known, so that it gets what falls due from now on.
+func (p *Partition) Register(name string) {
+	if p.groups[name] == nil {
+		p.groups[name] = &group{
+			attempts: map[string]Token{},
+			claims:   map[string]claimed{},
+			reasons:  map[string]string{},
+			changed:  map[string][]byte{},
+		}
+	}
+}
+
+// Groups are the names of the registered groups.
+func (p *Partition) Groups() []string { return slices.Sorted(maps.Keys(p.groups)) }
+
+// nowMS is the clock as the score of what is due now.
+func nowMS(now int64) int64 { return now / 1000 }
+
+// ceilMS is the clock rounded up.
+func ceilMS(now int64) int64 { return (now + 999) / 1000 }
+
+func dueMS(now, delay int64) int64 {
+	if delay <= 0 {
+		return nowMS(now)
+	}
+	return ceilMS(now) + delay
+}
+
+// keyOf is the message key that an id carries after its ULID of 26 characters.
+func keyOf(id string) string {
+	if len(id) > 27 {
+		return id[27:]
+	}
+	return ""
+}
+
+// wake tells sleeping subscribers when something is due.
+func (p *Partition) wake(now, due int64, group string) {
+	p.notify(Notice{Wait: max(0, due*1000-now), Group: group})
+}
+
+// free gives the key of a message back, unless a newer message has taken it.
+func (p *Partition) free(id string) {
+	if key := keyOf(id); key != "" && p.keys[key] == id {
+		delete(p.keys, key)
+	}
+}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// traceLength is how many events are remembered.
+const traceLength = 4000
+
+// event is something that happened. It is written out only if it is told.
+type event struct {
+	at   time.Time
+	who  string
+	what string
+	args []any
+	ids  []string // the messages it is about
+}
+
+// trace remembers the last events.
+type trace struct {
+	events [traceLength]event
+	count  int
+}
+
+func (t *trace) add(e event) {
+	t.events[t.count%traceLength] = e
+	t.count++
+}
+
+func (t *trace) all() []event {
+	var list []event
+	for n := max(0, t.count-traceLength); n < t.count; n++ {
+		list = append(list, t.events[n%traceLength])
+	}
+	return list
+}
+
+// tell writes the last events, and before them those about one message.
+func (t *trace) tell(start time.Time, about string, last int) string {
+	var text strings.Builder
+	events := t.all()
+	if about != "" {
+		fmt.Fprintf(&text, "the story of %s:\n", alias(about))
+		for _, e := range events {
+			if e.concerns(about) {
+				e.write(&text, start)
+			}
+		}
+	}
+	fmt.Fprintf(&text, "the last %d events:\n", min(last, len(events)))
+	for _, e := range events[max(0, len(events)-last):] {
+		e.write(&text, start)
+	}
+	return text.String()
+}
+
+func (e event) concerns(id string) bool {
+	for _, other := range e.ids {
+		if other == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (e event) write(text *strings.Builder, start time.Time) {
+	fmt.Fprintf(text, "%12.6f  %-10s ", e.at.Sub(start).Seconds(), e.who)
+	fmt.Fprintf(text, e.what, e.args...)
+	const most = 8
+	for i, id := range e.ids {
+		if i == most {
+			fmt.Fprintf(text, " and %d more", len(e.ids)-most)
+			break
+		}
+		text.WriteString(" " + alias(id))
+	}
+	text.WriteByte('\n')
+}
+
+// newID makes an id that sorts like a ULID and can be read.
+func newID(now time.Time, publisher, number int, key string) string {
+	id := fmt.Sprintf("%013d%05d%08d", now.UnixMilli(), publisher, number)
+	if key != "" {
+		id += ":" + key
+	}
+	return id
+}
+
+// alias is an id as people read it.
+func alias(id string) string {
+	var publisher, number int
+	if len(id) < 26 {
+		return id
+	}
+	if n, err := fmt.Sscanf(id[13:26], "%5d%8d", &publisher, &number); n != 2 || err != nil {
+		return id
+	}
+	return fmt.Sprintf("m%d.%d%s", publisher, number, id[26:])
+}

@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+)
+
+// outcome is what a Publish call has said.
+type outcome int
+
+const (
+	pending outcome = iota
+	accepted
+	refused // certainly not stored
+	unknown
+)
+
+// item is a message that was published. All is guarded by World.mu.
+type item struct {
+	id        string
+	publisher string
+	partition int
+	due       time.Time // once it is stored
+	made      time.Time
+	notBefore time.Time
+	outcome   outcome
+	stored    bool
+	gone      bool // replaced or cancelled
+	size      int
+	slow      time.Duration // that its handler takes; 0: as long as others
+	killer    bool
+	tracks    map[string]*track // by group
+}
+
+// place is where a message is on its way to a group.
+type place int
+
+const (
+	waiting place = iota // to be claimed
+	leased               // to holder
+	done                 // acked, dead or taken back
+)
+
+// track is a message on its way to a group. All is guarded by World.mu.
+type track struct {
+	m         *item
+	group     *group
+	place     place
+	due       time.Time // when it may be claimed
+	notBefore time.Time // when it may be handed out
+	since     time.Time // from when on it waits for a handler for no good reason
+	ready     time.Time // when it could be claimed, this time
+	index     int       // in group.open
+
+	holder   *consumer // whose lease it is
+	token    store.Token
+	deadline time.Time // of the lease
+	received time.Time // when the reply to the claim arrived
+	slow     bool      // that took so long that the lease cannot be relied on
+	handed   bool      // to a handler
+	handler  context.Context
+
+	seen    int  // how many handlers have seen it since it was published or requeued
+	retried bool // it came back from a handler
+	expired bool // its lease has ended
+	acked   bool
+}
+
+// group is a consumer group. All is guarded by World.mu.
+type group struct {
+	name       string
+	plan       GroupPlan
+	ordered    bool
+	registered bool
+	open       []*track // on their way: waiting, or leased and not handed out
+	consumers  []*consumer
+	last       *track // handed out last
+}
+
+// follow starts following a message on its way to a group.
+func (g *group) follow(m *item, due, now time.Time) *track {
+	t := &track{m: m, group: g, due: due, since: latest(due, now), ready: latest(due, now), notBefore: m.notBefore}
+	m.tracks[g.name] = t
+	g.add(t)
+	return t
+}
+
+func (g *group) add(t *track) {
+	if t.index == 0 {
+		g.open = append(g.open, t)
+		t.index = len(g.open)
+	}
+}
+
+// drop takes a message that does not wait any longer from those that do.
+func (g *group) drop(t *track) {
+	if t.index == 0 {
+		return
+	}
+	last := g.open[len(g.open)-1]
+	g.open[t.index-1], last.index = last, t.index
+	g.open = g.open[:len(g.open)-1]
+	t.index = 0
+}
+
+// holds tells whether a delivery is the one that a consumer has.
+func (t *track) holds(c *consumer, token store.Token) bool {
+	return t.place == leased && t.holder == c && t.token.Fence == token.Fence
+}
+
+// release ends the lease of whoever has the message.
+func (t *track) release() {
+	if t.holder != nil && t.place == leased && !t.handed && !t.received.IsZero() {
+		t.holder.held--
+		t.holder.heldBytes -= t.m.size
+	}
+	t.holder, t.received, t.slow, t.handed = nil, time.Time{}, false, false
+}
+
+// end says that the group is done with the message.
+func (t *track) end() {
+	t.release()
+	t.place = done
+	t.group.drop(t)
+}
+
+// back says that the message is due again.
+func (t *track) back(due, now time.Time) {
+	handed := t.handed
+	t.release()
+	t.place, t.due, t.ready = waiting, due, latest(due, now)
+	t.retried = t.retried || handed
+	if handed || due.After(now) {
+		t.since = due
+	}
+	t.group.add(t)
+}

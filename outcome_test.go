@@ -1,0 +1,236 @@
+package redisdelay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// answer is an error reply.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+// secondAnswer is a hook that lets a push be applied and then hands out an error, as the
+// client does when the first reply is lost and its second attempt is refused.
+type secondAnswer struct {
+	text   answer
+	pushes atomic.Int64
+}
+
+func (*secondAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && isPush(cmd) {
+			h.pushes.Add(1)
+			cmd.SetErr(h.text)
+			return h.text
+		}
+		return err
+	}
+}
+
+func (*secondAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// isPush tells the push script by its third key.
+func isPush(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	if len(args) < 6 || !strings.HasPrefix(cmd.Name(), "eval") {
+		return false
+	}
+	key, _ := args[5].(string)
+	return strings.HasSuffix(key, ":publishers")
+}
+
+// TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown has each
+// message stored before Redis refuses what the client sends for it the second time.
+func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *testing.T) {
+	for _, text := range []answer{
+		"WRONGPASS invalid username-password pair or user is disabled.",
+		"NOPERM User app has no permissions to run the 'evalsha' command",
+		"NOAUTH Authentication required.",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		"ERR something new",
+	} {
+		t.Run(string(text[:5]), func(t *testing.T) {
+			b := newBench(t)
+			client := redistest.Shared(t).Client(t)
+			hook := &secondAnswer{text: text}
+			client.AddHook(hook)
+			p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
+			err := p.Publish(b.topic, message.NewMessage("a", nil))
+			require.ErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+			require.ErrorIs(t, err, text)
+			assert.Equal(t, int64(1), hook.pushes.Load())
+			b.expect(b.subscribe(), "a")
+		})
+	}
+}
+
+// TestPasswordsThatChangeUnderLoad looks whether anything is stored whose Publish has
+// said that it certainly is not.
+func TestPasswordsThatChangeUnderLoad(t *testing.T) {
+	server := redistest.New(t)
+	b := newBenchOn(t, server)
+	password := func(word string) {
+		redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", "resetpass", ">"+word, "~*", "&*", "+@all")
+		redistest.Command(t, b.client, "CLIENT", "KILL", "USER", "app")
+	}
+	const rounds, publishers = 20, 8
+	failed := map[string]bool{}
+	for round := range rounds {
+		redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", "resetpass", ">old", "~*", "&*", "+@all")
+		client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "old"})
+		p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 2*time.Second })
+		var mu sync.Mutex
+		var publishing sync.WaitGroup
+		published := make(chan struct{}, 10_000)
+		for n := range publishers {
+			publishing.Go(func() {
+				for i := 0; ; i++ {
+					uuid := fmt.Sprint(round, "/", n, "/", i)
+					err := p.Publish(b.topic, message.NewMessage(uuid, nil))
+					published <- struct{}{}
+					if err == nil {
+						continue
+					}
+					if !errors.Is(err, redisdelay.ErrOutcomeUnknown) {
+						mu.Lock()
+						failed[uuid] = true
+						mu.Unlock()
+					}
+					return
+				}
+			})
+		}
+		for range 50 {
+			<-published
+		}
+		password("new")
+		publishing.Wait()
+		require.NoError(t, client.Close())
+	}
+	bodies, err := b.client.HVals(t.Context(), b.key("messages")).Result()
+	require.NoError(t, err)
+	certain := 0
+	for _, body := range bodies {
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("", []byte(body))
+		require.NoError(t, err)
+		if failed[msg.UUID] {
+			certain++
+		}
+	}
+	assert.Zero(t, certain, "messages stored after a certain failure, of %d stored", len(bodies))
+}
+
+func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
+	server := redistest.New(t)
+	b := newBenchOn(t, server)
+	redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "pw"})
+	t.Cleanup(func() { _ = client.Close() })
+	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.WaitReplicas = client, 1 })
+	for _, uuid := range []string{"a", "b"} { // the second finds the script loaded
+		err := p.Publish(b.topic, message.NewMessage(uuid, nil))
+		var shortfall *redisdelay.ReplicationError
+		require.ErrorAs(t, err, &shortfall)
+		assert.Equal(t, 1, shortfall.Want)
+		assert.Zero(t, shortfall.Got)
+		require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+		require.ErrorContains(t, err, "NOPERM")
+	}
+	b.expect(b.subscribe(), "a", "b")
+	b.settled()
+}
+
+// lostWait is a hook that loses the first answers to WAIT in the network.
+type lostWait struct {
+	secondAnswer
+	left atomic.Int64
+}
+
+func (h *lostWait) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *lostWait) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if last := cmds[len(cmds)-1]; last.Name() == "wait" && last.Err() == nil && cmds[0].Err() == nil {
+			h.pushes.Add(1)
+			if h.left.Add(-1) >= 0 {
+				last.SetErr(io.ErrUnexpectedEOF)
+				return io.ErrUnexpectedEOF
+			}
+		}
+		return err
+	}
+}
+
+func TestAWaitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
+	b := newBench(t)
+	client := redistest.Shared(t).Client(t)
+	hook := &lostWait{}
+	hook.left.Store(2)
+	client.AddHook(hook)
+	p := b.publisher(func(c *redisdelay.PublisherConfig) {
+		c.Client, c.WaitReplicas, c.WaitTimeout = client, 1, 10*time.Millisecond
+	})
+	err := p.Publish(b.topic, message.NewMessage("a", nil))
+	var shortfall *redisdelay.ReplicationError
+	require.ErrorAs(t, err, &shortfall, "it has no replica")
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+	assert.Equal(t, int64(3), hook.pushes.Load())
+	b.expect(b.subscribe(), "a")
+	b.settled()
+}
+
+// TestAPublisherRestoredFromASnapshotHeals puts the record of a later life of the
+// publisher in place of its own.
+func TestAPublisherRestoredFromASnapshotHeals(t *testing.T) {
+	for name, record := range map[string]struct {
+		number  int
+		unknown bool
+	}{
+		"its number is another batch's":    {2, false},
+		"its number is below the last one": {1000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := b.publisher()
+			require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
+			publishers, err := b.client.HGetAll(t.Context(), b.key("publishers")).Result()
+			require.NoError(t, err)
+			require.Len(t, publishers, 1)
+			for publisher, last := range publishers {
+				_, rest, _ := strings.Cut(last, " ")
+				require.NoError(t, b.client.HSet(t.Context(), b.key("publishers"),
+					publisher, fmt.Sprintf("%d %s", record.number, rest)).Err())
+			}
+			err = p.Publish(b.topic, message.NewMessage("in doubt", nil))
+			require.ErrorIs(t, err, redisdelay.ErrStalePublisher)
+			assert.Equal(t, record.unknown, errors.Is(err, redisdelay.ErrOutcomeUnknown))
+			require.NoError(t, p.Publish(b.topic, message.NewMessage("second", nil)))
+			b.expect(b.subscribe(), "first", "second")
+			b.settled()
+		})
+	}
+}
