@@ -58,6 +58,14 @@ var faults = []fault{
 		"torn, one message",
 	},
 	{
+		"torn: what is taken over may wait as well", "claim", "only_leased({ unpack(ids, 1, math.min(late, taken)) })",
+		"", "torn, a group joins later",
+	},
+	{
+		"torn: a claim lists a message twice", "claim", "if late == 0 or not lost[id] then", "if true then",
+		"torn, two messages",
+	},
+	{
 		"torn: a nack removes before it adds", "nack", "    local metadata = ARGV[4 * i + 3]",
 		"    redis.call('ZREM', unack, id)\n    local metadata = ARGV[4 * i + 3]", "torn, one message",
 	},

@@ -121,6 +121,11 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 	if s.value("~life", msg) == lifeLive && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
 		return "lost: " + msg + " is nowhere"
 	}
+	for _, g := range registered(s) {
+		if s.has("scheduled", msg) && !s.has("messages", msg) && !s.settled(g, msg) {
+			return fmt.Sprintf("body lost: of %s, which %s has yet to get", msg, g)
+		}
+	}
 	for _, g := range u.groups {
 		places := s.places(g, msg)
 		switch waits := s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg); {
