@@ -84,6 +84,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 	cancel := func(number int) op { return op{kind: "cancel", number: number, arg: "new"} }
 	held := append(register, push("#1", 1), due, claim("g", 2))
 	ack := op{kind: "ack", group: "g", msg: "#1"}
+	redone, cut := 0, 0 // Redis up to 8.0 does the torn part again, Valkey 9 cuts the whole script
 	for name, c := range map[string]struct {
 		before []op
 		torn   op
@@ -122,7 +123,18 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 			}
 			assert.Equal(t, w.state.redis().String(), w.read().String(), "%s torn after %d writes, and what came then", name, writes)
 			r.reload()
-			assert.Equal(t, disk.redis().String(), w.read().String(), "%s torn after %d writes (%s), and restarted twice", name, writes, strings.Join(effects[writes-1], " "))
+			got, kept := w.read().String(), w.state.redis().String()
+			switch again := disk.redis().String(); {
+			case again == kept:
+				assert.Equal(t, kept, got, "%s torn after %d writes, and restarted twice", name, writes)
+			case got == kept:
+				cut++
+			default:
+				redone++
+				assert.Equal(t, again, got, "%s torn after %d writes (%s), and restarted twice", name, writes, strings.Join(effects[writes-1], " "))
+			}
 		}
 	}
+	t.Logf("of what was torn, the server did %d parts again and cut %d whole", redone, cut)
+	assert.True(t, redone == 0 || cut == 0, "a server does one or the other")
 }
