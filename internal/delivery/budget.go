@@ -87,9 +87,12 @@ func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 func (b *buffer) share() {
 	for len(b.budget.asking) > 0 && !b.closed {
 		messages, free := b.room()
+		b.full.Store(true) // before it looks, since passed counts first and then looks
 		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
 		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
-		b.full.Store(window <= 0 || bytes <= 0)
+		if window > 0 && bytes > 0 {
+			b.full.Store(false)
+		}
 		messages, free = min(messages, window), min(free, window)
 		if messages <= 0 || bytes <= 0 {
 			return

@@ -232,7 +232,7 @@ func (b *buffer) recallOffers(now time.Time) bool {
 		if w.item == nil || now.Sub(w.item.since) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
-		w.item.lane.settler.expect()
+		w.item.lane.settler.expect(1)
 		w.recall <- struct{}{}
 		some = true
 	}
@@ -245,6 +245,7 @@ func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
 		b.wait(-1, it)
+		it.lane.settler.expect(1) // at once: a claim made from now on would overtake it
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0

@@ -81,11 +81,14 @@ func (s *settler) release(items ...*item) {
 	})
 }
 
-// expect notes that a message is about to be released, and returned that it has been or
-// will not be.
-func (s *settler) expect() { s.returning(1) }
+// expect notes that messages are about to be released, and returned that they have been
+// or will not be, for which fetch may be waiting.
+func (s *settler) expect(messages int) { s.returning(messages) }
 
-func (s *settler) returned() { s.returning(-1) }
+func (s *settler) returned(messages int) {
+	s.returning(-messages)
+	s.progress(0, false)
+}
 
 func (s *settler) returning(messages int) {
 	s.mu.Lock()

@@ -43,6 +43,7 @@ func (s *Subscription) giveBack(items []*item) {
 	}
 	for l, list := range lists {
 		l.settler.release(list...)
+		l.settler.returned(len(list)) // as the buffer has said
 	}
 }
 
@@ -70,7 +71,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 		it.lane.settler.release(it) // refused if the lease is lost
 	}
 	if recalled {
-		it.lane.settler.returned()
+		it.lane.settler.returned(1)
 	}
 	if !accepted {
 		return
