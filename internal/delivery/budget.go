@@ -31,7 +31,7 @@ type budget struct {
 
 	unread atomic.Bool // an offer was not accepted in time
 	probe  bool        // while unread: one message may be claimed to see
-	retry  *time.Timer // sets probe
+	retry  *time.Timer // sets probe; nil unless unread
 }
 
 // ask is a lane that waits for its part.
@@ -154,6 +154,9 @@ func (b *buffer) reservation(messages, free, bytes int) *reservation {
 	r.expiry = time.AfterFunc(maxHold, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		if !r.live { // by now
+			return
+		}
 		b.end(r)
 		b.budget.probe = true
 		b.share()
@@ -176,16 +179,27 @@ func (b *buffer) end(r *reservation) {
 // see whether somebody does: after a pause, or when a handler has ended, which may be
 // the reader itself. The caller holds mu.
 func (b *buffer) unread() {
-	if b.budget.unread.Swap(true) {
-		b.budget.retry.Stop()
-	}
+	b.budget.stopRetry()
+	b.budget.unread.Store(true)
 	b.budget.probe = false
-	b.budget.retry = time.AfterFunc(unreadPause, func() {
+	var retry *time.Timer
+	retry = time.AfterFunc(unreadPause, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.budget.probe = true
-		b.share()
+		if b.budget.retry == retry {
+			b.budget.probe = true
+			b.share()
+		}
 	})
+	b.budget.retry = retry
+}
+
+// stopRetry forgets about looking whether somebody reads. The caller holds mu.
+func (b *budget) stopRetry() {
+	if b.retry != nil {
+		b.retry.Stop()
+	}
+	b.retry = nil
 }
 
 // read notes that an offer was accepted.
@@ -196,7 +210,7 @@ func (b *buffer) read() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.budget.unread.Swap(false) {
-		b.budget.retry.Stop()
+		b.budget.stopRetry()
 		b.share()
 	}
 }

@@ -10,7 +10,10 @@ import (
 
 // maxHold is how long a consumer may hold a message that no handler of its own takes
 // and that another, idle consumer could handle.
-const maxHold = 100 * time.Millisecond
+//
+// Three such consumers after another stay within the 300 ms that a message may wait:
+// two may hold it ahead, and a third may offer it to a reader that has stopped.
+const maxHold = 80 * time.Millisecond
 
 // buffer holds what is claimed and no handler has, in order, and gives it to the
 // workers. It takes back what waits for too long (relieve), and shares out how much
@@ -205,9 +208,7 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 		return nil, left, true
 	}
 	b.window.Store(1)
-	if b.recallOffers(now) {
-		b.unread()
-	}
+	b.recallOffers(now)
 	return b.drain(), 0, true
 }
 
@@ -224,19 +225,21 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 	return since, ok
 }
 
-// recallOffers has workers give back what they have offered for too long, and tells
-// whether there was any. The caller holds mu.
-func (b *buffer) recallOffers(now time.Time) bool {
+// recallOffers has workers give back what they have offered for too long. The caller
+// holds mu.
+func (b *buffer) recallOffers(now time.Time) {
 	some := false
 	for _, w := range b.workers {
 		if w.item == nil || now.Sub(w.item.since) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
+		if !some { // before the recall: whoever has accepted the offer after all denies it
+			b.unread()
+		}
+		some = true
 		w.item.lane.settler.expect(1)
 		w.recall <- struct{}{}
-		some = true
 	}
-	return some
 }
 
 // drain takes out all items. Claims under way are void, since what they get comes
@@ -258,8 +261,6 @@ func (b *buffer) close() []*item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	if b.budget.retry != nil {
-		b.budget.retry.Stop()
-	}
+	b.budget.stopRetry()
 	return b.drain()
 }

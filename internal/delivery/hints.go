@@ -66,8 +66,12 @@ func (h *hints) hear(hint queue.Hint) {
 		h.yield = maxYield
 	}
 	if hint.Looked && h.known {
+		before := h.at
 		if h.at = time.Now().Add(hint.In + h.behind()); h.at.After(h.latest) {
 			h.at = h.latest
+		}
+		if h.at.Before(before) {
+			tell(h.changed)
 		}
 		return
 	}

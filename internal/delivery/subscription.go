@@ -99,6 +99,7 @@ type Subscription struct {
 	topic  Topic
 	config Config
 	out    chan *message.Message
+	offers sync.RWMutex // held to read by who sends on out, to write by who closes it
 	buffer *buffer
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
@@ -174,7 +175,9 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	complete = ended(hard, &fetchers) && complete
 	close(drained)
 	complete = ended(hard, &settlers) && complete
+	s.offers.Lock() // offers end with ctx
 	close(s.out)
+	s.offers.Unlock()
 	cancelCalls()
 	if ended(hard, &keepers); !complete {
 		return errUnsettled

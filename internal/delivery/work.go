@@ -92,6 +92,8 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 // offer hands a message out, unless ctx or the message's own context ends first, or it
 // is recalled. A recall may come too late.
 func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *message.Message) (accepted, recall bool) {
+	s.offers.RLock()
+	defer s.offers.RUnlock()
 	if ctx.Err() != nil { // the channel may be closed
 		return false, false
 	}

@@ -42,6 +42,7 @@ local several = #KEYS > 12
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
 local AHEAD_AGAIN = '2/0/0' -- of a message that was given back unseen once
+local MOST_SPENT = 100 -- messages that have to be buried, above limit
 local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together
 
 local now, now_ms = now_us()
@@ -187,11 +188,12 @@ end
 -- is due, in the order of due times: from the group's queue, where retries wait
 -- and where several groups get their messages, or, when there is but one group
 -- and no retry, straight from scheduled.
-local ended = due_of(unack, limit)
+local reach = max > 0 and claimed_before and math.max(limit, MOST_SPENT) or limit
+local ended = due_of(unack, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
 only_leased(lost_ids)
-local room = limit - late
+local room = reach - late
 local source, fresh = queue, nil
 local due = due_of(scheduled, math.min(room, math.max(1, math.floor(MOST_ENTRIES / #members))))
 if #due > 0 then
@@ -229,15 +231,18 @@ local taken, size, chosen, wanted, places, stop = 0, 0, 0, {}, {}, nil
 while taken < n and not stop do
   local i = taken + 1
   local id, entry, reason = ids[i], entries[i] or (i <= late and '1'), nil
+  local length = call('HSTRLEN', messages, id)
   if entry then entry, reason = next_entry(entry, i <= late) end
+  if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
   if reason then
     burials[#burials + 1] = id
     burials[#burials + 1] = reason
     taken = i
+  elseif chosen >= limit then
+    stop = 'limit'
   elseif entry and entry ~= AHEAD_AGAIN and chosen >= free_workers then
     stop = 'worker'
   else
-    local length = call('HSTRLEN', messages, id)
     if own then length = length + call('HSTRLEN', changed, id) end
     if chosen > 0 and size + length > bytes then
       stop = 'bytes'
@@ -252,15 +257,10 @@ end
 local bodies, metadata = texts_of(wanted)
 for k = 1, chosen do
   local id, i = wanted[k], places[k]
-  if not bodies[k] then
-    burials[#burials + 1] = id
-    burials[#burials + 1] = 'message body is missing'
-  else
-    give(id, dues[i], entries[i] or '1', bodies[k], metadata[k] or nil)
-    if entries[i] then
-      entries_given[#entries_given + 1] = id
-      entries_given[#entries_given + 1] = entries[i]
-    end
+  give(id, dues[i], entries[i] or '1', bodies[k], metadata[k] or nil)
+  if entries[i] then
+    entries_given[#entries_given + 1] = id
+    entries_given[#entries_given + 1] = entries[i]
   end
 end
 

@@ -77,7 +77,7 @@ func (t *step) wanted() []string {
 		entry, before := t.before.get("attempts:"+o.group, msg)
 		before = before && t.before.claimToken(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
-		if len(list) == o.limit || !buried && before && chosen >= o.free {
+		if len(list) == t.reach() || !buried && chosen == o.limit || !buried && before && chosen >= o.free {
 			break
 		}
 		if !buried {
@@ -87,6 +87,14 @@ func (t *step) wanted() []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// reach is how many messages a claim looks at.
+func (t *step) reach() int {
+	if t.u.most > 0 && len(t.before.all("attempts:"+t.op.group)) > 0 {
+		return max(t.op.limit, 100)
+	}
+	return t.op.limit
 }
 
 func (t *step) dueUnder(key string) (list []string) {

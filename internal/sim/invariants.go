@@ -9,7 +9,6 @@ import (
 // The promises, in numbers.
 const (
 	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
-	thirdHold  = 150 * time.Millisecond // more of it
 	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
 	mostBlind  = 150 * time.Millisecond // after a pause, until somebody who reads again is found
 	mostHeld   = 1500                   // messages, beyond those in flight
@@ -100,18 +99,14 @@ func (c *consumer) gone() bool {
 
 // checkWait fails if somebody has been idle while a message that is due waited.
 func (w *World) checkWait(t *track, now time.Time) {
-	most := mostWait
-	if !w.plan.Strict { // with faults, a third consumer may hold it before it gets to the idle one
-		most += thirdHold
-	}
-	from, bound := t.since, most
+	from, bound := t.since, mostWait
 	if t.place == leased && !now.Before(t.deadline) {
 		from = latest(from, t.deadline)
 	}
 	if t.expired || t.place == leased && !now.Before(t.deadline) {
 		bound += w.plan.Poll // nobody is told when a lease ends
 	}
-	if now.Sub(from) <= most {
+	if now.Sub(from) <= mostWait {
 		return
 	}
 	for _, c := range t.group.consumers {
@@ -121,15 +116,15 @@ func (w *World) checkWait(t *track, now time.Time) {
 		}
 		limit := bound
 		if informed.IsZero() {
-			limit = most + w.plan.Poll
+			limit = mostWait + w.plan.Poll
 			informed = idle
 		}
-		if limit == most {
+		if limit == mostWait {
 			idle = latest(idle, informed)
 		}
 		idle = latest(idle, c.ahead(t))
 		since := latest(from, idle)
-		if limit > most { // it looks once in a poll, and must find the message then
+		if limit > mostWait { // it looks once in a poll, and must find the message then
 			since = latest(since, t.ready)
 		}
 		if waited := now.Sub(since); waited > limit {

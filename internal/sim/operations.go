@@ -43,7 +43,6 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 	}
 	if !claims.Replayed {
 		for _, b := range claims.Buried {
-			c.lastWork = time.Now() // who makes dead letters, a few with each claim, is not idle
 			w.buried(c.group, c.name, b)
 		}
 	}

@@ -3,6 +3,9 @@ package store
 // fanOutEntries bounds what one claim gives to the queues of the groups.
 const fanOutEntries = 4000
 
+// mostSpent is how many messages a claim looks at to bury them, if that is above its limit.
+const mostSpent = 100
+
 // busyMS is how soon after its last claim a consumer does not tell the others.
 const busyMS = 2
 
@@ -62,8 +65,12 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	case known && last.number > r.Number:
 		return Claims{Deadline: deadline, Wait: -1, Replayed: true}, true
 	}
-	expired := g.unack.upTo(nowMS(now), r.Limit)
-	source, fresh := p.due(g, nowMS(now), r.Limit-len(expired))
+	reach := r.Limit
+	if r.MaxDeliveries > 0 && len(g.attempts) > 0 {
+		reach = max(reach, mostSpent)
+	}
+	expired := g.unack.upTo(nowMS(now), reach)
+	source, fresh := p.due(g, nowMS(now), reach-len(expired))
 	claims = Claims{Deadline: deadline}
 	taken, size := 0, 0
 	for i, e := range append(expired, fresh...) {
@@ -129,6 +136,8 @@ func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request
 	case last.spent(r.MaxDeliveries):
 		p.bury(g, claims, e.id, claims.Deadline-r.Lease, last.reason(r.MaxDeliveries))
 		return true
+	case len(claims.Messages) == r.Limit:
+		return false
 	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(claims.Messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
