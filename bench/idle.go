@@ -67,7 +67,7 @@ func idleMany() experiment {
 	return experiment{
 		name: "idle50",
 		what: "50 idle consumers of a group, for which one message falls due each second, 15 in all: how many claims\n" +
-			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for 10 s).\n" +
+			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for 20 s).\n" +
 			"Counted from half a second after the one call that schedules all 15; what that call wakes is\n" +
 			"shown apart.",
 		rounds:      2,
@@ -102,7 +102,7 @@ func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, err
 	if err := pause(ctx, settlingPause); err != nil {
 		return nil, err
 	}
-	const polling = 10 * time.Second // two polls of each
+	const polling = 20 * time.Second // four polls of each
 	_, start := m.counts()
 	if err := pause(ctx, polling); err != nil {
 		return nil, err

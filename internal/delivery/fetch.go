@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -164,11 +163,10 @@ func (l *lane) accept(claims queue.Claims, start time.Time) []*item {
 }
 
 // atMostPoll is when to look again if something is said to be due in a while, or,
-// negative, nothing at all. Of many consumers that poll, not all shall do so at once:
-// the first tells the others.
+// negative, nothing at all.
 func (l *lane) atMostPoll(in time.Duration) time.Duration {
 	if poll := l.config.PollInterval; in < 0 || in > poll {
-		return poll - rand.N(poll/8+1)
+		return spread(poll)
 	}
 	return in
 }

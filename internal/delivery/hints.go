@@ -39,7 +39,12 @@ func (h *hints) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known = false
+	h.latest = time.Now().Add(spread(h.poll))
 }
+
+// spread takes up to an eighth off a poll interval: of many consumers that poll, not all
+// shall do so at once.
+func spread(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
 // found notes what a claim got, and when the next is due. Who finds messages goes
 // first the next time, too.
@@ -52,7 +57,6 @@ func (h *hints) found(messages int, next time.Duration) {
 	if next > 0 {
 		next += h.behind()
 	}
-	h.latest = time.Now().Add(h.poll)
 	h.earlier(next)
 }
 
