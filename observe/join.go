@@ -1,0 +1,34 @@
+package observe
+
+// Join returns an Observer that tells all others, in their order.
+func Join(observers ...Observer) Observer {
+	var all Observer
+	for _, o := range observers {
+		all = Observer{
+			Published: both(all.Published, o.Published),
+			Changed:   both(all.Changed, o.Changed),
+			Claimed:   both(all.Claimed, o.Claimed),
+			HandedOut: both(all.HandedOut, o.HandedOut),
+			Settled:   both(all.Settled, o.Settled),
+			Buried:    both(all.Buried, o.Buried),
+			LeaseLost: both(all.LeaseLost, o.LeaseLost),
+			Called:    both(all.Called, o.Called),
+			Failing:   both(all.Failing, o.Failing),
+			Recovered: both(all.Recovered, o.Recovered),
+		}
+	}
+	return all
+}
+
+func both[E any](first, second func(E)) func(E) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(e E) {
+		first(e)
+		second(e)
+	}
+}
