@@ -42,7 +42,7 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("redisdelay: dead letters of %q: %w", topic, err)
+		return nil, leave(err, "dead letters of %q", topic)
 	}
 	slices.SortStableFunc(buried, func(a, b queue.DeadLetter) int { return a.BuriedAt.Compare(b.BuriedAt) })
 	codec := codec{config: s.config, topic: topic}
@@ -107,7 +107,7 @@ func (s *Subscriber) eachDeadLetter(
 		return nil
 	})
 	if err != nil {
-		return done, fmt.Errorf("redisdelay: %s dead letters of %q: %w", verb, topic, err)
+		return done, leave(err, "%s dead letters of %q", verb, topic)
 	}
 	return done, nil
 }

@@ -2,6 +2,7 @@ package redisdelay
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -41,14 +42,93 @@ var (
 
 // PartialPublishError is returned by a Publish call that is not stored at once,
 // since it is large or its messages go to several partitions, when only a part of it
-// is stored. Its fields name the messages that are not and tell why.
-type PartialPublishError = publish.PartialError
+// is stored.
+type PartialPublishError struct {
+	Stored int // messages of the call that are stored
+	Total  int // messages of the call
+	// Missing has the indexes of the messages that are not stored or, if Err is
+	// ErrOutcomeUnknown, perhaps not.
+	Missing []int
+	Err     error // why
+}
+
+func (e *PartialPublishError) Error() string {
+	return fmt.Sprintf("only %d of %d messages are stored: %v", e.Stored, e.Total, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *PartialPublishError) Unwrap() error { return e.Err }
 
 // ReplicationError is returned by Publish when fewer replicas than
 // PublisherConfig.WaitReplicas had the messages in time, or Redis refused to wait for
-// them (Err). The messages are stored, and may be lost if the master fails soon.
-type ReplicationError = queue.ReplicationError
+// them. The messages are stored, and may be lost if the master fails soon.
+type ReplicationError struct {
+	Want int   // replicas
+	Got  int   // replicas that have the messages
+	Err  error // why Redis did not wait; nil if it did
+}
 
-// KeyTypeError is returned when a key in Redis that belongs to this library holds
-// a value of another type. Its fields name the key, its type and the type wanted.
-type KeyTypeError = queue.KeyTypeError
+func (e *ReplicationError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("stored, but perhaps not replicated: WAIT was refused: %v", e.Err)
+	}
+	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
+}
+
+// Unwrap returns Err.
+func (e *ReplicationError) Unwrap() error { return e.Err }
+
+// KeyTypeError is returned when a key in Redis that belongs to this library holds a value
+// of another type: some other program has written it.
+type KeyTypeError struct {
+	Key  string
+	Type string // that it has, as TYPE names it
+	Want string // the type that it should have
+	Err  error  // what Redis said
+}
+
+func (e *KeyTypeError) Error() string {
+	return fmt.Sprintf("redis key %q is a %s, want a %s", e.Key, e.Type, e.Want)
+}
+
+// Unwrap returns Err.
+func (e *KeyTypeError) Unwrap() error { return e.Err }
+
+// leaving is an error that leaves the library. errors.As finds the types of this package
+// in it, where it holds those of the internal packages.
+type leaving struct{ error }
+
+func (e leaving) Unwrap() error { return e.error }
+
+func (e leaving) As(target any) bool {
+	switch target := target.(type) {
+	case **PartialPublishError:
+		return as(e.error, target, func(in *publish.PartialError) *PartialPublishError {
+			return &PartialPublishError{Stored: in.Stored, Total: in.Total, Missing: in.Missing, Err: leaving{in.Err}}
+		})
+	case **ReplicationError:
+		return as(e.error, target, func(in *queue.ReplicationError) *ReplicationError {
+			return &ReplicationError{Want: in.Want, Got: in.Got, Err: in.Err}
+		})
+	case **KeyTypeError:
+		return as(e.error, target, func(in *queue.KeyTypeError) *KeyTypeError {
+			return &KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
+		})
+	}
+	return false
+}
+
+// as finds an error of an internal type and sets target to its public form.
+func as[In, Out error](err error, target *Out, public func(In) Out) bool {
+	var in In
+	if !errors.As(err, &in) {
+		return false
+	}
+	*target = public(in)
+	return true
+}
+
+// leave wraps an error with what was tried, for the caller.
+func leave(err error, format string, args ...any) error {
+	return leaving{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
+}

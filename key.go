@@ -113,7 +113,7 @@ func (p *Publisher) withKey(
 		return ErrEmptyTopic
 	}
 	if err := validateKey(key); err != nil {
-		return fmt.Errorf("redisdelay: %s: %w", verb, err)
+		return leave(err, "%s", verb)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
@@ -124,7 +124,7 @@ func (p *Publisher) withKey(
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("redisdelay: %s %q in %q: %w", verb, key, topic, err)
+		return leave(err, "%s %q in %q", verb, key, topic)
 	}
 	return nil
 }

@@ -136,13 +136,13 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 	}
 	encoded, keys, err := p.encode(topic, messages)
 	if err != nil {
-		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
+		return leave(err, "publish to %q", topic)
 	}
 	ctx, stop := contextOf(messages)
 	defer stop()
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	if err := p.sender.Send(ctx, deadline, topic, encoded, keys); err != nil {
-		return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
+		return leave(err, "publish to %q", topic)
 	}
 	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
 		warn(p.client, p.logger)
@@ -173,7 +173,7 @@ func (p *Publisher) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
 		defer cancel()
 		if err := errors.Join(p.batcher.Close(ctx), p.calls.Close(ctx)); err != nil {
-			p.err = fmt.Errorf("redisdelay: close publisher: %w", err)
+			p.err = leave(err, "close publisher")
 		}
 		close(p.done)
 	})

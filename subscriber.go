@@ -3,7 +3,6 @@ package redisdelay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -87,7 +86,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 	}
 	partitions, err = membership.Partitions(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("redisdelay: register group %q for %q: %w", s.config.ConsumerGroup, topic, err)
+		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
 	}
 	return partitions, nil
 }
@@ -179,7 +178,7 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.errs != nil {
-		return fmt.Errorf("redisdelay: close subscriber: %w", s.errs)
+		return leave(s.errs, "close subscriber")
 	}
 	return nil
 }

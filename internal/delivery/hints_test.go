@@ -15,7 +15,7 @@ func TestWhatOthersSayDuringAClaimMakesNoOther(t *testing.T) {
 		h := newHints(testPoll)
 		h.reset()
 		h.found(0, testPoll)
-		time.Sleep(testPoll)
+		pass(testPoll)
 		h.reset()
 		for range 3 {
 			h.hear(queue.Hint{In: testPoll, Looked: true})
@@ -33,7 +33,7 @@ func TestAConsumerLooksEarlierWhenAnotherSaysSo(t *testing.T) {
 		h.found(0, testPoll)
 		start := time.Now()
 		go func() {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			h.hear(queue.Hint{In: time.Second, Looked: true})
 		}()
 		assert.True(t, h.await(t.Context()))
