@@ -12,6 +12,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -129,11 +130,11 @@ func (c PublisherConfig) validateWait() error {
 	if err := validateDuration("WaitTimeout", c.WaitTimeout, time.Millisecond); err != nil || c.WaitReplicas == 0 {
 		return err
 	}
-	client, err := queue.NewClient(c.Client)
+	store, err := queue.NewStore(c.Client, c.Prefix, observe.Observer{})
 	if err != nil {
 		return &ConfigError{"Client", err.Error()}
 	}
-	if timeout := client.ReadTimeout(); timeout > 0 && c.WaitTimeout >= timeout {
+	if timeout := store.ReadTimeout(); timeout > 0 && c.WaitTimeout >= timeout {
 		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want less than the client's ReadTimeout of %s", c.WaitTimeout, timeout)}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // maxDuration keeps sums of durations from overflowing.
@@ -27,7 +28,7 @@ func validateShared(client redis.UniversalClient, prefix string) error {
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return &ConfigError{"Client", "is nil"}
 	}
-	if _, err := queue.NewClient(client); err != nil {
+	if _, err := queue.NewStore(client, prefix, observe.Observer{}); err != nil {
 		return &ConfigError{"Client", err.Error()}
 	}
 	if strings.ContainsAny(prefix, "{}") {

@@ -1,9 +1,12 @@
 package redisdelay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -35,16 +38,21 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 	if limit < 1 || limit > queue.MaxMessages {
 		return nil, fmt.Errorf("redisdelay: dead letters of %q: limit is %d, want 1 to %d", topic, limit, queue.MaxMessages)
 	}
-	var buried []queue.DeadLetter
-	err := s.eachPartition(ctx, topic, func(g *queue.Group) error {
+	var mu sync.Mutex
+	var buried []queue.DeadLetter // guarded by mu
+	err := s.eachGroup(ctx, topic, func(ctx context.Context, g *queue.Group) error {
 		some, err := g.DeadLetters(ctx, limit)
+		mu.Lock()
+		defer mu.Unlock()
 		buried = append(buried, some...)
 		return err
 	})
 	if err != nil {
 		return nil, leave(err, "dead letters of %q", topic)
 	}
-	slices.SortStableFunc(buried, func(a, b queue.DeadLetter) int { return a.BuriedAt.Compare(b.BuriedAt) })
+	slices.SortFunc(buried, func(a, b queue.DeadLetter) int {
+		return cmp.Or(a.BuriedAt.Compare(b.BuriedAt), cmp.Compare(a.ID, b.ID))
+	})
 	codec := codec{config: s.config, topic: topic}
 	letters := make([]DeadLetter, min(limit, len(buried)))
 	for i, b := range buried[:len(letters)] {
@@ -53,61 +61,50 @@ func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) (
 	return letters, nil
 }
 
-// eachPartition calls do for the subscriber's group in each partition of a topic.
-func (s *Subscriber) eachPartition(ctx context.Context, topic string, do func(g *queue.Group) error) error {
-	t := queue.NewTopic(s.client, s.config.Prefix, topic)
-	partitions, err := t.Count(ctx)
-	if err != nil {
-		return err
-	}
-	for n := range partitions {
-		if err := do(t.Partition(n).Group(s.config.ConsumerGroup)); err != nil {
-			return err
-		}
-	}
-	return nil
+// eachGroup calls do for the subscriber's group in each partition of a topic, all at once.
+func (s *Subscriber) eachGroup(ctx context.Context, topic string, do func(ctx context.Context, g *queue.Group) error) error {
+	return s.store.Topic(topic).Each(ctx, func(ctx context.Context, p *queue.Partition) error {
+		return do(ctx, p.Group(s.config.ConsumerGroup))
+	})
 }
 
 // RequeueDeadLetters makes dead letters of the subscriber's group due again, their
 // deliveries counted anew. It returns how many of the ids were dead letters.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
-	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(g *queue.Group, part []string) ([]string, error) {
-		return g.Requeue(ctx, part)
+	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
+		return g.Requeue(ctx, ids)
 	})
 }
 
 // DiscardDeadLetters removes dead letters of the subscriber's group for good. It
 // returns how many of the ids were dead letters.
 func (s *Subscriber) DiscardDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
-	return s.eachDeadLetter(ctx, topic, "discard", ids, func(g *queue.Group, part []string) ([]string, error) {
-		return g.Discard(ctx, part)
+	return s.eachDeadLetter(ctx, topic, "discard", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
+		return g.Discard(ctx, ids)
 	})
 }
 
-// eachDeadLetter calls do, which returns the ids it has not found, for each partition
-// until all are found.
+// eachDeadLetter calls do for each partition. It returns how many of the ids were found.
 func (s *Subscriber) eachDeadLetter(
-	ctx context.Context, topic, verb string, ids []string, do func(g *queue.Group, part []string) ([]string, error),
+	ctx context.Context, topic, verb string, ids []string,
+	do func(ctx context.Context, g *queue.Group, ids []string) (missing []string, err error),
 ) (int, error) {
 	if topic == "" {
 		return 0, ErrEmptyTopic
 	}
-	left, done := ids, 0
-	err := s.eachPartition(ctx, topic, func(g *queue.Group) error {
-		var missing []string
-		for part := range slices.Chunk(left, queue.MaxMessages) {
-			some, err := do(g, part)
+	var found atomic.Int64
+	err := s.eachGroup(ctx, topic, func(ctx context.Context, g *queue.Group) error {
+		for some := range slices.Chunk(ids, queue.MaxMessages) {
+			missing, err := do(ctx, g, some)
 			if err != nil {
 				return err
 			}
-			done += len(part) - len(some)
-			missing = append(missing, some...)
+			found.Add(int64(len(some) - len(missing)))
 		}
-		left = missing
 		return nil
 	})
 	if err != nil {
-		return done, leave(err, "%s dead letters of %q", verb, topic)
+		return int(found.Load()), leave(err, "%s dead letters of %q", verb, topic)
 	}
-	return done, nil
+	return int(found.Load()), nil
 }

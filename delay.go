@@ -2,6 +2,7 @@ package redisdelay
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -71,8 +72,8 @@ func pendingHeaders(metadata message.Metadata) delayHeaders {
 	return headers
 }
 
-// remaining is the time from now to the due time in milliseconds, rounded up;
-// zero or less means that the message is due.
+// remaining is the time from now to the due time; zero or less means that the message is
+// due.
 //
 // Watermill cuts the time in until down to whole seconds and counts the duration
 // in after from when the delay was made, so the due time T satisfies
@@ -80,10 +81,9 @@ func pendingHeaders(metadata message.Metadata) delayHeaders {
 // is exact when the message is published at once. One header alone counts as
 // written.
 //
-// No due time that can be written is too far away: RFC 3339 ends with the year
-// 9999 and a duration with 292 years, and a sorted-set score holds either in
-// milliseconds exactly.
-func (h delayHeaders) remaining(now time.Time) (int64, error) {
+// A time.Duration ends after 292 years: a message that is due later is due then. Of the
+// milliseconds until then, a sorted-set score holds each exactly.
+func (h delayHeaders) remaining(now time.Time) (time.Duration, error) {
 	if h == (delayHeaders{}) {
 		return 0, nil
 	}
@@ -101,11 +101,11 @@ func (h delayHeaders) remaining(now time.Time) (int64, error) {
 	case h.after == "":
 		return fromUntil, nil
 	default:
-		return min(fromUntil+1000, fromAfter), nil
+		return min(min(fromUntil, math.MaxInt64-time.Second)+time.Second, fromAfter), nil
 	}
 }
 
-func (h delayHeaders) fromUntil(now time.Time) (int64, error) {
+func (h delayHeaders) fromUntil(now time.Time) (time.Duration, error) {
 	if h.until == "" {
 		return 0, nil
 	}
@@ -113,10 +113,10 @@ func (h delayHeaders) fromUntil(now time.Time) (int64, error) {
 	if err != nil {
 		return 0, &DelayError{delay.DelayedUntilKey, h.until, err}
 	}
-	return ceilMilli(until) - now.UnixMilli(), nil
+	return until.Sub(now), nil
 }
 
-func (h delayHeaders) fromAfter() (int64, error) {
+func (h delayHeaders) fromAfter() (time.Duration, error) {
 	if h.after == "" {
 		return 0, nil
 	}
@@ -124,22 +124,5 @@ func (h delayHeaders) fromAfter() (int64, error) {
 	if err != nil {
 		return 0, &DelayError{delay.DelayedForKey, h.after, err}
 	}
-	return ceilDuration(after), nil
-}
-
-func ceilMilli(t time.Time) int64 {
-	ms := t.UnixMilli()
-	if time.UnixMilli(ms).Before(t) {
-		ms++
-	}
-	return ms
-}
-
-// ceilDuration is a duration in milliseconds, rounded up.
-func ceilDuration(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d > 0 && d%time.Millisecond != 0 {
-		ms++
-	}
-	return ms
+	return after, nil
 }

@@ -15,22 +15,22 @@ func TestRemainingDelay(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
 	tests := map[string]struct {
 		headers delayHeaders
-		want    int64
+		want    time.Duration
 	}{
 		"no delay":                         {delayHeaders{}, 0},
-		"for alone":                        {delayHeaders{after: "1.5s"}, 1500},
-		"for is rounded up":                {delayHeaders{after: "37.000001ms"}, 38},
-		"for in the past":                  {delayHeaders{after: "-5s"}, -5000},
-		"until alone counts as written":    {delayHeaders{until: "2026-01-02T03:04:07Z"}, 1322},
-		"until in another zone":            {delayHeaders{until: "2026-01-02T04:04:07+01:00"}, 1322},
-		"until with a fraction":            {delayHeaders{until: "2026-01-02T03:04:07.0000001Z"}, 1323},
-		"until in the past":                {delayHeaders{until: "2026-01-02T03:04:00Z"}, -5678},
-		"for is exact when just made":      {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1.5s"}, 1500},
-		"until bounds a for made long ago": {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1h"}, 2322},
-		"both in the past":                 {delayHeaders{until: "2026-01-02T03:04:00Z", after: "1h"}, -4678},
-		"the zero Delay":                   {delayHeaders{until: "0001-01-01T00:00:00Z", after: "0s"}, -63902919844678},
-		"the last year":                    {delayHeaders{until: "9999-12-31T23:59:59Z"}, 251634977753322},
-		"the longest duration":             {delayHeaders{after: time.Duration(math.MaxInt64).String()}, math.MaxInt64/1_000_000 + 1},
+		"for alone":                        {delayHeaders{after: "1.5s"}, 1500 * time.Millisecond},
+		"for to the nanosecond":            {delayHeaders{after: "37.000001ms"}, 37_000_001},
+		"for in the past":                  {delayHeaders{after: "-5s"}, -5 * time.Second},
+		"until alone counts as written":    {delayHeaders{until: "2026-01-02T03:04:07Z"}, 1_321_100 * time.Microsecond},
+		"until in another zone":            {delayHeaders{until: "2026-01-02T04:04:07+01:00"}, 1_321_100 * time.Microsecond},
+		"until with a fraction":            {delayHeaders{until: "2026-01-02T03:04:07.0000001Z"}, 1_321_100_100},
+		"until in the past":                {delayHeaders{until: "2026-01-02T03:04:00Z"}, -5_678_900 * time.Microsecond},
+		"for is exact when just made":      {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1.5s"}, 1500 * time.Millisecond},
+		"until bounds a for made long ago": {delayHeaders{until: "2026-01-02T03:04:07Z", after: "1h"}, 2_321_100 * time.Microsecond},
+		"both in the past":                 {delayHeaders{until: "2026-01-02T03:04:00Z", after: "1h"}, -4_678_900 * time.Microsecond},
+		"the zero Delay":                   {delayHeaders{until: "0001-01-01T00:00:00Z", after: "0s"}, math.MinInt64 + time.Second},
+		"later than a Duration goes":       {delayHeaders{until: "9999-12-31T23:59:59Z"}, math.MaxInt64},
+		"the longest duration":             {delayHeaders{after: time.Duration(math.MaxInt64).String()}, math.MaxInt64},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRemainingDelayIsExactForWhatWatermillWrites(t *testing.T) {
 			delay.Message(msg, made)
 			remaining, err := headersOf(msg.Metadata).remaining(time.Now())
 			require.NoError(t, err)
-			assert.InDelta(t, d.Milliseconds(), remaining, 2, "%s(%s)", name, d)
+			assert.InDelta(t, d, remaining, float64(2*time.Millisecond), "%s(%s)", name, d)
 		}
 	}
 }
@@ -127,5 +127,5 @@ func TestOneHeaderMadeAnewCountsAlone(t *testing.T) {
 	msg.Metadata.Set(delay.DelayedForKey, "5s")
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
 	require.NoError(t, err)
-	assert.Equal(t, int64(5000), remaining)
+	assert.Equal(t, 5*time.Second, remaining)
 }

@@ -126,11 +126,11 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue
 	remaining, err := headers.remaining(time.Now())
 	if err != nil || headers == (delayHeaders{}) {
 		delay, failed := c.nackDelay(delivered.Attempt)
-		remaining, err = ceilDuration(delay), errors.Join(err, failed)
+		remaining, err = delay, errors.Join(err, failed)
 	} else {
 		nack.Metadata, err = c.changed(msg.Metadata)
 	}
-	nack.Delay = max(remaining, MinRedeliveryDelay.Milliseconds())
+	nack.Delay = max(remaining, MinRedeliveryDelay)
 	return nack, err
 }
 

@@ -24,7 +24,7 @@ func (p *Publisher) encode(
 			return nil, nil, fmt.Errorf("message %q: %w", msg.UUID, err)
 		}
 		encoded[i] = m
-		if key := p.partitionKey(topic, msg, m.ID); key != "" {
+		if key := p.partitionKey(topic, msg, m.Key); key != "" {
 			if keys == nil {
 				keys = make([]string, len(messages))
 			}
@@ -32,12 +32,12 @@ func (p *Publisher) encode(
 		}
 	}
 	for i := range encoded { // none is used up by a call that fails
-		encoded[i].ID = p.ids.Next(now, encoded[i].ID)
+		encoded[i].ID = p.ids.Next(now, encoded[i].Key)
 	}
 	return encoded, keys, nil
 }
 
-// encodeOne encodes a message; its ID is the message key, to be completed.
+// encodeOne encodes a message, which has no ID yet.
 func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (queue.Message, error) {
 	remaining, err := pendingHeaders(msg.Metadata).remaining(now)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if len(body) > p.config.MaxMessageBytes {
 		return queue.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
 	}
-	return queue.Message{ID: key, Delay: remaining, Body: body, Name: msg.UUID}, nil
+	return queue.Message{Key: key, Delay: remaining, Body: body, Name: msg.UUID}, nil
 }
 
 // partitionKey is what chooses a message's partition. A message key goes first: all

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -79,8 +78,8 @@ func SetKey(msg *message.Message, key string) {
 // After any other error, the message may have been taken back, or may be until the
 // context's deadline.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
-	return p.withKey(ctx, topic, key, "cancel", func(ctx context.Context, q *queue.Queue) error {
-		return q.Cancel(ctx, key)
+	return p.withKey(ctx, topic, key, "cancel", func(ctx context.Context, t *queue.Topic) error {
+		return t.Cancel(ctx, key)
 	})
 }
 
@@ -88,21 +87,20 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
 // waiting message holds the key. The delay metadata on the message stay as they are.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
-	return p.withKey(ctx, topic, key, "reschedule", func(ctx context.Context, q *queue.Queue) error {
+	return p.withKey(ctx, topic, key, "reschedule", func(ctx context.Context, t *queue.Topic) error {
 		carrier := message.NewMessage("", nil)
 		delay.Message(carrier, to)
 		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
 		if err != nil {
 			return err
 		}
-		return q.Reschedule(ctx, key, remaining)
+		return t.Reschedule(ctx, key, remaining)
 	})
 }
 
-// withKey calls do for each partition of a topic: a key is in one, as a rule; in more if
-// the number of partitions was raised between two messages.
+// withKey calls do with a topic, as long as the publisher is open.
 func (p *Publisher) withKey(
-	ctx context.Context, topic, key, verb string, do func(ctx context.Context, q *queue.Queue) error,
+	ctx context.Context, topic, key, verb string, do func(ctx context.Context, t *queue.Topic) error,
 ) error {
 	select {
 	case <-p.done:
@@ -117,41 +115,9 @@ func (p *Publisher) withKey(
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	partitions, err := p.topics.Partitions(ctx, time.Now().Add(p.config.PublishTimeout), topic)
-	if err == nil {
-		err = p.calls.Do(ctx, func(ctx context.Context) error {
-			return inPartitions(p.topics.Topic(topic), partitions, func(q *queue.Queue) error { return do(ctx, q) })
-		})
-	}
+	err := p.calls.Do(ctx, func(ctx context.Context) error { return do(ctx, p.topics.Topic(topic)) })
 	if err != nil {
 		return leave(err, "%s %q in %q", verb, key, topic)
-	}
-	return nil
-}
-
-// inPartitions calls do for all partitions at once, and waits for all. The error is
-// ErrMessageNotFound if it is that for each.
-func inPartitions(t *queue.Topic, partitions int, do func(q *queue.Queue) error) error {
-	if partitions == 1 {
-		return do(t.Partition(0))
-	}
-	errs := make([]error, partitions)
-	var calls sync.WaitGroup
-	for n := range partitions {
-		calls.Go(func() { errs[n] = do(t.Partition(n)) })
-	}
-	calls.Wait()
-	found := false
-	for _, err := range errs {
-		switch {
-		case err == nil:
-			found = true
-		case !errors.Is(err, ErrMessageNotFound):
-			return err
-		}
-	}
-	if !found {
-		return ErrMessageNotFound
 	}
 	return nil
 }

@@ -24,18 +24,19 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // Publisher publishes messages that may be delayed. It is safe for concurrent use.
 type Publisher struct {
 	config  PublisherConfig
-	client  *queue.Client
+	store   *queue.Store
 	ids     *queue.IDs
 	calls   *publish.Calls // all but those of batcher
 	topics  *publish.Topics
 	batcher *publish.Batcher
 	sender  *publish.Sender
-	delayed message.Publisher // adds delay metadata, then calls store
+	delayed message.Publisher // adds delay metadata, then calls put
 	logger  watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
@@ -56,23 +57,23 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	client, err := queue.NewClient(config.Client)
+	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
 	if err != nil {
 		return nil, err // which Validate has found
 	}
 	p := &Publisher{
-		config: config, client: client, logger: logger,
+		config: config, store: store, logger: logger,
 		ids: queue.NewIDs(), calls: publish.NewCalls(), done: make(chan struct{}),
 	}
 	outage := publish.NewOutage(p.outageBegan, p.outageEnded)
-	p.topics = publish.NewTopics(p.open, config.Partitions, p.calls, outage)
+	p.topics = publish.NewTopics(store.Topic, config.Partitions, p.calls, outage)
 	p.batcher = publish.New(p.push, queue.Batch{
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
 	}, p.newName, outage)
 	p.sender = publish.NewSender(p.topics, p.batcher)
-	p.delayed, err = delay.NewPublisher(storeFunc(p.store), guardDelays(config.Delay))
+	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
 	}
@@ -127,8 +128,8 @@ func (f storeFunc) Publish(topic string, messages ...*message.Message) error {
 
 func (storeFunc) Close() error { return nil }
 
-// store stores messages that have their delay metadata.
-func (p *Publisher) store(topic string, messages ...*message.Message) error {
+// put stores messages that have their delay metadata.
+func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	select {
 	case <-p.done:
 		return ErrPublisherClosed
@@ -145,7 +146,7 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 		return leave(err, "publish to %q", topic)
 	}
 	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
-		warn(p.client, p.logger)
+		warn(p.store, p.logger)
 	}
 	if p.logger != (watermill.NopLogger{}) { // to make the fields takes half as long as to encode a message
 		p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
@@ -156,10 +157,6 @@ func (p *Publisher) store(topic string, messages ...*message.Message) error {
 // push stores a batch in Redis.
 func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
 	return p.topics.Topic(to.Topic).Partition(to.Partition).Push(ctx, b)
-}
-
-func (p *Publisher) open(topic string) *queue.Topic {
-	return queue.NewTopic(p.client, p.config.Prefix, topic)
 }
 
 func (p *Publisher) newName() string { return p.ids.Next(time.Now(), "") }

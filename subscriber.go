@@ -10,6 +10,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 var (
@@ -32,7 +33,7 @@ var (
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
 type Subscriber struct {
 	config SubscriberConfig
-	client *queue.Client
+	store  *queue.Store
 	logger watermill.LoggerAdapter
 
 	closing context.Context // ends when Close begins
@@ -59,12 +60,12 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	client, err := queue.NewClient(config.Client)
+	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
 	if err != nil {
 		return nil, err // which Validate has found
 	}
 	closing, cancel := context.WithCancel(context.Background())
-	return &Subscriber{config: config, client: client, logger: logger, closing: closing, cancel: cancel}, nil
+	return &Subscriber{config: config, store: store, logger: logger, closing: closing, cancel: cancel}, nil
 }
 
 // SubscribeInitialize registers the consumer group, so that it gets every message of
@@ -92,8 +93,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 }
 
 func (s *Subscriber) membership(topic string) membership {
-	t := queue.NewTopic(s.client, s.config.Prefix, topic)
-	return membership{t.Membership(s.config.ConsumerGroup)}
+	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup)}
 }
 
 // membership is what a subscription sees of a topic.
@@ -136,7 +136,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		CloseTimeout:  s.config.CloseTimeout,
 		Logger:        logger,
 	})
-	warn(s.client, s.logger)
+	warn(s.store, s.logger)
 	if err := s.run(ctx, subscription, partitions); err != nil {
 		return nil, err
 	}

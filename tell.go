@@ -13,10 +13,9 @@ import (
 // errMayLose is the error that warnings are logged with: they are about lost messages.
 var errMayLose = errors.New("messages may be lost")
 
-// warn logs settings of the server that lose messages, once for each server, after it was
-// looked at.
-func warn(client *queue.Client, logger watermill.LoggerAdapter) {
-	for _, warning := range client.Warnings() {
+// warn logs settings of the server that lose messages, once, after it was looked at.
+func warn(store *queue.Store, logger watermill.LoggerAdapter) {
+	for _, warning := range store.Warnings() {
 		logger.Error("Warning: "+warning, errMayLose, nil)
 	}
 }

@@ -266,7 +266,7 @@ func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 			return msg, nil
 		},
 		Redelivery: func(context.Context, *message.Message) (queue.Nack, error) {
-			return queue.Nack{Delay: 1000}, nil
+			return queue.Nack{Delay: time.Second}, nil
 		},
 		Consumer:     "c",
 		MaxInFlight:  1,

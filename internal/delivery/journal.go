@@ -51,7 +51,7 @@ func (j journal) nacked(nacks []queue.Nack) {
 		return
 	}
 	for _, n := range nacks {
-		until := time.Now().Add(time.Duration(n.Delay) * time.Millisecond)
+		until := time.Now().Add(n.Delay)
 		j.logger.Debug("Nacked a message", watermill.LogFields{"id": n.ID, "until": until})
 	}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -212,8 +213,8 @@ func soonest(sent round, nacksLeft []queue.Nack, releasesLeft []queue.Release) (
 	if len(done) == 0 {
 		return 0, false
 	}
-	least := slices.MinFunc(done, func(a, b queue.Nack) int { return int(a.Delay - b.Delay) })
-	return time.Duration(least.Delay) * time.Millisecond, true
+	least := slices.MinFunc(done, func(a, b queue.Nack) int { return cmp.Compare(a.Delay, b.Delay) })
+	return least.Delay, true
 }
 
 func (s *settler) putBack(left round) {

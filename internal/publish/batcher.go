@@ -47,7 +47,7 @@ type Destination struct {
 	Partition int
 }
 
-// Store stores a batch at a destination. See queue.Queue.Push.
+// Store stores a batch at a destination. See queue.Partition.Push.
 type Store func(ctx context.Context, to Destination, b queue.Batch) (rejected []queue.Duplicate, err error)
 
 // Batcher merges calls. It is safe for concurrent use.

@@ -73,7 +73,7 @@ func (b *Batcher) finish(next *batch, rejected []queue.Duplicate, err error) {
 	}
 	for _, d := range rejected {
 		message := next.calls[d.Call].messages[d.Message]
-		next.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key())
+		next.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // opened counts the topics that Topics had to open.
@@ -50,9 +51,9 @@ func TestAHundredThousandTopicsAreBounded(t *testing.T) {
 func BenchmarkNewTopics(b *testing.B) {
 	for _, known := range []int{100, 1000, 16_000, 100_000} {
 		b.Run(fmt.Sprint(known), func(b *testing.B) {
-			topics := NewTopics(func(name string) *queue.Topic {
-				return queue.NewTopic(nil, "p", name)
-			}, 1, NewCalls(), quietly())
+			store, err := queue.NewStore(&scripted{}, "p", observe.Observer{})
+			require.NoError(b, err)
+			topics := NewTopics(store.Topic, 1, NewCalls(), quietly())
 			for n := range known {
 				topics.find(fmt.Sprint(n))
 			}
@@ -103,13 +104,11 @@ func (o *outages) outage() *Outage {
 func scriptedTopics(t *testing.T, answer func(ctx context.Context) error) (*Topics, *scripted, *outages) {
 	t.Helper()
 	redis, seen := &scripted{answer: answer}, &outages{}
-	client, err := queue.NewClient(redis)
+	store, err := queue.NewStore(redis, "p", observe.Observer{})
 	require.NoError(t, err)
 	calls := NewCalls()
 	t.Cleanup(func() { assert.NoError(t, calls.Close(context.Background())) })
-	return NewTopics(func(name string) *queue.Topic {
-		return queue.NewTopic(client, "p", name)
-	}, 1, calls, seen.outage()), redis, seen
+	return NewTopics(store.Topic, 1, calls, seen.outage()), redis, seen
 }
 
 func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,22 +22,22 @@ type checking struct {
 // check looks at the server, until it has once succeeded: whether it is new enough,
 // and for settings that lose messages (Warnings). What the user may not ask is left
 // out. A key tells which node of a Cluster to ask.
-func (c *Client) check(ctx context.Context, key string) error {
-	for !c.checked.Load() {
-		c.mu.Lock()
-		current := c.checking
+func (s *Store) check(ctx context.Context, key string) error {
+	for !s.checked.Load() {
+		s.mu.Lock()
+		current := s.checking
 		if current == nil {
 			current = &checking{done: make(chan struct{})}
-			c.checking = current
-			c.mu.Unlock()
-			current.err = c.inspect(ctx, key)
-			c.mu.Lock()
-			c.checking = nil
-			c.mu.Unlock()
+			s.checking = current
+			s.mu.Unlock()
+			current.err = s.inspect(ctx, key)
+			s.mu.Lock()
+			s.checking = nil
+			s.mu.Unlock()
 			close(current.done)
 			return current.err
 		}
-		c.mu.Unlock()
+		s.mu.Unlock()
 		select {
 		case <-current.done:
 			if current.err != nil && !isContextError(current.err) {
@@ -55,15 +54,15 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (c *Client) inspect(ctx context.Context, key string) error {
-	node, err := c.master(ctx, key)
+func (s *Store) inspect(ctx context.Context, key string) error {
+	node, err := s.master(ctx, key)
 	if err != nil {
 		return err
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
-			c.checked.Store(true) // scripts that fail will tell
+			s.checked.Store(true) // scripts that fail will tell
 			return nil
 		}
 		return err
@@ -73,10 +72,10 @@ func (c *Client) inspect(ctx context.Context, key string) error {
 		return fmt.Errorf("%w: it is %s", ErrServerTooOld, version)
 	}
 	warnings := warningsOf(ctx, node, info)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.version, c.run, c.warnings = version, infoField(info, "run_id"), warnings
-	c.checked.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.warnings = version, warnings
+	s.checked.Store(true)
 	return nil
 }
 
@@ -87,23 +86,13 @@ func older(major string) bool {
 	return err == nil && n < 7
 }
 
-// told has what Warnings has told, by the run of a server. It is global, since publishers
-// and subscribers of one process tend to be many, and to share a server; it grows only when
-// a server with such a setting is started anew.
-var told sync.Map // of run id and warning
-
-// Warnings tells which settings of the server lose messages, and the cures: each once for
-// a server. They are known once a topic was looked at.
-func (c *Client) Warnings() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var warnings []string
-	for _, warning := range c.warnings {
-		if _, known := told.LoadOrStore(c.run+warning, true); !known || c.run == "" {
-			warnings = append(warnings, warning)
-		}
-	}
-	c.warnings = nil
+// Warnings tells which settings of the server lose messages, and the cures. It tells
+// each once, after the first topic was looked at.
+func (s *Store) Warnings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	warnings := s.warnings
+	s.warnings = nil
 	return warnings
 }
 
@@ -134,14 +123,14 @@ func infoField(info, field string) string {
 
 // tooOld makes an error of a script that a server before 7.0 cannot run, or whose
 // errors it wraps, one that says so. It serves where INFO is not permitted.
-func (c *Client) tooOld(err error) error {
+func (s *Store) tooOld(err error) error {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return err
 	}
-	c.mu.Lock()
-	version := c.version
-	c.mu.Unlock()
+	s.mu.Lock()
+	version := s.version
+	s.mu.Unlock()
 	text := answer.Error()
 	if version == "" && (strings.Contains(text, "Unknown Redis command called from") ||
 		strings.HasPrefix(text, "ERR Error running script (call to f_")) {

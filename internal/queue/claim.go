@@ -82,23 +82,23 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 }
 
 func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
-	p := g.part
+	n := g.partition.names
 	keys := []string{
-		p.scheduled(), p.messages(), p.groups(), p.refs(), p.keys(),
-		p.queue(g.name), p.unack(g.name), p.attempts(g.name), p.claims(g.name),
-		p.dead(g.name), p.reasons(g.name), p.changed(g.name),
+		n.scheduled(), n.messages(), n.groups(), n.refs(), n.keys(),
+		n.queue(g.name), n.unack(g.name), n.attempts(g.name), n.claims(g.name),
+		n.dead(g.name), n.reasons(g.name), n.changed(g.name),
 	}
 	for _, other := range g.others {
-		keys = append(keys, p.queue(other))
+		keys = append(keys, n.queue(other))
 	}
 	bytes := maxReplyBytes
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
 	}
 	args := []any{
-		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.client.channel(p),
+		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
 	}
-	return run(ctx, g.client, p, claimScript, keys, append(args, anys(g.others)...))
+	return g.partition.run(ctx, claimScript, keys, append(args, anys(g.others)...))
 }
 
 // needsWorker is the time to wait in a reply that ended before a message for a free

@@ -53,7 +53,7 @@ func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
 func TestClaimGivesAGroupThatCameBeforeTheDueTimeTheMessageToo(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	r.push(Message{ID: "a", Delay: 100})
+	r.push(Message{ID: "a", Delay: 100 * time.Millisecond})
 	assert.Empty(t, r.claim(g, "c", 10))
 	h := r.group("h")
 	require.Eventually(t, func() bool { return len(r.claim(g, "c", 10)) == 1 }, 5*time.Second, 5*time.Millisecond)
@@ -70,7 +70,7 @@ func TestMessagesWaitForTheFirstGroup(t *testing.T) {
 func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	require.NoError(t, r.client.Del(t.Context(), r.queue.part.groups()).Err())
+	require.NoError(t, r.client.Del(t.Context(), r.partition.names.groups()).Err())
 	r.push(due("a"))
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 	assert.Contains(t, r.state(), "groups g")
@@ -80,7 +80,7 @@ func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
-	scheduled := r.queue.part.scheduled()
+	scheduled := r.partition.names.scheduled()
 	require.NoError(t, r.client.ZAdd(t.Context(), scheduled,
 		redis.Z{Score: math.Inf(-1), Member: "a"}, redis.Z{Score: -1e300, Member: "b"}, redis.Z{Score: 0.5, Member: "c"},
 	).Err())
@@ -105,7 +105,7 @@ func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		r.expire(g, id)
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.attempts("g"), "a", "garbled").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.attempts("g"), "a", "garbled").Err())
 	assert.Equal(t, []string{"a#2/0/1", "b#2/0/1"}, r.claim(g, "d", 2))
 }
 
@@ -113,7 +113,7 @@ func TestClaimIsNeverEarly(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	for i := range 300 {
-		r.push(Message{ID: fmt.Sprint(i), Delay: int64(1 + i%40)})
+		r.push(Message{ID: fmt.Sprint(i), Delay: time.Duration(1+i%40) * time.Millisecond})
 	}
 	for got := 0; got < 300; {
 		claims, err := g.Claim(t.Context(), r.request("c", 100))
@@ -130,9 +130,9 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("c"), due("a"), due("b"))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.scheduled(), z(10, "c"), z(20, "b"), z(20, "a")).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.queue("g"), z(15, "retry")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.messages(), "retry", "x").Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.scheduled(), z(10, "c"), z(20, "b"), z(20, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.queue("g"), z(15, "retry")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.messages(), "retry", "x").Err())
 	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
@@ -151,7 +151,7 @@ func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	for _, m := range messages {
 		r.push(m)
 	}
-	reads := r.watch("HMGET", r.queue.part.messages())
+	reads := r.watch("HMGET", r.partition.names.messages())
 	for _, want := range []int{50, 1, 1} {
 		assert.Len(t, r.claim(g, "c", len(messages)), want)
 		read := 0
@@ -357,7 +357,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
-	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), "a", "c").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), "a", "c").Err())
 	request := r.request("c", 10)
 	claims, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
@@ -407,9 +407,9 @@ func TestClaimTellsWhenTheNextIsDue(t *testing.T) {
 	assert.Negative(t, next())
 	r.push(after("a", 60))
 	assert.InDelta(t, time.Minute, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.unack("g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.unack("g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
 	assert.InDelta(t, 20*time.Second, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.queue.part.queue("g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.queue("g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
 	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
 }
 
@@ -422,7 +422,7 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 			r := newRig(t)
 			g := r.group("g")
 			r.push(due("a"))
-			key := string(r.queue.part) + ":" + kind
+			key := string(r.partition.names) + ":" + kind
 			require.NoError(t, r.client.Del(t.Context(), key).Err())
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
@@ -438,7 +438,7 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	key := r.queue.part.claims("g")
+	key := r.partition.names.claims("g")
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	require.NoError(t, r.client.HSet(t.Context(), key, "old", fmt.Sprintf("7 %d []", yesterday)).Err())
 	r.claim(g, "c", 1)

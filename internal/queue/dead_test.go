@@ -23,8 +23,8 @@ func TestDeadLettersTellBodyAndReason(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	r.bury(g, "a", "b", "c")
-	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), "b").Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.changed("g"), "c", "changed").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), "b").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.changed("g"), "c", "changed").Err())
 
 	letters, err := g.DeadLetters(t.Context(), 10)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestDeadLettersTellBodyAndReason(t *testing.T) {
 	letters, err = g.DeadLetters(t.Context(), 2)
 	require.NoError(t, err)
 	assert.Len(t, letters, 2)
-	letters, err = r.queue.Group("unknown").DeadLetters(t.Context(), 2)
+	letters, err = r.partition.Group("unknown").DeadLetters(t.Context(), 2)
 	require.NoError(t, err)
 	assert.Empty(t, letters)
 }

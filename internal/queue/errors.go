@@ -34,8 +34,8 @@ func (e *KeyTypeError) Error() string {
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
 // typeOf is the Redis type that a key of a partition must have.
-func (p partition) typeOf(key string) string {
-	kind, _, _ := strings.Cut(strings.TrimPrefix(key, string(p)+":"), ":")
+func (n names) typeOf(key string) string {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(key, string(n)+":"), ":")
 	switch kind {
 	case "scheduled", "queue", "unack", "dead":
 		return "zset"
@@ -49,12 +49,12 @@ func (p partition) typeOf(key string) string {
 }
 
 // explain names the key behind a WRONGTYPE error; Redis does not.
-func explain(ctx context.Context, client *Client, p partition, keys []string, err error) error {
+func (p *Partition) explain(ctx context.Context, keys []string, err error) error {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
 	}
 	for _, key := range keys {
-		node, nodeErr := client.master(ctx, key)
+		node, nodeErr := p.store.master(ctx, key)
 		if nodeErr != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func explain(ctx context.Context, client *Client, p partition, keys []string, er
 		if typeErr != nil {
 			return err
 		}
-		if want := p.typeOf(key); got != want && got != "none" {
+		if want := p.names.typeOf(key); got != want && got != "none" {
 			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // exploreProtocol is what the explorer knows of how calls, answers and values in Redis
 // are written, but for tokens and refs (explore_tokens_test.go).
 type exploreProtocol struct {
-	part     partition
+	names    names
 	u        *universe
 	lengthen *strings.Replacer
 	shorten  *strings.Replacer
@@ -25,7 +25,7 @@ const (
 	changedBody  = "changed"
 )
 
-func newExploreProtocol(part partition, u *universe) *exploreProtocol {
+func newExploreProtocol(of names, u *universe) *exploreProtocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
@@ -38,7 +38,7 @@ func newExploreProtocol(part partition, u *universe) *exploreProtocol {
 	}
 	now := time.Now().UnixMilli()
 	return &exploreProtocol{
-		part: part, u: u, lengthen: strings.NewReplacer(long...), shorten: strings.NewReplacer(short...),
+		names: of, u: u, lengthen: strings.NewReplacer(long...), shorten: strings.NewReplacer(short...),
 		base: now,
 	}
 }
@@ -81,7 +81,7 @@ func (p *exploreProtocol) allKeys() []string {
 }
 
 func (p *exploreProtocol) zset(key string) bool {
-	return p.part.typeOf(string(p.part)+":"+key) == "zset"
+	return p.names.typeOf(string(p.names)+":"+key) == "zset"
 }
 
 func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }
@@ -155,7 +155,7 @@ func (p *exploreProtocol) normal(key, value string) string {
 
 // effect is a recorded write as it applies to a state.
 func (p *exploreProtocol) effect(write []string) effect {
-	key := strings.TrimPrefix(write[1], string(p.part)+":")
+	key := strings.TrimPrefix(write[1], string(p.names)+":")
 	write[1] = key
 	for i := 2; i < len(write); i++ {
 		write[i] = p.short(write[i])

@@ -31,7 +31,7 @@ func (w *twin) do(o op) (effects []effect) {
 		t.out = outcomes[0]
 		keys, args := make([]string, len(c.keys)), make([]any, len(c.args))
 		for i, key := range c.keys {
-			keys[i] = string(w.r.queue.part) + ":" + key
+			keys[i] = string(w.r.partition.names) + ":" + key
 		}
 		for i, arg := range c.args {
 			args[i] = w.real.long(arg)
@@ -40,7 +40,7 @@ func (w *twin) do(o op) (effects []effect) {
 			Run(w.r.ctx(), w.r.client, keys, args...).Err())
 	} else {
 		t.out.effects = edits(o)
-		w.r.client.ZAddXX(w.r.ctx(), string(w.r.queue.part)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
+		w.r.client.ZAddXX(w.r.ctx(), string(w.r.partition.names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
 	_, err := t.take()
 	require.NoError(w.r.t, err)
@@ -52,7 +52,7 @@ func (w *twin) do(o op) (effects []effect) {
 func (w *twin) read() explored {
 	s := explored{}
 	for _, key := range w.real.allKeys() {
-		full, values := string(w.r.queue.part)+":"+key, []string(nil)
+		full, values := string(w.r.partition.names)+":"+key, []string(nil)
 		switch {
 		case key == "groups":
 			values = w.r.client.SMembers(w.r.ctx(), full).Val()
@@ -100,7 +100,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		for writes := 1; ; writes++ {
 			r := newRigOn(t, server)
 			model := newRunner(r.client, exploreScripts(), t.Name()+name, u)
-			w := &twin{r: r, u: u, real: newExploreProtocol(r.queue.part, u), model: model, state: explored{}}
+			w := &twin{r: r, u: u, real: newExploreProtocol(r.partition.names, u), model: model, state: explored{}}
 			for _, o := range c.before {
 				w.do(o)
 			}

@@ -101,7 +101,7 @@ return results
 type runner struct {
 	client *redis.Client
 	script *redis.Script
-	part   partition
+	names  names
 	p      *exploreProtocol
 }
 
@@ -119,8 +119,8 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 		}
 	}
 	b.WriteString(runnerTail)
-	part := newPartition("explore", name, 0)
-	return &runner{client: client, script: redis.NewScript(b.String()), part: part, p: newExploreProtocol(part, u)}
+	tag := newNames("explore", name, 0)
+	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newExploreProtocol(tag, u)}
 }
 
 // call is one call of a script, with keys named without their tag.
@@ -145,7 +145,7 @@ func (r *runner) run(ctx context.Context, s explored, calls []call, verify bool)
 	for _, c := range calls {
 		args = append(args, c.script, len(c.keys))
 		for _, key := range c.keys {
-			args = append(args, string(r.part)+":"+key)
+			args = append(args, string(r.names)+":"+key)
 		}
 		args = append(args, len(c.args))
 		for _, arg := range c.args {
@@ -169,7 +169,7 @@ func (r *runner) begin(s explored, verify bool) []any {
 	args := make([]any, 0, 200)
 	args = append(args, len(keys))
 	for _, key := range keys {
-		args = append(args, string(r.part)+":"+key)
+		args = append(args, string(r.names)+":"+key)
 	}
 	flag := "0"
 	if verify {
@@ -190,8 +190,8 @@ func (r *runner) begin(s explored, verify bool) []any {
 }
 
 func (r *runner) restore(key string, entries explored) []any {
-	command := []any{0, "HSET", string(r.part) + ":" + key}
-	switch r.part.typeOf(string(r.part) + ":" + key) {
+	command := []any{0, "HSET", string(r.names) + ":" + key}
+	switch r.names.typeOf(string(r.names) + ":" + key) {
 	case "zset":
 		command[1] = "ZADD"
 		for _, e := range entries {
@@ -225,7 +225,7 @@ func (r *runner) outcome(reply []any, verify bool) outcome {
 		out.snapshot = explored{}
 		for _, found := range reply[3].([]any) {
 			pair := found.([]any)
-			r.p.read(&out.snapshot, strings.TrimPrefix(pair[0].(string), string(r.part)+":"), texts(pair[1]))
+			r.p.read(&out.snapshot, strings.TrimPrefix(pair[0].(string), string(r.names)+":"), texts(pair[1]))
 		}
 	}
 	return out

@@ -47,11 +47,11 @@ func (h *lastCall) call(p *exploreProtocol, script string) call {
 			arg = *value
 		}
 		text := p.shorten.Replace(fmt.Sprint(arg))
-		if strings.HasPrefix(text, string(p.part)+":wake") {
+		if strings.HasPrefix(text, string(p.names)+":wake") {
 			text = "wake"
 		}
 		if len(c.keys) < h.args[2].(int) {
-			c.keys = append(c.keys, strings.TrimPrefix(text, string(p.part)+":"))
+			c.keys = append(c.keys, strings.TrimPrefix(text, string(p.names)+":"))
 		} else {
 			c.args = append(c.args, text)
 		}
@@ -65,7 +65,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	hook := &lastCall{}
 	r.client.AddHook(hook)
 	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}
-	p := newExploreProtocol(r.queue.part, u)
+	p := newExploreProtocol(r.partition.names, u)
 	g, _ := r.group("g"), r.group("h")
 	s := explored{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", exploreBody("#1")}}
 	id, held := p.long("#1"), Delivery{p.long("#1"), "2/0/1"}
@@ -80,8 +80,8 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	}{
 		{op{kind: "register", group: "g"}, g.Register},
 		{op{kind: "push", msg: "#1", arg: "reject", number: 1}, func(ctx context.Context) error {
-			_, err := r.queue.Push(ctx, Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{
-				{{ID: id, Delay: exploreDelay, Body: []byte(p.long(exploreBody("#1")))}},
+			_, err := r.partition.Push(ctx, Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{
+				{{ID: id, Delay: exploreDelay * time.Millisecond, Body: []byte(p.long(exploreBody("#1")))}},
 			}})
 			return err
 		}},
@@ -94,7 +94,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "nack", group: "g", msg: "#1", token: "2/0/1", arg: changedBody}, func(ctx context.Context) error {
-			_, _, err := g.Nack(ctx, 3, []Nack{{held, exploreDelay, []byte(changedBody)}})
+			_, _, err := g.Nack(ctx, 3, []Nack{{held, exploreDelay * time.Millisecond, []byte(changedBody)}})
 			return err
 		}},
 		{op{kind: "extend", group: "g", msg: "#1", token: "2/0/1", arg: "1"}, func(ctx context.Context) error {
@@ -118,9 +118,9 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {
-			return r.queue.Reschedule(ctx, exploreKey, exploreDelay)
+			return r.partition.Reschedule(ctx, exploreKey, exploreDelay*time.Millisecond)
 		}},
-		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return r.queue.Cancel(ctx, exploreKey) }},
+		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return r.partition.Cancel(ctx, exploreKey) }},
 	} {
 		require.NoError(t, c.do(t.Context()), c.op.kind)
 		want, ok := u.call(s, c.op)

@@ -13,18 +13,19 @@ const MaxGroups = 1000
 // ErrTooManyGroups says that a topic has MaxGroups consumer groups already.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
+var errGroupsKeepChanging = errors.New("consumer groups keep changing")
+
 // Group is the consuming side of one topic partition for one consumer group.
 // Claim must not be called concurrently; everything else may be.
 type Group struct {
-	client *Client
-	part   partition
-	name   string
-	others []string // owned by Claim: the other groups of the partition
+	partition *Partition
+	name      string
+	others    []string // owned by Claim: the other groups of the partition
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
-func (q *Queue) Group(name string) *Group {
-	return &Group{client: q.client, part: q.part, name: name}
+func (p *Partition) Group(name string) *Group {
+	return &Group{partition: p, name: name}
 }
 
 // Register makes the group known, so that it gets what is due and has not been given
@@ -32,7 +33,7 @@ func (q *Queue) Group(name string) *Group {
 // when there are MaxGroups. With no memory left in Redis, it still succeeds for a group
 // that is known.
 func (g *Group) Register(ctx context.Context) error {
-	reply, err := run(ctx, g.client, g.part, registerScript, []string{g.part.groups()}, []any{g.name, MaxGroups})
+	reply, err := g.partition.run(ctx, registerScript, []string{g.partition.names.groups()}, []any{g.name, MaxGroups})
 	if err != nil {
 		return err
 	}

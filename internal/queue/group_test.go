@@ -13,14 +13,14 @@ func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
 	r := newRig(t)
 	r.group("g")
 	r.groups(998)
-	last := r.queue.Group("last")
+	last := r.partition.Group("last")
 	require.NoError(t, last.Register(t.Context()))
-	err := r.queue.Group("one more").Register(t.Context())
+	err := r.partition.Group("one more").Register(t.Context())
 	require.ErrorIs(t, err, ErrTooManyGroups)
 	assert.Contains(t, err.Error(), "one more")
 	require.NoError(t, last.Register(t.Context()), "it is known")
-	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.queue.part.groups()).Val())
-	_, err = r.queue.Group("one more").Claim(t.Context(), r.request("c", 1))
+	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.names.groups()).Val())
+	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }
 
@@ -34,7 +34,7 @@ func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
 	}
 	r.push(due(keyed(1, "k")))
 	for _, name := range names {
-		g := r.queue.Group(name)
+		g := r.partition.Group(name)
 		require.Equal(t, []string{keyed(1, "k") + "#1"}, r.claim(g, "c "+name, 1))
 		ack(t, g, keyed(1, "k"))
 	}
@@ -50,8 +50,8 @@ func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
 	r.push(due(id), due("other"))
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
 	ack(t, g, id)
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
-	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
 	require.Equal(t, []string{"other#1"}, r.claim(g, "c", 10))
 }
 
@@ -68,7 +68,7 @@ func TestNamesOfGroupsAreToldApart(t *testing.T) {
 	names = slices.Compact(names)
 	r.push(due("1"))
 	for i, name := range names {
-		g := r.queue.Group(name)
+		g := r.partition.Group(name)
 		require.Equal(t, []string{"1#1"}, r.claim(g, "c "+name, 1), "%q", name)
 		ack(t, g, "1")
 		_, left := r.state()["messages 1"]

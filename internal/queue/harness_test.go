@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -23,10 +24,10 @@ const lease = 30 * time.Second
 
 // rig is a topic of a test's own on a real Redis.
 type rig struct {
-	t      *testing.T
-	client *redis.Client
-	queue  *Queue
-	number map[string]int64 // the last request number of each consumer
+	t         *testing.T
+	client    *redis.Client
+	partition *Partition
+	number    map[string]int64 // the last request number of each consumer
 }
 
 func newRig(t *testing.T) *rig {
@@ -38,15 +39,15 @@ func newRigOn(t *testing.T, server *redistest.Server) *rig {
 	t.Helper()
 	client := server.Client(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	return &rig{t: t, client: client, queue: New(known(t, client), "test", topic, 0), number: map[string]int64{}}
+	return &rig{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
 }
 
-// known is what the package makes of a client.
-func known(t *testing.T, client redis.UniversalClient) *Client {
+// newStore returns what the tests have in a Redis.
+func newStore(t *testing.T, client redis.UniversalClient) *Store {
 	t.Helper()
-	c, err := NewClient(client)
+	s, err := NewStore(client, "test", observe.Observer{})
 	require.NoError(t, err)
-	return c
+	return s
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }
@@ -54,7 +55,7 @@ func (r *rig) ctx() context.Context { return r.t.Context() }
 // group returns a registered group.
 func (r *rig) group(name string) *Group {
 	r.t.Helper()
-	g := r.queue.Group(name)
+	g := r.partition.Group(name)
 	require.NoError(r.t, g.Register(r.ctx()))
 	return g
 }
@@ -113,7 +114,7 @@ var batches int64
 func (r *rig) push(messages ...Message) {
 	r.t.Helper()
 	batches++
-	refused, err := r.queue.Push(r.ctx(), Batch{
+	refused, err := r.partition.Push(r.ctx(), Batch{
 		Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{messages},
 	})
 	require.NoError(r.t, err)
@@ -125,7 +126,7 @@ func due(id string) Message { return Message{ID: id, Body: []byte("body " + id)}
 
 // after is a message with a delay in seconds.
 func after(id string, seconds int64) Message {
-	return Message{ID: id, Delay: 1000 * seconds, Body: []byte("body " + id)}
+	return Message{ID: id, Delay: time.Duration(seconds) * time.Second, Body: []byte("body " + id)}
 }
 
 // keyed is an id that carries a message key.
@@ -175,7 +176,7 @@ func deliveries(claims Claims) []string {
 // expire ends the lease of a message that a group holds.
 func (r *rig) expire(g *Group, id string) {
 	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.queue.part.unack(g.name), redis.Z{Score: 1000, Member: id}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.unack(g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
 // state is all that the topic has in Redis, as "kind id" -> value. Times are
@@ -184,10 +185,10 @@ func (r *rig) expire(g *Group, id string) {
 func (r *rig) state() map[string]string {
 	r.t.Helper()
 	state := map[string]string{}
-	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.queue.part))+"*").Result()
+	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.partition.names))+"*").Result()
 	require.NoError(r.t, err)
 	for _, key := range keys {
-		kind := strings.TrimPrefix(key, string(r.queue.part)+":")
+		kind := strings.TrimPrefix(key, string(r.partition.names)+":")
 		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
 			continue
 		}
@@ -245,4 +246,9 @@ func (r *rig) score(ms float64) string {
 		return strconv.FormatInt(int64(ms), 10)
 	}
 	return fmt.Sprintf("now%+ds", int(away.Round(time.Second).Seconds()))
+}
+
+// through is the partition as another client sees it.
+func (r *rig) through(client redis.UniversalClient) *Partition {
+	return newPartition(newStore(r.t, client), r.partition.topic, r.partition.number)
 }

@@ -56,48 +56,48 @@ func (c *callers) put(one *caller) { c.idle <- one }
 
 // Cancel takes back the message that holds a key, from all groups. It returns
 // ErrNotFound when there is none.
-func (q *Queue) Cancel(ctx context.Context, key string) error {
-	p := q.part
-	return q.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		keys := q.keysOfKeyed()
+func (p *Partition) Cancel(ctx context.Context, key string) error {
+	n := p.names
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		keys := p.keysOfKeyed()
 		for _, g := range groups {
-			keys = append(keys, p.queue(g), p.unack(g), p.attempts(g), p.changed(g))
+			keys = append(keys, n.queue(g), n.unack(g), n.attempts(g), n.changed(g))
 		}
-		return run(ctx, q.client, p, cancelScript, keys, append([]any{c.name, c.request, until, key}, anys(groups)...))
+		return p.run(ctx, cancelScript, keys, append([]any{c.name, c.request, until, key}, anys(groups)...))
 	})
 }
 
-// Reschedule makes the waiting message that holds a key due in delay ms. It
-// returns ErrNotFound when there is none, or none that waits.
-func (q *Queue) Reschedule(ctx context.Context, key string, delay int64) error {
-	p := q.part
-	return q.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		keys := q.keysOfKeyed()
+// Reschedule makes the waiting message that holds a key due after a delay. It returns
+// ErrNotFound when there is none, or none that waits.
+func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) error {
+	n := p.names
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		keys := p.keysOfKeyed()
 		for _, g := range groups {
-			keys = append(keys, p.queue(g))
+			keys = append(keys, n.queue(g))
 		}
-		args := append([]any{c.name, c.request, until, key, delay, q.client.channel(p)}, anys(groups)...)
-		return run(ctx, q.client, p, rescheduleScript, keys, args)
+		args := append([]any{c.name, c.request, until, key, milliseconds(delay), p.channel()}, anys(groups)...)
+		return p.run(ctx, rescheduleScript, keys, args)
 	})
 }
 
-func (q *Queue) keysOfKeyed() []string {
-	p := q.part
-	return []string{p.scheduled(), p.messages(), p.publishers(), p.groups(), p.refs(), p.keys()}
+func (p *Partition) keysOfKeyed() []string {
+	n := p.names
+	return []string{n.scheduled(), n.messages(), n.publishers(), n.groups(), n.refs(), n.keys()}
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script
 // needs, and for Redis's time; those after it say until when they count. So a copy of a
 // call that Redis gets to later than that, when nobody waits for it any more, leaves
 // alone what holds the key by then.
-func (q *Queue) withKey(
+func (p *Partition) withKey(
 	ctx context.Context, call func(c *caller, until int64, groups []string) ([]any, error),
 ) error {
-	c, err := q.callers.take(ctx)
+	c, err := p.callers.take(ctx)
 	if err != nil {
 		return err
 	}
-	defer q.callers.put(c)
+	defer p.callers.put(c)
 	var until int64
 	var groups []string
 	for range 6 {

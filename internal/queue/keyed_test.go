@@ -15,16 +15,16 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 	id := keyed(1, "k")
 	situations := map[string]func(r *rig, g, h *Group){
 		"scheduled": func(*rig, *Group, *Group) {},
-		"due":       func(r *rig, _, _ *Group) { require.NoError(r.t, r.queue.Reschedule(r.ctx(), "k", 0)) },
+		"due":       func(r *rig, _, _ *Group) { require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0)) },
 		"held by one, queued for the other": func(r *rig, g, _ *Group) {
-			require.NoError(r.t, r.queue.Reschedule(r.ctx(), "k", 0))
+			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
 			require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
 		},
 		"nacked by one, acked by the other": func(r *rig, g, h *Group) {
-			require.NoError(r.t, r.queue.Reschedule(r.ctx(), "k", 0))
+			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
 			r.claim(g, "c", 1)
 			r.claim(h, "d", 1)
-			nack(r.t, g, Nack{Delivery{id, "1"}, 60_000, []byte("changed")})
+			nack(r.t, g, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
 			ack(r.t, h, id)
 		},
 	}
@@ -34,12 +34,12 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 			g, h := r.group("g"), r.group("h")
 			r.push(after(id, 60), after("other", 60))
 			arrange(r, g, h)
-			require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+			require.NoError(t, r.partition.Cancel(t.Context(), "k"))
 			assert.Equal(t, map[string]string{
 				"groups g": "member", "groups h": "member",
 				"scheduled other": "now+60s", "messages other": "body other",
 			}, r.state())
-			assert.ErrorIs(t, r.queue.Cancel(t.Context(), "k"), ErrNotFound)
+			assert.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
 		})
 	}
 }
@@ -49,28 +49,28 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(after(id, 60))
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 5_000))
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 5*time.Second))
 	want := map[string]string{"groups g": "member", "messages " + id: "body " + id, "keys k": id}
 	want["scheduled "+id] = "now+5s"
 	assert.Equal(t, want, r.state())
 
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
 	r.claim(g, "c", 1)
-	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "k", 0), ErrNotFound, "a message being handled does not wait")
+	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound, "a message being handled does not wait")
 
-	nack(t, g, Nack{Delivery{id, "1"}, 60_000, nil})
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 120_000))
+	nack(t, g, Nack{Delivery{id, "1"}, time.Minute, nil})
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
 	delete(want, "scheduled "+id)
 	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
 	assert.Equal(t, want, r.state())
-	assert.ErrorIs(t, r.queue.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
+	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
 // TestAKeyThatIsHeldAllTheTimeIsFound although its message is replaced all the time.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
-	for name, act := range map[string]func(q *Queue) error{
-		"cancel":     func(q *Queue) error { return q.Cancel(t.Context(), "k") },
-		"reschedule": func(q *Queue) error { return q.Reschedule(t.Context(), "k", 3_600_000) },
+	for name, act := range map[string]func(q *Partition) error{
+		"cancel":     func(q *Partition) error { return q.Cancel(t.Context(), "k") },
+		"reschedule": func(q *Partition) error { return q.Reschedule(t.Context(), "k", time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -79,11 +79,11 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 				r.push(after(keyed(0, "k"), 3600))
 				stop, stopped := make(chan struct{}), make(chan error, 1)
 				go func() { stopped <- r.replace("k", round, stop) }()
-				err := act(r.queue)
+				err := act(r.partition)
 				close(stop)
 				require.NoError(t, <-stopped)
 				require.NoError(t, err, "round %d", round)
-				err = r.queue.Cancel(t.Context(), "k") // what is left
+				err = r.partition.Cancel(t.Context(), "k") // what is left
 				require.True(t, err == nil || errors.Is(err, ErrNotFound), "%v", err)
 			}
 		})
@@ -98,7 +98,7 @@ func (r *rig) replace(key string, round int, stop <-chan struct{}) error {
 			return nil
 		default:
 		}
-		_, err := r.queue.Push(r.ctx(), Batch{
+		_, err := r.partition.Push(r.ctx(), Batch{
 			Publisher: fmt.Sprint("replacer ", round), Number: int64(n), Duplicates: ReplaceDuplicates,
 			Calls: [][]Message{{after(keyed(n, key), 3600)}},
 		})
@@ -115,11 +115,11 @@ func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []an
 	until := r.now().Add(left).UnixMilli()
 	args := []any{"caller", request, until, "k"}
 	if s == rescheduleScript {
-		args = append(args, 5_000, r.queue.client.channel(r.queue.part))
+		args = append(args, 5_000, r.partition.channel())
 	}
 	return func() []any {
 		r.t.Helper()
-		reply, err := run(r.ctx(), r.queue.client, r.queue.part, s, r.queue.keysOfKeyed(), args)
+		reply, err := r.partition.run(r.ctx(), s, r.partition.keysOfKeyed(), args)
 		require.NoError(r.t, err)
 		return reply
 	}
@@ -175,10 +175,10 @@ func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.publishers(), "caller", "1 1 "+id).Err())
-	require.NoError(t, r.client.HDel(t.Context(), r.queue.part.messages(), id).Err())
-	require.ErrorIs(t, r.queue.Cancel(t.Context(), "k"), ErrNotFound)
-	require.ErrorIs(t, r.queue.Reschedule(t.Context(), "k", 0), ErrNotFound)
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.publishers(), "caller", "1 1 "+id).Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), id).Err())
+	require.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
+	require.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound)
 	assert.Equal(t, []any{"cancelled"}, call())
 	assert.Empty(t, r.state())
 }
@@ -190,11 +190,11 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	r.push(due(id))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
-	nack(t, h, Nack{Delivery{id, "1"}, 60_000, []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.queue.part.groups(), "h").Err())
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 120_000))
+	nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.groups(), "h").Err())
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
 	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
-	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
 }
 
@@ -207,17 +207,17 @@ func TestAKeyOfAnotherTypeFailsACallWhole(t *testing.T) {
 		r.push(due(id))
 		require.Len(t, r.claim(g, "c", 1), 1)
 		require.Len(t, r.claim(h, "c", 1), 1)
-		nack(t, h, Nack{Delivery{id, "1"}, 60_000, []byte("changed")})
+		nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
 		if kind == "unack:h" {
-			require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+			require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
 			require.Len(t, r.claim(h, "c", 1), 1)
 		}
-		key := string(r.queue.part) + ":" + kind
+		key := string(r.partition.names) + ":" + kind
 		require.NoError(t, r.client.Del(t.Context(), key).Err())
 		require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 		before := r.state()
 		var wrong *KeyTypeError
-		require.ErrorAs(t, r.queue.Cancel(t.Context(), "k"), &wrong, kind)
+		require.ErrorAs(t, r.partition.Cancel(t.Context(), "k"), &wrong, kind)
 		assert.Equal(t, key, wrong.Key)
 		assert.Equal(t, before, r.state(), kind)
 	}

@@ -5,39 +5,39 @@ import (
 	"strings"
 )
 
-// partition names what one topic partition has in Redis. All names share the
+// names are those that one topic partition has in Redis. All names share the
 // hash tag {prefix:topic:partition}, so a script touches one Cluster slot.
-type partition string
+type names string
 
 // The tag ends at the first closing brace and its parts are told apart by
 // colons, so a topic has both escaped. A prefix may contain colons: the topic
 // and the number are read from the end. What follows the tag needs no escaping.
 var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 
-// newPartition finds a partition's name. Partitions but the first have a salt after
+// newNames finds the names of a partition. Partitions but the first have a salt after
 // their number, so that they spread evenly over a cluster, whatever the topic.
-func newPartition(prefix, topic string, number int) partition {
+func newNames(prefix, topic string, number int) names {
 	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
 	first := tag + "0"
 	if number == 0 {
-		return partition("{" + first + "}")
+		return names("{" + first + "}")
 	}
 	tag += strconv.Itoa(number) + "."
-	return partition("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
+	return names("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
 }
 
-func (p partition) count() string      { return string(p) + ":partitions" } // of partition 0 only
-func (p partition) scheduled() string  { return string(p) + ":scheduled" }
-func (p partition) messages() string   { return string(p) + ":messages" }
-func (p partition) groups() string     { return string(p) + ":groups" }
-func (p partition) refs() string       { return string(p) + ":refs" }
-func (p partition) keys() string       { return string(p) + ":keys" }
-func (p partition) publishers() string { return string(p) + ":publishers" }
+func (n names) count() string      { return string(n) + ":partitions" } // of partition 0 only
+func (n names) scheduled() string  { return string(n) + ":scheduled" }
+func (n names) messages() string   { return string(n) + ":messages" }
+func (n names) groups() string     { return string(n) + ":groups" }
+func (n names) refs() string       { return string(n) + ":refs" }
+func (n names) keys() string       { return string(n) + ":keys" }
+func (n names) publishers() string { return string(n) + ":publishers" }
 
-func (p partition) queue(group string) string    { return string(p) + ":queue:" + group }
-func (p partition) unack(group string) string    { return string(p) + ":unack:" + group }
-func (p partition) attempts(group string) string { return string(p) + ":attempts:" + group }
-func (p partition) claims(group string) string   { return string(p) + ":claims:" + group }
-func (p partition) dead(group string) string     { return string(p) + ":dead:" + group }
-func (p partition) reasons(group string) string  { return string(p) + ":reasons:" + group }
-func (p partition) changed(group string) string  { return string(p) + ":changed:" + group }
+func (n names) queue(group string) string    { return string(n) + ":queue:" + group }
+func (n names) unack(group string) string    { return string(n) + ":unack:" + group }
+func (n names) attempts(group string) string { return string(n) + ":attempts:" + group }
+func (n names) claims(group string) string   { return string(n) + ":claims:" + group }
+func (n names) dead(group string) string     { return string(n) + ":dead:" + group }
+func (n names) reasons(group string) string  { return string(n) + ":reasons:" + group }
+func (n names) changed(group string) string  { return string(n) + ":changed:" + group }

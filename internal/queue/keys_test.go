@@ -12,6 +12,8 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // awkward are names that could break a hash tag or run into one another.
@@ -25,7 +27,7 @@ func TestNamesNeverMix(t *testing.T) {
 		for _, topic := range awkward {
 			for _, number := range []int{0, 1, 10} {
 				name := fmt.Sprintf("%q %q %d", prefix, topic, number)
-				tag := string(newPartition(prefix, topic, number))
+				tag := string(newNames(prefix, topic, number))
 				assert.Empty(t, seen[tag], "%s and %s share %s", name, seen[tag], tag)
 				seen[tag] = name
 				assert.Equal(t, len(tag)-1, strings.Index(tag, "}"), "the hash tag of %s ends early", name)
@@ -36,18 +38,19 @@ func TestNamesNeverMix(t *testing.T) {
 
 func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 	r := newRig(t)
-	prefix := fmt.Sprint("awkward", rand.Uint64())
+	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
+	require.NoError(t, err)
 	for _, topic := range awkward {
-		r.queue = New(r.queue.client, prefix, topic, 0)
+		r.partition = store.Topic(topic).Partition(0)
 		r.push(due(topic))
 	}
 	for _, topic := range awkward {
-		r.queue = New(r.queue.client, prefix, topic, 0)
+		r.partition = store.Topic(topic).Partition(0)
 		for _, group := range awkward {
 			r.group(group)
 		}
 		for _, group := range awkward {
-			g := r.queue.Group(group)
+			g := r.partition.Group(group)
 			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
 			ack(t, g, topic)
 		}

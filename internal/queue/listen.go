@@ -34,7 +34,7 @@ var errMoved = errors.New("the channel has moved to another node")
 // Listener hears when something is due earlier than a Claim has said.
 type Listener struct {
 	pubsub            *redis.PubSub
-	client            *Client
+	store             *Store
 	group             string
 	consumer          string
 	silence, patience time.Duration
@@ -56,8 +56,8 @@ type Hint struct {
 // until Close. A consumer is not told of its own claims.
 func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
 	return &Listener{
-		pubsub: g.client.listen(ctx, g.client.channel(g.part)),
-		client: g.client, group: g.name, consumer: consumer, silence: silence, patience: patience,
+		pubsub: g.partition.store.listen(ctx, g.partition.channel()),
+		store:  g.partition.store, group: g.name, consumer: consumer, silence: silence, patience: patience,
 	}
 }
 
@@ -68,13 +68,13 @@ func (l *Listener) Next(ctx context.Context) (Hint, error) {
 	for {
 		received, err := l.receive(ctx)
 		if err != nil {
-			l.client.look(ctx)
+			l.store.look(ctx)
 			return Hint{}, err
 		}
 		switch received := received.(type) {
 		case *redis.Subscription:
 			if received.Kind == "sunsubscribe" {
-				l.client.look(ctx)
+				l.store.look(ctx)
 				return Hint{}, errMoved
 			}
 			return Hint{}, nil

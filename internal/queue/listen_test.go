@@ -76,7 +76,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	r := newRigOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	q := &Queue{client: known(t, client), part: r.queue.part}
+	q := r.through(client)
 	l := q.Group("g").Listen(t.Context(), "c")
 	l.silence, l.patience = 20*time.Millisecond, 100*time.Millisecond
 	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // a deadline of ctx would end a read
@@ -108,7 +108,7 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, count := prepare(t)
-			q := New(known(t, client), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()), 0)
+			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
 			l := q.Group("g").Listen(t.Context(), "c")
 			l.silence, l.patience = 20*time.Millisecond, 10*time.Second
 			_, err := l.Next(t.Context())
@@ -149,17 +149,17 @@ func pings(t *testing.T, client *redis.Client) int64 {
 func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
 	server := redistest.Shared(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	var queues []*Queue
+	var queues []*Partition
 	for db := range 2 {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr, DB: db})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		queues = append(queues, New(known(t, client), "test", topic, 0))
+		queues = append(queues, newStore(t, client).Topic(topic).Partition(0))
 	}
 	l := queues[1].Group("g").Listen(t.Context(), "c")
 	defer func() { require.NoError(t, l.Close()) }()
 	_, err := l.Next(t.Context())
 	require.NoError(t, err)
-	for n, q := range []*Queue{queues[0], queues[1]} {
+	for n, q := range []*Partition{queues[0], queues[1]} {
 		_, err := q.Push(t.Context(), Batch{
 			Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", int64(100*(n+1)))}},
 		})

@@ -94,7 +94,7 @@ func TestModel(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		r := &rig{t: t, client: client, queue: New(known(t, client), "model", fmt.Sprintf("%d-%d", time.Now().UnixNano(), run), 0), number: map[string]int64{}}
+		r := &rig{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
 		m := &model{t: rt, rig: r, messages: map[string]*modelMessage{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
@@ -120,7 +120,7 @@ func TestModel(t *testing.T) {
 				}
 			},
 		})
-		keys := client.Keys(t.Context(), string(r.queue.part)+"*").Val()
+		keys := client.Keys(t.Context(), string(r.partition.names)+"*").Val()
 		client.Del(t.Context(), keys...)
 	})
 }
@@ -131,7 +131,7 @@ func (m *model) must(err error) {
 	}
 }
 
-func (m *model) group(name string) *Group { return m.rig.queue.Group(name) }
+func (m *model) group(name string) *Group { return m.rig.partition.Group(name) }
 
 func (m *model) addGroup(name string) {
 	m.must(m.group(name).Register(m.rig.ctx()))
@@ -151,13 +151,13 @@ func (m *model) push(rt *rapid.T) {
 	var call []Message
 	for range count {
 		m.number++
-		call = append(call, Message{ID: fmt.Sprintf("%026d", m.number), Delay: 3_600_000, Body: []byte("body")})
+		call = append(call, Message{ID: fmt.Sprintf("%026d", m.number), Delay: time.Hour, Body: []byte("body")})
 		m.messages[call[len(call)-1].ID] = &modelMessage{scheduled: true, groups: map[string]*modelState{}}
 	}
 	m.batch++
 	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: RejectDuplicates, Calls: [][]Message{call}}
 	m.again(func() {
-		_, err := m.rig.queue.Push(m.rig.ctx(), batch)
+		_, err := m.rig.partition.Push(m.rig.ctx(), batch)
 		m.must(err)
 	})
 }
@@ -189,9 +189,9 @@ func (m *model) pushKeyed(rt *rapid.T) {
 		m.messages[id] = &modelMessage{scheduled: true, key: key, groups: map[string]*modelState{}}
 	}
 	m.batch++
-	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Calls: [][]Message{{{ID: id, Delay: 3_600_000, Body: []byte("body")}}}}
+	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Calls: [][]Message{{{ID: id, Delay: time.Hour, Body: []byte("body")}}}}
 	m.again(func() {
-		refused, err := m.rig.queue.Push(m.rig.ctx(), batch)
+		refused, err := m.rig.partition.Push(m.rig.ctx(), batch)
 		m.must(err)
 		if (len(refused) == 1) != (holder != "" && policy == RejectDuplicates) {
 			m.t.Fatalf("refused %v with holder %q and policy %s", refused, holder, policy)
@@ -201,7 +201,7 @@ func (m *model) pushKeyed(rt *rapid.T) {
 
 // fallDue makes everything scheduled and queued due, as time would.
 func (m *model) fallDue(*rapid.T) {
-	for _, key := range append([]string{m.rig.queue.part.scheduled()}, m.each(m.rig.queue.part.queue)...) {
+	for _, key := range append([]string{m.rig.partition.names.scheduled()}, m.each(m.rig.partition.names.queue)...) {
 		for i, id := range m.rig.client.ZRange(m.rig.ctx(), key, 0, -1).Val() {
 			m.must(m.rig.client.ZAddXX(m.rig.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
@@ -310,7 +310,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 // fanOut learns from Redis which due messages the groups were given, which depends
 // on the limit of the claim: all groups must have got them together.
 func (m *model) fanOut() {
-	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.queue.part.scheduled(), 0, -1).Val()
+	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.partition.names.scheduled(), 0, -1).Val()
 	for id, msg := range m.messages {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue
@@ -363,7 +363,7 @@ func (m *model) nack(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")
 	most := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max")
-	nack := Nack{Delivery{id, state.token}, 3_600_000, []byte(metadata)}
+	nack := Nack{Delivery{id, state.token}, time.Hour, []byte(metadata)}
 	state.place, state.entry = "queue", true
 	state.count = state.issued.confirmed()
 	if metadata != "" {
@@ -423,7 +423,7 @@ func (m *model) bury(rt *rapid.T) {
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	state.place = "queue" // as good as: the next claim takes it
-	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.queue.part.unack(group), redis.Z{Score: 1, Member: id}).Err())
+	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.partition.names.unack(group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
 	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)
@@ -479,7 +479,7 @@ func (m *model) cancel(rt *rapid.T) {
 	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
 	holder := m.holder(key)
 	delete(m.messages, holder)
-	err := m.rig.queue.Cancel(m.rig.ctx(), key)
+	err := m.rig.partition.Cancel(m.rig.ctx(), key)
 	if holder == "" {
 		require.ErrorIs(m.t, err, ErrNotFound)
 	} else {
@@ -521,7 +521,7 @@ func (m *model) check() {
 // snapshot reads what the topic has in Redis, as "kind id" -> value: none for times
 // and reasons.
 func (m *model) snapshot() map[string]string {
-	p := m.rig.queue.part
+	p := m.rig.partition.names
 	ctx := m.rig.ctx()
 	pipe := m.rig.client.Pipeline()
 	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.scheduled(), 0, -1)}

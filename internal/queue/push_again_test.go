@@ -15,7 +15,7 @@ import (
 // forget deletes the publishers' records, as an eviction policy may: they expire.
 func (r *rig) forget() {
 	r.t.Helper()
-	require.NoError(r.t, r.client.Del(r.ctx(), r.queue.part.publishers()).Err())
+	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.publishers()).Err())
 }
 
 // TestAKeyedPushSentAgainWithoutItsRecordChangesNothing: the id that holds the key is its
@@ -39,7 +39,7 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newRig(t)
 			id := keyed(1, "k")
-			require.NoError(t, r.client.HSet(t.Context(), r.queue.part.keys(), "k", keyed(0, "k")).Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keys(), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
 			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
 		})
@@ -69,7 +69,7 @@ func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
 	}}
 	want := []Duplicate{{Call: 1, Message: 2}, {Call: 2, Message: 0}}
 	for range 2 { // the second time from the record
-		rejected, err := r.queue.Push(t.Context(), batch)
+		rejected, err := r.partition.Push(t.Context(), batch)
 		require.NoError(t, err)
 		assert.Equal(t, want, rejected)
 	}
@@ -91,9 +91,9 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 }
 
 func pushRaw(r *rig, number int, policy Duplicates, calls ...any) ([]any, error) {
-	p := r.queue.part
+	p := r.partition.names
 	keys := []string{p.scheduled(), p.messages(), p.publishers(), p.keys()}
-	return run(r.ctx(), r.queue.client, p, pushScript, keys, append([]any{"p", number, string(policy), "wake"}, calls...))
+	return r.partition.run(r.ctx(), pushScript, keys, append([]any{"p", number, string(policy), "wake"}, calls...))
 }
 
 func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
@@ -111,15 +111,15 @@ func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
 		{4, "older", false}, // a later batch has taken the place of its record
 		{1, "a", false},
 	} {
-		_, err := r.queue.Push(t.Context(), Batch{
+		_, err := r.partition.Push(t.Context(), Batch{
 			Publisher: "p", Number: test.number, Duplicates: RejectDuplicates, Calls: [][]Message{{after(test.id, 60)}},
 		})
 		require.ErrorIs(t, err, ErrStalePublisher, "%d %s", test.number, test.id)
 		assert.Equal(t, test.refused, Refused(err), "%d %s", test.number, test.id)
 		assert.Equal(t, before, r.state())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.queue.part.publishers(), "p", "garbage").Err())
-	_, err := r.queue.Push(t.Context(), Batch{
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.publishers(), "p", "garbage").Err())
+	_, err := r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
@@ -133,16 +133,16 @@ func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
 	r := newRigOn(t, server)
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
-	_, err := r.queue.Push(t.Context(), batch)
+	_, err := r.partition.Push(t.Context(), batch)
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	require.True(t, Refused(err))
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
-	_, err = r.queue.Push(t.Context(), batch)
+	_, err = r.partition.Push(t.Context(), batch)
 	require.Error(t, err)
 	assert.True(t, Refused(err), "%v", err)
 	assert.Empty(t, r.state())
 	batch.Number = 2
-	_, err = r.queue.Push(t.Context(), batch)
+	_, err = r.partition.Push(t.Context(), batch)
 	require.NoError(t, err)
 	assert.Contains(t, r.state(), "messages a")
 }
@@ -152,7 +152,7 @@ func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
 	server := redistest.New(t)
 	r := newRigOn(t, server)
 	push := func(client redis.UniversalClient) error {
-		q := &Queue{client: known(t, client), part: r.queue.part}
+		q := r.through(client)
 		batches++
 		_, err := q.Push(t.Context(), Batch{
 			Publisher: "p", Number: batches, Duplicates: ReplaceDuplicates, Calls: [][]Message{{after(keyed(int(batches), "k"), 60)}},
@@ -181,7 +181,7 @@ func TestAPushToAReplicaSaysSo(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
 	var pushed error
 	require.Eventually(t, func() bool {
-		q := &Queue{client: known(t, impatient), part: r.queue.part}
+		q := r.through(impatient)
 		_, pushed = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 		return !redis.HasErrorPrefix(pushed, "MASTERDOWN") && !redis.HasErrorPrefix(pushed, "LOADING")
 	}, 20*time.Second, 10*time.Millisecond)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // pushBatch stores a batch and returns which of its calls are rejected.
 func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.t.Helper()
-	rejected, err := r.queue.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
+	rejected, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
 	require.NoError(r.t, err)
 	var list []int
 	for _, d := range rejected {
@@ -23,7 +24,7 @@ func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message)
 
 func TestPushStoresBodyAndDueTime(t *testing.T) {
 	r := newRig(t)
-	r.push(due("a"), after("b", 60), Message{ID: "c", Delay: -5, Body: nil})
+	r.push(due("a"), after("b", 60), Message{ID: "c", Delay: -5 * time.Millisecond, Body: nil})
 	assert.Equal(t, map[string]string{
 		"scheduled a": "now+0s", "messages a": "body a",
 		"scheduled b": "now+60s", "messages b": "body b",
@@ -36,9 +37,9 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 	for i := range 200 {
 		id := fmt.Sprint(i)
 		before := r.now()
-		r.push(Message{ID: id, Delay: 37})
+		r.push(Message{ID: id, Delay: 37 * time.Millisecond})
 		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.queue.part.scheduled(), id).Result()
+		score, err := r.client.ZScore(t.Context(), r.partition.names.scheduled(), id).Result()
 		require.NoError(t, err)
 		stored := time.UnixMilli(int64(score))
 		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
@@ -48,13 +49,13 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 
 func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	r := newRig(t)
-	const year9999 = 253402300799000
-	delay := year9999 - r.now().UnixMilli()
-	r.push(Message{ID: "far", Delay: delay})
-	score, err := r.client.ZScore(t.Context(), r.queue.part.scheduled(), "far").Result()
+	before := r.now().UnixMilli()
+	r.push(Message{ID: "far", Delay: math.MaxInt64}) // 292 years
+	score, err := r.client.ZScore(t.Context(), r.partition.names.scheduled(), "far").Result()
 	require.NoError(t, err)
-	assert.InDelta(t, year9999, score, 10_000)
-	assert.GreaterOrEqual(t, score, float64(year9999))
+	due := float64(before + math.MaxInt64/1_000_000 + 1)
+	assert.InDelta(t, due, score, 10_000)
+	assert.GreaterOrEqual(t, score, due)
 }
 
 func TestPushSentAgainStoresOnce(t *testing.T) {
@@ -69,7 +70,7 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "the acked message must not come back")
 
 	r.pushBatch(2, RejectDuplicates, []Message{due("b")})
-	_, err = r.queue.Push(t.Context(), Batch{
+	_, err = r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
@@ -147,10 +148,10 @@ func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t)
-			key := string(r.queue.part) + ":" + kind
+			key := string(r.partition.names) + ":" + kind
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
-			_, err := r.queue.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
+			_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
 			var typeErr *KeyTypeError
 			require.ErrorAs(t, err, &typeErr)
 			assert.Equal(t, key, typeErr.Key)
@@ -172,7 +173,7 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 
 func TestPushForgetsPublishersOfYesterday(t *testing.T) {
 	r := newRig(t)
-	key := r.queue.part.publishers()
+	key := r.partition.names.publishers()
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	for i := range 10 {
 		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())

@@ -24,7 +24,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 
 	before := r.state()
-	_, err := r.queue.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
+	_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	require.True(t, Refused(err))
 	assert.Equal(t, before, r.state())
@@ -43,9 +43,9 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
-	require.NoError(t, r.queue.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
-	require.NoError(t, r.queue.Cancel(t.Context(), "k"))
+	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
 	ack(t, g, "0", "1", "3", "5", "6", "7")
 	assert.Equal(t, map[string]string{
 		"groups g": "member",
@@ -58,7 +58,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
 	scripts := map[string]func(r *rig, g *Group) error{
 		"push": func(r *rig, _ *Group) error {
-			_, err := r.queue.Push(r.ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
+			_, err := r.partition.Push(r.ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
 			return err
 		},
 		"claim": func(r *rig, g *Group) error {
@@ -89,7 +89,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *rig, _ *Group) error { return r.queue.Reschedule(r.ctx(), "k", 0) },
+		"reschedule": func(r *rig, _ *Group) error { return r.partition.Reschedule(r.ctx(), "k", 0) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {
@@ -102,8 +102,8 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 				r.push(due("due"), after(keyed(1, "k"), 60))
 				limited := *r
 				limited.client = r.deny(server, command)
-				limited.queue = &Queue{client: known(t, limited.client), part: r.queue.part}
-				err := call(&limited, limited.queue.Group("g")) // may well succeed
+				limited.partition = r.through(limited.client)
+				err := call(&limited, limited.partition.Group("g")) // may well succeed
 
 				state := r.state()
 				if stored := r.places(state, keyed(3, "new")) == 1; name == "push" && stored != (err == nil) {
@@ -131,9 +131,9 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
 		r := newRigOn(t, server)
-		require.NoError(t, r.client.Set(t.Context(), string(r.queue.part)+":"+kind, "x", 0).Err())
+		require.NoError(t, r.client.Set(t.Context(), string(r.partition.names)+":"+kind, "x", 0).Err())
 		before := r.state()
-		limited := &Queue{client: known(t, r.deny(server, "hdel")), part: r.queue.part}
+		limited := r.through(r.deny(server, "hdel"))
 		_, err := limited.Push(t.Context(), Batch{
 			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
 		})

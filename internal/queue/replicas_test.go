@@ -26,7 +26,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // until the replica has joined
 		waiting.Number++
-		_, err := r.queue.Push(t.Context(), waiting)
+		_, err := r.partition.Push(t.Context(), waiting)
 		return err == nil
 	}, 20*time.Second, 10*time.Millisecond)
 
@@ -35,10 +35,10 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	waiting.Number++
 	unnoticed := waiting
 	unnoticed.Replicas = 0
-	_, err = r.queue.Push(t.Context(), unnoticed)
+	_, err = r.partition.Push(t.Context(), unnoticed)
 	require.NoError(t, err)
 
-	elsewhere := &Queue{client: known(t, master.Client(t)), part: r.queue.part}
+	elsewhere := r.through(master.Client(t))
 	_, err = elsewhere.Push(t.Context(), waiting)
 	var shortfall *ReplicationError
 	require.ErrorAs(t, err, &shortfall)

@@ -11,12 +11,10 @@ import (
 
 // run calls a script, all of which return arrays. The client may send it more
 // than once when a reply is lost; the scripts are made for that.
-func run(
-	ctx context.Context, client *Client, p partition, s script, keys []string, args []any,
-) ([]any, error) {
-	reply, err := client.script(s).Run(ctx, client.UniversalClient, keys, args...).Slice()
+func (p *Partition) run(ctx context.Context, s script, keys []string, args []any) ([]any, error) {
+	reply, err := p.store.script(s).Run(ctx, p.store.client, keys, args...).Slice()
 	if err != nil {
-		return nil, failed(ctx, client, p, keys, err)
+		return nil, p.failed(ctx, keys, err)
 	}
 	return reply, nil
 }
@@ -24,13 +22,12 @@ func run(
 // runAndWait calls a script and then waits until some replicas have all that it
 // wrote, or a timeout. Both go out in one pipeline, since WAIT is about the writes of
 // its own connection. With a reply, the error is a *ReplicationError.
-func runAndWait(
-	ctx context.Context, client *Client, p partition, s script, keys []string, args []any,
-	replicas int, timeout time.Duration,
+func (p *Partition) runAndWait(
+	ctx context.Context, s script, keys []string, args []any, replicas int, timeout time.Duration,
 ) (reply []any, err error) {
-	node, err := client.master(ctx, keys[0])
+	node, err := p.store.master(ctx, keys[0])
 	if err != nil {
-		return nil, failed(ctx, client, p, keys, err)
+		return nil, p.failed(ctx, keys, err)
 	}
 	var result, wait *redis.Cmd
 	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
@@ -40,17 +37,17 @@ func runAndWait(
 			return nil
 		})
 	}
-	call(client.script(s).EvalSha) // which does not go on with EVAL in a pipeline
+	call(p.store.script(s).EvalSha) // which does not go on with EVAL in a pipeline
 	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
-		call(client.script(s).Eval)
+		call(p.store.script(s).Eval)
 	}
 	reply, err = result.Slice()
 	if err != nil {
-		return nil, failed(ctx, client, p, keys, err)
+		return nil, p.failed(ctx, keys, err)
 	}
 	got, err := wait.Int()
 	if err != nil && (Transient(err) || !isAnswer(err)) {
-		return nil, failed(ctx, client, p, keys, err) // to be sent again
+		return nil, p.failed(ctx, keys, err) // to be sent again
 	}
 	if err != nil || got < replicas {
 		return reply, &ReplicationError{Want: replicas, Got: got, Err: err}
@@ -65,12 +62,12 @@ func isAnswer(err error) bool {
 
 // failed explains the error of a script and, in a Cluster, has the client look who the
 // masters are.
-func failed(ctx context.Context, client *Client, p partition, keys []string, err error) error {
+func (p *Partition) failed(ctx context.Context, keys []string, err error) error {
 	if Transient(err) {
-		client.look(ctx)
+		p.store.look(ctx)
 		return err
 	}
-	return explain(ctx, client, p, keys, client.tooOld(unmark(err)))
+	return p.explain(ctx, keys, p.store.tooOld(unmark(err)))
 }
 
 func stringsOf(reply []any) ([]string, error) {
@@ -83,4 +80,14 @@ func stringsOf(reply []any) ([]string, error) {
 		list[i] = s
 	}
 	return list, nil
+}
+
+// milliseconds is a duration as the scripts want it, rounded up: what is due after it must
+// not be due before.
+func milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }

@@ -37,8 +37,8 @@ type Held struct {
 // Nack is a failed delivery.
 type Nack struct {
 	Delivery
-	Delay    int64  // ms until the message is due again
-	Metadata []byte // what Claim returns from now on; nil keeps it as it is
+	Delay    time.Duration // until the message is due again
+	Metadata []byte        // what Claim returns from now on; nil keeps it as it is
 }
 
 // Release is a message given back that no handler has seen.
@@ -57,9 +57,9 @@ type Burial struct {
 // were not there to be acked: settled already, or cancelled. After an error, some may
 // be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err error) {
-	p := g.part
+	n := g.partition.names
 	keys := []string{
-		p.unack(g.name), p.attempts(g.name), p.messages(), p.refs(), p.changed(g.name), p.keys(),
+		n.unack(g.name), n.attempts(g.name), n.messages(), n.refs(), n.changed(g.name), n.keys(),
 	}
 	for len(done) > 0 {
 		part, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
@@ -94,7 +94,7 @@ func (g *Group) inParts(
 	ctx context.Context, script script, keys []string, args []any, ids []string,
 ) (missing []string, err error) {
 	for len(ids) > 0 {
-		reply, err := run(ctx, g.client, g.part, script, keys, append(slices.Clone(args), anys(ids)...))
+		reply, err := g.partition.run(ctx, script, keys, append(slices.Clone(args), anys(ids)...))
 		if err != nil {
 			return missing, err
 		}
@@ -134,19 +134,19 @@ func listsOf(reply []any, want int) ([][]string, error) {
 // nothing for deliveries that are not the current ones any more and returns their ids.
 // After an error, what it returns is so, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
-	p := g.part
+	n := g.partition.names
 	keys := []string{
-		p.unack(g.name), p.attempts(g.name), p.queue(g.name),
-		p.changed(g.name), p.dead(g.name), p.reasons(g.name), p.keys(),
+		n.unack(g.name), n.attempts(g.name), n.queue(g.name),
+		n.changed(g.name), n.dead(g.name), n.reasons(g.name), n.keys(),
 	}
 	for len(nacks) > 0 {
 		part := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
-		args := []any{g.name, g.client.channel(p), maxDeliveries}
+		args := []any{g.name, g.partition.channel(), maxDeliveries}
 		for _, n := range nacks[:part] {
-			args = append(args, n.ID, n.Token, n.Delay, n.Metadata)
+			args = append(args, n.ID, n.Token, milliseconds(n.Delay), n.Metadata)
 		}
 		nacks = nacks[part:]
-		reply, err := run(ctx, g.client, p, nackScript, keys, args)
+		reply, err := g.partition.run(ctx, nackScript, keys, args)
 		if err != nil {
 			return stale, buried, err
 		}
@@ -174,36 +174,36 @@ func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([
 		}
 		args = append(args, h.ID, h.Token, handedOut)
 	}
-	return g.settle(ctx, extendScript, []string{g.part.unack(g.name), g.part.attempts(g.name)}, args)
+	return g.settle(ctx, extendScript, []string{g.partition.names.unack(g.name), g.partition.names.attempts(g.name)}, args)
 }
 
 // Release gives messages back with their old due times; the deliveries do not
 // count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
-	p := g.part
-	args := []any{g.name, g.client.channel(p)}
+	n := g.partition.names
+	args := []any{g.name, g.partition.channel()}
 	for _, r := range releases {
 		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
 	}
 	return g.settle(ctx, releaseScript, []string{
-		p.unack(g.name), p.attempts(g.name), p.queue(g.name),
+		n.unack(g.name), n.attempts(g.name), n.queue(g.name),
 	}, args)
 }
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	p := g.part
+	n := g.partition.names
 	args := make([]any, 0, 3*len(burials))
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
 	return g.settle(ctx, buryScript, []string{
-		p.unack(g.name), p.attempts(g.name), p.dead(g.name), p.reasons(g.name), p.keys(),
+		n.unack(g.name), n.attempts(g.name), n.dead(g.name), n.reasons(g.name), n.keys(),
 	}, args)
 }
 
 func (g *Group) settle(ctx context.Context, script script, keys []string, args []any) ([]string, error) {
-	reply, err := run(ctx, g.client, g.part, script, keys, args)
+	reply, err := g.partition.run(ctx, script, keys, args)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
-	nack(t, g, Nack{Delivery{"a", "1"}, 60_000, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
+	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
@@ -126,7 +126,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.queue.part.groups(), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.groups(), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)
@@ -196,7 +196,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
 		"acked":  func(r *rig, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, 60_000, nil}) },
+		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
 		"released and leased anew": func(r *rig, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
@@ -298,7 +298,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 			"groups g": "member", "messages a": "body a",
 			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
 		}, r.state())
-		score := r.client.ZScore(t.Context(), r.queue.part.queue("g"), "a").Val()
+		score := r.client.ZScore(t.Context(), r.partition.names.queue("g"), "a").Val()
 		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its place")
 		r.claim(g, "c", 1)
 	}
@@ -330,8 +330,8 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	r.claim(g, "c", 10)
 	r.claim(h, "d", 10)
 	next := r.listen(g, "c")
-	nack(t, h, Nack{Delivery{"a", "1"}, 5_000, nil})
-	nack(t, g, Nack{Delivery{"a", "1"}, 60_000, nil})
+	nack(t, h, Nack{Delivery{"a", "1"}, 5 * time.Second, nil})
+	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil})
 	hint := next()
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "not the nack of the other group")
 	assert.False(t, hint.Looked)

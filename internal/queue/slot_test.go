@@ -31,7 +31,7 @@ func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
 		for n := range 200 {
 			counts := make([]int, c.masters)
 			for p := range c.partitions {
-				counts[slotOfPartition(newPartition("redisdelay", fmt.Sprint("topic", n), p))*c.masters/slots]++
+				counts[slotOfPartition(newNames("redisdelay", fmt.Sprint("topic", n), p))*c.masters/slots]++
 			}
 			for _, count := range counts {
 				if count > c.most || count < c.least {
@@ -45,13 +45,13 @@ func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
 	}
 }
 
-func slotOfPartition(p partition) int { return slotOf(strings.Trim(string(p), "{}")) }
+func slotOfPartition(p names) int { return slotOf(strings.Trim(string(p), "{}")) }
 
 func TestAPartitionIsNearWhereItShouldBe(t *testing.T) {
 	for _, topic := range awkward {
-		first := slotOfPartition(newPartition("p", topic, 0))
+		first := slotOfPartition(newNames("p", topic, 0))
 		for n := 1; n < MaxPartitions; n++ {
-			distance := (slotOfPartition(newPartition("p", topic, n)) - first - offset(n)) & (slots - 1)
+			distance := (slotOfPartition(newNames("p", topic, n)) - first - offset(n)) & (slots - 1)
 			require.Less(t, distance, nearby, "partition %d of %q", n, topic)
 		}
 	}
@@ -59,9 +59,9 @@ func TestAPartitionIsNearWhereItShouldBe(t *testing.T) {
 
 // TestPartitionNamesStay keeps the names that messages are stored under.
 func TestPartitionNamesStay(t *testing.T) {
-	var names []string
+	var list []string
 	for n := range 5 {
-		names = append(names, string(newPartition("redisdelay", "orders", n)))
+		list = append(list, string(newNames("redisdelay", "orders", n)))
 	}
 	assert.Equal(t, []string{
 		"{redisdelay:orders:0}",
@@ -69,5 +69,5 @@ func TestPartitionNamesStay(t *testing.T) {
 		"{redisdelay:orders:2.1746}",
 		"{redisdelay:orders:3.1780}",
 		"{redisdelay:orders:4.1068}",
-	}, names)
+	}, list)
 }

@@ -16,31 +16,31 @@ const MaxPartitions = 256
 // It is safe for concurrent use.
 type Topic struct {
 	// immutable
-	client *Client
-	prefix string
-	name   string
+	store *Store
+	name  string
 
 	mu         sync.Mutex
-	partitions []*Queue // guarded by mu; those that were asked for, and all before them
-	number     int      // guarded by mu; of partitions that all groups are known in
-}
-
-// NewTopic returns a topic. It does no I/O.
-func NewTopic(client *Client, prefix, name string) *Topic {
-	return &Topic{client: client, prefix: prefix, name: name, number: 1}
+	partitions []*Partition // guarded by mu; those that were asked for, and all before them
+	known      int          // guarded by mu; how many partitions know all groups
 }
 
 // Silence says what is known of a call that has not ended in time.
-func (t *Topic) Silence() error { return t.client.Silence() }
+func (t *Topic) Silence() error { return t.store.Silence() }
 
 // Partition returns one of the partitions, from 0.
-func (t *Topic) Partition(number int) *Queue {
+func (t *Topic) Partition(number int) *Partition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n := len(t.partitions); n <= number; n++ {
-		t.partitions = append(t.partitions, New(t.client, t.prefix, t.name, n))
+		t.partitions = append(t.partitions, newPartition(t.store, t.name, n))
 	}
 	return t.partitions[number]
+}
+
+// Partitions returns how many partitions there are. It changes nothing in Redis.
+func (t *Topic) Partitions(ctx context.Context) (int, error) {
+	number, _, err := t.raise(ctx, 1, 0)
+	return number, err
 }
 
 // Raise makes sure that there are at least so many partitions, all known to all
@@ -52,7 +52,7 @@ func (t *Topic) Partition(number int) *Queue {
 // was in the first partition before, where it is found here.
 func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
-	known := t.number
+	known := t.known
 	t.mu.Unlock()
 	number, groups, err := t.raise(ctx, max(least, known), known)
 	if err != nil || number == known {
@@ -63,26 +63,20 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.number = max(t.number, number)
-	return t.number, nil
-}
-
-// Count returns how many partitions there are.
-func (t *Topic) Count(ctx context.Context) (int, error) {
-	number, _, err := t.raise(ctx, 1, 0)
-	return number, err
+	t.known = max(t.known, number)
+	return t.known, nil
 }
 
 // raise raises the number of partitions and returns it, with the groups of the first one
 // if it is not the number known; 0 asks for no groups. It comes before all else that is
 // done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, groups []string, err error) {
-	first := t.Partition(0).part
-	keys := []string{first.count(), first.groups()}
-	if err := t.client.check(ctx, keys[0]); err != nil {
+	first := t.Partition(0)
+	keys := []string{first.names.count(), first.names.groups()}
+	if err := t.store.check(ctx, keys[0]); err != nil {
 		return 0, nil, err
 	}
-	reply, err := run(ctx, t.client, first, raiseScript, keys, []any{least, known, t.client.channel(first)})
+	reply, err := first.run(ctx, raiseScript, keys, []any{least, known, first.channel()})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -102,49 +96,15 @@ func (t *Topic) copyGroups(ctx context.Context, groups []string, from, to int) e
 	if len(groups) == 0 {
 		return nil
 	}
-	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := t.store.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for n := from; n < to; n++ {
-			pipe.SAdd(ctx, t.Partition(n).part.groups(), anys(groups)...)
+			pipe.SAdd(ctx, t.Partition(n).names.groups(), anys(groups)...)
 		}
 		return nil
 	})
 	for n := from; err != nil && n < to; n++ {
-		part := t.Partition(n).part
-		err = explain(ctx, t.client, part, []string{part.groups()}, err)
+		p := t.Partition(n)
+		err = p.explain(ctx, []string{p.names.groups()}, err)
 	}
 	return err
-}
-
-// Membership is a consumer group's part in all partitions of a topic.
-type Membership struct {
-	topic *Topic
-	group string
-	known int // how many partitions know the group
-}
-
-// Membership returns a consumer group's part in the topic. It does no I/O and is for
-// one goroutine.
-func (t *Topic) Membership(group string) *Membership {
-	return &Membership{topic: t, group: group}
-}
-
-// Partitions makes the group known in all partitions, so that it gets what falls
-// due from now on, and returns how many there are.
-func (m *Membership) Partitions(ctx context.Context) (int, error) {
-	for {
-		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
-		if err != nil || number == m.known {
-			return number, err
-		}
-		for ; m.known < number; m.known++ {
-			if err := m.topic.Partition(m.known).Group(m.group).Register(ctx); err != nil {
-				return 0, err
-			}
-		}
-	}
-}
-
-// Group returns the group in one of the partitions.
-func (m *Membership) Group(partition int) *Group {
-	return m.topic.Partition(partition).Group(m.group)
 }

@@ -13,15 +13,15 @@ import (
 
 func newTopic(t *testing.T) *Topic {
 	t.Helper()
-	return NewTopic(known(t, redistest.Client(t)), "test", fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
+	return newStore(t, redistest.Client(t)).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
 }
 
 // again is the same topic for somebody who knows nothing of it yet.
-func (t *Topic) again() *Topic { return NewTopic(t.client, t.prefix, t.name) }
+func (t *Topic) again() *Topic { return t.store.Topic(t.name) }
 
 func groupsOf(t *testing.T, topic *Topic, partition int) []string {
 	t.Helper()
-	groups, err := topic.client.SMembers(t.Context(), topic.Partition(partition).part.groups()).Result()
+	groups, err := topic.store.client.SMembers(t.Context(), topic.Partition(partition).names.groups()).Result()
 	require.NoError(t, err)
 	return groups
 }
@@ -32,7 +32,7 @@ func TestTheNumberOfPartitionsIsOnlyRaised(t *testing.T) {
 		number, err := topic.again().Raise(t.Context(), step.least)
 		require.NoError(t, err)
 		assert.Equal(t, step.want, number)
-		number, err = topic.Count(t.Context())
+		number, err = topic.Partitions(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, step.want, number)
 	}
@@ -42,7 +42,7 @@ func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 1)
 	require.NoError(t, err)
-	assert.Zero(t, topic.client.Exists(t.Context(), topic.Partition(0).part.count()).Val())
+	assert.Zero(t, topic.store.client.Exists(t.Context(), topic.Partition(0).names.count()).Val())
 }
 
 func TestANumberOfPartitionsThatRedisHasLostIsRestored(t *testing.T) {
@@ -56,11 +56,11 @@ func TestANumberOfPartitionsThatRedisHasLostIsRestored(t *testing.T) {
 		"by a publisher":  func() (int, error) { return topic.Raise(t.Context(), 1) },
 		"by a subscriber": func() (int, error) { return member.Partitions(t.Context()) },
 	} {
-		require.NoError(t, topic.client.Del(t.Context(), topic.Partition(0).part.count()).Err())
+		require.NoError(t, topic.store.client.Del(t.Context(), topic.Partition(0).names.count()).Err())
 		number, err := restore()
 		require.NoError(t, err)
 		assert.Equal(t, 4, number, name)
-		number, err = topic.again().Count(t.Context())
+		number, err = topic.again().Partitions(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 4, number, name)
 	}
@@ -68,15 +68,15 @@ func TestANumberOfPartitionsThatRedisHasLostIsRestored(t *testing.T) {
 
 func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	topic := newTopic(t)
-	key := topic.Partition(0).part.count()
+	key := topic.Partition(0).names.count()
 	for _, damage := range []string{"many", "0", "-3", "1000000", "2.5", ""} {
-		require.NoError(t, topic.client.Set(t.Context(), key, damage, 0).Err())
+		require.NoError(t, topic.store.client.Set(t.Context(), key, damage, 0).Err())
 		_, err := topic.Raise(t.Context(), 1)
 		require.Error(t, err, "%q", damage)
 		assert.Contains(t, err.Error(), "partitions", "%q", damage)
 	}
-	require.NoError(t, topic.client.Del(t.Context(), key).Err())
-	require.NoError(t, topic.client.LPush(t.Context(), key, "x").Err())
+	require.NoError(t, topic.store.client.Del(t.Context(), key).Err())
+	require.NoError(t, topic.store.client.LPush(t.Context(), key, "x").Err())
 	_, err := topic.Raise(t.Context(), 1)
 	var wrong *KeyTypeError
 	require.ErrorAs(t, err, &wrong)
@@ -99,7 +99,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	}
 	assert.Empty(t, groupsOf(t, topic, 3))
 
-	require.NoError(t, topic.client.Del(t.Context(), topic.Partition(2).part.groups()).Err())
+	require.NoError(t, topic.store.client.Del(t.Context(), topic.Partition(2).names.groups()).Err())
 	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more than it asks for
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
@@ -109,8 +109,8 @@ func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.again().Membership("g").Partitions(t.Context())
 	require.NoError(t, err)
-	key := topic.Partition(2).part.groups()
-	require.NoError(t, topic.client.Set(t.Context(), key, "x", 0).Err())
+	key := topic.Partition(2).names.groups()
+	require.NoError(t, topic.store.client.Set(t.Context(), key, "x", 0).Err())
 	_, err = topic.Raise(t.Context(), 4)
 	var wrong *KeyTypeError
 	require.ErrorAs(t, err, &wrong)

@@ -104,7 +104,7 @@ func (r *rig) both() (g, h *Group) {
 // hStillGetsIt lets the group h, which still needs the message, have it again.
 func (r *rig) hStillGetsIt() {
 	r.t.Helper()
-	h := r.queue.Group("h")
+	h := r.partition.Group("h")
 	nack(r.t, h, Nack{Delivery: Delivery{"a", "1"}})
 	claims, err := h.Claim(r.ctx(), r.request("e", 1))
 	require.NoError(r.t, err)
@@ -124,7 +124,7 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 			if when == "after" {
 				r.reload()
 			}
-			ack(r.t, r.queue.Group("g"), "a") // since it got no answer
+			ack(r.t, r.partition.Group("g"), "a") // since it got no answer
 			r.reload()
 			r.hStillGetsIt()
 			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
@@ -142,7 +142,7 @@ func TestATornAckRepeatsNoFence(t *testing.T) {
 	}
 	tornEverywhere(t, "ack", arrange, func(r *rig) {
 		r.reload()
-		g := r.queue.Group("g")
+		g := r.partition.Group("g")
 		r.expire(g, "a")
 		for _, delivery := range r.claim(g, "d", 1) {
 			assert.Equal(r.t, "a#3/0/2", delivery)
@@ -167,7 +167,7 @@ func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 			settle(r, g)
 		}
 		tornEverywhere(t, name, arrange, func(r *rig) {
-			g := r.queue.Group("g")
+			g := r.partition.Group("g")
 			r.expire(g, "a")
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
 			ack(r.t, g, "a")
@@ -185,7 +185,7 @@ func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 func (r *rig) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
-		p := r.queue.part
+		p := r.partition.names
 		_, err := g.Requeue(r.ctx(), append(r.client.ZRange(r.ctx(), p.dead(g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
 		for _, id := range r.client.ZRange(r.ctx(), p.unack(g.name), 0, -1).Val() {
@@ -196,7 +196,7 @@ func (r *rig) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), append(r.client.ZRange(r.ctx(), r.queue.part.dead(g.name), 0, -1).Val(), "none"))
+	_, err := g.Discard(r.ctx(), append(r.client.ZRange(r.ctx(), r.partition.names.dead(g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 
@@ -211,14 +211,14 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 		},
 		"claimed before": func(r *rig) {
 			r.push(due("a"), due("b"))
-			g := r.queue.Group("g")
+			g := r.partition.Group("g")
 			require.Len(r.t, r.claim(g, "x", 2), 2)
 			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
 			r.expire(g, "b")
 		},
 		"one to bury": func(r *rig) {
 			r.push(due("a"), due("b"))
-			require.NoError(r.t, r.client.HDel(r.ctx(), r.queue.part.messages(), "a").Err())
+			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.messages(), "a").Err())
 		},
 	}
 	for name, situation := range situations {
@@ -230,7 +230,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 			require.NotEmpty(r.t, r.claimWith(g, request))
 		}
 		tornEverywhere(t, name, arrange, func(r *rig) {
-			g := r.queue.Group("g")
+			g := r.partition.Group("g")
 			others := r.claim(g, "d", 10)
 			require.NotEmpty(r.t, others)
 			r.reload()
@@ -245,7 +245,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 			}
 		})
 		tornEverywhere(t, name+", sent again first", arrange, func(r *rig) {
-			g := r.queue.Group("g")
+			g := r.partition.Group("g")
 			r.reload()
 			first := r.claimWith(g, request)
 			for _, delivery := range r.claim(g, "d", 10) {
@@ -270,8 +270,8 @@ func TestATornClaimLosesNothing(t *testing.T) {
 			r.reload() // nothing in between
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
-				g := r.queue.Group(name)
-				for _, id := range r.client.ZRange(r.ctx(), r.queue.part.unack(name), 0, -1).Val() {
+				g := r.partition.Group(name)
+				for _, id := range r.client.ZRange(r.ctx(), r.partition.names.unack(name), 0, -1).Val() {
 					r.expire(g, id)
 				}
 				claims, err := g.Claim(r.ctx(), r.request("d", 10))
@@ -302,7 +302,7 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 		if whole {
 			assert.Contains(r.t, state, "scheduled "+id)
 		} else {
-			assert.ErrorIs(r.t, r.queue.Reschedule(r.ctx(), "k", 0), ErrNotFound)
+			assert.ErrorIs(r.t, r.partition.Reschedule(r.ctx(), "k", 0), ErrNotFound)
 		}
 		assert.Equal(r.t, []any{"cancelled"}, call())
 		assert.Empty(r.t, r.state())

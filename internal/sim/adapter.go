@@ -88,7 +88,7 @@ func (g groupOf) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
 func (g groupOf) Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) ([]string, []queue.Buried, error) {
 	list := make([]store.Nack, len(nacks))
 	for i, n := range nacks {
-		list[i] = store.Nack{Delivery: deliveryOf(n.Delivery), Delay: n.Delay, Metadata: n.Metadata}
+		list[i] = store.Nack{Delivery: deliveryOf(n.Delivery), Delay: milliseconds(n.Delay), Metadata: n.Metadata}
 	}
 	answer, err := call(ctx, g.l, "nack", func(now int64) nacked { return g.c.nack(g.l, now, maxDeliveries, list) })
 	return answer.stale, buriedOf(answer.buried), err
@@ -141,7 +141,7 @@ func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Ba
 	for _, messages := range b.Calls {
 		list := make([]store.Message, len(messages))
 		for i, m := range messages {
-			list[i] = store.Message{ID: m.ID, Delay: m.Delay, Body: m.Body}
+			list[i] = store.Message{ID: m.ID, Delay: milliseconds(m.Delay), Body: m.Body}
 		}
 		batch.Calls = append(batch.Calls, list)
 	}
@@ -152,3 +152,6 @@ func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Ba
 	}
 	return ids(result.Refused, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
 }
+
+// milliseconds is a duration as the store has it, rounded up.
+func milliseconds(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }

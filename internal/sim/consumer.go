@@ -98,7 +98,7 @@ func decode(ctx context.Context, m queue.Claimed) (*message.Message, error) {
 func (c *consumer) redelivery(ctx context.Context, _ *message.Message) (queue.Nack, error) {
 	d, _ := ctx.Value(deliveryKey{}).(store.Delivery)
 	delay := min(2*time.Second, 100*time.Millisecond<<min(10, d.Token.Attempt()-1))
-	return queue.Nack{Delay: delay.Milliseconds()}, nil
+	return queue.Nack{Delay: delay}, nil
 }
 
 // link returns the consumer's way to a partition.

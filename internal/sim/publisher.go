@@ -126,7 +126,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []queue.Message {
 		}
 		m.killer = chance(p.luck, p.plan.Killers)
 		p.w.messages[m.id] = m
-		list[i] = queue.Message{ID: m.id, Delay: (delay + time.Millisecond - 1).Milliseconds(), Body: large[:m.size]}
+		list[i] = queue.Message{ID: m.id, Delay: delay, Body: large[:m.size]}
 	}
 	return list
 }

@@ -1,6 +1,3 @@
-// Package queue keeps the messages of one topic partition in Redis. It is the
-// only package that issues Redis commands; the guarantees live in its Lua
-// scripts, one file each. It starts no goroutine.
 package queue
 
 import (
@@ -10,42 +7,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxMessages is the most messages that one script call takes.
-const MaxMessages = 1000
-
-var errGroupsKeepChanging = errors.New("consumer groups keep changing")
-
-// Queue is the publishing side of one topic partition. It is safe for
-// concurrent use.
-type Queue struct {
-	client  *Client
-	part    partition
-	callers callers // of Cancel and Reschedule
-}
-
-// New returns partition number of a topic. It does no I/O.
-func New(client *Client, prefix, topic string, number int) *Queue {
-	return &Queue{client: client, part: newPartition(prefix, topic, number)}
-}
-
 // Message is a message to store.
 type Message struct {
-	ID    string // from IDs
-	Delay int64  // ms from now, by Redis's clock; zero or less: due at once
+	ID    string        // from IDs; it ends with the key
+	Key   string        // message key; empty if it has none
+	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
 	Body  []byte
 	Name  string // for errors; it is not stored
-}
-
-// Key is the message key that the id carries, empty if it has none.
-func (m Message) Key() string {
-	if len(m.ID) <= ulid.EncodedSize {
-		return ""
-	}
-	return m.ID[ulid.EncodedSize+1:]
 }
 
 // Duplicates says what Push does with a message whose key is in use.
@@ -100,9 +71,9 @@ func (e *ReplicationError) Unwrap() error { return e.Err }
 // *ReplicationError, too. Of all other errors only those that are Refused are certain to
 // mean that nothing is stored. After ErrStalePublisher, use another name. A publisher
 // must send one batch at a time to a partition.
-func (q *Queue) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	keys := []string{q.part.scheduled(), q.part.messages(), q.part.publishers(), q.part.keys()}
-	reply, err := q.push(ctx, b, keys, q.pushArgs(b))
+func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
+	keys := []string{p.names.scheduled(), p.names.messages(), p.names.publishers(), p.names.keys()}
+	reply, err := p.push(ctx, b, keys, p.pushArgs(b))
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
@@ -125,27 +96,29 @@ func (q *Queue) Push(ctx context.Context, b Batch) (rejected []Duplicate, err er
 	return rejected, err
 }
 
-func (q *Queue) pushArgs(b Batch) []any {
+func (p *Partition) pushArgs(b Batch) []any {
 	messages := 0
 	for _, call := range b.Calls {
 		messages += len(call)
 	}
+	delays := make([]int64, 0, messages) // in ms; pointers into it need no memory of their own
 	args := append(make([]any, 0, 4+len(b.Calls)+3*messages),
-		b.Publisher, b.Number, string(b.Duplicates), q.client.channel(q.part))
+		b.Publisher, b.Number, string(b.Duplicates), p.channel())
 	for _, call := range b.Calls {
 		args = append(args, len(call))
-		for i := range call { // pointers need no memory of their own
-			args = append(args, &call[i].ID, &call[i].Delay, call[i].Body)
+		for i := range call {
+			delays = append(delays, milliseconds(call[i].Delay))
+			args = append(args, &call[i].ID, &delays[len(delays)-1], call[i].Body)
 		}
 	}
 	return args
 }
 
-func (q *Queue) push(ctx context.Context, b Batch, keys []string, args []any) ([]any, error) {
+func (p *Partition) push(ctx context.Context, b Batch, keys []string, args []any) ([]any, error) {
 	if b.Replicas == 0 {
-		return run(ctx, q.client, q.part, pushScript, keys, args)
+		return p.run(ctx, pushScript, keys, args)
 	}
-	return runAndWait(ctx, q.client, q.part, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
+	return p.runAndWait(ctx, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
 }
 
 func anys(values []string) []any {

@@ -4,21 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Client is a go-redis client and what is known about the server behind it. It is
-// safe for concurrent use.
-type Client struct {
-	redis.UniversalClient
-
+// Store is all that a prefix has in one Redis. It is safe for concurrent use.
+type Store struct {
 	// immutable
-	cluster     cluster // nil for a single node
+	client      redis.UniversalClient
+	prefix      string
+	observer    observe.Observer
+	cluster     cluster // the client again, if it is for a Cluster; else nil
 	db          int
 	readTimeout time.Duration
 	tls         bool
@@ -27,7 +28,6 @@ type Client struct {
 	mu       sync.Mutex
 	checking *checking // guarded by mu; the check under way
 	version  string    // guarded by mu; what the server says it is
-	run      string    // guarded by mu; its id, anew with each start
 	warnings []string  // guarded by mu; not told yet
 }
 
@@ -54,18 +54,19 @@ var (
 		"embed *redis.ClusterClient, or forward them")
 )
 
-// NewClient finds out what kind of client it is given. It does no I/O. The error says
-// why the client cannot be used.
-func NewClient(client redis.UniversalClient) (*Client, error) {
+// NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
+// observer is told of each call. The error says why the client cannot be used.
+func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
+	s := &Store{client: client, prefix: prefix, observer: observer}
 	switch c := client.(type) {
 	case ring:
 		return nil, errRing
 	case singleNode:
 		o := c.Options()
-		return &Client{UniversalClient: client, db: o.DB, readTimeout: o.ReadTimeout, tls: o.TLSConfig != nil}, nil
+		s.db, s.readTimeout, s.tls = o.DB, o.ReadTimeout, o.TLSConfig != nil
 	case cluster: // has one database, 0
 		o := c.Options()
-		return &Client{UniversalClient: client, cluster: c, readTimeout: o.ReadTimeout, tls: o.TLSConfig != nil}, nil
+		s.cluster, s.readTimeout, s.tls = c, o.ReadTimeout, o.TLSConfig != nil
 	case clusterOptions:
 		return nil, errPartOfCluster
 	default:
@@ -73,10 +74,16 @@ func NewClient(client redis.UniversalClient) (*Client, error) {
 			"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward "+
 			"Options and, for a Cluster, MasterForKey and ReloadState", client)
 	}
+	return s, nil
+}
+
+// Topic returns a topic. It does no I/O.
+func (s *Store) Topic(name string) *Topic {
+	return &Topic{store: s, name: name, known: 1}
 }
 
 // ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.
-func (c *Client) ReadTimeout() time.Duration { return c.readTimeout }
+func (s *Store) ReadTimeout() time.Duration { return s.readTimeout }
 
 // What is known of a call that has not ended in time.
 var (
@@ -87,11 +94,11 @@ var (
 
 // Silence says what is known of a call that has not ended in time: the client itself tells
 // no more than that, even when a server without TLS waits for the end of a handshake.
-func (c *Client) Silence() error {
+func (s *Store) Silence() error {
 	switch {
-	case c.PoolStats().TotalConns > 0:
+	case s.client.PoolStats().TotalConns > 0:
 		return errNoAnswer
-	case c.tls:
+	case s.tls:
 		return errNoHandshake
 	default:
 		return errNoConnection
@@ -100,37 +107,33 @@ func (c *Client) Silence() error {
 
 // master is a client of the node that has a key: a Cluster client may send a command
 // that only reads to a replica, and one without a key to any node.
-func (c *Client) master(ctx context.Context, key string) (redis.UniversalClient, error) {
-	if c.cluster == nil {
-		return c.UniversalClient, nil
+func (s *Store) master(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if s.cluster == nil {
+		return s.client, nil
 	}
-	return c.cluster.MasterForKey(ctx, key)
+	return s.cluster.MasterForKey(ctx, key)
 }
 
 // look has a Cluster client find out at once who the masters are: after a dial that is
 // refused it would go on with its old view.
-func (c *Client) look(ctx context.Context) {
-	if c.cluster != nil {
-		c.cluster.ReloadState(ctx)
+func (s *Store) look(ctx context.Context) {
+	if s.cluster != nil {
+		s.cluster.ReloadState(ctx)
 	}
 }
 
-// channel is where scripts announce that something in a partition is due earlier than
-// before. It names the database, which Pub/Sub knows nothing of.
-func (c *Client) channel(p partition) string { return string(p) + ":wake:" + strconv.Itoa(c.db) }
-
 // listen subscribes to a channel.
-func (c *Client) listen(ctx context.Context, channel string) *redis.PubSub {
-	if c.cluster != nil {
-		return c.SSubscribe(ctx, channel)
+func (s *Store) listen(ctx context.Context, channel string) *redis.PubSub {
+	if s.cluster != nil {
+		return s.client.SSubscribe(ctx, channel)
 	}
-	return c.Subscribe(ctx, channel)
+	return s.client.Subscribe(ctx, channel)
 }
 
 // script returns the form of a script for the server.
-func (c *Client) script(s script) *redis.Script {
-	if c.cluster != nil {
-		return s.sharded
+func (s *Store) script(one script) *redis.Script {
+	if s.cluster != nil {
+		return one.sharded
 	}
-	return s.plain
+	return one.plain
 }

@@ -1,0 +1,37 @@
+package queue
+
+import "context"
+
+// Membership is a consumer group's part in all partitions of a topic.
+type Membership struct {
+	topic *Topic
+	group string
+	known int // how many partitions know the group
+}
+
+// Membership returns a consumer group's part in the topic. It does no I/O and is for
+// one goroutine.
+func (t *Topic) Membership(group string) *Membership {
+	return &Membership{topic: t, group: group}
+}
+
+// Partitions makes the group known in all partitions, so that it gets what falls
+// due from now on, and returns how many there are.
+func (m *Membership) Partitions(ctx context.Context) (int, error) {
+	for {
+		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
+		if err != nil || number == m.known {
+			return number, err
+		}
+		for ; m.known < number; m.known++ {
+			if err := m.topic.Partition(m.known).Group(m.group).Register(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// Group returns the group in one of the partitions.
+func (m *Membership) Group(partition int) *Group {
+	return m.topic.Partition(partition).Group(m.group)
+}
