@@ -8,7 +8,7 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: its queue, unack, attempts and changed
+-- KEYS[7..]  for each group: queue, unack, attempts, changed
 -- ARGV[1]  caller   string, of one who waits for each answer
 -- ARGV[2]  request  integer, higher than that of any request before
 -- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
@@ -40,12 +40,13 @@ if again and id == '' or not in_time then return { 'none' } end
 -- which of up to 1,000 groups have the message.
 local zsets, hashes, call = {}, {}, redis.call
 for i = 7, #KEYS, 4 do
+  local queue, unack, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local before = #zsets
-  if call('ZSCORE', KEYS[i], id) then zsets[before + 1] = KEYS[i] end
-  if call('ZSCORE', KEYS[i + 1], id) then zsets[#zsets + 1] = KEYS[i + 1] end
+  if call('ZSCORE', queue, id) then zsets[before + 1] = queue end
+  if call('ZSCORE', unack, id) then zsets[#zsets + 1] = unack end
   if #zsets > before then
-    if call('HEXISTS', KEYS[i + 2], id) == 1 then hashes[#hashes + 1] = KEYS[i + 2] end
-    if call('HEXISTS', KEYS[i + 3], id) == 1 then hashes[#hashes + 1] = KEYS[i + 3] end
+    if call('HEXISTS', attempts, id) == 1 then hashes[#hashes + 1] = attempts end
+    if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
 end
 

@@ -8,7 +8,7 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: its queue
+-- KEYS[7..]  for each group: queue
 -- ARGV[1]  caller   string, of one who waits for each answer
 -- ARGV[2]  request  integer, higher than that of any request before
 -- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
