@@ -50,10 +50,10 @@ for i = 7, #KEYS, 4 do
   end
 end
 
--- A write that frees comes first; see claim.lua. The record comes before the others,
--- so that a call sent again ends what a torn file has left half done; then body and
--- key, so that no key is held for ever; and refs last, which tells where to look.
-call('ZREM', scheduled, '')
+-- The record comes first, so that a call sent again ends what a torn file has left half
+-- done; then body and key, so that no key is held for ever; and refs last, which tells
+-- where to look.
+begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, id, last_ms) end
 if id == '' then return { 'none' } end

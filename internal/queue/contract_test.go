@@ -29,6 +29,9 @@ var (
 	bodyEach    = regexp.MustCompile(`^KEYS\[i(?: \+ (\d+))?\]$`)
 	bodyLoop    = regexp.MustCompile(`for i = (\d+), #KEYS(?:, (\d+))?`)
 	bodyHowMany = regexp.MustCompile(`#KEYS > (\d+)`)
+	headerRow   = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\.\.\] +for each message: (.*)$`)
+	bodyRow     = regexp.MustCompile(`local ([\w, ]+) = columns\((\d+), (\d+)\)`)
+	expectation = regexp.MustCompile(`expect_(hash|zset)(?:e?s)\(([\w, ]+)\)`)
 	documented  = regexp.MustCompile("(?m)^\\| `T:(\\w+)(:G)?` \\| (\\w+) \\|")
 )
 
@@ -61,6 +64,8 @@ func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
 				}
 			}
 			checkLoops(t, s, body)
+			checkRows(t, header, body)
+			checkTypes(t, s, body)
 		})
 	}
 }
@@ -110,6 +115,29 @@ func checkLoops(t *testing.T, s *script, body string) {
 	}
 	for _, match := range bodyHowMany.FindAllStringSubmatch(body, -1) {
 		assert.Equal(t, strconv.Itoa(len(s.once)), match[1], "%s", match[0])
+	}
+}
+
+// checkRows checks that a body reads as many values for each message as the header has.
+func checkRows(t *testing.T, header, body string) {
+	t.Helper()
+	declared, used := headerRow.FindAllStringSubmatch(header, -1), bodyRow.FindAllStringSubmatch(body, -1)
+	require.Len(t, used, len(declared))
+	for i, row := range declared {
+		width := len(strings.Split(row[2], ", "))
+		assert.Equal(t, row[1], used[i][2])
+		assert.Equal(t, strconv.Itoa(width), used[i][3], "%s", row[0])
+		assert.Len(t, strings.Split(used[i][1], ", "), width, "%s", used[i][0])
+	}
+}
+
+// checkTypes checks that a body expects of each key the type that it has.
+func checkTypes(t *testing.T, s *script, body string) {
+	t.Helper()
+	for _, match := range expectation.FindAllStringSubmatch(body, -1) {
+		for _, name := range strings.Split(match[2], ", ") {
+			assert.Contains(t, named(s.once), name+" "+match[1])
+		}
 	}
 }
 

@@ -47,9 +47,8 @@ for i = 7, #KEYS do
 end
 local found = #waiting > 0
 
--- A write that frees comes first; see claim.lua. The record has the due time, so that
--- a call sent again does not move it.
-redis.call('ZREM', scheduled, '')
+-- The record has the due time, so that a call sent again does not move it.
+begin_writes(scheduled)
 if not again then
   write_record(publishers, caller, ARGV[2], now_ms, found and due .. ' ' .. id or '', last_ms)
 end
