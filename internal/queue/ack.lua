@@ -18,7 +18,7 @@ local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
 local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
 local group, ids = ARGV[1], { unpack(ARGV, 2) }
 
-for i = 2, 6 do redis.call('HLEN', KEYS[i]) end
+expect_hashes(attempts, messages, refs, changed, keys)
 local leases = redis.call('ZMSCORE', unack, unpack(ids))
 local acked, missing, n = {}, {}, 0
 for i = 1, #ids do
@@ -33,7 +33,7 @@ if n == 0 then return { missing, {} } end
 
 -- The removals of nothing show that those at the end will not be refused. Until
 -- then, the messages are there to be acked again, should a write be refused.
-redis.call('ZREM', unack, '')
+begin_writes(unack)
 local entries = redis.call('HLEN', attempts) > 0
 if entries then redis.call('HDEL', attempts, '') end
 local ended = finish(messages, refs, changed, keys, acked, group)

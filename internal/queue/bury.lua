@@ -11,22 +11,17 @@
 
 local unack, attempts, dead, reasons, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
-local ids, tokens = {}, {}
-for i = 1, #ARGV, 3 do
-  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
-end
+local ids, tokens, why = columns(1, 3)
 local holds = current(unack, attempts, ids, tokens)
-redis.call('ZCARD', dead)
-redis.call('HLEN', reasons)
-redis.call('HLEN', keys)
+expect_zsets(dead)
+expect_hashes(reasons, keys)
 local now = now_us()
 
--- A write that frees comes first; see claim.lua.
-redis.call('ZREM', unack, '')
+begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
   if holds[i] then
-    bury(dead, reasons, keys, id, now, ARGV[3 * i])
+    bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)
   else
     stale[#stale + 1] = id

@@ -8,7 +8,7 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: its queue, unack, attempts and changed
+-- KEYS[7..]  for each group: queue, unack, attempts, changed
 -- ARGV[1]  caller   string, of one who waits for each answer
 -- ARGV[2]  request  integer, higher than that of any request before
 -- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
@@ -40,19 +40,20 @@ if again and id == '' or not in_time then return { 'none' } end
 -- which of up to 1,000 groups have the message.
 local zsets, hashes, call = {}, {}, redis.call
 for i = 7, #KEYS, 4 do
+  local queue, unack, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local before = #zsets
-  if call('ZSCORE', KEYS[i], id) then zsets[before + 1] = KEYS[i] end
-  if call('ZSCORE', KEYS[i + 1], id) then zsets[#zsets + 1] = KEYS[i + 1] end
+  if call('ZSCORE', queue, id) then zsets[before + 1] = queue end
+  if call('ZSCORE', unack, id) then zsets[#zsets + 1] = unack end
   if #zsets > before then
-    if call('HEXISTS', KEYS[i + 2], id) == 1 then hashes[#hashes + 1] = KEYS[i + 2] end
-    if call('HEXISTS', KEYS[i + 3], id) == 1 then hashes[#hashes + 1] = KEYS[i + 3] end
+    if call('HEXISTS', attempts, id) == 1 then hashes[#hashes + 1] = attempts end
+    if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
 end
 
--- A write that frees comes first; see claim.lua. The record comes before the others,
--- so that a call sent again ends what a torn file has left half done; then body and
--- key, so that no key is held for ever; and refs last, which tells where to look.
-call('ZREM', scheduled, '')
+-- The record comes first, so that a call sent again ends what a torn file has left half
+-- done; then body and key, so that no key is held for ever; and refs last, which tells
+-- where to look.
+begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, id, last_ms) end
 if id == '' then return { 'none' } end

@@ -82,15 +82,6 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 }
 
 func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
-	n := g.partition.names
-	keys := []string{
-		n.scheduled(), n.messages(), n.groups(), n.refs(), n.keys(),
-		n.queue(g.name), n.unack(g.name), n.attempts(g.name), n.claims(g.name),
-		n.dead(g.name), n.reasons(g.name), n.changed(g.name),
-	}
-	for _, other := range g.others {
-		keys = append(keys, n.queue(other))
-	}
 	bytes := maxReplyBytes
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
@@ -98,7 +89,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	args := []any{
 		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
 	}
-	return g.partition.run(ctx, claimScript, keys, append(args, anys(g.others)...))
+	return g.run(ctx, claimScript, append(args, anys(g.others)...), g.others...)
 }
 
 // needsWorker is the time to wait in a reply that ended before a message for a free

@@ -12,7 +12,7 @@
 -- KEYS[10]  dead       zset  id -> when buried, ms
 -- KEYS[11]  reasons    hash  id -> why buried
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13..]  queues of the other groups
+-- KEYS[13..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -153,7 +153,7 @@ local function replay(result, last_ms)
       burials[#burials + 1] = buried[i + 1]
     end
   end
-  call('ZREM', unack, '')
+  begin_writes(unack)
   note(joined, ids, buried, last_ms)
   lease_given()
   only_leased(ids_given)
@@ -169,15 +169,10 @@ if last then
   if number > request then return reply(-1, '') end
 end
 
--- Reading the other keys first makes one of another type fail before any write.
-for _, hash in ipairs({ messages, refs, keys, reasons }) do call('HLEN', hash) end
+expect_hashes(messages, refs, keys, reasons)
+expect_zsets(dead)
 local claimed_before = call('HLEN', attempts) > 0
-call('ZCARD', dead)
-
--- With maxmemory reached, Redis refuses a script's first write if it may need
--- memory. So each script begins with one that frees. It does nothing else, but if
--- the user may not remove, it fails before anything is added.
-call('ZREM', unack, '')
+begin_writes(unack)
 
 local function due_of(zset, count)
   if count <= 0 then return {} end

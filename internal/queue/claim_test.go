@@ -70,7 +70,7 @@ func TestMessagesWaitForTheFirstGroup(t *testing.T) {
 func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	require.NoError(t, r.client.Del(t.Context(), r.partition.names.groups()).Err())
+	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(groups)).Err())
 	r.push(due("a"))
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 	assert.Contains(t, r.state(), "groups g")
@@ -80,7 +80,7 @@ func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
-	scheduled := r.partition.names.scheduled()
+	scheduled := r.partition.names.key(scheduled)
 	require.NoError(t, r.client.ZAdd(t.Context(), scheduled,
 		redis.Z{Score: math.Inf(-1), Member: "a"}, redis.Z{Score: -1e300, Member: "b"}, redis.Z{Score: 0.5, Member: "c"},
 	).Err())
@@ -105,7 +105,7 @@ func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		r.expire(g, id)
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.attempts("g"), "a", "garbled").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(attemptsOf, "g"), "a", "garbled").Err())
 	assert.Equal(t, []string{"a#2/0/1", "b#2/0/1"}, r.claim(g, "d", 2))
 }
 
@@ -130,9 +130,9 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("c"), due("a"), due("b"))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.scheduled(), z(10, "c"), z(20, "b"), z(20, "a")).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.queue("g"), z(15, "retry")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.messages(), "retry", "x").Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(10, "c"), z(20, "b"), z(20, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(queueOf, "g"), z(15, "retry")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), "retry", "x").Err())
 	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
@@ -140,20 +140,20 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	var messages []Message
+	var list []Message
 	for i := range 60 {
 		m := due(fmt.Sprintf("%03d", i))
 		if i >= 50 {
 			m.Body = make([]byte, 4_000_000)
 		}
-		messages = append(messages, m)
+		list = append(list, m)
 	}
-	for _, m := range messages {
+	for _, m := range list {
 		r.push(m)
 	}
-	reads := r.watch("HMGET", r.partition.names.messages())
+	reads := r.watch("HMGET", r.partition.names.key(messages))
 	for _, want := range []int{50, 1, 1} {
-		assert.Len(t, r.claim(g, "c", len(messages)), want)
+		assert.Len(t, r.claim(g, "c", len(list)), want)
 		read := 0
 		for _, ids := range reads() {
 			read += len(ids)
@@ -357,7 +357,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), "a", "c").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "a", "c").Err())
 	request := r.request("c", 10)
 	claims, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
@@ -407,9 +407,9 @@ func TestClaimTellsWhenTheNextIsDue(t *testing.T) {
 	assert.Negative(t, next())
 	r.push(after("a", 60))
 	assert.InDelta(t, time.Minute, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.unack("g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(unackOf, "g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
 	assert.InDelta(t, 20*time.Second, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.queue("g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(queueOf, "g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
 	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
 }
 
@@ -438,7 +438,7 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
-	key := r.partition.names.claims("g")
+	key := r.partition.names.keyOf(claimsOf, "g")
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	require.NoError(t, r.client.HSet(t.Context(), key, "old", fmt.Sprintf("7 %d []", yesterday)).Err())
 	r.claim(g, "c", 1)

@@ -20,11 +20,9 @@ type DeadLetter struct {
 // reads few at a time if they are large, and leaves out those that are requeued or
 // discarded meanwhile.
 func (g *Group) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
-	n := g.partition.names
-	keys := []string{n.dead(g.name), n.reasons(g.name), n.messages(), n.changed(g.name)}
 	var letters []DeadLetter
 	for ids := []string(nil); ; {
-		reply, err := g.partition.run(ctx, lettersScript, keys, append([]any{limit, maxReplyBytes}, anys(ids)...))
+		reply, err := g.run(ctx, lettersScript, append([]any{limit, maxReplyBytes}, anys(ids)...))
 		if err != nil {
 			return nil, err
 		}
@@ -74,18 +72,11 @@ func parseLetters(reply []any) (letters []DeadLetter, left []string, err error) 
 // Requeue makes dead letters due again, as if they had not been delivered yet. It
 // returns the ids of those that are no dead letters.
 func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
-	n := g.partition.names
-	return g.settle(ctx, requeueScript, []string{
-		n.dead(g.name), n.reasons(g.name), n.attempts(g.name), n.queue(g.name),
-	}, append([]any{g.name, g.partition.channel()}, anys(ids)...))
+	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.channel()}, anys(ids)...))
 }
 
 // Discard removes dead letters for good. It returns the ids of those that are no
 // dead letters.
 func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
-	n := g.partition.names
-	return g.inParts(ctx, discardScript, []string{
-		n.dead(g.name), n.reasons(g.name), n.attempts(g.name), n.messages(), n.refs(),
-		n.changed(g.name), n.keys(),
-	}, []any{g.name, maxFreedBytes}, ids)
+	return g.inParts(ctx, discardScript, []any{g.name, maxFreedBytes}, ids)
 }

@@ -23,8 +23,8 @@ func TestDeadLettersTellBodyAndReason(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	r.bury(g, "a", "b", "c")
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), "b").Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.changed("g"), "c", "changed").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "b").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(changedOf, "g"), "c", "changed").Err())
 
 	letters, err := g.DeadLetters(t.Context(), 10)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ local dead, reasons, attempts, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, changed, keys = KEYS[5], KEYS[6], KEYS[7]
 local group, bytes, ids = ARGV[1], tonumber(ARGV[2]), { unpack(ARGV, 3) }
 
-for i = 2, 7 do redis.call('HLEN', KEYS[i]) end
+expect_hashes(reasons, attempts, messages, refs, changed, keys)
 local buried = redis.call('ZMSCORE', dead, unpack(ids))
 local found, missing, left, size = {}, {}, {}, 0
 for i, id in ipairs(ids) do
@@ -32,7 +32,7 @@ for i, id in ipairs(ids) do
 end
 if #found == 0 then return { missing, left } end
 
-redis.call('ZREM', dead, '') -- see ack.lua
+begin_writes(dead) -- see ack.lua
 redis.call('HDEL', reasons, '')
 local ended = finish(messages, refs, changed, keys, found, group)
 redis.call('ZREM', dead, unpack(found, 1, ended))

@@ -73,7 +73,7 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
 	require.NoError(t, err)
-	broken := topic.Partition(1).names.publishers()
+	broken := topic.Partition(1).names.key(publishers)
 	require.NoError(t, topic.store.client.Set(t.Context(), broken, "x", 0).Err())
 	var wrong *KeyTypeError
 	require.True(t, errors.As(topic.Cancel(t.Context(), "k"), &wrong))

@@ -33,27 +33,12 @@ func (e *KeyTypeError) Error() string {
 
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
-// typeOf is the Redis type that a key of a partition must have.
-func (n names) typeOf(key string) string {
-	kind, _, _ := strings.Cut(strings.TrimPrefix(key, string(n)+":"), ":")
-	switch kind {
-	case "scheduled", "queue", "unack", "dead":
-		return "zset"
-	case "groups":
-		return "set"
-	case "partitions":
-		return "string"
-	default:
-		return "hash"
-	}
-}
-
 // explain names the key behind a WRONGTYPE error; Redis does not.
-func (p *Partition) explain(ctx context.Context, keys []string, err error) error {
+func (p *Partition) explain(ctx context.Context, s *script, keys []string, err error) error {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
 	}
-	for _, key := range keys {
+	for i, key := range keys {
 		node, nodeErr := p.store.master(ctx, key)
 		if nodeErr != nil {
 			return err
@@ -62,7 +47,7 @@ func (p *Partition) explain(ctx context.Context, keys []string, err error) error
 		if typeErr != nil {
 			return err
 		}
-		if want := p.names.typeOf(key); got != want && got != "none" {
+		if want := s.holds(i); got != want && got != "none" {
 			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
 		}
 	}

@@ -37,7 +37,7 @@ var faults = []fault{
 	{"a release counts", "release", "unseen(tokens[i])", "confirmed(tokens[i])", "one message"},
 	{"a heartbeat does not count what is handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
 	{"a requeue starts the fence anew", "requeue", "entry_of(fence, 0, 0)", "entry_of(0, 0, 0)", "one message"},
-	{"metadata are not kept", "nack", "if metadata ~= '' then", "if false then", "one message"},
+	{"metadata are not kept", "nack", "if metadata[i] ~= '' then", "if false then", "one message"},
 	{"refs keep a group that is done", "lib", "if #left > 0 then redis.call('HSET', refs, unpack(left)) end", "", "two groups"},
 	{"the first group takes the body", "lib", "if not rest then", "if true then", "two groups"},
 	{"the last group leaves the body", "lib", "redis.call('HDEL', messages, unpack(gone))", "", "one message"},
@@ -62,8 +62,8 @@ var faults = []fault{
 		"torn, two messages",
 	},
 	{
-		"torn: a nack removes before it adds", "nack", "    local metadata = ARGV[4 * i + 3]",
-		"    redis.call('ZREM', unack, id)\n    local metadata = ARGV[4 * i + 3]", "torn, one message",
+		"torn: a nack removes before it adds", "nack", "    local entry, seen, unsure = confirmed(tokens[i])",
+		"    redis.call('ZREM', unack, id)\n    local entry, seen, unsure = confirmed(tokens[i])", "torn, one message",
 	},
 	{
 		"torn: a requeue removes before it adds", "requeue", "    redis.call('ZADD', queue",

@@ -139,7 +139,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 			count("a settled message is back")
 		}
 		if len(places) > 1 {
-			count("in two states: " + kinds(places))
+			count("in two states: " + kindsOf(places))
 		}
 		if (s.has("attempts:"+g, msg) || s.has("changed:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
 			count("bookkeeping about nothing")
@@ -166,7 +166,7 @@ func (u *universe) unsettled(s explored, msg string) bool {
 	return !fanned
 }
 
-func kinds(keys []string) string {
+func kindsOf(keys []string) string {
 	var list []string
 	for _, key := range keys {
 		kind, _, _ := strings.Cut(key, ":")

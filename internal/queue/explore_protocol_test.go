@@ -80,8 +80,19 @@ func (p *exploreProtocol) allKeys() []string {
 	return keys
 }
 
+// typeOf is the type of the value of a key, which is named without its tag.
+func typeOf(key string) string {
+	name, _, _ := strings.Cut(key, ":")
+	for _, k := range kinds {
+		if k.name == name {
+			return k.holds
+		}
+	}
+	panic("no key is called " + key)
+}
+
 func (p *exploreProtocol) zset(key string) bool {
-	return p.names.typeOf(string(p.names)+":"+key) == "zset"
+	return typeOf(key) == "zset"
 }
 
 func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }

@@ -12,13 +12,13 @@ import (
 // exploreScripts are the sources of the scripts that the explorer calls, as they are
 // loaded; those of a seeded fault differ.
 func exploreScripts() map[string]string {
-	return map[string]string{
-		"push": pushSource, "claim": claimSource, "ack": ackSource, "nack": nackSource,
-		"extend": extendSource, "release": releaseSource, "bury": burySource, "requeue": requeueSource,
-		"discard": discardSource, "cancel": cancelSource, "reschedule": rescheduleSource,
-		"register": registerSource,
-		"lib":      libSource,
+	loaded := map[string]string{}
+	for _, name := range []string{
+		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib",
+	} {
+		loaded[name] = sourceOf(name)
 	}
+	return loaded
 }
 
 // runnerHead records the writes of the scripts that follow it: redis.call is theirs alone.
@@ -191,7 +191,7 @@ func (r *runner) begin(s explored, verify bool) []any {
 
 func (r *runner) restore(key string, entries explored) []any {
 	command := []any{0, "HSET", string(r.names) + ":" + key}
-	switch r.names.typeOf(string(r.names) + ":" + key) {
+	switch typeOf(key) {
 	case "zset":
 		command[1] = "ZADD"
 		for _, e := range entries {

@@ -4,16 +4,13 @@
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- ARGV[1]  lease     ms
--- ARGV[2..]  for each message: id, token, 1 if a handler has it, else 0
+-- ARGV[2..]  for each message: id, token, 1 if a handler has it or else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
 local unack, attempts = KEYS[1], KEYS[2]
 local deadline = int(math.ceil(now_us() / 1000) + tonumber(ARGV[1]))
 
-local ids, tokens = {}, {}
-for i = 2, #ARGV, 3 do
-  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
-end
+local ids, tokens, handed_out = columns(2, 3)
 local holds, entries = current(unack, attempts, ids, tokens)
 
 local leases, seen, stale = {}, {}, {}
@@ -22,7 +19,7 @@ for i, id in ipairs(ids) do
     leases[#leases + 1] = deadline
     leases[#leases + 1] = id
     -- An entry other than the token has been confirmed before.
-    if ARGV[3 * i + 1] == '1' and (entries[i] or '1') == tokens[i] then
+    if handed_out[i] == '1' and (entries[i] or '1') == tokens[i] then
       seen[#seen + 1] = id
       seen[#seen + 1] = confirmed(tokens[i])
     end
@@ -31,8 +28,7 @@ for i, id in ipairs(ids) do
   end
 end
 
--- A write that frees comes first; see claim.lua.
-redis.call('ZREM', unack, '')
+begin_writes(unack)
 if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
 if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
 return stale

@@ -33,7 +33,7 @@ func (p *Partition) Group(name string) *Group {
 // when there are MaxGroups. With no memory left in Redis, it still succeeds for a group
 // that is known.
 func (g *Group) Register(ctx context.Context) error {
-	reply, err := g.partition.run(ctx, registerScript, []string{g.partition.names.groups()}, []any{g.name, MaxGroups})
+	reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups})
 	if err != nil {
 		return err
 	}
@@ -41,4 +41,9 @@ func (g *Group) Register(ctx context.Context) error {
 		return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
 	}
 	return nil
+}
+
+// run calls a script for the group; each are the groups whose keys it is given besides.
+func (g *Group) run(ctx context.Context, s *script, args []any, each ...string) ([]any, error) {
+	return g.partition.run(ctx, s, s.keys(g.partition.names, g.name, each), args)
 }

@@ -176,7 +176,7 @@ func deliveries(claims Claims) []string {
 // expire ends the lease of a message that a group holds.
 func (r *rig) expire(g *Group, id string) {
 	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.unack(g.name), redis.Z{Score: 1000, Member: id}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.keyOf(unackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
 // state is all that the topic has in Redis, as "kind id" -> value. Times are

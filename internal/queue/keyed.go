@@ -57,33 +57,19 @@ func (c *callers) put(one *caller) { c.idle <- one }
 // Cancel takes back the message that holds a key, from all groups. It returns
 // ErrNotFound when there is none.
 func (p *Partition) Cancel(ctx context.Context, key string) error {
-	n := p.names
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		keys := p.keysOfKeyed()
-		for _, g := range groups {
-			keys = append(keys, n.queue(g), n.unack(g), n.attempts(g), n.changed(g))
-		}
-		return p.run(ctx, cancelScript, keys, append([]any{c.name, c.request, until, key}, anys(groups)...))
+		args := []any{c.name, c.request, until, key}
+		return p.run(ctx, cancelScript, cancelScript.keys(p.names, "", groups), append(args, anys(groups)...))
 	})
 }
 
 // Reschedule makes the waiting message that holds a key due after a delay. It returns
 // ErrNotFound when there is none, or none that waits.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) error {
-	n := p.names
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		keys := p.keysOfKeyed()
-		for _, g := range groups {
-			keys = append(keys, n.queue(g))
-		}
 		args := append([]any{c.name, c.request, until, key, milliseconds(delay), p.channel()}, anys(groups)...)
-		return p.run(ctx, rescheduleScript, keys, args)
+		return p.run(ctx, rescheduleScript, rescheduleScript.keys(p.names, "", groups), args)
 	})
-}
-
-func (p *Partition) keysOfKeyed() []string {
-	n := p.names
-	return []string{n.scheduled(), n.messages(), n.publishers(), n.groups(), n.refs(), n.keys()}
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script

@@ -110,7 +110,7 @@ func (r *rig) replace(key string, round int, stop <-chan struct{}) error {
 
 // keyedCall is a call of cancel or reschedule that may be sent again: in Redis's time
 // it counts until a while from now.
-func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []any {
+func (r *rig) keyedCall(s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
 	args := []any{"caller", request, until, "k"}
@@ -119,7 +119,7 @@ func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []an
 	}
 	return func() []any {
 		r.t.Helper()
-		reply, err := r.partition.run(r.ctx(), s, r.partition.keysOfKeyed(), args)
+		reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", nil), args)
 		require.NoError(r.t, err)
 		return reply
 	}
@@ -127,7 +127,7 @@ func (r *rig) keyedCall(s script, request int64, left time.Duration) func() []an
 
 func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
-	for s, word := range map[script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
+	for s, word := range map[*script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
 		t.Run(word, func(t *testing.T) {
 			r := newRig(t)
 			r.push(after(first, 60))
@@ -143,7 +143,7 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 }
 
 func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
-	for _, s := range []script{cancelScript, rescheduleScript} {
+	for _, s := range []*script{cancelScript, rescheduleScript} {
 		r := newRig(t)
 		call := r.keyedCall(s, 1, time.Minute)
 		assert.Equal(t, []any{"none"}, call())
@@ -157,7 +157,7 @@ func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
 // TestACallThatArrivesTooLateChangesNothing: whoever sent it has given up, and may have
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
-	for _, s := range []script{cancelScript, rescheduleScript} {
+	for _, s := range []*script{cancelScript, rescheduleScript} {
 		r := newRig(t)
 		r.push(after(keyed(1, "k"), 60))
 		before := r.state()
@@ -175,8 +175,8 @@ func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.publishers(), "caller", "1 1 "+id).Err())
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.messages(), id).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller", "1 1 "+id).Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), id).Err())
 	require.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
 	require.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound)
 	assert.Equal(t, []any{"cancelled"}, call())
@@ -191,7 +191,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
 	nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.groups(), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
 	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
 	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
 	require.NoError(t, r.partition.Cancel(t.Context(), "k"))

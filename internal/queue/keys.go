@@ -5,8 +5,47 @@ import (
 	"strings"
 )
 
-// names are those that one topic partition has in Redis. All names share the
-// hash tag {prefix:topic:partition}, so a script touches one Cluster slot.
+// kind is a kind of key. The kinds from queueOf on are there once for each group.
+type kind int
+
+const (
+	scheduled kind = iota
+	messages
+	groups
+	refs
+	messageKeys
+	publishers
+	count // in partition 0 only
+	queueOf
+	unackOf
+	attemptsOf
+	claimsOf
+	deadOf
+	reasonsOf
+	changedOf
+)
+
+// kinds has what each kind is called in Redis, and the type of its values. What the values
+// mean is in docs/protocol.md.
+var kinds = [...]struct{ name, holds string }{
+	scheduled:   {"scheduled", "zset"},
+	messages:    {"messages", "hash"},
+	groups:      {"groups", "set"},
+	refs:        {"refs", "hash"},
+	messageKeys: {"keys", "hash"},
+	publishers:  {"publishers", "hash"},
+	count:       {"partitions", "string"},
+	queueOf:     {"queue", "zset"},
+	unackOf:     {"unack", "zset"},
+	attemptsOf:  {"attempts", "hash"},
+	claimsOf:    {"claims", "hash"},
+	deadOf:      {"dead", "zset"},
+	reasonsOf:   {"reasons", "hash"},
+	changedOf:   {"changed", "hash"},
+}
+
+// names are what the keys of one topic partition begin with: the hash tag
+// {prefix:topic:partition}, so that a script touches one Cluster slot.
 type names string
 
 // The tag ends at the first closing brace and its parts are told apart by
@@ -26,18 +65,13 @@ func newNames(prefix, topic string, number int) names {
 	return names("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
 }
 
-func (n names) count() string      { return string(n) + ":partitions" } // of partition 0 only
-func (n names) scheduled() string  { return string(n) + ":scheduled" }
-func (n names) messages() string   { return string(n) + ":messages" }
-func (n names) groups() string     { return string(n) + ":groups" }
-func (n names) refs() string       { return string(n) + ":refs" }
-func (n names) keys() string       { return string(n) + ":keys" }
-func (n names) publishers() string { return string(n) + ":publishers" }
+// key is the partition's key of a kind.
+func (n names) key(k kind) string { return string(n) + ":" + kinds[k].name }
 
-func (n names) queue(group string) string    { return string(n) + ":queue:" + group }
-func (n names) unack(group string) string    { return string(n) + ":unack:" + group }
-func (n names) attempts(group string) string { return string(n) + ":attempts:" + group }
-func (n names) claims(group string) string   { return string(n) + ":claims:" + group }
-func (n names) dead(group string) string     { return string(n) + ":dead:" + group }
-func (n names) reasons(group string) string  { return string(n) + ":reasons:" + group }
-func (n names) changed(group string) string  { return string(n) + ":changed:" + group }
+// keyOf is the key of a kind; of a group, if the kind is one of groups.
+func (n names) keyOf(k kind, group string) string {
+	if k < queueOf {
+		return n.key(k)
+	}
+	return string(n) + ":" + kinds[k].name + ":" + group
+}

@@ -10,6 +10,38 @@ local function now_us()
   return t[1] * 1000000 + t[2], t[1] .. string.format('%03d', math.floor(t[2] / 1000))
 end
 
+-- columns reads ARGV from first on as rows of so many values, one row for each message,
+-- and returns a list for each column.
+local function columns(first, width)
+  local lists = {}
+  for column = 1, width do
+    local list, n = {}, 0
+    for i = first + column - 1, #ARGV, width do
+      n = n + 1
+      list[n] = ARGV[i]
+    end
+    lists[column] = list
+  end
+  return unpack(lists)
+end
+
+-- expect_hashes and expect_zsets fail if a key holds a value of another type. A script
+-- calls them for the keys that it has not read when it begins to write: a failure later
+-- would leave it half done.
+local function expect_hashes(...)
+  for _, key in ipairs({ ... }) do redis.call('HLEN', key) end
+end
+
+local function expect_zsets(...)
+  for _, key in ipairs({ ... }) do redis.call('ZCARD', key) end
+end
+
+-- begin_writes is the first write of a script and removes nothing. With maxmemory
+-- reached, Redis refuses a first write that may need memory, and lets all writes pass
+-- after one that frees. A user who has no right to remove is refused here, before
+-- anything is added.
+local function begin_writes(zset) redis.call('ZREM', zset, '') end
+
 -- due_ms is a due time as a score: whole milliseconds, rounded up, so that
 -- nothing is due early. What has no delay is due in the millisecond that is.
 local function due_ms(now, delay)

@@ -201,7 +201,7 @@ func (m *model) pushKeyed(rt *rapid.T) {
 
 // fallDue makes everything scheduled and queued due, as time would.
 func (m *model) fallDue(*rapid.T) {
-	for _, key := range append([]string{m.rig.partition.names.scheduled()}, m.each(m.rig.partition.names.queue)...) {
+	for _, key := range append([]string{m.rig.partition.names.key(scheduled)}, m.each(queueOf)...) {
 		for i, id := range m.rig.client.ZRange(m.rig.ctx(), key, 0, -1).Val() {
 			m.must(m.rig.client.ZAddXX(m.rig.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
@@ -209,10 +209,10 @@ func (m *model) fallDue(*rapid.T) {
 	m.last = nil // what comes again now may be due
 }
 
-func (m *model) each(key func(group string) string) []string {
+func (m *model) each(k kind) []string {
 	var keys []string
 	for _, g := range m.groups {
-		keys = append(keys, key(g))
+		keys = append(keys, m.rig.partition.names.keyOf(k, g))
 	}
 	return keys
 }
@@ -310,7 +310,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 // fanOut learns from Redis which due messages the groups were given, which depends
 // on the limit of the claim: all groups must have got them together.
 func (m *model) fanOut() {
-	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.partition.names.scheduled(), 0, -1).Val()
+	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.partition.names.key(scheduled), 0, -1).Val()
 	for id, msg := range m.messages {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue
@@ -423,7 +423,7 @@ func (m *model) bury(rt *rapid.T) {
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	state.place = "queue" // as good as: the next claim takes it
-	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.partition.names.unack(group), redis.Z{Score: 1, Member: id}).Err())
+	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
 	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)
@@ -524,19 +524,19 @@ func (m *model) snapshot() map[string]string {
 	p := m.rig.partition.names
 	ctx := m.rig.ctx()
 	pipe := m.rig.client.Pipeline()
-	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.scheduled(), 0, -1)}
+	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1)}
 	hashes := map[string]*redis.MapStringStringCmd{
-		"messages": pipe.HGetAll(ctx, p.messages()),
-		"keys":     pipe.HGetAll(ctx, p.keys()),
-		"refs":     pipe.HGetAll(ctx, p.refs()),
+		"messages": pipe.HGetAll(ctx, p.key(messages)),
+		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),
+		"refs":     pipe.HGetAll(ctx, p.key(refs)),
 	}
 	for _, g := range m.groups {
-		sets["queue:"+g] = pipe.ZRange(ctx, p.queue(g), 0, -1)
-		sets["unack:"+g] = pipe.ZRange(ctx, p.unack(g), 0, -1)
-		sets["dead:"+g] = pipe.ZRange(ctx, p.dead(g), 0, -1)
-		sets["reasons:"+g] = pipe.HKeys(ctx, p.reasons(g))
-		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.attempts(g))
-		hashes["changed:"+g] = pipe.HGetAll(ctx, p.changed(g))
+		sets["queue:"+g] = pipe.ZRange(ctx, p.keyOf(queueOf, g), 0, -1)
+		sets["unack:"+g] = pipe.ZRange(ctx, p.keyOf(unackOf, g), 0, -1)
+		sets["dead:"+g] = pipe.ZRange(ctx, p.keyOf(deadOf, g), 0, -1)
+		sets["reasons:"+g] = pipe.HKeys(ctx, p.keyOf(reasonsOf, g))
+		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.keyOf(attemptsOf, g))
+		hashes["changed:"+g] = pipe.HGetAll(ctx, p.keyOf(changedOf, g))
 	}
 	_, err := pipe.Exec(ctx)
 	m.must(err)

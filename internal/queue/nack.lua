@@ -19,34 +19,28 @@ local unack, attempts, queue, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, keys = KEYS[5], KEYS[6], KEYS[7]
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-for _, hash in ipairs({ changed, reasons, keys }) do redis.call('HLEN', hash) end
-redis.call('ZCARD', dead)
+local ids, tokens, delays, metadata = columns(4, 4)
 
-local ids, tokens = {}, {}
-for i = 4, #ARGV, 4 do
-  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
-end
+expect_hashes(changed, reasons, keys)
+expect_zsets(dead)
 local holds = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
 local now = now_us()
 local stale, buried, first = {}, {}, nil
 
--- A write that frees comes first; see claim.lua.
-redis.call('ZREM', unack, '')
-
+begin_writes(unack)
 for i, id in ipairs(ids) do
   if holds[i] then
-    local metadata = ARGV[4 * i + 3]
     local entry, seen, unsure = confirmed(tokens[i])
     local reason = exhausted(seen, unsure, max)
-    if metadata ~= '' then redis.call('HSET', changed, id, metadata) end
+    if metadata[i] ~= '' then redis.call('HSET', changed, id, metadata[i]) end
     redis.call('HSET', attempts, id, entry)
     if reason then
       bury(dead, reasons, keys, id, now, reason)
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else
-      local due = due_ms(now, tonumber(ARGV[4 * i + 2]))
+      local due = due_ms(now, tonumber(delays[i]))
       if not first or due < first then first = due end
       redis.call('ZADD', queue, int(due), id)
     end

@@ -72,8 +72,7 @@ func (e *ReplicationError) Unwrap() error { return e.Err }
 // mean that nothing is stored. After ErrStalePublisher, use another name. A publisher
 // must send one batch at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	keys := []string{p.names.scheduled(), p.names.messages(), p.names.publishers(), p.names.keys()}
-	reply, err := p.push(ctx, b, keys, p.pushArgs(b))
+	reply, err := p.push(ctx, b)
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
@@ -114,7 +113,8 @@ func (p *Partition) pushArgs(b Batch) []any {
 	return args
 }
 
-func (p *Partition) push(ctx context.Context, b Batch, keys []string, args []any) ([]any, error) {
+func (p *Partition) push(ctx context.Context, b Batch) ([]any, error) {
+	keys, args := pushScript.keys(p.names, "", nil), p.pushArgs(b)
 	if b.Replicas == 0 {
 		return p.run(ctx, pushScript, keys, args)
 	}

@@ -43,7 +43,7 @@ if last then
     end
     -- Written again for the WAIT that may follow, which by its documentation is about
     -- the writes of its own connection.
-    redis.call('ZREM', scheduled, '')
+    begin_writes(scheduled)
     redis.call('HSET', publishers, publisher, last)
     local again = {}
     for n in string.gmatch(result, '%d+') do again[#again + 1] = tonumber(n) end
@@ -178,7 +178,7 @@ if not ok then
   if string.find(text, '^READONLY') or stage == 'removing' or stage == 'adding' and not pcall(undo) then
     return redis.error_reply(text)
   end
-  redis.pcall('ZREM', scheduled, '') -- lets the next write pass without memory
+  pcall(begin_writes, scheduled)
   redis.pcall('HSET', publishers, publisher, ARGV[2] .. ' ' .. now_ms .. ' ' .. own .. ' ' .. FAILED .. text)
   return redis.error_reply('NOTSTORED ' .. text)
 end

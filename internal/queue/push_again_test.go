@@ -15,7 +15,7 @@ import (
 // forget deletes the publishers' records, as an eviction policy may: they expire.
 func (r *rig) forget() {
 	r.t.Helper()
-	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.publishers()).Err())
+	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(publishers)).Err())
 }
 
 // TestAKeyedPushSentAgainWithoutItsRecordChangesNothing: the id that holds the key is its
@@ -39,7 +39,7 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newRig(t)
 			id := keyed(1, "k")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keys(), "k", keyed(0, "k")).Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messageKeys), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
 			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
 		})
@@ -91,9 +91,7 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 }
 
 func pushRaw(r *rig, number int, policy Duplicates, calls ...any) ([]any, error) {
-	p := r.partition.names
-	keys := []string{p.scheduled(), p.messages(), p.publishers(), p.keys()}
-	return r.partition.run(r.ctx(), pushScript, keys, append([]any{"p", number, string(policy), "wake"}, calls...))
+	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake"}, calls...))
 }
 
 func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
@@ -118,7 +116,7 @@ func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
 		assert.Equal(t, test.refused, Refused(err), "%d %s", test.number, test.id)
 		assert.Equal(t, before, r.state())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.publishers(), "p", "garbage").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "p", "garbage").Err())
 	_, err := r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})

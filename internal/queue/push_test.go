@@ -39,7 +39,7 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 		before := r.now()
 		r.push(Message{ID: id, Delay: 37 * time.Millisecond})
 		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.partition.names.scheduled(), id).Result()
+		score, err := r.client.ZScore(t.Context(), r.partition.names.key(scheduled), id).Result()
 		require.NoError(t, err)
 		stored := time.UnixMilli(int64(score))
 		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
@@ -51,7 +51,7 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	r := newRig(t)
 	before := r.now().UnixMilli()
 	r.push(Message{ID: "far", Delay: math.MaxInt64}) // 292 years
-	score, err := r.client.ZScore(t.Context(), r.partition.names.scheduled(), "far").Result()
+	score, err := r.client.ZScore(t.Context(), r.partition.names.key(scheduled), "far").Result()
 	require.NoError(t, err)
 	due := float64(before + math.MaxInt64/1_000_000 + 1)
 	assert.InDelta(t, due, score, 10_000)
@@ -173,7 +173,7 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 
 func TestPushForgetsPublishersOfYesterday(t *testing.T) {
 	r := newRig(t)
-	key := r.partition.names.publishers()
+	key := r.partition.names.key(publishers)
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	for i := range 10 {
 		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())

@@ -12,18 +12,15 @@
 local unack, attempts, queue = KEYS[1], KEYS[2], KEYS[3]
 local group, channel = ARGV[1], ARGV[2]
 
-local ids, tokens = {}, {}
-for i = 3, #ARGV, 3 do
-  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
-end
+local ids, tokens, due = columns(3, 3)
 local holds = current(unack, attempts, ids, tokens)
-redis.call('ZCARD', queue)
+expect_zsets(queue)
 local now = now_us()
 
 local dues, left, given, stale = {}, {}, {}, {}
 for i, id in ipairs(ids) do
   if holds[i] then
-    dues[#dues + 1] = ARGV[3 * i + 2]
+    dues[#dues + 1] = due[i]
     dues[#dues + 1] = id
     left[#left + 1] = id
     left[#left + 1] = unseen(tokens[i])
@@ -34,8 +31,7 @@ for i, id in ipairs(ids) do
 end
 
 if #given > 0 then
-  -- A write that frees comes first; see claim.lua.
-  redis.call('ZREM', unack, '')
+  begin_writes(unack)
   redis.call('HSET', attempts, unpack(left))
   redis.call('ZADD', queue, unpack(dues))
   redis.call('ZREM', unack, unpack(given))

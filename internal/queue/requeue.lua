@@ -14,13 +14,11 @@
 local dead, reasons, attempts, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, channel = ARGV[1], ARGV[2]
 
-redis.call('HLEN', reasons)
-redis.call('HLEN', attempts)
-redis.call('ZCARD', queue)
+expect_hashes(reasons, attempts)
+expect_zsets(queue)
 local now = now_us()
 
--- A write that frees comes first; see claim.lua.
-redis.call('ZREM', dead, '')
+begin_writes(dead)
 local missing = {}
 for i = 3, #ARGV do
   local id = ARGV[i]

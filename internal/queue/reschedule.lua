@@ -8,7 +8,7 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: its queue
+-- KEYS[7..]  for each group: queue
 -- ARGV[1]  caller   string, of one who waits for each answer
 -- ARGV[2]  request  integer, higher than that of any request before
 -- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
@@ -47,9 +47,8 @@ for i = 7, #KEYS do
 end
 local found = #waiting > 0
 
--- A write that frees comes first; see claim.lua. The record has the due time, so that
--- a call sent again does not move it.
-redis.call('ZREM', scheduled, '')
+-- The record has the due time, so that a call sent again does not move it.
+begin_writes(scheduled)
 if not again then
   write_record(publishers, caller, ARGV[2], now_ms, found and due .. ' ' .. id or '', last_ms)
 end

@@ -11,10 +11,10 @@ import (
 
 // run calls a script, all of which return arrays. The client may send it more
 // than once when a reply is lost; the scripts are made for that.
-func (p *Partition) run(ctx context.Context, s script, keys []string, args []any) ([]any, error) {
+func (p *Partition) run(ctx context.Context, s *script, keys []string, args []any) ([]any, error) {
 	reply, err := p.store.script(s).Run(ctx, p.store.client, keys, args...).Slice()
 	if err != nil {
-		return nil, p.failed(ctx, keys, err)
+		return nil, p.failed(ctx, s, keys, err)
 	}
 	return reply, nil
 }
@@ -23,11 +23,11 @@ func (p *Partition) run(ctx context.Context, s script, keys []string, args []any
 // wrote, or a timeout. Both go out in one pipeline, since WAIT is about the writes of
 // its own connection. With a reply, the error is a *ReplicationError.
 func (p *Partition) runAndWait(
-	ctx context.Context, s script, keys []string, args []any, replicas int, timeout time.Duration,
+	ctx context.Context, s *script, keys []string, args []any, replicas int, timeout time.Duration,
 ) (reply []any, err error) {
 	node, err := p.store.master(ctx, keys[0])
 	if err != nil {
-		return nil, p.failed(ctx, keys, err)
+		return nil, p.failed(ctx, s, keys, err)
 	}
 	var result, wait *redis.Cmd
 	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
@@ -43,11 +43,11 @@ func (p *Partition) runAndWait(
 	}
 	reply, err = result.Slice()
 	if err != nil {
-		return nil, p.failed(ctx, keys, err)
+		return nil, p.failed(ctx, s, keys, err)
 	}
 	got, err := wait.Int()
 	if err != nil && (Transient(err) || !isAnswer(err)) {
-		return nil, p.failed(ctx, keys, err) // to be sent again
+		return nil, p.failed(ctx, s, keys, err) // to be sent again
 	}
 	if err != nil || got < replicas {
 		return reply, &ReplicationError{Want: replicas, Got: got, Err: err}
@@ -62,12 +62,12 @@ func isAnswer(err error) bool {
 
 // failed explains the error of a script and, in a Cluster, has the client look who the
 // masters are.
-func (p *Partition) failed(ctx context.Context, keys []string, err error) error {
+func (p *Partition) failed(ctx context.Context, s *script, keys []string, err error) error {
 	if Transient(err) {
 		p.store.look(ctx)
 		return err
 	}
-	return p.explain(ctx, keys, p.store.tooOld(unmark(err)))
+	return p.explain(ctx, s, keys, p.store.tooOld(unmark(err)))
 }
 
 func stringsOf(reply []any) ([]string, error) {

@@ -1,80 +1,88 @@
 package queue
 
 import (
-	_ "embed"
+	"embed"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lib.lua
-var libSource string
+//go:embed *.lua
+var sources embed.FS
 
-//go:embed push.lua
-var pushSource string
-
-//go:embed claim.lua
-var claimSource string
-
-//go:embed ack.lua
-var ackSource string
-
-//go:embed nack.lua
-var nackSource string
-
-//go:embed extend.lua
-var extendSource string
-
-//go:embed release.lua
-var releaseSource string
-
-//go:embed bury.lua
-var burySource string
-
-//go:embed cancel.lua
-var cancelSource string
-
-//go:embed reschedule.lua
-var rescheduleSource string
-
-//go:embed requeue.lua
-var requeueSource string
-
-//go:embed discard.lua
-var discardSource string
-
-//go:embed register.lua
-var registerSource string
-
-//go:embed letters.lua
-var lettersSource string
-
-//go:embed raise.lua
-var raiseSource string
-
+// The scripts, each with the kinds of its KEYS.
 var (
-	pushScript       = newScript(pushSource)
-	claimScript      = newScript(claimSource)
-	ackScript        = newScript(ackSource)
-	nackScript       = newScript(nackSource)
-	extendScript     = newScript(extendSource)
-	releaseScript    = newScript(releaseSource)
-	buryScript       = newScript(burySource)
-	cancelScript     = newScript(cancelSource)
-	rescheduleScript = newScript(rescheduleSource)
-	requeueScript    = newScript(requeueSource)
-	discardScript    = newScript(discardSource)
-	registerScript   = newScript(registerSource)
-	lettersScript    = newScript(lettersSource)
-	raiseScript      = newScript(raiseSource)
+	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
+	registerScript = newScript("register", groups)
+	raiseScript    = newScript("raise", count, groups)
+
+	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
+		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf).each(queueOf)
+	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys)
+	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys)
+	extendScript  = newScript("extend", unackOf, attemptsOf)
+	releaseScript = newScript("release", unackOf, attemptsOf, queueOf)
+	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys)
+
+	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
+	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
+	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
+
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys).
+			each(queueOf, unackOf, attemptsOf, changedOf)
+	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
+				each(queueOf)
 )
 
-// script is a script in the form for any Redis, and in the one for a Cluster, where
-// a notification stays on the nodes of its slot.
-type script struct{ plain, sharded *redis.Script }
+// script is a script with the kinds of its KEYS: some of the partition or of one group, and
+// then those that there are for each of some groups. It has a form for any Redis, and one
+// for a Cluster, where a notification stays on the nodes of its slot.
+type script struct {
+	name           string
+	once, many     []kind
+	plain, sharded *redis.Script
+}
 
-func newScript(source string) script {
-	return script{
-		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + libSource + source),
-		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + libSource + source),
+func newScript(name string, once ...kind) *script {
+	source := sourceOf("lib") + sourceOf(name)
+	return &script{
+		name: name, once: once,
+		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
+		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + source),
 	}
+}
+
+func (s *script) each(many ...kind) *script {
+	s.many = many
+	return s
+}
+
+func sourceOf(name string) string {
+	source, err := sources.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // no such file when this was built
+	}
+	return string(source)
+}
+
+// keys are the KEYS of the script in a partition, for a group, if it has any, and for each
+// of some groups.
+func (s *script) keys(n names, group string, each []string) []string {
+	keys := make([]string, 0, len(s.once)+len(s.many)*len(each))
+	for _, k := range s.once {
+		keys = append(keys, n.keyOf(k, group))
+	}
+	for _, g := range each {
+		for _, k := range s.many {
+			keys = append(keys, n.keyOf(k, g))
+		}
+	}
+	return keys
+}
+
+// holds is the type of the value of KEYS[i+1].
+func (s *script) holds(i int) string {
+	if i < len(s.once) {
+		return kinds[s.once[i]].holds
+	}
+	return kinds[s.many[(i-len(s.once))%len(s.many)]].holds
 }

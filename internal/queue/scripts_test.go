@@ -17,6 +17,7 @@ var (
 	loop        = regexp.MustCompile(`for \w+ = (\d+), #(KEYS|ARGV)`)
 	variadic    = regexp.MustCompile(`unpack\(ARGV, (\d+)\)`)
 	cursor      = regexp.MustCompile(`local at, call = (\d+), 1`)
+	rows        = regexp.MustCompile(`columns\((\d+), (\d+)\)`)
 	from        = regexp.MustCompile(`differ\(members, (\d+)`)
 )
 
@@ -58,7 +59,7 @@ func used(body string) []string {
 	for _, m := range loop.FindAllStringSubmatch(body, -1) {
 		list = append(list, openRange(m[2], m[1]))
 	}
-	for _, pattern := range []*regexp.Regexp{cursor, from, variadic} {
+	for _, pattern := range []*regexp.Regexp{cursor, from, rows, variadic} {
 		for _, m := range pattern.FindAllStringSubmatch(body, -1) {
 			list = append(list, openRange("ARGV", m[1]))
 		}

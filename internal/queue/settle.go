@@ -57,17 +57,13 @@ type Burial struct {
 // were not there to be acked: settled already, or cancelled. After an error, some may
 // be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err error) {
-	n := g.partition.names
-	keys := []string{
-		n.unack(g.name), n.attempts(g.name), n.messages(), n.refs(), n.changed(g.name), n.keys(),
-	}
 	for len(done) > 0 {
-		part, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
-		for _, d := range done[:part] {
+		n, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
+		for _, d := range done[:n] {
 			ids = append(ids, d.ID)
 		}
-		done = done[part:]
-		some, err := g.inParts(ctx, ackScript, keys, []any{g.name}, ids)
+		done = done[n:]
+		some, err := g.inParts(ctx, ackScript, []any{g.name}, ids)
 		if err != nil {
 			return missing, err
 		}
@@ -90,11 +86,9 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 
 // inParts calls a script that answers with ids that it has not found and ids to send
 // again, until none of these is left. It returns the former.
-func (g *Group) inParts(
-	ctx context.Context, script script, keys []string, args []any, ids []string,
-) (missing []string, err error) {
+func (g *Group) inParts(ctx context.Context, s *script, args []any, ids []string) (missing []string, err error) {
 	for len(ids) > 0 {
-		reply, err := g.partition.run(ctx, script, keys, append(slices.Clone(args), anys(ids)...))
+		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
 		if err != nil {
 			return missing, err
 		}
@@ -134,19 +128,14 @@ func listsOf(reply []any, want int) ([][]string, error) {
 // nothing for deliveries that are not the current ones any more and returns their ids.
 // After an error, what it returns is so, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
-	n := g.partition.names
-	keys := []string{
-		n.unack(g.name), n.attempts(g.name), n.queue(g.name),
-		n.changed(g.name), n.dead(g.name), n.reasons(g.name), n.keys(),
-	}
 	for len(nacks) > 0 {
-		part := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
+		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
 		args := []any{g.name, g.partition.channel(), maxDeliveries}
-		for _, n := range nacks[:part] {
+		for _, n := range nacks[:count] {
 			args = append(args, n.ID, n.Token, milliseconds(n.Delay), n.Metadata)
 		}
-		nacks = nacks[part:]
-		reply, err := g.partition.run(ctx, nackScript, keys, args)
+		nacks = nacks[count:]
+		reply, err := g.run(ctx, nackScript, args)
 		if err != nil {
 			return stale, buried, err
 		}
@@ -174,36 +163,30 @@ func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([
 		}
 		args = append(args, h.ID, h.Token, handedOut)
 	}
-	return g.settle(ctx, extendScript, []string{g.partition.names.unack(g.name), g.partition.names.attempts(g.name)}, args)
+	return g.settle(ctx, extendScript, args)
 }
 
 // Release gives messages back with their old due times; the deliveries do not
 // count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
-	n := g.partition.names
 	args := []any{g.name, g.partition.channel()}
 	for _, r := range releases {
 		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
 	}
-	return g.settle(ctx, releaseScript, []string{
-		n.unack(g.name), n.attempts(g.name), n.queue(g.name),
-	}, args)
+	return g.settle(ctx, releaseScript, args)
 }
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	n := g.partition.names
 	args := make([]any, 0, 3*len(burials))
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
-	return g.settle(ctx, buryScript, []string{
-		n.unack(g.name), n.attempts(g.name), n.dead(g.name), n.reasons(g.name), n.keys(),
-	}, args)
+	return g.settle(ctx, buryScript, args)
 }
 
-func (g *Group) settle(ctx context.Context, script script, keys []string, args []any) ([]string, error) {
-	reply, err := g.partition.run(ctx, script, keys, args)
+func (g *Group) settle(ctx context.Context, s *script, args []any) ([]string, error) {
+	reply, err := g.run(ctx, s, args)
 	if err != nil {
 		return nil, err
 	}

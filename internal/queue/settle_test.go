@@ -126,7 +126,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.groups(), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)
@@ -298,7 +298,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 			"groups g": "member", "messages a": "body a",
 			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
 		}, r.state())
-		score := r.client.ZScore(t.Context(), r.partition.names.queue("g"), "a").Val()
+		score := r.client.ZScore(t.Context(), r.partition.names.keyOf(queueOf, "g"), "a").Val()
 		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its place")
 		r.claim(g, "c", 1)
 	}

@@ -55,17 +55,17 @@ func (r *rig) slowScripts() []time.Duration {
 // slowCases prepare a topic with the group g and return the calls to look at.
 var slowCases = map[string]func(r *rig, g *Group) func(){
 	"claim 1,000 small messages": func(r *rig, g *Group) func() {
-		r.store(r.partition.names.scheduled(), 1000, 200)
+		r.store(r.partition.names.key(scheduled), 1000, 200)
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
 	},
 	"claim bodies of 64 KiB": func(r *rig, g *Group) func() {
-		r.store(r.partition.names.scheduled(), 100, 64<<10)
+		r.store(r.partition.names.key(scheduled), 100, 64<<10)
 		return func() { require.Len(r.t, r.claim(g, "c", 100), 16) }
 	},
 	"claim before bodies of 4 MiB": func(r *rig, g *Group) func() {
-		r.store(r.partition.names.scheduled(), 20, 4*mebibyte)
+		r.store(r.partition.names.key(scheduled), 20, 4*mebibyte)
 		r.push(due("0"), due("1"))
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.names.scheduled(), z(0, "0"), z(0, "1")).Err())
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.names.key(scheduled), z(0, "0"), z(0, "1")).Err())
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 2) }
 	},
 	"claim among 1,000 groups": func(r *rig, g *Group) func() {
@@ -77,7 +77,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 	"fan out to 100 groups":   fanOut(99),
 	"fan out to 1,000 groups": fanOut(999),
 	"ack bodies of 1 MiB": func(r *rig, g *Group) func() {
-		ids := r.store(r.partition.names.unack("g"), 200, mebibyte)
+		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 200, mebibyte)
 		var done []Done
 		for _, id := range ids {
 			done = append(done, Done{id, mebibyte})
@@ -86,28 +86,28 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			missing, err := g.Ack(r.ctx(), done)
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.messages()).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
 	"ack one of 1,000 groups": func(r *rig, g *Group) func() {
-		ids := r.store(r.partition.names.unack("g"), 500, 100)
+		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 500, 100)
 		r.differentRefs(ids, 1000)
 		return func() {
 			missing, err := g.Ack(r.ctx(), done(ids...))
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.unack("g")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.keyOf(unackOf, "g")).Val())
 		}
 	},
 	"nack with metadata": func(r *rig, g *Group) func() {
 		var nacks []Nack
-		for _, id := range r.store(r.partition.names.unack("g"), 1000, 100) {
+		for _, id := range r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100) {
 			nacks = append(nacks, Nack{Delivery{id, "1"}, time.Second, make([]byte, 4<<10)})
 		}
 		return func() { nack(r.t, g, nacks...) }
 	},
 	"extend, release, bury and requeue 1,000": func(r *rig, g *Group) func() {
-		ids := r.store(r.partition.names.unack("g"), 1000, 100)
+		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100)
 		var extensions []Held
 		var releases []Release
 		var burials []Burial
@@ -131,7 +131,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 		}
 	},
 	"read dead letters of 1 MiB": func(r *rig, g *Group) func() {
-		r.store(r.partition.names.dead("g"), 200, mebibyte)
+		r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
 			letters, err := g.DeadLetters(r.ctx(), 1000)
 			require.NoError(r.t, err)
@@ -139,12 +139,12 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *rig, g *Group) func() {
-		ids := r.store(r.partition.names.dead("g"), 200, mebibyte)
+		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
 			missing, err := g.Discard(r.ctx(), ids)
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.messages()).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
 	"reschedule and cancel among 1,000 groups": func(r *rig, g *Group) func() {
@@ -154,7 +154,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 		return func() {
 			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", time.Second))
 			require.NoError(r.t, r.partition.Cancel(r.ctx(), "k"))
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.messages(), r.partition.names.queue("g1")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages), r.partition.names.keyOf(queueOf, "g1")).Val())
 		}
 	},
 }
@@ -162,7 +162,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 func fanOut(others int) func(r *rig, g *Group) func() {
 	return func(r *rig, g *Group) func() {
 		r.groups(others)
-		r.store(r.partition.names.scheduled(), 500, 100)
+		r.store(r.partition.names.key(scheduled), 500, 100)
 		want := max(1, 4000/(others+1))
 		return func() { require.Len(r.t, r.claim(g, "c", 500), min(500, want)) }
 	}
@@ -175,7 +175,7 @@ func (r *rig) groups(more int) {
 	for i := range names {
 		names[i] = fmt.Sprint("g", i+1)
 	}
-	require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.names.groups(), names...).Err())
+	require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.names.key(groups), names...).Err())
 }
 
 // store puts messages into a set, as if they had got there by themselves.
@@ -189,7 +189,7 @@ func (r *rig) store(set string, count, size int) (ids []string) {
 			redis.call('ZADD', KEYS[2], i, ids[i])
 		end
 		return ids`
-	ids, err := r.client.Eval(r.ctx(), source, []string{r.partition.names.messages(), set}, count, size).StringSlice()
+	ids, err := r.client.Eval(r.ctx(), source, []string{r.partition.names.key(messages), set}, count, size).StringSlice()
 	require.NoError(r.t, err)
 	return ids
 }
@@ -204,6 +204,6 @@ func (r *rig) differentRefs(ids []string, groups int) {
 			names[i] = fmt.Sprintf("%q", fmt.Sprint("group ", (i+n)%groups))
 		}
 		names[groups/2] = `"g"`
-		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.refs(), id, "["+strings.Join(names, ",")+"]").Err())
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.key(refs), id, "["+strings.Join(names, ",")+"]").Err())
 	}
 }

@@ -131,7 +131,7 @@ func (s *Store) listen(ctx context.Context, channel string) *redis.PubSub {
 }
 
 // script returns the form of a script for the server.
-func (s *Store) script(one script) *redis.Script {
+func (s *Store) script(one *script) *redis.Script {
 	if s.cluster != nil {
 		return one.sharded
 	}

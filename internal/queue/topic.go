@@ -72,7 +72,7 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 // done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, groups []string, err error) {
 	first := t.Partition(0)
-	keys := []string{first.names.count(), first.names.groups()}
+	keys := raiseScript.keys(first.names, "", nil)
 	if err := t.store.check(ctx, keys[0]); err != nil {
 		return 0, nil, err
 	}
@@ -92,19 +92,19 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, groups
 }
 
 // copyGroups registers groups in some partitions.
-func (t *Topic) copyGroups(ctx context.Context, groups []string, from, to int) error {
-	if len(groups) == 0 {
+func (t *Topic) copyGroups(ctx context.Context, list []string, from, to int) error {
+	if len(list) == 0 {
 		return nil
 	}
 	_, err := t.store.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for n := from; n < to; n++ {
-			pipe.SAdd(ctx, t.Partition(n).names.groups(), anys(groups)...)
+			pipe.SAdd(ctx, t.Partition(n).names.key(groups), anys(list)...)
 		}
 		return nil
 	})
 	for n := from; err != nil && n < to; n++ {
 		p := t.Partition(n)
-		err = p.explain(ctx, []string{p.names.groups()}, err)
+		err = p.explain(ctx, registerScript, registerScript.keys(p.names, "", nil), err)
 	}
 	return err
 }

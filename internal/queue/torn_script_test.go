@@ -186,9 +186,9 @@ func (r *rig) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
 		p := r.partition.names
-		_, err := g.Requeue(r.ctx(), append(r.client.ZRange(r.ctx(), p.dead(g.name), 0, -1).Val(), "none"))
+		_, err := g.Requeue(r.ctx(), append(r.client.ZRange(r.ctx(), p.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
-		for _, id := range r.client.ZRange(r.ctx(), p.unack(g.name), 0, -1).Val() {
+		for _, id := range r.client.ZRange(r.ctx(), p.keyOf(unackOf, g.name), 0, -1).Val() {
 			r.expire(g, id)
 		}
 		for _, delivery := range r.claim(g, "drain", 100) {
@@ -196,7 +196,7 @@ func (r *rig) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), append(r.client.ZRange(r.ctx(), r.partition.names.dead(g.name), 0, -1).Val(), "none"))
+	_, err := g.Discard(r.ctx(), append(r.client.ZRange(r.ctx(), r.partition.names.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 
@@ -218,7 +218,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 		},
 		"one to bury": func(r *rig) {
 			r.push(due("a"), due("b"))
-			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.messages(), "a").Err())
+			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.key(messages), "a").Err())
 		},
 	}
 	for name, situation := range situations {
@@ -271,7 +271,7 @@ func TestATornClaimLosesNothing(t *testing.T) {
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
 				g := r.partition.Group(name)
-				for _, id := range r.client.ZRange(r.ctx(), r.partition.names.unack(name), 0, -1).Val() {
+				for _, id := range r.client.ZRange(r.ctx(), r.partition.names.keyOf(unackOf, name), 0, -1).Val() {
 					r.expire(g, id)
 				}
 				claims, err := g.Claim(r.ctx(), r.request("d", 10))
