@@ -7,68 +7,44 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 )
 
-// encode returns the messages to store and the keys that choose their partitions, nil
-// if none has one.
-func (p *Publisher) encode(
-	topic string, messages []*message.Message,
-) (encoded []queue.Message, keys []string, err error) {
+// encode returns the messages to store.
+func (p *Publisher) encode(topic string, messages []*message.Message) (encoded []publish.Message, err error) {
 	defer recovered(&err)
 	now := time.Now()
-	encoded = make([]queue.Message, len(messages))
+	encoded = make([]publish.Message, len(messages))
 	for i, msg := range messages {
-		m, err := p.encodeOne(topic, msg, now)
+		encoded[i], err = p.encodeOne(topic, msg, now)
 		if err != nil {
-			return nil, nil, fmt.Errorf("message %q: %w", msg.UUID, err)
-		}
-		encoded[i] = m
-		if key := p.partitionKey(topic, msg, m.Key); key != "" {
-			if keys == nil {
-				keys = make([]string, len(messages))
-			}
-			keys[i] = key
+			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
 		}
 	}
-	for i := range encoded { // none is used up by a call that fails
-		encoded[i].ID = p.ids.Next(now, encoded[i].Key)
-	}
-	return encoded, keys, nil
+	return encoded, nil
 }
 
-// encodeOne encodes a message, which has no ID yet.
-func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (queue.Message, error) {
+func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (publish.Message, error) {
 	remaining, err := pendingHeaders(msg.Metadata).remaining(now)
 	if err != nil {
-		return queue.Message{}, err
+		return publish.Message{}, err
 	}
-	key, keyed := msg.Metadata[KeyMetadata]
-	if delivery, _ := DeliveryFromContext(msg.Context()); keyed && key != "" && key == delivery.key && msg.UUID == delivery.uuid {
-		key, keyed = "", false
-	}
-	if keyed {
-		if err := validateKey(key); err != nil {
-			return queue.Message{}, err
-		}
+	key, err := keyOf(msg)
+	if err != nil {
+		return publish.Message{}, err
 	}
 	body, err := p.config.Marshaler.Marshal(topic, msg)
 	if err != nil {
-		return queue.Message{}, fmt.Errorf("marshal: %w", err)
+		return publish.Message{}, fmt.Errorf("marshal: %w", err)
 	}
 	if len(body) > p.config.MaxMessageBytes {
-		return queue.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
+		return publish.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
 	}
-	return queue.Message{Key: key, Delay: remaining, Body: body, Name: msg.UUID}, nil
-}
-
-// partitionKey is what chooses a message's partition. A message key goes first: all
-// messages with it must meet.
-func (p *Publisher) partitionKey(topic string, msg *message.Message, key string) string {
+	m := publish.Message{Name: msg.UUID, Key: key, Delay: remaining, Body: body}
 	if key == "" && p.config.PartitionKey != nil {
-		return p.config.PartitionKey(topic, msg)
+		m.PartitionKey = p.config.PartitionKey(topic, msg)
 	}
-	return key
+	return m, nil
 }
 
 // contextOf ends when the context of any of the messages does. Those of one call tend

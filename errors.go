@@ -104,7 +104,7 @@ func (e leaving) As(target any) bool {
 	switch target := target.(type) {
 	case **PartialPublishError:
 		return as(e.error, target, func(in *publish.PartialError) *PartialPublishError {
-			return &PartialPublishError{Stored: in.Stored, Total: in.Total, Missing: in.Missing, Err: leaving{in.Err}}
+			return &PartialPublishError{Stored: in.Stored, Total: in.Total, Missing: in.Missing, Err: public(in.Err)}
 		})
 	case **ReplicationError:
 		return as(e.error, target, func(in *queue.ReplicationError) *ReplicationError {
@@ -119,16 +119,24 @@ func (e leaving) As(target any) bool {
 }
 
 // as finds an error of an internal type and sets target to its public form.
-func as[In, Out error](err error, target *Out, public func(In) Out) bool {
+func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 	var in In
 	if !errors.As(err, &in) {
 		return false
 	}
-	*target = public(in)
+	*target = form(in)
 	return true
 }
 
 // leave wraps an error with what was tried, for the caller.
 func leave(err error, format string, args ...any) error {
-	return leaving{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
+	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
+}
+
+// public is an error, or nil, for the caller.
+func public(err error) error {
+	if err == nil {
+		return nil
+	}
+	return leaving{err}
 }

@@ -78,46 +78,53 @@ func SetKey(msg *message.Message, key string) {
 // After any other error, the message may have been taken back, or may be until the
 // context's deadline.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
-	return p.withKey(ctx, topic, key, "cancel", func(ctx context.Context, t *queue.Topic) error {
-		return t.Cancel(ctx, key)
-	})
+	if err := validateTarget("cancel", topic, key); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
+	defer cancel()
+	return public(p.publisher.Cancel(ctx, topic, key))
 }
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
 // waiting message holds the key. The delay metadata on the message stay as they are.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
-	return p.withKey(ctx, topic, key, "reschedule", func(ctx context.Context, t *queue.Topic) error {
-		carrier := message.NewMessage("", nil)
-		delay.Message(carrier, to)
-		remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
-		if err != nil {
-			return err
-		}
-		return t.Reschedule(ctx, key, remaining)
-	})
+	if err := validateTarget("reschedule", topic, key); err != nil {
+		return err
+	}
+	carrier := message.NewMessage("", nil)
+	delay.Message(carrier, to)
+	remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
+	if err != nil {
+		return leave(err, "reschedule %q in %q", key, topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
+	defer cancel()
+	return public(p.publisher.Reschedule(ctx, topic, key, remaining))
 }
 
-// withKey calls do with a topic, as long as the publisher is open.
-func (p *Publisher) withKey(
-	ctx context.Context, topic, key, verb string, do func(ctx context.Context, t *queue.Topic) error,
-) error {
-	select {
-	case <-p.done:
-		return ErrPublisherClosed
-	default:
+// keyOf is the key that a message is published under. A message that its handler
+// publishes again, as a requeuer or a poison queue does, has none: it holds its key itself.
+func keyOf(msg *message.Message) (string, error) {
+	key, keyed := msg.Metadata[KeyMetadata]
+	if !keyed {
+		return "", nil
 	}
+	delivery, _ := DeliveryFromContext(msg.Context())
+	if key != "" && key == delivery.key && msg.UUID == delivery.uuid {
+		return "", nil
+	}
+	return key, validateKey(key)
+}
+
+// validateTarget reports why no message can be found by a key in a topic.
+func validateTarget(verb, topic, key string) error {
 	if topic == "" {
 		return ErrEmptyTopic
 	}
 	if err := validateKey(key); err != nil {
 		return leave(err, "%s", verb)
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
-	defer cancel()
-	err := p.calls.Do(ctx, func(ctx context.Context) error { return do(ctx, p.topics.Topic(topic)) })
-	if err != nil {
-		return leave(err, "%s %q in %q", verb, key, topic)
 	}
 	return nil
 }

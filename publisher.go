@@ -12,7 +12,6 @@ package redisdelay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -29,20 +28,15 @@ import (
 
 // Publisher publishes messages that may be delayed. It is safe for concurrent use.
 type Publisher struct {
-	config  PublisherConfig
-	store   *queue.Store
-	ids     *queue.IDs
-	calls   *publish.Calls // all but those of batcher
-	topics  *publish.Topics
-	batcher *publish.Batcher
-	sender  *publish.Sender
-	delayed message.Publisher // adds delay metadata, then calls put
-	logger  watermill.LoggerAdapter
+	config    PublisherConfig
+	store     *queue.Store
+	publisher *publish.Publisher
+	delayed   message.Publisher // adds delay metadata, then calls put
+	logger    watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
 	close   sync.Once
-	done    chan struct{} // closed by Close once nothing is under way
-	err     error         // of Close; set before done is closed
+	err     error // of Close
 }
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -61,18 +55,15 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err != nil {
 		return nil, err // which Validate has found
 	}
-	p := &Publisher{
-		config: config, store: store, logger: logger,
-		ids: queue.NewIDs(), calls: publish.NewCalls(), done: make(chan struct{}),
-	}
-	outage := publish.NewOutage(p.outageBegan, p.outageEnded)
-	p.topics = publish.NewTopics(store.Topic, config.Partitions, p.calls, outage)
-	p.batcher = publish.New(p.push, queue.Batch{
+	p := &Publisher{config: config, store: store, logger: logger}
+	p.publisher = publish.New(publish.Config{
+		Open:           p.open,
+		Partitions:     config.Partitions,
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
-	}, p.newName, outage)
-	p.sender = publish.NewSender(p.topics, p.batcher)
+		Observer:       publisherLog(logger, config.PublishTimeout),
+	})
 	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
@@ -130,36 +121,25 @@ func (storeFunc) Close() error { return nil }
 
 // put stores messages that have their delay metadata.
 func (p *Publisher) put(topic string, messages ...*message.Message) error {
-	select {
-	case <-p.done:
-		return ErrPublisherClosed
-	default:
-	}
-	encoded, keys, err := p.encode(topic, messages)
+	deadline := time.Now().Add(p.config.PublishTimeout)
+	encoded, err := p.encode(topic, messages)
 	if err != nil {
 		return leave(err, "publish to %q", topic)
 	}
 	ctx, stop := contextOf(messages)
 	defer stop()
-	deadline := time.Now().Add(p.config.PublishTimeout)
-	if err := p.sender.Send(ctx, deadline, topic, encoded, keys); err != nil {
-		return leave(err, "publish to %q", topic)
+	if err := p.publisher.Publish(ctx, deadline, topic, encoded); err != nil {
+		return public(err)
 	}
 	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
 		warn(p.store, p.logger)
 	}
-	if p.logger != (watermill.NopLogger{}) { // to make the fields takes half as long as to encode a message
-		p.logger.Trace("Published messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
-	}
 	return nil
 }
 
-// push stores a batch in Redis.
-func (p *Publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
-	return p.topics.Topic(to.Topic).Partition(to.Partition).Push(ctx, b)
+func (p *Publisher) open(name string) publish.Topic {
+	return topic{p.store.Topic(name)}
 }
-
-func (p *Publisher) newName() string { return p.ids.Next(time.Now(), "") }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return
 // ErrPublisherClosed. It leaves the Redis client open, may be called more than
@@ -169,10 +149,9 @@ func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
 		defer cancel()
-		if err := errors.Join(p.batcher.Close(ctx), p.calls.Close(ctx)); err != nil {
+		if err := p.publisher.Close(ctx); err != nil {
 			p.err = leave(err, "close publisher")
 		}
-		close(p.done)
 	})
 	return p.err
 }

@@ -2,12 +2,13 @@ package redisdelay
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // errMayLose is the error that warnings are logged with: they are about lost messages.
@@ -20,12 +21,28 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 	}
 }
 
-func (p *Publisher) outageBegan(to publish.Destination, err error) {
-	p.logger.Error("Publishing fails, trying again", err, watermill.LogFields{
-		"topic": to.Topic, "publish_timeout": p.config.PublishTimeout,
-	})
-}
-
-func (p *Publisher) outageEnded(after time.Duration) {
-	p.logger.Info("Publishing works again", watermill.LogFields{"after": after})
+// publisherLog logs what a Publisher does; an outage once, however many calls fail.
+func publisherLog(logger watermill.LoggerAdapter, timeout time.Duration) observe.Observer {
+	if logger == (watermill.NopLogger{}) {
+		return observe.Observer{}
+	}
+	var failing atomic.Bool
+	return observe.Observer{
+		Published: func(p observe.Published) {
+			if p.Err == nil {
+				logger.Trace("Published messages", watermill.LogFields{"topic": p.Topic, "messages": p.Messages})
+			}
+		},
+		Failing: func(f observe.Failing) {
+			if failing.CompareAndSwap(false, true) {
+				logger.Error("Publishing fails, trying again", f.Err, watermill.LogFields{
+					"topic": f.Topic, "publish_timeout": timeout,
+				})
+			}
+		},
+		Recovered: func(r observe.Recovered) {
+			failing.Store(false)
+			logger.Info("Publishing works again", watermill.LogFields{"after": r.After})
+		},
+	}
 }

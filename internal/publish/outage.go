@@ -4,54 +4,59 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
-	// maxFailing bounds how many destinations an Outage remembers.
+	// maxFailing bounds how many destinations an outage remembers.
 	maxFailing = 1000
 
 	// staleAfter is how long a destination counts as failing after it has failed for the
 	// last time: nobody may publish to it any more.
 	staleAfter = time.Minute
+
+	// wholeTopic is the partition of what is done with a topic as a whole.
+	wholeTopic = -1
 )
 
-// Outage tells when publishing begins to fail and when it works again, each once, how
-// many destinations and calls there may be. Only errors that may pass count. It is safe
-// for concurrent use; the functions are called one at a time.
-type Outage struct {
-	began func(to Destination, err error)
-	ended func(after time.Duration)
+// outage tells of each failure that may pass, and that publishing works again once no
+// destination fails any more. It is safe for concurrent use; the observer is told of one
+// thing at a time, in the order in which they happen.
+type outage struct {
+	observer observe.Observer
 
 	failing atomic.Int64 // how many destinations there are in last
 
 	mu    sync.Mutex
 	since time.Time                 // guarded by mu
-	last  map[Destination]time.Time // guarded by mu; when each failed for the last time
+	last  map[destination]time.Time // guarded by mu; when each failed for the last time
 }
 
-// NewOutage returns an Outage that calls began and ended.
-func NewOutage(began func(to Destination, err error), ended func(after time.Duration)) *Outage {
-	return &Outage{began: began, ended: ended, last: map[Destination]time.Time{}}
+func newOutage(observer observe.Observer) *outage {
+	return &outage{observer: observer, last: map[destination]time.Time{}}
 }
 
-// Failed notes that a call to a destination has failed and is made again.
-func (o *Outage) Failed(to Destination, err error) {
+// failed notes that a call to a destination has failed and is made again.
+func (o *outage) failed(to destination, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	if len(o.last) == 0 {
 		o.since = now
-		o.began(to, err)
 	}
 	if _, known := o.last[to]; known || len(o.last) < maxFailing {
 		o.last[to] = now
 	}
 	o.failing.Store(int64(len(o.last)))
+	if o.observer.Failing != nil {
+		o.observer.Failing(observe.Failing{Place: to.place(), What: observe.Publishing, Err: err})
+	}
 }
 
-// Worked notes that a call to a destination has succeeded. That others work does not
+// worked notes that a call to a destination has succeeded. That others work does not
 // end an outage, since they may be on other servers.
-func (o *Outage) Worked(to Destination) {
+func (o *outage) worked(to destination) {
 	if o.failing.Load() == 0 {
 		return
 	}
@@ -67,7 +72,11 @@ func (o *Outage) Worked(to Destination) {
 		}
 	}
 	o.failing.Store(int64(len(o.last)))
-	if len(o.last) == 0 {
-		o.ended(time.Since(o.since))
+	if len(o.last) == 0 && o.observer.Recovered != nil {
+		o.observer.Recovered(observe.Recovered{Place: to.place(), What: observe.Publishing, After: time.Since(o.since)})
 	}
+}
+
+func (d destination) place() observe.Place {
+	return observe.Place{Topic: d.topic, Partition: d.partition}
 }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,20 +21,20 @@ const (
 	maxTopics = 1 << 14
 )
 
-// Topics knows how many partitions topics have. It is safe for concurrent use.
-type Topics struct {
+// topics knows how many partitions topics have. It is safe for concurrent use.
+type topics struct {
 	// immutable
-	open   func(name string) *queue.Topic
-	least  int // what each topic's number is raised to
-	calls  *Calls
-	outage *Outage
+	open       func(name string) Topic
+	least      int // what each topic's number is raised to
+	background *background
+	outage     *outage
 
 	mu         sync.Mutex
 	young, old map[string]*knownTopic // guarded by mu; old ones are forgotten next
 }
 
 type knownTopic struct {
-	*queue.Topic
+	Topic
 	name string
 
 	mu         sync.Mutex
@@ -48,17 +49,13 @@ type look struct {
 	err  error
 }
 
-// NewTopics returns Topics with least partitions each.
-func NewTopics(open func(name string) *queue.Topic, least int, calls *Calls, outage *Outage) *Topics {
-	return &Topics{open: open, least: least, calls: calls, outage: outage, young: map[string]*knownTopic{}}
+func newTopics(open func(name string) Topic, least int, b *background, o *outage) *topics {
+	return &topics{open: open, least: least, background: b, outage: o, young: map[string]*knownTopic{}}
 }
 
-// Topic returns a topic.
-func (t *Topics) Topic(name string) *queue.Topic { return t.find(name).Topic }
-
-// Partitions returns how many partitions a topic has, raising the number if it is
+// partitions returns how many partitions a topic has, raising the number if it is
 // too low. It tries until ctx ends or the deadline has come, while the error may pass.
-func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
+func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
 	if partitions, fresh := topic.seen(); fresh {
 		return partitions, nil
@@ -73,12 +70,12 @@ func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if ctx.Err() == nil && !queue.Transient(err) {
+		if ctx.Err() == nil && !passing(err) {
 			return 0, err
 		}
 		if ctx.Err() == nil {
 			last = err
-			t.outage.Failed(topic.destination(), err)
+			t.outage.failed(topic.whole(), err)
 		}
 		if !pause.Wait(ctx) {
 			if last == nil {
@@ -91,14 +88,14 @@ func (t *Topics) Partitions(ctx context.Context, deadline time.Time, name string
 
 // look waits until Redis has been asked, by this caller or another. When a number is
 // known, it does not wait for others.
-func (t *Topics) look(ctx context.Context, topic *knownTopic) error {
+func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 	topic.mu.Lock()
 	current, known := topic.looking, topic.partitions > 0
 	if current == nil {
 		current = &look{done: make(chan struct{})}
 		topic.looking = current
 		topic.mu.Unlock()
-		if err := t.calls.Go(ctx, func(ctx context.Context) { t.ask(ctx, topic, current) }); err != nil {
+		if err := t.background.start(ctx, func(ctx context.Context) { t.ask(ctx, topic, current) }); err != nil {
 			topic.looked(current, 0, err)
 		}
 	} else {
@@ -115,17 +112,17 @@ func (t *Topics) look(ctx context.Context, topic *knownTopic) error {
 	}
 }
 
-func (t *Topics) ask(ctx context.Context, topic *knownTopic, current *look) {
-	partitions, err := topic.Raise(ctx, t.least)
+func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
+	partitions, err := topic.ask(ctx, t.least)
 	if err == nil {
-		t.outage.Worked(topic.destination())
+		t.outage.worked(topic.whole())
 	}
 	topic.looked(current, partitions, err)
 }
 
 // find returns a topic. What is found stays for at least another generation; so each
 // topic costs the same, however many there are.
-func (t *Topics) find(name string) *knownTopic {
+func (t *topics) find(name string) *knownTopic {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	topic := t.young[name]
@@ -161,6 +158,16 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 	close(current.done)
 }
 
-// destination stands for all that is done with a topic as a whole: that is kept in its
-// first partition.
-func (t *knownTopic) destination() Destination { return Destination{Topic: t.name} }
+// ask enlists the topic and raises its number of partitions.
+func (t *knownTopic) ask(ctx context.Context, least int) (partitions int, err error) {
+	if err := t.Enlist(ctx); err != nil {
+		return 0, err
+	}
+	return t.Raise(ctx, least)
+}
+
+// passing tells whether trying again may help.
+func passing(err error) bool { return queue.Transient(err) && !errors.Is(err, ErrClosed) }
+
+// whole stands for all that is done with a topic as a whole.
+func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }

@@ -12,20 +12,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// opened counts the topics that Topics had to open.
-func opened(count *int) *Topics {
-	return NewTopics(func(string) *queue.Topic {
+// opened returns topics that count how many had to be opened.
+func opened(count *int) *topics {
+	return newTopics(func(string) Topic {
 		*count++
-		return nil
-	}, 1, NewCalls(), quietly())
+		return &fakeTopic{}
+	}, 1, newBackground(), newOutage(observe.Observer{}))
 }
 
 func TestAHundredThousandTopicsAreBounded(t *testing.T) {
@@ -51,9 +49,8 @@ func TestAHundredThousandTopicsAreBounded(t *testing.T) {
 func BenchmarkNewTopics(b *testing.B) {
 	for _, known := range []int{100, 1000, 16_000, 100_000} {
 		b.Run(fmt.Sprint(known), func(b *testing.B) {
-			store, err := queue.NewStore(&scripted{}, "p", observe.Observer{})
-			require.NoError(b, err)
-			topics := NewTopics(store.Topic, 1, NewCalls(), quietly())
+			count := 0
+			topics := opened(&count)
 			for n := range known {
 				topics.find(fmt.Sprint(n))
 			}
@@ -66,67 +63,33 @@ func BenchmarkNewTopics(b *testing.B) {
 	}
 }
 
-// scripted is a Redis whose answers to the script that counts partitions are scripted.
-type scripted struct {
-	redis.UniversalClient
-	answer func(ctx context.Context) error
-	asked  atomic.Int64
-}
-
-func (s *scripted) Options() *redis.Options { return &redis.Options{} }
-
-func (s *scripted) PoolStats() *redis.PoolStats { return &redis.PoolStats{TotalConns: 1} }
-
-func (s *scripted) Info(ctx context.Context, _ ...string) *redis.StringCmd {
-	cmd := redis.NewStringCmd(ctx)
-	cmd.SetVal("redis_version:7.0.0\r\n")
-	return cmd
-}
-
-func (s *scripted) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
-	s.asked.Add(1)
-	cmd := redis.NewCmd(ctx)
-	if err := s.answer(ctx); err != nil {
-		cmd.SetErr(err)
-		return cmd
-	}
-	cmd.SetVal([]any{int64(3)})
-	return cmd
-}
-
-// outages counts how an Outage was told of.
-type outages struct{ began, ended atomic.Int64 }
-
-func (o *outages) outage() *Outage {
-	return NewOutage(func(Destination, error) { o.began.Add(1) }, func(time.Duration) { o.ended.Add(1) })
-}
-
-func scriptedTopics(t *testing.T, answer func(ctx context.Context) error) (*Topics, *scripted, *outages) {
+// topicsOf returns topics that are all one fake, and counts the failures that are told.
+func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, told *atomic.Int64) {
 	t.Helper()
-	redis, seen := &scripted{answer: answer}, &outages{}
-	store, err := queue.NewStore(redis, "p", observe.Observer{})
-	require.NoError(t, err)
-	calls := NewCalls()
-	t.Cleanup(func() { assert.NoError(t, calls.Close(context.Background())) })
-	return NewTopics(store.Topic, 1, calls, seen.outage()), redis, seen
+	told = &atomic.Int64{}
+	b := newBackground()
+	t.Cleanup(func() { assert.NoError(t, b.close(context.Background())) })
+	o := newOutage(observe.Observer{Failing: func(observe.Failing) { told.Add(1) }})
+	return newTopics(func(string) Topic { return f }, 1, b, o), told
 }
 
 func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		topics, redis, _ := scriptedTopics(t, func(context.Context) error {
-			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
+			<-time.After(time.Second)
 			return nil
-		})
+		}}
+		topics, _ := topicsOf(t, f)
 		var callers sync.WaitGroup
 		for n := range 10 {
 			callers.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n+1)*150*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				partitions, err := topics.Partitions(ctx, far, "t")
+				partitions, err := topics.partitions(ctx, far, "t")
 				if n < 6 {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
-					assert.ErrorContains(t, err, "no answer from Redis")
+					assert.ErrorIs(t, err, errSilent)
 					assert.Equal(t, time.Duration(n+1)*150*time.Millisecond, time.Since(start))
 				} else {
 					assert.NoError(t, err)
@@ -135,21 +98,22 @@ func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		assert.Equal(t, int64(1), redis.asked.Load())
+		assert.Equal(t, 1, f.asked)
 	})
 }
 
 func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
-		topics, redis, seen := scriptedTopics(t, func(context.Context) error {
+		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
 			if down.Load() {
 				return io.EOF
 			}
 			return nil
-		})
+		}}
+		topics, told := topicsOf(t, f)
 		partitions := func() int {
-			n, err := topics.Partitions(t.Context(), far, "t")
+			n, err := topics.partitions(t.Context(), far, "t")
 			require.NoError(t, err)
 			return n
 		}
@@ -161,74 +125,103 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 				require.Equal(t, 3, partitions())
 			}
 		}
-		assert.Equal(t, int64(11), redis.asked.Load(), "it looks every now and then")
-		assert.Zero(t, seen.began.Load(), "what does no harm is not told")
+		assert.Equal(t, 11, f.asked, "it looks every now and then")
+		assert.Zero(t, told.Load(), "what does no harm is not told")
 	})
 }
 
 func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		topics, redis, seen := scriptedTopics(t, func(context.Context) error { return io.EOF })
+		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
+		topics, told := topicsOf(t, f)
 		start := time.Now()
-		_, err := topics.Partitions(t.Context(), start.Add(5*time.Second), "t")
+		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, io.EOF)
 		assert.Equal(t, 5*time.Second, time.Since(start))
-		assert.Greater(t, redis.asked.Load(), int64(5))
-		assert.Equal(t, int64(1), seen.began.Load())
+		assert.Greater(t, f.asked, 5)
+		assert.Equal(t, int64(f.asked), told.Load())
 
-		redis.answer = func(context.Context) error { return answerOf("NOAUTH Authentication required.") }
-		_, err = topics.Partitions(t.Context(), far, "u")
+		f.raise = func(context.Context) error { return redisError("NOAUTH Authentication required.") }
+		_, err = topics.partitions(t.Context(), far, "u")
 		require.ErrorContains(t, err, "NOAUTH")
 	})
 }
 
-func answerOf(text string) error { return redisError(text) }
+func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
+	f := &fakeTopic{enlist: func() error { return redisError("ERR too new") }}
+	p := f.publisher()
+	require.ErrorContains(t, p.Publish(t.Context(), far, "t", one("a")), "not stored: ERR too new")
+	assert.Zero(t, f.asked)
+	assert.Empty(t, f.batches)
+	f.enlist = nil
+	require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+	require.NoError(t, p.Close(t.Context()))
+}
 
-func TestCallsAreBoundedAndEndWithClose(t *testing.T) {
+func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := NewCalls()
-		release := make(chan struct{})
-		for range maxCalls {
-			require.NoError(t, calls.Go(t.Context(), func(context.Context) { <-release }))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, calls.Go(ctx, func(context.Context) {}), context.DeadlineExceeded)
-		require.ErrorIs(t, calls.Do(ctx, func(context.Context) error { return nil }), context.DeadlineExceeded)
-		require.ErrorIs(t, calls.Close(ctx), context.DeadlineExceeded)
-		close(release)
-		require.NoError(t, calls.Close(t.Context()))
-		require.ErrorIs(t, calls.Do(t.Context(), func(context.Context) error { return nil }), ErrClosed)
+		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
+		p := f.publisher()
+		published := make(chan error, 1)
+		go func() { published <- p.Publish(t.Context(), far, "t", one("a")) }()
+		<-time.After(time.Second)
+		require.NoError(t, p.Close(t.Context()))
+		err := <-published
+		require.ErrorIs(t, err, ErrClosed)
+		assert.NotErrorIs(t, err, ErrOutcomeUnknown)
 	})
 }
 
-func TestAnOutageIsToldOnceAndSoIsItsEnd(t *testing.T) {
+func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := &outages{}
-		o := seen.outage()
-		a, b, gone := Destination{Topic: "a"}, Destination{Topic: "b"}, Destination{Topic: "gone"}
-		told := func() [2]int64 { return [2]int64{seen.began.Load(), seen.ended.Load()} }
-		o.Worked(a)
-		assert.Equal(t, [2]int64{0, 0}, told())
-		for range 5 {
-			o.Failed(a, io.EOF)
-			o.Failed(b, io.EOF)
+		b := newBackground()
+		release := make(chan struct{})
+		for range maxBackground {
+			require.NoError(t, b.start(t.Context(), func(context.Context) { <-release }))
 		}
-		o.Worked(a)
-		assert.Equal(t, [2]int64{1, 0}, told(), "b still fails")
-		o.Failed(a, io.EOF)
-		o.Worked(b)
-		o.Worked(a)
-		assert.Equal(t, [2]int64{1, 1}, told())
-		o.Failed(gone, io.EOF)
-		o.Worked(a)
-		assert.Equal(t, [2]int64{2, 1}, told())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.start(ctx, func(context.Context) {}), context.DeadlineExceeded)
+		require.ErrorIs(t, b.do(ctx, func(context.Context) error { return nil }), context.DeadlineExceeded)
+		require.ErrorIs(t, b.close(ctx), context.DeadlineExceeded)
+		close(release)
+		require.NoError(t, b.close(t.Context()))
+		require.ErrorIs(t, b.do(t.Context(), func(context.Context) error { return nil }), ErrClosed)
+	})
+}
+
+func TestEachFailureIsToldAndTheEndOfAnOutageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failures, recoveries []observe.Place
+		var after time.Duration
+		o := newOutage(observe.Observer{
+			Failing:   func(f observe.Failing) { failures = append(failures, f.Place) },
+			Recovered: func(r observe.Recovered) { recoveries, after = append(recoveries, r.Place), r.After },
+		})
+		a, b, gone := destination{topic: "a"}, destination{topic: "b", partition: 1}, destination{topic: "gone"}
+		o.worked(a)
+		for range 2 {
+			o.failed(a, io.EOF)
+			o.failed(b, io.EOF)
+		}
+		assert.Equal(t, []observe.Place{a.place(), b.place(), a.place(), b.place()}, failures)
+		o.worked(a)
+		assert.Empty(t, recoveries, "b still fails")
+		o.failed(a, io.EOF)
+		<-time.After(time.Second)
+		o.worked(b)
+		o.worked(a)
+		assert.Equal(t, []observe.Place{a.place()}, recoveries)
+		assert.Equal(t, time.Second, after)
+		o.failed(gone, io.EOF)
+		o.worked(a)
+		assert.Len(t, recoveries, 1)
 		<-time.After(staleAfter + time.Second)
-		o.Worked(a)
-		assert.Equal(t, [2]int64{2, 2}, told(), "nobody publishes to what failed any more")
+		o.worked(a)
+		assert.Len(t, recoveries, 2, "nobody publishes to what failed any more")
 		for n := range 2 * maxFailing {
-			o.Failed(Destination{Topic: fmt.Sprint(n)}, errors.New("x"))
+			o.failed(destination{topic: fmt.Sprint(n)}, errors.New("x"))
 		}
 		assert.Len(t, o.last, maxFailing)
 	})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
-	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
@@ -133,24 +132,6 @@ func (g groupOf) Bury(ctx context.Context, burials []queue.Burial) ([]string, er
 
 func deliveryOf(d queue.Delivery) store.Delivery {
 	return store.Delivery{ID: d.ID, Token: store.ParseToken(d.Token)}
-}
-
-// push is the publish.Store of a publisher.
-func (p *publisher) push(ctx context.Context, to publish.Destination, b queue.Batch) ([]queue.Duplicate, error) {
-	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}
-	for _, messages := range b.Calls {
-		list := make([]store.Message, len(messages))
-		for i, m := range messages {
-			list[i] = store.Message{ID: m.ID, Delay: milliseconds(m.Delay), Body: m.Body}
-		}
-		batch.Calls = append(batch.Calls, list)
-	}
-	l := p.link(to.Partition)
-	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return p.stored(l, now, batch) })
-	if err == nil && result.Failed != "" {
-		err = queue.Refusal(result.Failed)
-	}
-	return ids(result.Refused, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
 }
 
 // milliseconds is a duration as the store has it, rounded up.

@@ -57,6 +57,10 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.fail("state", m.ID, "is claimed, but was never published")
 		return
 	}
+	if msg.gone {
+		w.fail("resurrected", m.ID, "is claimed after it was taken back")
+		return
+	}
 	t := msg.tracks[c.group.name]
 	if t == nil {
 		t = c.group.follow(msg, time.UnixMilli(m.Due), now)

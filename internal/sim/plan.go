@@ -8,7 +8,7 @@ type Plan struct {
 	Duration time.Duration // until faults end and nothing more is published
 
 	Partitions    int
-	Raise         int // partitions that come in the middle
+	Raise         int // partitions that are added one by one
 	Lease         time.Duration
 	Poll          time.Duration
 	CloseTimeout  time.Duration
@@ -67,7 +67,9 @@ type PublisherPlan struct {
 	LargeBytes      int
 	First           []Scripted // what it publishes before all else
 	Keyed           float64    // chance that a message has a key
-	CallsAtOnce     int        // goroutines that publish
+	Keys            int        // how many different ones there are
+	Changes         float64    // chance that a Cancel or Reschedule follows a call
+	Partitions      int        // that it raises the number to; 0: it does not
 	PublishTimeout  time.Duration
 	DuplicatePolicy string
 }

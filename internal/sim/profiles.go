@@ -9,7 +9,7 @@ import (
 // and mixed; and those that look at one thing, most of them calm.
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
-	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn",
+	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
 }
 
 // PlanOf makes the plan of a profile; nil if there is none of that name.
@@ -32,8 +32,9 @@ func PlanOf(profile string, seed uint64) *Plan {
 			Latency: p.Faults.Latency, Every: 5 * time.Second, Background: 0.002,
 			Storms: 2, Stalls: 1, Refusals: 1, Deafness: 2, Lies: 1, Killed: 1, Stopped: 1, Left: 1,
 		}
-		p.Raise = r.IntN(3)
 		killers(r, p)
+		p.Raise = r.IntN(3)
+		keyed(r, p)
 	case "trickle":
 		trickle(r, p)
 	case "blocked":
@@ -53,6 +54,8 @@ func PlanOf(profile string, seed uint64) *Plan {
 		trickle(r, p)
 		p.Publishers[0].Large, p.Publishers[0].LargeBytes = 1, pick(r, 1<<20, 4<<20)
 		p.Publishers[0].Most = 20
+	case "keys":
+		keys(r, p)
 	case "churn":
 		p.Faults.Every, p.Faults.Left = 3*time.Second, 1
 	default:
@@ -149,6 +152,30 @@ func writer(r *rand.Rand) PublisherPlan {
 func killers(r *rand.Rand, p *Plan) {
 	if p.MaxDeliveries > 0 {
 		p.Publishers[0].Killers = pick(r, 0, 0.001, 0.01)
+	}
+}
+
+// keyed has some messages carry keys, by which they are cancelled and rescheduled.
+func keyed(r *rand.Rand, p *Plan) {
+	for i := range p.Publishers {
+		pub := &p.Publishers[i]
+		pub.Partitions = p.Partitions + r.IntN(p.Raise+1)
+		pub.Keyed, pub.Keys, pub.Changes = pick(r, 0, 0.3, 1), pick(r, 1, 3, 20), pick(r, 0, 0.3, 1)
+		pub.DuplicatePolicy = pick(r, "reject", "ignore", "replace")
+	}
+}
+
+// keys has messages with keys come and go while partitions are added.
+func keys(r *rand.Rand, p *Plan) {
+	if chance(r, 0.5) {
+		p.Faults.Every, p.Faults.Background = 8*time.Second, 0.01
+		p.Faults.Storms, p.Faults.Stalls, p.Faults.Refusals = 2, 1, 1
+	}
+	p.Raise = r.IntN(4)
+	keyed(r, p)
+	for i := range p.Publishers {
+		pub := &p.Publishers[i]
+		pub.Keyed, pub.Changes, pub.Delayed = pick(r, 0.3, 1), 1, pick(r, 0.3, 1)
 	}
 }
 

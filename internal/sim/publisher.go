@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 // publisher is a process that publishes.
 type publisher struct {
 	*process
-	w       *World
-	plan    PublisherPlan
-	number  int
-	luck    *rand.Rand // owned by run
-	batcher *publish.Batcher
-	calls   sync.WaitGroup
+	w         *World
+	plan      PublisherPlan
+	number    int
+	luck      *rand.Rand // owned by run
+	publisher *publish.Publisher
+	calls     sync.WaitGroup
 
 	// guarded by World.mu
 	links map[int]*link
@@ -38,12 +39,19 @@ func newPublisher(w *World, number int, plan PublisherPlan) *publisher {
 	if plan.DuplicatePolicy != "" {
 		policy = queue.Duplicates(plan.DuplicatePolicy)
 	}
-	names := 0
-	p.batcher = publish.New(p.push, queue.Batch{Duplicates: policy}, func() string {
-		names++
-		return fmt.Sprintf("%s.%d", name, names)
-	}, publish.NewOutage(func(publish.Destination, error) {}, func(time.Duration) {}))
+	p.publisher = publish.New(publish.Config{
+		Open:       func(string) publish.Topic { return publishTopic{p} },
+		Partitions: max(1, plan.Partitions), Duplicates: policy,
+	})
 	return p
+}
+
+// timeout is how long a call may take.
+func (p *publisher) timeout() time.Duration {
+	if p.plan.PublishTimeout == 0 {
+		return 10 * time.Second
+	}
+	return p.plan.PublishTimeout
 }
 
 func (p *publisher) link(partition int) *link {
@@ -61,7 +69,7 @@ func (p *publisher) run() {
 		p.calls.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := p.batcher.Close(ctx); err != nil {
+		if err := p.publisher.Close(ctx); err != nil {
 			p.w.failNow("close", "the publisher does not close: %v", err)
 		}
 	}()
@@ -80,6 +88,9 @@ func (p *publisher) run() {
 			delay = between(p.luck, 0, p.plan.MostDelay)
 		}
 		p.publish(n, delay, 0)
+		if chance(p.luck, p.plan.Changes) {
+			p.change()
+		}
 		p.pause(between(p.luck, p.plan.GapLeast, p.plan.Gap))
 	}
 }
@@ -93,29 +104,32 @@ func (p *publisher) pause(d time.Duration) {
 // publish makes one call.
 func (p *publisher) publish(n int, delay, slow time.Duration) {
 	list := p.make(n, delay, slow)
-	partitions := p.w.partitions()
-	partition := p.luck.IntN(partitions)
-	timeout := p.plan.PublishTimeout
-	if timeout == 0 {
-		timeout = 10 * time.Second
-	}
 	p.calls.Go(func() {
-		err := p.batcher.Publish(context.Background(), time.Now().Add(timeout), publish.Destination{Topic: "t", Partition: partition}, list)
+		start := time.Now()
+		err := p.publisher.Publish(context.Background(), start.Add(p.timeout()), topicName, list)
+		p.w.checkEnd(p, start)
 		p.w.published(p, list, err)
 	})
 }
 
+// topicName is what the only topic is called.
+const topicName = "t"
+
 var large = make([]byte, 4<<20)
 
-func (p *publisher) make(n int, delay, slow time.Duration) []queue.Message {
+func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	now := time.Now()
-	list := make([]queue.Message, n)
+	list := make([]publish.Message, n)
 	for i := range list {
 		p.last++
+		key := ""
+		if chance(p.luck, p.plan.Keyed) {
+			key = p.anyKey()
+		}
 		m := &item{
-			id: newID(now, p.number, p.last, ""), publisher: p.name, made: now, notBefore: now.Add(delay),
+			id: newID(now, p.number, p.last, key), publisher: p.name, made: now, notBefore: now.Add(delay),
 			slow: slow, tracks: map[string]*track{}, size: 100,
 		}
 		if chance(p.luck, p.plan.Slow) {
@@ -126,7 +140,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []queue.Message {
 		}
 		m.killer = chance(p.luck, p.plan.Killers)
 		p.w.messages[m.id] = m
-		list[i] = queue.Message{ID: m.id, Delay: delay, Body: large[:m.size]}
+		list[i] = publish.Message{Name: m.id, Key: key, Delay: delay, Body: large[:m.size]}
 	}
 	return list
 }
@@ -164,6 +178,9 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 			}
 		}
 	}
+	for _, id := range result.Ignored {
+		p.w.messages[id].ignored = true
+	}
 	for _, id := range result.Replaced {
 		p.w.takenBack(id)
 	}
@@ -171,31 +188,41 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 }
 
 // published notes what a Publish call has said.
-func (w *World) published(p *publisher, list []queue.Message, err error) {
+func (w *World) published(p *publisher, list []publish.Message, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
 		return
 	}
-	names := ids(list, func(m queue.Message) string { return m.ID })
+	names := ids(list, func(m publish.Message) string { return m.Name })
 	if err != nil {
 		w.log(p.name, "publish fails: %v:", []any{err}, names...)
 	}
-	for _, id := range names {
-		m := w.messages[id]
-		switch {
-		case err == nil:
-			m.outcome = accepted
-			if !m.stored {
-				w.fail("publish", id, "not stored, but published")
-			}
-		case errors.Is(err, publish.ErrOutcomeUnknown):
-			m.outcome = unknown
-		default:
-			m.outcome = refused
-			if m.stored {
-				w.fail("publish", id, "stored, but its Publish said that it is not: %v", err)
-			}
+	var partial *publish.PartialError
+	errors.As(err, &partial)
+	for i, id := range names {
+		if partial != nil && !slices.Contains(partial.Missing, i) {
+			w.messages[id].said(w, nil)
+		} else {
+			w.messages[id].said(w, err)
+		}
+	}
+}
+
+// said notes what has been said about a message, which must be true.
+func (m *item) said(w *World, err error) {
+	switch {
+	case err == nil:
+		m.outcome = accepted
+		if !m.stored && !m.ignored {
+			w.fail("publish", m.id, "not stored, but published")
+		}
+	case errors.Is(err, publish.ErrOutcomeUnknown):
+		m.outcome = unknown
+	default:
+		m.outcome = refused
+		if m.stored {
+			w.fail("publish", m.id, "stored, but its Publish said that it is not: %v", err)
 		}
 	}
 }

@@ -20,9 +20,8 @@ func (w *World) Run() (Stats, *Failure) {
 	}
 	w.actors.Go(w.watch)
 	w.actors.Go(w.weather)
-	pause(w.plan.Duration / 2)
-	w.raise()
-	pause(w.plan.Duration / 2)
+	w.actors.Go(w.grow)
+	pause(w.plan.Duration)
 	w.calm()
 	w.writers.Wait()
 	w.settle(pause)
@@ -85,14 +84,27 @@ func without(list []*consumer, c *consumer) []*consumer {
 	return left
 }
 
-// raise adds the partitions that come in the middle.
-func (w *World) raise() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for n := w.plan.Partitions; n < w.plan.Partitions+w.plan.Raise; n++ {
-		w.raised[n] = time.Now()
+// grow adds the partitions that are planned, one now and then.
+func (w *World) grow() {
+	p, r := newProcess("grow", w.over), luck(w.seed, "grow")
+	for n := range w.plan.Raise {
+		if p.rest(context.Background(), between(r, 0, w.plan.Duration/time.Duration(w.plan.Raise)), w.quieted) != nil || w.isQuiet() {
+			return
+		}
+		w.mu.Lock()
+		w.raise(w.plan.Partitions + n + 1)
+		w.mu.Unlock()
 	}
-	w.topic.Raise(w.plan.Partitions + w.plan.Raise)
+}
+
+// raise makes sure that there are so many partitions at least, and returns how many there
+// are. The caller holds mu.
+func (w *World) raise(least int) int {
+	for n := w.topic.Raise(1); n < least; n++ {
+		w.raised[n] = time.Now()
+		w.log("sim", "partition %d is added", []any{n})
+	}
+	return w.topic.Raise(least)
 }
 
 // calm ends all faults and all that is published.

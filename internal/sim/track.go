@@ -27,6 +27,7 @@ type item struct {
 	notBefore time.Time
 	outcome   outcome
 	stored    bool
+	ignored   bool // not stored, since its key was in use
 	gone      bool // replaced or cancelled
 	size      int
 	slow      time.Duration // that its handler takes; 0: as long as others
@@ -136,4 +137,10 @@ func (t *track) back(due, now time.Time) {
 		t.since = due
 	}
 	t.group.add(t)
+}
+
+// move says that the message is due at another time.
+func (t *track) move(due, now time.Time) {
+	t.due, t.notBefore, t.retried = due, due, true
+	t.since, t.ready = latest(due, now), latest(due, now)
 }

@@ -149,9 +149,3 @@ func (w *World) isOver() bool {
 		return false
 	}
 }
-
-func (w *World) partitions() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.topic.Raise(1)
-}

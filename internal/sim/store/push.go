@@ -22,6 +22,7 @@ type Batch struct {
 type Pushed struct {
 	Refused  []int    // calls whose key is in use
 	Stored   []string // ids that were stored by this very call
+	Ignored  []string // ids that are not stored, since their keys are in use
 	Replaced []string // ids whose place was taken
 	Failed   string   // why nothing of it is stored, nor will be
 	Stale    bool     // the publisher has sent a later batch
@@ -71,6 +72,7 @@ func (p *Partition) store(result *Pushed, duplicates string, m Message, due int6
 	key := keyOf(m.ID)
 	holder := p.keys[key]
 	if key != "" && holder != "" && holder != m.ID && duplicates == "ignore" {
+		result.Ignored = append(result.Ignored, m.ID)
 		return false
 	}
 	p.messages[m.ID] = m.Body

@@ -104,6 +104,9 @@ func (p *Partition) Register(name string) {
 // Groups are the names of the registered groups.
 func (p *Partition) Groups() []string { return slices.Sorted(maps.Keys(p.groups)) }
 
+// Holder is the id of the message that holds a key; empty if there is none.
+func (p *Partition) Holder(key string) string { return p.keys[key] }
+
 // nowMS is the clock as the score of what is due now.
 func nowMS(now int64) int64 { return now / 1000 }
 

@@ -1,0 +1,93 @@
+package publish
+
+import (
+	"context"
+	"sync"
+)
+
+// maxBackground is how many calls may be under way at once. The Redis client has fewer
+// connections, as a rule; the bound is for calls that hang.
+const maxBackground = 64
+
+// background makes calls to Redis that cannot be interrupted, each in a goroutine of its
+// own, so that whoever waits for one can leave at any time. It owns the goroutines until
+// they end, which the Redis client's timeouts see to. It is safe for concurrent use.
+type background struct {
+	slots   chan struct{} // holds a value for each call under way
+	closing context.Context
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool           // guarded by mu
+	running sync.WaitGroup // added to under mu, unless closed
+}
+
+func newBackground() *background {
+	closing, cancel := context.WithCancel(context.Background())
+	return &background{slots: make(chan struct{}, maxBackground), closing: closing, cancel: cancel}
+}
+
+// start starts a call once fewer than maxBackground are under way. The call's context ends
+// with close. The error is that of ctx, or ErrClosed; then the call is not made.
+func (b *background) start(ctx context.Context, call func(context.Context)) error {
+	select {
+	case b.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		<-b.slots
+		return ErrClosed
+	}
+	b.running.Go(func() {
+		defer func() { <-b.slots }()
+		call(b.closing)
+	})
+	return nil
+}
+
+// do makes a call and returns its error, or that of ctx when it ends first. Then the call
+// may still be made, or go on.
+func (b *background) do(ctx context.Context, call func(context.Context) error) error {
+	done := make(chan error, 1)
+	if err := b.start(ctx, func(closing context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(closing, cancel)()
+		done <- call(ctx)
+	}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// close waits until no call is under way, or ctx ends. Later calls fail with ErrClosed.
+func (b *background) close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	return await(ctx, &b.running)
+}
+
+// await waits for goroutines, or until ctx ends.
+func await(ctx context.Context, running *sync.WaitGroup) error {
+	idle := make(chan struct{})
+	go func() { // ends with the last of those
+		running.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,119 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// maxMessages is the most messages that go out in one batch. More would keep Redis
+	// busy for over 10 ms and save nothing.
+	maxMessages = 500
+
+	// maxBytes is about the most message text that goes out in one batch. A call larger
+	// than that is a batch of its own.
+	maxBytes = 4 << 20
+)
+
+// call is what one Publish call has for a batch.
+type call struct {
+	messages []queue.Message
+	bytes    int
+	err      error // set before the batch is done
+}
+
+func newCall(messages []queue.Message) *call {
+	c := &call{messages: messages}
+	for _, m := range messages {
+		c.bytes += len(m.Body)
+	}
+	return c
+}
+
+// batch is what one script call stores: calls join it, it is sent, and it is done.
+type batch struct {
+	done  chan struct{} // closed by finish
+	slow  chan struct{} // closed when it is not done within patience
+	timer *time.Timer   // closes slow
+
+	// guarded by lanes.mu
+	calls           []*call // fixed once the batch is sent
+	messages, bytes int
+	publisher       string             // the name that it is sent under
+	number          int64              // 0 until it is sent
+	cancel          context.CancelFunc // set when it is sent
+	callers         int                // that still wait for the outcome
+	last            error              // of the last attempt
+}
+
+func newBatch() *batch {
+	b := &batch{done: make(chan struct{}), slow: make(chan struct{})}
+	b.timer = time.AfterFunc(patience, func() { close(b.slow) })
+	return b
+}
+
+// fits tells whether a call can join.
+func (b *batch) fits(c *call) bool {
+	return b.messages+len(c.messages) <= maxMessages && b.bytes+c.bytes <= maxBytes
+}
+
+func (b *batch) add(c *call) {
+	b.calls = append(b.calls, c)
+	b.callers++
+	b.messages += len(c.messages)
+	b.bytes += c.bytes
+}
+
+// leave takes leave of a caller that does not wait any longer, and returns its error. A
+// batch that nobody waits for is not sent, or not again.
+func (b *batch) leave(c *call, cause error) error {
+	b.callers--
+	if b.number == 0 {
+		b.calls = slices.DeleteFunc(b.calls, func(other *call) bool { return other == c })
+		b.messages -= len(c.messages)
+		b.bytes -= c.bytes
+		return fmt.Errorf("not stored: %w", cause)
+	}
+	if b.callers == 0 {
+		b.cancel()
+	}
+	if b.last != nil {
+		return fmt.Errorf("%w: %w: %w", ErrOutcomeUnknown, cause, b.last)
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
+}
+
+// send makes the batch one that is sent.
+func (b *batch) send(publisher string, number int64, cancel context.CancelFunc) {
+	b.publisher, b.number, b.cancel = publisher, number, cancel
+}
+
+// resolve sets one error for all calls, but for those that are rejected.
+func (b *batch) resolve(rejected []queue.Duplicate, err error) {
+	for _, c := range b.calls {
+		c.err = err
+	}
+	for _, d := range rejected {
+		message := b.calls[d.Call].messages[d.Message]
+		b.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key)
+	}
+}
+
+// finish wakes the callers.
+func (b *batch) finish() {
+	b.timer.Stop()
+	close(b.done)
+}
+
+func (b *batch) finished() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}

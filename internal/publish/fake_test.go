@@ -1,0 +1,165 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// fakeTopic answers each batch with the next of its answers; with none left it stores the
+// batch. All topics of a Publisher are one.
+type fakeTopic struct {
+	partitions int // 0 stands for 1
+	latency    time.Duration
+	observer   observe.Observer
+	fail       func(partition int) error
+	raise      func(ctx context.Context) error
+	enlist     func() error
+
+	mu       sync.Mutex
+	answers  []error
+	rejected []queue.Duplicate
+	batches  []queue.Batch
+	names    map[int][]string // of the messages, by partition
+	key      string           // that a message holds
+	sought   int              // calls of Cancel
+	asked    int              // calls of Raise
+}
+
+// publisher returns a Publisher whose topics are the fake.
+func (f *fakeTopic) publisher() *Publisher {
+	return New(Config{
+		Open:       func(string) Topic { return f },
+		Partitions: max(1, f.partitions), Duplicates: queue.RejectDuplicates, Observer: f.observer,
+	})
+}
+
+func one(name string) []Message { return []Message{{Name: name}} }
+
+// far is a deadline that no test lives to see.
+var far = time.Now().Add(1000 * time.Hour)
+
+func (f *fakeTopic) Enlist(context.Context) error {
+	if f.enlist != nil {
+		return f.enlist()
+	}
+	return nil
+}
+
+func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
+	f.mu.Lock()
+	f.asked++
+	f.mu.Unlock()
+	if f.raise != nil {
+		if err := f.raise(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return max(least, f.partitions), nil
+}
+
+func (f *fakeTopic) Silence() error { return errSilent }
+
+var errSilent = errors.New("no answer from Redis")
+
+func (f *fakeTopic) numbers() []int64 {
+	var list []int64
+	for _, b := range f.batches {
+		list = append(list, b.Number)
+	}
+	return list
+}
+
+func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	if f.latency > 0 {
+		select {
+		case <-time.After(f.latency):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.batches = append(f.batches, b)
+	err := f.answer(partition)
+	if stored(err) {
+		f.keep(partition, b)
+		return f.rejected, err
+	}
+	return nil, err
+}
+
+func (f *fakeTopic) answer(partition int) error {
+	if f.fail != nil {
+		return f.fail(partition)
+	}
+	if len(f.answers) == 0 {
+		return nil
+	}
+	err := f.answers[0]
+	f.answers = f.answers[1:]
+	return err
+}
+
+func (f *fakeTopic) keep(partition int, b queue.Batch) {
+	if f.names == nil {
+		f.names = map[int][]string{}
+	}
+	for _, call := range b.Calls {
+		for _, m := range call {
+			f.names[partition] = append(f.names[partition], m.Name)
+		}
+	}
+}
+
+func (f *fakeTopic) Cancel(_ context.Context, key string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sought++
+	if err := f.answer(wholeTopic); err != nil {
+		return err
+	}
+	if key != f.key {
+		return queue.ErrNotFound
+	}
+	f.key = ""
+	return nil
+}
+
+func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if key != f.key {
+		return queue.ErrNotFound
+	}
+	return nil
+}
+
+// distinct numbers values in the order in which they first come.
+func distinct(values []string) []int {
+	known := map[string]int{}
+	list := make([]int, len(values))
+	for i, v := range values {
+		if _, seen := known[v]; !seen {
+			known[v] = len(known)
+		}
+		list[i] = known[v]
+	}
+	return list
+}
+
+// loadingError is what Redis says while it loads its data.
+func loadingError() error { return redisError("LOADING Redis is loading the dataset in memory") }
+
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+var _ redis.Error = redisError("")

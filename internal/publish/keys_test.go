@@ -1,0 +1,76 @@
+package publish
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+func TestCancelAndRescheduleRaiseNothingAndAreMadeOnce(t *testing.T) {
+	f := &fakeTopic{key: "k"}
+	p := f.publisher()
+	require.NoError(t, p.Reschedule(t.Context(), "t", "k", time.Hour))
+	require.NoError(t, p.Cancel(t.Context(), "t", "k"))
+	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), queue.ErrNotFound)
+	f.answers = []error{io.EOF}
+	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), io.EOF)
+	assert.Equal(t, 3, f.sought)
+	assert.Zero(t, f.asked, "the number of partitions is not raised")
+	require.NoError(t, p.Close(t.Context()))
+	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), ErrClosed)
+}
+
+func TestACallThatHangsEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{fail: func(int) error {
+			<-time.After(time.Minute) // it does not look at its context
+			return nil
+		}}
+		p := f.publisher()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := p.Cancel(ctx, "t", "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errSilent)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, time.Minute, time.Since(start))
+	})
+}
+
+func TestTheObserverIsToldHowEachCallEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var published []observe.Published
+		var changed []observe.Changed
+		f := &fakeTopic{latency: time.Second, key: "k", observer: observe.Observer{
+			Published: func(p observe.Published) { published = append(published, p) },
+			Changed:   func(c observe.Changed) { changed = append(changed, c) },
+		}}
+		f.answers = []error{nil, errRefused}
+		p := f.publisher()
+		require.NoError(t, p.Publish(t.Context(), far, "t", []Message{{Name: "a"}, {Name: "b"}}))
+		refused := p.Publish(t.Context(), far, "t", one("c"))
+		require.ErrorIs(t, refused, errRefused)
+		assert.Equal(t, []observe.Published{
+			{Topic: "t", Messages: 2, Took: time.Second},
+			{Topic: "t", Messages: 1, Took: time.Second, Err: refused},
+		}, published)
+		require.NoError(t, p.Reschedule(t.Context(), "t", "k", time.Hour))
+		missing := p.Cancel(t.Context(), "t", "other")
+		require.ErrorIs(t, missing, queue.ErrNotFound)
+		assert.Equal(t, []observe.Changed{
+			{Topic: "t", Key: "k", How: observe.Rescheduled},
+			{Topic: "t", Key: "other", How: observe.Cancelled, Err: missing},
+		}, changed)
+		require.NoError(t, p.Close(t.Context()))
+	})
+}

@@ -1,0 +1,249 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func TestCallsThatComeDuringABatchGoOutTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("first"))) })
+		synctest.Wait() // it is on its way
+		for i := range 49 {
+			calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one(fmt.Sprint(i)))) })
+		}
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, []int64{1, 2}, f.numbers(), "the first call goes out alone, the rest wait for nothing but it")
+		assert.Len(t, f.batches[1].Calls, 49)
+	})
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		large := make([]byte, maxBytes/2+1)
+		for range 5 {
+			calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", make([]Message, 200))) })
+			calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", []Message{{Body: large}})) })
+		}
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		for _, batch := range f.batches {
+			messages, bytes := 0, 0
+			for _, call := range batch.Calls {
+				messages += len(call)
+				for _, m := range call {
+					bytes += len(m.Body)
+				}
+			}
+			assert.LessOrEqual(t, messages, maxMessages)
+			assert.LessOrEqual(t, bytes, maxBytes)
+		}
+	})
+}
+
+func TestABatchIsSentAgainUnderItsNumberUntilItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError()}}
+		p := f.publisher()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
+		assert.Equal(t, []int64{1, 1, 1, 1, 2}, f.numbers())
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
+	full := queue.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
+	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, queue.Refusal("STALE batch 1 was another one"))
+	older := fmt.Errorf("%w: %w", queue.ErrStalePublisher, redisError("STALE batch 1 comes after batch 2"))
+	tests := map[string]struct {
+		answers []error
+		want    error
+		unknown bool
+	}{
+		"refused by Redis":                     {[]error{full}, full, false},
+		"refused after a reply was lost":       {[]error{io.EOF, full}, full, false}, // it knows that the first came to nothing
+		"not permitted":                        {[]error{denied}, denied, true},      // perhaps a second attempt of the client's
+		"another batch under its number":       {[]error{stale}, queue.ErrStalePublisher, false},
+		"a number that went back":              {[]error{older}, queue.ErrStalePublisher, true},
+		"client closed after a reply was lost": {[]error{io.EOF, redis.ErrClosed}, redis.ErrClosed, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeTopic{answers: test.answers}
+				p := f.publisher()
+				err := p.Publish(t.Context(), far, "t", one("a"))
+				require.ErrorIs(t, err, test.want)
+				assert.Equal(t, test.unknown, errors.Is(err, ErrOutcomeUnknown))
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestAStalePublisherTakesANewName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{answers: []error{queue.ErrStalePublisher, nil, io.EOF, queue.ErrStalePublisher}}
+		p := f.publisher()
+		for _, fails := range []bool{true, false, true, false} {
+			assert.Equal(t, fails, p.Publish(t.Context(), far, "t", one("a")) != nil)
+		}
+		require.NoError(t, p.Close(t.Context()))
+		var names []string
+		for _, batch := range f.batches {
+			names = append(names, batch.Publisher)
+		}
+		assert.Equal(t, []int{0, 1, 1, 1, 2}, distinct(names))
+		assert.Equal(t, []int64{1, 2, 3, 3, 4}, f.numbers())
+	})
+}
+
+func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Second}
+		p := f.publisher()
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			err := p.Publish(short, far, "t", one("sent"))
+			assert.ErrorIs(t, err, ErrOutcomeUnknown)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		synctest.Wait()
+		calls.Go(func() {
+			shorter, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			err := p.Publish(shorter, far, "t", one("waiting"))
+			assert.NotErrorIs(t, err, ErrOutcomeUnknown)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		assert.Empty(t, f.batches, "nobody waits for either any more")
+	})
+}
+
+func TestACallerThatLeavesDoesNotEndTheBatchOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Second}
+		p := f.publisher()
+		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		var calls sync.WaitGroup
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("first"))) })
+		synctest.Wait()
+		calls.Go(func() { assert.ErrorIs(t, p.Publish(short, far, "t", one("leaves")), ErrOutcomeUnknown) })
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("stays"))) })
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		assert.Len(t, f.batches, 2)
+	})
+}
+
+func TestEachCallEndsAtItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Minute}
+		p := f.publisher()
+		require.ErrorIs(t, p.Publish(t.Context(), time.Now(), "t", one("too late")), context.DeadlineExceeded)
+		assert.Empty(t, p.lanes.open, "nothing is sent")
+		var calls sync.WaitGroup
+		publish := func(id string, in time.Duration) {
+			start := time.Now()
+			calls.Go(func() {
+				assert.ErrorIs(t, p.Publish(t.Context(), start.Add(in), "t", one(id)), context.DeadlineExceeded)
+				assert.Equal(t, in, time.Since(start), id)
+			})
+			synctest.Wait()
+		}
+		publish("sent", 10*time.Second)
+		publish("waits", 5*time.Second)
+		publish("waits for a moment", patience/2)
+		publish("waits a little longer than that", 2*patience)
+		time.AfterFunc(time.Second, func() { publish("joins a batch that has waited", 3*time.Second) })
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestOnlyTheRejectedCallOfABatchFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("alone"))) })
+		synctest.Wait()
+		errs := make([]error, 3)
+		for i := range errs {
+			calls.Go(func() { errs[i] = p.Publish(t.Context(), far, "t", one(fmt.Sprint(i))) })
+		}
+		synctest.Wait()
+		time.AfterFunc(1500*time.Microsecond, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.rejected = []queue.Duplicate{{Call: 1}}
+		})
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		rejected := f.batches[1].Calls[1][0].Name
+		for i, err := range errs {
+			if fmt.Sprint(i) == rejected {
+				assert.ErrorIs(t, err, ErrDuplicate)
+			} else {
+				assert.NoError(t, err)
+			}
+		}
+	})
+}
+
+func TestAttemptsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{}
+		for range 1000 {
+			f.answers = append(f.answers, io.EOF)
+		}
+		p := f.publisher()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Publish(ctx, far, "t", one("a")), io.EOF)
+		require.NoError(t, p.Close(t.Context()))
+		assert.Less(t, len(f.batches), 20)
+		assert.Greater(t, len(f.batches), 8)
+	})
+}
+
+func TestCloseWaitsForCallsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Second}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("a"))) })
+		synctest.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		assert.Len(t, f.batches, 1)
+		assert.ErrorIs(t, p.Publish(t.Context(), far, "t", one("b")), ErrClosed)
+		calls.Wait()
+	})
+}

@@ -1,0 +1,137 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// share is what goes to one partition.
+type share struct {
+	partition int
+	indexes   []int // of the messages in the call; nil: all of them
+	messages  []queue.Message
+}
+
+// store stores the messages of a call in the partitions of their topic.
+func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	list := p.withIDs(messages)
+	partitions, err := p.topics.partitions(ctx, deadline, topic)
+	if err != nil {
+		return fmt.Errorf("not stored: %w", err)
+	}
+	shares := p.spread(messages, list, partitions)
+	if len(shares) == 1 {
+		stored, err := p.storeShare(ctx, deadline, topic, shares[0])
+		if err == nil {
+			return nil
+		}
+		return outcome(shares, []int{stored}, []error{err})
+	}
+	stored, errs := make([]int, len(shares)), make([]error, len(shares))
+	var storing sync.WaitGroup
+	for i := range shares {
+		storing.Go(func() { stored[i], errs[i] = p.storeShare(ctx, deadline, topic, shares[i]) })
+	}
+	storing.Wait()
+	return outcome(shares, stored, errs)
+}
+
+// withIDs gives messages ids, which sort in the order in which the messages are published.
+func (p *Publisher) withIDs(messages []Message) []queue.Message {
+	now := time.Now()
+	list := make([]queue.Message, len(messages))
+	for i, m := range messages {
+		list[i] = queue.Message{
+			ID: p.ids.Next(now, m.Key), Key: m.Key, Delay: m.Delay, Body: m.Body, Name: m.Name,
+		}
+	}
+	return list
+}
+
+// spread chooses partitions for messages, which list has with their ids.
+func (p *Publisher) spread(messages []Message, list []queue.Message, partitions int) []share {
+	turn := int(p.turn.Add(1) % uint64(partitions))
+	if partitions == 1 || !slices.ContainsFunc(messages, func(m Message) bool { return m.chooser() != "" }) {
+		return []share{{partition: turn, messages: list}}
+	}
+	var shares []share
+	for i, m := range messages {
+		partition := turn
+		if key := m.chooser(); key != "" {
+			partition = pick(key, partitions)
+		}
+		at := slices.IndexFunc(shares, func(s share) bool { return s.partition == partition })
+		if at < 0 {
+			at = len(shares)
+			shares = append(shares, share{partition: partition})
+		}
+		shares[at].indexes = append(shares[at].indexes, i)
+		shares[at].messages = append(shares[at].messages, list[i])
+	}
+	return shares
+}
+
+// chooser is what chooses a message's partition. A message key goes first: all messages
+// with it must meet.
+func (m *Message) chooser() string {
+	if m.Key != "" {
+		return m.Key
+	}
+	return m.PartitionKey
+}
+
+// pick chooses the partition of a key. With more partitions, a key stays where it is
+// or goes to a new one (jump consistent hash, Lamping and Veach).
+func pick(key string, partitions int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails
+	state, chosen, next := h.Sum64(), int64(-1), int64(0)
+	for next < int64(partitions) {
+		chosen = next
+		state = state*2862933555777941757 + 1
+		next = int64(float64(chosen+1) * (float64(1<<31) / float64(state>>33+1)))
+	}
+	return int(chosen)
+}
+
+// storeShare stores a share, in pieces if it is large, and returns how many of its
+// messages are stored.
+func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic string, s share) (count int, err error) {
+	for _, piece := range split(s.messages) {
+		failed := p.lanes.store(ctx, deadline, destination{topic: topic, partition: s.partition}, piece)
+		if err == nil {
+			err = failed
+		}
+		if !stored(failed) {
+			return count, failed
+		}
+		count += len(piece)
+	}
+	return count, err
+}
+
+// split cuts messages into what a batch can take.
+func split(messages []queue.Message) [][]queue.Message {
+	var pieces [][]queue.Message
+	start, bytes := 0, 0
+	for i, m := range messages {
+		bytes += len(m.Body)
+		if i > start && (i-start == maxMessages || bytes > maxBytes) {
+			pieces = append(pieces, messages[start:i])
+			start, bytes = i, len(m.Body)
+		}
+	}
+	if start < len(messages) {
+		pieces = append(pieces, messages[start:])
+	}
+	return pieces
+}

@@ -1,0 +1,65 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// patience is how long a caller waits before it gets a timer of its own for its deadline.
+// To set one for each call took a quarter of the client's time.
+const patience = 200 * time.Millisecond
+
+// store stores messages, in one batch, and returns when they are stored, certain to fail,
+// ctx ends or the deadline has come. An error that is ErrOutcomeUnknown means that they may
+// be stored; with any other they are not.
+func (l *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []queue.Message) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not stored: %w", context.Cause(ctx))
+	}
+	if !time.Now().Before(deadline) {
+		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
+	}
+	c := newCall(messages)
+	b, err := l.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
+	if err != nil {
+		return err
+	}
+	if cause := b.wait(ctx, deadline); cause != nil {
+		return l.leave(b, c, cause)
+	}
+	return c.err
+}
+
+// leave ends a call whose caller does not wait any longer.
+func (l *lanes) leave(b *batch, c *call, cause error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b.finished() {
+		return c.err
+	}
+	return b.leave(c, cause)
+}
+
+// wait waits until the batch is done. The error says why the caller waits no longer.
+func (b *batch) wait(ctx context.Context, deadline time.Time) error {
+	if time.Until(deadline) > patience {
+		select {
+		case <-b.done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-b.slow:
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
