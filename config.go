@@ -84,6 +84,11 @@ type PublisherConfig struct {
 	// 1ms, and less than the client's ReadTimeout. Default: 1s. It has no effect without
 	// WaitReplicas.
 	WaitTimeout time.Duration
+
+	// Observer is told of Publish, Cancel and Reschedule calls, of calls to Redis, and of
+	// outages, for metrics and traces. Use observe.Join for several. The logger given to
+	// NewPublisher is told as well. Default: nobody is told, at no cost.
+	Observer observe.Observer
 }
 
 func (c *PublisherConfig) setDefaults() {
@@ -201,6 +206,11 @@ type SubscriberConfig struct {
 	// CloseTimeout is how long Close, or the end of a Subscribe context, lets
 	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
+
+	// Observer is told what happens to messages, of calls to Redis, and of what fails, for
+	// metrics and traces. Use observe.Join for several. The logger given to NewSubscriber
+	// is told as well. Default: nobody is told, at no cost.
+	Observer observe.Observer
 }
 
 func (c *SubscriberConfig) setDefaults() {

@@ -177,8 +177,8 @@ func TestTheLogNamesWhatHappensToAMessage(t *testing.T) {
 	for _, texts := range [][]string{
 		{"debug: Claimed messages", d.ID},
 		{"debug: Handed out a message", d.ID, "attempt:1"},
-		{"debug: Nacked a message", d.ID, "until:"},
-		{"debug: Acked messages"},
+		{"debug: Nacked a message", d.ID, "retry_in:"},
+		{"debug: Acked a message", "took:"},
 		{"error: A message has become a dead letter", d.ID, "topic:" + b.topic, "consumer_group:default", "reason:not acked in 2 deliveries"},
 	} {
 		require.Eventually(t, func() bool { return log.has(texts...) }, soon, 5*time.Millisecond, "%v", texts)

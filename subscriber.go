@@ -60,7 +60,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
+	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	if err != nil {
 		return nil, err // which Validate has found
 	}
@@ -122,8 +122,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err != nil {
 		return nil, err
 	}
-	logger := s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
-	codec := codec{config: s.config, topic: topic, logger: logger}
+	codec := codec{config: s.config, topic: topic}
 	subscription := delivery.New(membership, delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
@@ -134,7 +133,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
-		Logger:        logger,
+		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
+		Place:         observe.Place{Topic: topic, Group: s.config.ConsumerGroup},
 	})
 	warn(s.store, s.logger)
 	if err := s.run(ctx, subscription, partitions); err != nil {

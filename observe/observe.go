@@ -6,7 +6,7 @@ import "time"
 
 // Observer is told what happens. A nil function is not called and costs nothing. The
 // functions are called where things happen, from many goroutines at once: they must be
-// quick, must not block, and must not keep a slice that they are given.
+// quick, must not block or panic, and must not keep a slice that they are given.
 type Observer struct {
 	Published func(Published) // a Publish call has ended
 	Changed   func(Changed)   // a Cancel or Reschedule call has ended
@@ -16,7 +16,7 @@ type Observer struct {
 	Buried    func(Buried)    // a message has become a dead letter
 	LeaseLost func(LeaseLost) // another consumer may have a message
 	Called    func(Called)    // Redis has answered a call, or has not
-	Failing   func(Failing)   // something fails and is tried again
+	Failing   func(Failing)   // something has failed, and is tried again
 	Recovered func(Recovered) // what failed works again
 }
 
@@ -67,17 +67,19 @@ type HandedOut struct {
 	Late    time.Duration // since it was due, by Redis's clock; below 0 would be early
 }
 
-// Settled is a delivery that has ended.
+// Settled is a delivery that has ended. It is told once for each message that was Claimed,
+// unless Redis cannot be reached before the subscription ends.
 type Settled struct {
 	Place
 	ID  string
 	How Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
-	// RetryIn is when the message is due again, after Nacked.
+	// RetryIn is when the message is due again, after Nacked; it is not if the message has
+	// become a dead letter, which Buried tells.
 	RetryIn time.Duration
 	// Stale says that the delivery was not the current one any more, so that nothing has
-	// changed.
+	// changed. It says so too when a reply was lost and the call was made again.
 	Stale bool
 }
 
@@ -86,10 +88,11 @@ type Settlement string
 
 // How a delivery ends.
 const (
-	Acked     Settlement = "ack"
-	Nacked    Settlement = "nack"
-	Released  Settlement = "release" // given back, no handler has seen it
-	Abandoned Settlement = "close"   // its handler has outlasted CloseTimeout
+	Acked       Settlement = "ack"
+	Nacked      Settlement = "nack"
+	Released    Settlement = "release" // given back, no handler has seen it
+	Abandoned   Settlement = "close"   // its handler has outlasted CloseTimeout
+	Undecodable Settlement = "bury"    // no handler has seen it; Buried is told as well
 )
 
 // Buried is a message that has become a dead letter.
@@ -116,10 +119,12 @@ type Called struct {
 	Err       error
 }
 
-// Failing is something that fails and is tried again. Each failure is told.
+// Failing is something that has failed. It is tried again, unless What says otherwise. Each
+// failure is told.
 type Failing struct {
 	Place
 	What Activity
+	ID   string // of the message, if What is Decoding or Retrying
 	Err  error
 }
 
@@ -133,14 +138,16 @@ type Recovered struct {
 // Activity is what a Publisher or a subscription does all the time.
 type Activity string
 
-// What may fail and is tried again.
+// What may fail.
 const (
 	Publishing Activity = "publish"
 	Claiming   Activity = "claim"
 	Settling   Activity = "settle"
 	Extending  Activity = "extend"
-	Listening  Activity = "listen"   // for notifications; polls go on
-	Growing    Activity = "grow"     // looking for new partitions
-	Decoding   Activity = "decode"   // a message; it becomes a dead letter
-	Retrying   Activity = "schedule" // choosing a nacked message's delay; the default one counts
+	Listening  Activity = "listen" // for notifications; polls go on
+	Growing    Activity = "grow"   // looking for new partitions
+
+	// About one message, and not tried again:
+	Decoding Activity = "decode"   // it becomes a dead letter
+	Retrying Activity = "schedule" // choosing a nacked message's delay; the default one counts
 )

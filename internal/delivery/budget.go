@@ -17,13 +17,17 @@ const (
 
 	// unreadPause is how long nothing is claimed when nobody reads what is offered.
 	unreadPause = 150 * time.Millisecond
+
+	// maxReserved is how long a reservation holds: a claim that hangs must not keep
+	// the budget from other partitions.
+	maxReserved = 80 * time.Millisecond
 )
 
 // budget is how much may be claimed: a message for each worker that waits and, ahead
 // of time, what the workers are about to be free for. Whether anybody reads shows only when a
 // message is accepted, so there is a window for those that are not, which starts at one
-// and grows with each that is. Lanes get their part in the order in which they ask. It is
-// guarded by buffer.mu.
+// and grows with each that is. Partitions get their shares in the order in which they ask.
+// It is guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
 	reserved int // messages that claims under way may get
@@ -34,13 +38,13 @@ type budget struct {
 	retry  *time.Timer // sets probe; nil unless unread
 }
 
-// ask is a lane that waits for its part.
+// ask is a partition that waits for its share.
 type ask struct {
 	answer chan *reservation // of one
 	need   need
 }
 
-// need is what a lane can use.
+// need is what a partition can use.
 type need int
 
 const (
@@ -59,13 +63,13 @@ type reservation struct {
 	expiry  *time.Timer
 }
 
-// reserve waits for room for a claim; nil when ctx ends. Each reservation is ended by
-// fill.
+// reserve waits until a claim is within the budget; nil when ctx ends. Each reservation
+// is ended by fill.
 func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 	a := &ask{answer: make(chan *reservation, 1), need: n}
 	b.mu.Lock()
 	b.budget.asking = append(b.budget.asking, a)
-	b.share()
+	b.grant()
 	b.mu.Unlock()
 	select {
 	case r := <-a.answer:
@@ -83,10 +87,10 @@ func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 	return nil
 }
 
-// share gives lanes that ask what there is to claim. The caller holds mu.
-func (b *buffer) share() {
+// grant gives partitions that ask what there is to claim. The caller holds mu.
+func (b *buffer) grant() {
 	for len(b.budget.asking) > 0 && !b.closed {
-		messages, free := b.room()
+		messages, free := b.claimable()
 		b.full.Store(true) // before it looks, since passed counts first and then looks
 		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
 		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
@@ -101,17 +105,17 @@ func (b *buffer) share() {
 		if next < 0 {
 			return
 		}
-		part := min(max(1, messages/len(b.budget.asking)), maxClaim)
-		b.budget.asking[next].answer <- b.reservation(part, min(free, part), min(claimBytes, bytes))
+		share := min(max(1, messages/len(b.budget.asking)), maxClaim)
+		b.budget.asking[next].answer <- b.reservation(share, min(free, share), min(claimBytes, bytes))
 		b.budget.asking = slices.Delete(b.budget.asking, next, next+1)
 	}
 }
 
-// room is how many more messages may be claimed, and how many of them for workers that
-// wait. Without such a worker it waits until half of what may be ahead is gone or, with
-// fast handlers, until there is room for a good batch, so that Redis is at work while
-// messages are being handled. The caller holds mu.
-func (b *buffer) room() (messages, free int) {
+// claimable is how many more messages may be claimed, and how many of them for workers
+// that wait. Without such a worker nothing is until half of what may be ahead is gone or,
+// with fast handlers, enough for a good batch, so that Redis is at work while messages are
+// being handled. The caller holds mu.
+func (b *buffer) claimable() (messages, free int) {
 	free = max(0, len(b.idle)-b.budget.reserved)
 	if b.budget.unread.Load() {
 		if free == 0 || !b.budget.probe {
@@ -131,7 +135,7 @@ func (b *buffer) room() (messages, free int) {
 	return max(ahead-taken, free), free
 }
 
-// ahead is how many messages the workers are going to handle in half of maxHold, as it
+// ahead is how many messages the workers are going to handle within lookAhead, as it
 // looks now: one that has been at its message for longer than usual is not going to be
 // any faster than that with the next. The caller holds mu.
 func (b *buffer) ahead(now time.Time) int {
@@ -144,14 +148,13 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*maxClaim, int(rate))
 }
 
-// reservation makes one. It does not hold for long: a claim that hangs must not keep
-// the room from other lanes. The caller holds mu.
+// reservation makes one, which holds for maxReserved. The caller holds mu.
 func (b *buffer) reservation(messages, free, bytes int) *reservation {
 	r := &reservation{messages: messages, free: free, bytes: bytes, returns: b.returns, live: true}
 	b.budget.reserved += messages
 	b.budget.bytes += bytes
 	b.budget.probe = false
-	r.expiry = time.AfterFunc(maxHold, func() {
+	r.expiry = time.AfterFunc(maxReserved, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !r.live { // by now
@@ -159,7 +162,7 @@ func (b *buffer) reservation(messages, free, bytes int) *reservation {
 		}
 		b.end(r)
 		b.budget.probe = true
-		b.share()
+		b.grant()
 	})
 	return r
 }
@@ -188,7 +191,7 @@ func (b *buffer) unread() {
 		defer b.mu.Unlock()
 		if b.budget.retry == retry {
 			b.budget.probe = true
-			b.share()
+			b.grant()
 		}
 	})
 	b.budget.retry = retry
@@ -211,6 +214,6 @@ func (b *buffer) read() {
 	defer b.mu.Unlock()
 	if b.budget.unread.Swap(false) {
 		b.budget.stopRetry()
-		b.share()
+		b.grant()
 	}
 }

@@ -11,8 +11,8 @@ import (
 // maxHold is how long a consumer may hold a message that no handler of its own takes
 // and that another, idle consumer could handle.
 //
-// Three such consumers after another stay within the 300 ms that a message may wait:
-// two may hold it ahead, and a third may offer it to a reader that has stopped.
+// Three such consumers, one after another, stay within the 300 ms that a message may
+// wait: two may hold it ahead, and a third may offer it to a reader that has stopped.
 const maxHold = 80 * time.Millisecond
 
 // buffer holds what is claimed and no handler has, in order, and gives it to the
@@ -25,7 +25,7 @@ type buffer struct {
 	waiting  atomic.Int64  // messages that no handler has
 	bytes    atomic.Int64  // of them
 	window   atomic.Int64  // how many of them there may be; see budget
-	full     atomic.Bool   // a lane waits since there are too many
+	full     atomic.Bool   // a partition waits since there are too many
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
@@ -66,8 +66,8 @@ type worker struct {
 	since time.Time // guarded by buffer.mu; when it got the item
 }
 
-// take ends what a worker was doing and waits for its next message; nil when ctx ends.
-func (b *buffer) take(ctx context.Context, w *worker) *item {
+// next ends what a worker was doing and waits for its next message; nil when ctx ends.
+func (b *buffer) next(ctx context.Context, w *worker) *item {
 	b.mu.Lock()
 	now := time.Now()
 	b.finish(w, now)
@@ -77,7 +77,7 @@ func (b *buffer) take(ctx context.Context, w *worker) *item {
 	} else {
 		b.idle = append(b.idle, w)
 	}
-	b.share()
+	b.grant()
 	b.mu.Unlock()
 	if it != nil {
 		return it
@@ -137,7 +137,7 @@ func (b *buffer) queued() int { return len(b.items) - b.head }
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.share()
+	defer b.grant()
 	b.end(r)
 	if len(items) == 0 {
 		b.budget.probe = true // nobody has seen whether there is a reader
@@ -148,7 +148,6 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	}
 	now := time.Now()
 	for _, it := range items {
-		it.since = now
 		b.wait(1, it)
 		if last := len(b.idle) - 1; last >= 0 {
 			w := b.idle[last]
@@ -179,7 +178,7 @@ func (b *buffer) wait(messages int, it *item) {
 }
 
 // passed notes that a message does not wait any more, and whether somebody has taken it:
-// each that is taken makes room for one more.
+// each that is taken widens the window by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.wait(-1, it)
 	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
@@ -188,7 +187,7 @@ func (b *buffer) passed(it *item, taken bool) {
 	if b.full.Load() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.share()
+		b.grant()
 	}
 }
 
@@ -215,11 +214,11 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 // oldest is since when a message waits, in the buffer or on offer. The caller holds mu.
 func (b *buffer) oldest() (since time.Time, ok bool) {
 	if b.queued() > 0 {
-		since, ok = b.items[b.head].since, true
+		since, ok = b.items[b.head].arrived, true
 	}
 	for _, w := range b.workers {
-		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.since.Before(since)) {
-			since, ok = w.item.since, true
+		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.arrived.Before(since)) {
+			since, ok = w.item.arrived, true
 		}
 	}
 	return since, ok
@@ -230,14 +229,14 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 func (b *buffer) recallOffers(now time.Time) {
 	some := false
 	for _, w := range b.workers {
-		if w.item == nil || now.Sub(w.item.since) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
+		if w.item == nil || now.Sub(w.item.arrived) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
 		if !some { // before the recall: whoever has accepted the offer after all denies it
 			b.unread()
 		}
 		some = true
-		w.item.lane.settler.expect(1)
+		w.item.partition.settler.expect(1)
 		w.recall <- struct{}{}
 	}
 }
@@ -248,7 +247,7 @@ func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
 		b.wait(-1, it)
-		it.lane.settler.expect(1) // at once: a claim made from now on would overtake it
+		it.partition.settler.expect(1) // at once: a claim made from now on would overtake it
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0

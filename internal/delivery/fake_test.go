@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.uber.org/goleak"
 
@@ -107,7 +106,7 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 			n = i
 			break
 		}
-		m.Body = g.body
+		m.Body, m.LeasedUntil = g.body, time.Now().Add(r.Lease)
 		claims.Messages = append(claims.Messages, m)
 	}
 	g.ready = g.ready[n:]
@@ -274,7 +273,6 @@ func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 		Lease:        testLease,
 		PollInterval: testPoll,
 		CloseTimeout: testCloseTimeout,
-		Logger:       watermill.NopLogger{},
 	}
 	for _, c := range change {
 		c(&config)

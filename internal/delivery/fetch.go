@@ -6,6 +6,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -24,75 +25,28 @@ const (
 	lastTries = time.Second
 )
 
-// lane delivers the messages of one partition: it claims them into the buffer of the
-// subscription, which it shares with other lanes, keeps their leases and settles them.
-type lane struct {
-	*Subscription
-	partition int
-	group     Group
-	hints     hints
-	leases    *leases
-	settler   *settler
-	turns     *backoff.Turns // for all that fails and is tried again
-	progress  chan struct{}  // tells fetch that the settler has got on
-	listening chan struct{}  // tells fetch that notifications work again
-	claiming  chan struct{}  // tells listen that claims work again
-	log       journal
-	need      need // owned by fetch; what the next claim is good for
-}
-
-func newLane(s *Subscription, partition int) *lane {
-	l := &lane{
-		Subscription: s,
-		partition:    partition,
-		group:        s.topic.Group(partition),
-		hints:        newHints(s.config.PollInterval),
-		turns:        backoff.NewTurns(minBackoff),
-		progress:     make(chan struct{}, 1),
-		listening:    make(chan struct{}, 1),
-		claiming:     make(chan struct{}, 1),
-		log:          newJournal(s.config.Logger, partition),
-	}
-	l.leases = newLeases(l.config, l.group, l.turns)
-	l.settler = newSettler(l.config, l.group, l.leases, l.turns, l.log, func(dueIn time.Duration, due bool) {
-		if due {
-			l.hints.add(dueIn)
-		}
-		tell(l.progress)
-	})
-	return l
-}
-
-// tell signals a channel that has room for one signal.
-func tell(signal chan<- struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
-}
-
-// fetch claims messages whenever there is room and something may be due, until
+// fetch claims messages whenever the budget allows it and something may be due, until
 // ctx ends.
-func (l *lane) fetch(ctx, calls context.Context) {
+func (p *partition) fetch(ctx, calls context.Context) {
 	trying, cancel := outlasting(ctx, calls, lastTries)
 	defer cancel()
 	request := queue.Request{
-		Consumer:      l.config.Consumer,
-		Lease:         l.config.Lease,
-		MaxDeliveries: l.config.MaxDeliveries,
+		Consumer:      p.subscription.config.Consumer,
+		Lease:         p.subscription.config.Lease,
+		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
-	for l.hints.await(ctx) && l.awaitSettler(ctx) {
-		r := l.buffer.reserve(ctx, l.need)
+	for p.hints.await(ctx) && p.awaitSettler(ctx) {
+		r := p.subscription.buffer.reserve(ctx, p.need)
 		if r == nil {
 			return
 		}
-		if l.behind() { // by now
-			l.buffer.fill(r, nil)
+		if p.behind() { // by now
+			p.subscription.buffer.fill(r, nil)
 			continue
 		}
 		request.Number++
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		l.settler.release(l.buffer.fill(r, l.claim(trying, request))...)
+		p.settler.release(p.subscription.buffer.fill(r, p.claim(trying, request))...)
 	}
 }
 
@@ -108,12 +62,12 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 
 // behind tells whether claiming must wait for the settler: acks pile up, or messages
 // that come before any others are being given back.
-func (l *lane) behind() bool { return l.leases.count() >= maxHeld || l.settler.releasing() }
+func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.releasing() }
 
-func (l *lane) awaitSettler(ctx context.Context) bool {
-	for l.behind() {
+func (p *partition) awaitSettler(ctx context.Context) bool {
+	for p.behind() {
 		select {
-		case <-l.progress:
+		case <-p.settler.advanced:
 		case <-ctx.Done():
 			return false
 		}
@@ -123,49 +77,49 @@ func (l *lane) awaitSettler(ctx context.Context) bool {
 
 // claim makes one request, sending it again until it is answered or trying ends,
 // since any of the attempts may have leased messages.
-func (l *lane) claim(trying context.Context, request queue.Request) []*item {
+func (p *partition) claim(trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	for failed := false; ; failed = true {
-		l.hints.reset()
+	trouble := p.trouble(observe.Claiming)
+	for {
+		p.hints.reset()
 		start := time.Now()
-		claims, err := l.group.Claim(trying, request)
+		claims, err := p.group.Claim(trying, request)
 		if err == nil {
-			if failed {
-				l.config.Logger.Info("Claiming messages works again", nil)
-				tell(l.claiming)
+			if trouble.worked() {
+				tell(p.claiming)
 			}
-			return l.accept(claims, start)
+			return p.accept(claims, start)
 		}
-		l.config.Logger.Error("Cannot claim messages", err, nil)
+		trouble.failed(err)
 		select {
-		case <-l.listening: // that was before
+		case <-p.listening: // that was before
 		default:
 		}
-		if !pause.WaitUnless(trying, l.listening) || !l.turns.Wait(trying) {
+		if !pause.WaitUnless(trying, p.listening) || !p.turns.Wait(trying) {
 			return nil
 		}
 	}
 }
 
-func (l *lane) accept(claims queue.Claims, start time.Time) []*item {
-	l.hints.found(len(claims.Messages), l.atMostPoll(claims.Next))
-	l.need = anyMessage
+func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
+	p.hints.found(len(claims.Messages), p.atMostPoll(claims.Next))
+	p.need = anyMessage
 	if claims.NeedsWorker {
-		l.need = freeWorker
+		p.need = freeWorker
 	}
-	l.log.buried(claims.Buried)
-	items := l.leases.hold(claims.Messages, start)
+	p.report.buried(claims.Buried)
+	items := p.leases.hold(claims.Messages, start)
 	for _, it := range items {
-		it.lane = l
+		it.partition = p
 	}
-	l.log.claimed(items)
+	p.report.claimed(items)
 	return items
 }
 
 // atMostPoll is when to look again if something is said to be due in a while, or,
 // negative, nothing at all.
-func (l *lane) atMostPoll(in time.Duration) time.Duration {
-	if poll := l.config.PollInterval; in < 0 || in > poll {
+func (p *partition) atMostPoll(in time.Duration) time.Duration {
+	if poll := p.subscription.config.PollInterval; in < 0 || in > poll {
 		return spread(poll)
 	}
 	return in

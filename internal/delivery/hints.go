@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// A lane stays behind a due time by minYield and up to maxYield more, to let another
-	// consumer of the group claim first and tell that it has. The many idle consumers
-	// of a group would all claim the same message otherwise.
+	// A consumer stays behind a due time by minYield and up to maxYield more, to let another
+	// consumer of the group claim first and tell that it has. Otherwise all idle consumers
+	// of a group would claim the same message.
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
 )
@@ -42,12 +42,12 @@ func (h *hints) reset() {
 	h.latest = time.Now().Add(spread(h.poll))
 }
 
-// spread takes up to an eighth off a poll interval: of many consumers that poll, not all
-// shall do so at once.
+// spread takes up to an eighth off a poll interval, so that many consumers do not all poll
+// at once.
 func spread(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
-// found notes what a claim got, and when the next is due. Who finds messages goes
-// first the next time, too.
+// found notes what a claim got, and when the next message is due. A consumer that finds
+// messages goes first the next time, too.
 func (h *hints) found(messages int, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,14 +55,14 @@ func (h *hints) found(messages int, next time.Duration) {
 		h.yield = 0
 	}
 	if next > 0 {
-		next += h.behind()
+		next += h.lag()
 	}
 	h.earlier(next)
 }
 
-// hear notes what a notification says. After another consumer has looked, what it
-// says replaces older hints; if it found something, it may go first the next time.
-// Anybody may say anything, so it puts off no claim beyond the poll interval.
+// hear notes what a notification says. What another consumer says after it has looked
+// replaces older hints; if it found something, it may go first the next time. Any program
+// may say anything, so no claim is put off beyond the poll interval.
 func (h *hints) hear(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +71,7 @@ func (h *hints) hear(hint queue.Hint) {
 	}
 	if hint.Looked && h.known {
 		before := h.at
-		if h.at = time.Now().Add(hint.In + h.behind()); h.at.After(h.latest) {
+		if h.at = time.Now().Add(hint.In + h.lag()); h.at.After(h.latest) {
 			h.at = h.latest
 		}
 		if h.at.Before(before) {
@@ -79,7 +79,7 @@ func (h *hints) hear(hint queue.Hint) {
 		}
 		return
 	}
-	h.earlier(hint.In + h.behind())
+	h.earlier(hint.In + h.lag())
 }
 
 // add says that something may be due in a while.
@@ -99,8 +99,8 @@ func (h *hints) earlier(in time.Duration) {
 	tell(h.changed)
 }
 
-// behind is how far to stay behind a due time. The caller holds mu.
-func (h *hints) behind() time.Duration {
+// lag is how far to stay behind a due time. The caller holds mu.
+func (h *hints) lag() time.Duration {
 	if h.yield == 0 {
 		return 0
 	}

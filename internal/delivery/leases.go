@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // leases keeps the leases of all messages of a partition that are held: in the
@@ -24,6 +23,7 @@ type leases struct {
 	group  Group
 	margin time.Duration
 	turns  *backoff.Turns
+	report *reporter
 
 	earlier chan struct{} // tells guard that a lease ends before it means to look
 
@@ -32,11 +32,12 @@ type leases struct {
 	look time.Time        // guarded by mu; when guard means to look next
 }
 
-func newLeases(config Config, group Group, turns *backoff.Turns) *leases {
+func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {
 	return &leases{
 		config: config,
 		group:  group,
 		turns:  turns,
+		report: report,
 		margin: min(config.Lease/10, time.Second),
 		held:   map[string]*item{},
 
@@ -49,7 +50,7 @@ func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Leas
 
 // hold starts keeping the leases of messages claimed by a call sent at a time.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
-	items, all := make([]*item, len(claimed)), make([]item, len(claimed))
+	items, all, now := make([]*item, len(claimed)), make([]item, len(claimed)), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
@@ -57,7 +58,8 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 			l.lose(old)
 		}
 		items[i] = &all[i]
-		items[i].Claimed, items[i].size, items[i].trusted = m, len(m.Body)+len(m.Metadata), l.until(sent)
+		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
+		items[i].arrived, items[i].trusted = now, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time
@@ -85,17 +87,17 @@ func (l *leases) lose(it *item) {
 	if it.cancel != nil {
 		it.cancel(ErrLeaseLost)
 	}
-	l.config.Logger.Info("Lost the lease of a message", watermill.LogFields{"id": it.ID, "attempt": it.Attempt})
+	l.report.leaseLost(it)
 }
 
-// drop forgets deliveries that are settled. The token matters: a message that was
-// given back may be held again by now.
-func (l *leases) drop(settled []queue.Delivery) {
+// drop forgets deliveries that are settled. A message that was given back may be held
+// again by now: that delivery stays.
+func (l *leases) drop(settled []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, d := range settled {
-		if l.find(d) != nil {
-			delete(l.held, d.ID)
+	for _, it := range settled {
+		if l.held[it.ID] == it {
+			delete(l.held, it.ID)
 		}
 	}
 }
@@ -119,6 +121,7 @@ func (l *leases) count() int {
 func (l *leases) extend(ctx context.Context) {
 	timer := time.NewTimer(l.config.Lease / 3)
 	defer timer.Stop()
+	trouble := trouble{report: l.report, what: observe.Extending}
 	for failed := false; ; {
 		select {
 		case <-timer.C:
@@ -128,21 +131,22 @@ func (l *leases) extend(ctx context.Context) {
 		if failed && !l.turns.Wait(ctx) {
 			return
 		}
-		next, err := l.config.Lease/3, l.extendAll(ctx)
+		next, err := l.config.Lease/3, l.extendAll(ctx, &trouble)
 		if failed = err != nil && ctx.Err() == nil; failed {
-			l.config.Logger.Error("Cannot extend leases", err, nil)
+			trouble.failed(err)
 			next = min(next, max(l.config.Lease/12, minBackoff))
 		}
 		timer.Reset(next)
 	}
 }
 
-func (l *leases) extendAll(ctx context.Context) error {
-	_, err := each(l.all(), queue.MaxMessages, func(held []queue.Held) error {
+func (l *leases) extendAll(ctx context.Context, trouble *trouble) error {
+	_, err := inChunks(l.all(), queue.MaxMessages, func(held []queue.Held) error {
 		sent := time.Now()
 		stale, err := l.group.Extend(ctx, l.config.Lease, held)
 		if err == nil {
 			l.extended(held, stale, sent)
+			trouble.worked()
 		}
 		return err
 	})

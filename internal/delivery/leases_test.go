@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +13,7 @@ import (
 )
 
 func newTestLeases() *leases {
-	return newLeases(Config{Lease: testLease, Logger: watermill.NopLogger{}}, nil, backoff.NewTurns(0))
+	return newLeases(Config{Lease: testLease}, nil, backoff.NewTurns(0), &reporter{})
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }
@@ -33,11 +32,11 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 	l := newTestLeases()
 	first := l.hold(claimed("a", "1"), time.Now())[0]
 	second := l.hold(claimed("a", "1/1"), time.Now())[0] // given back, and claimed again
-	l.drop([]queue.Delivery{first.delivery()})
+	l.drop([]*item{first})
 	require.Equal(t, []queue.Held{{Delivery: second.delivery()}}, l.all())
 
 	l.extended([]queue.Held{{Delivery: first.delivery()}}, []string{"a"}, time.Now())
 	assert.False(t, second.lost, "it was the first that is stale")
-	l.drop([]queue.Delivery{second.delivery()})
+	l.drop([]*item{second})
 	assert.Zero(t, l.count())
 }

@@ -4,41 +4,35 @@ import (
 	"context"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // maxListenBackoff is long: without notifications there is still the poll.
 const maxListenBackoff = 30 * time.Second
 
 // listen turns notifications into hints until ctx ends.
-func (l *lane) listen(ctx context.Context) {
+func (p *partition) listen(ctx context.Context) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxListenBackoff}
-	silent := false
+	trouble := p.trouble(observe.Listening)
 	for {
-		err := l.listenOnce(ctx, func() {
+		err := p.listenOnce(ctx, func() {
 			pause.Reset()
-			silent = false
-			tell(l.listening)
+			trouble.worked()
+			tell(p.listening)
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		if !silent {
-			l.config.Logger.Error("No notifications, polling instead", err, watermill.LogFields{
-				"poll_interval": l.config.PollInterval,
-			})
-			silent = true
-		}
-		if !pause.WaitUnless(ctx, l.claiming) {
+		trouble.failed(err)
+		if !pause.WaitUnless(ctx, p.claiming) {
 			return
 		}
 	}
 }
 
-func (l *lane) listenOnce(ctx context.Context, heard func()) error {
-	listener := l.topic.Listen(ctx, l.partition, l.config.Consumer)
+func (p *partition) listenOnce(ctx context.Context, heard func()) error {
+	listener := p.subscription.topic.Listen(ctx, p.number, p.subscription.config.Consumer)
 	// Only closing the connection ends a read that is under way.
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer func() {
@@ -55,10 +49,10 @@ func (l *lane) listenOnce(ctx context.Context, heard func()) error {
 			heard()
 		}
 		if hint.Grown {
-			tell(l.grown)
+			tell(p.subscription.grown)
 			continue
 		}
-		hint.In = l.atMostPoll(hint.In)
-		l.hints.hear(hint)
+		hint.In = p.atMostPoll(hint.In)
+		p.hints.hear(hint)
 	}
 }

@@ -2,6 +2,10 @@ package delivery
 
 import "time"
 
+// lookAhead is how far ahead messages are claimed. It is half of maxHold, so that
+// handlers that are slower than expected still take what is held in time.
+const lookAhead = maxHold / 2
+
 // pace is how fast messages are handled.
 type pace struct {
 	cycle time.Duration // of one message at one worker, averaged; 0: not known yet
@@ -20,13 +24,13 @@ func (p *pace) observe(cycle time.Duration) {
 	}
 }
 
-// rate is how many messages a worker handles in half of maxHold that has been at one
-// for so long: none before the first has been handled, or if it has taken all that time.
+// rate is how many messages a worker that has been at one for so long handles within
+// lookAhead: none before the first has been handled, or if it has taken all that time.
 func (p *pace) rate(busy time.Duration) float64 {
-	if p.cycle == 0 || busy >= maxHold/2 {
+	if p.cycle == 0 || busy >= lookAhead {
 		return 0
 	}
-	return float64(maxHold/2) / float64(max(p.cycle, busy))
+	return float64(lookAhead) / float64(max(p.cycle, busy))
 }
 
 // ahead is the same for all of the workers, if none of them is at a message for long.

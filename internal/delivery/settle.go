@@ -1,73 +1,54 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// settler tells Redis what has become of messages. What comes in while one round
-// of calls is under way goes out in the next; nothing waits for company.
+// settler tells Redis what has become of messages. What is settled during one round
+// of calls goes out in the next; nothing waits for company.
 type settler struct {
 	config Config
 	group  Group
 	leases *leases
+	hints  *hints
 	turns  *backoff.Turns
-	log    journal
-	// progress is told of each round, and when what it gave back is due, if anything.
-	progress func(dueIn time.Duration, due bool)
+	report *reporter
 
-	signal chan struct{} // there is something pending
+	signal   chan struct{} // there is something pending
+	advanced chan struct{} // tells fetch that messages have been settled
 
 	mu       sync.Mutex
 	pending  round // guarded by mu
 	released int   // guarded by mu; releases that Redis has not answered
 }
 
-// round is what goes out together.
-type round struct {
-	acks     []ack
-	nacks    []queue.Nack
-	releases []queue.Release
-	burials  []queue.Burial
-}
-
-// ack is a message whose handler has succeeded.
-type ack struct {
-	queue.Delivery
-	size int
-}
-
-func (r *round) empty() bool {
-	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
-}
-
-func newSettler(
-	config Config, group Group, leases *leases, turns *backoff.Turns, log journal,
-	progress func(dueIn time.Duration, due bool),
-) *settler {
+func newSettler(p *partition) *settler {
 	return &settler{
-		config: config, group: group, leases: leases, turns: turns, log: log,
-		progress: progress, signal: make(chan struct{}, 1),
+		config: p.subscription.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
+		signal: make(chan struct{}, 1), advanced: make(chan struct{}, 1),
 	}
 }
 
 func (s *settler) ack(it *item) {
-	s.add(func(r *round) { r.acks = append(r.acks, ack{it.delivery(), it.size}) })
+	s.add(func(r *round) { r.acks = append(r.acks, it) })
 }
 
-func (s *settler) nack(n queue.Nack) {
-	s.add(func(r *round) { r.nacks = append(r.nacks, n) })
+func (s *settler) nack(it *item, n queue.Nack) {
+	n.Delivery = it.delivery()
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Nacked, n}) })
 }
 
 // abandon makes a message due at once for other consumers.
-func (s *settler) abandon(it *item) { s.nack(queue.Nack{Delivery: it.delivery()}) }
+func (s *settler) abandon(it *item) {
+	n := queue.Nack{Delivery: it.delivery()}
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Abandoned, n}) })
+}
 
 func (s *settler) release(items ...*item) {
 	if len(items) == 0 {
@@ -75,23 +56,34 @@ func (s *settler) release(items ...*item) {
 	}
 	s.add(func(r *round) {
 		s.released += len(items)
+		r.releases = append(r.releases, items...)
 		for _, it := range items {
-			r.releases = append(r.releases, queue.Release{Delivery: it.delivery(), DueAt: it.DueAt})
 			it.Body = nil
 		}
 	})
 }
 
-// expect notes that messages are about to be released, and returned that they have been
-// or will not be, for which fetch may be waiting.
-func (s *settler) expect(messages int) { s.returning(messages) }
-
-func (s *settler) returned(messages int) {
-	s.returning(-messages)
-	s.progress(0, false)
+func (s *settler) bury(it *item, reason string) {
+	s.add(func(r *round) { r.burials = append(r.burials, burial{it, reason}) })
 }
 
-func (s *settler) returning(messages int) {
+func (s *settler) add(to func(*round)) {
+	s.mu.Lock()
+	to(&s.pending)
+	s.mu.Unlock()
+	tell(s.signal)
+}
+
+// expect notes that messages are about to be released: until they are, nothing is claimed.
+func (s *settler) expect(messages int) { s.expecting(messages) }
+
+// returned notes that messages that were expected have been released, or will not be.
+func (s *settler) returned(messages int) {
+	s.expecting(-messages)
+	tell(s.advanced)
+}
+
+func (s *settler) expecting(messages int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.released += messages
@@ -104,29 +96,20 @@ func (s *settler) releasing() bool {
 	return s.released > 0
 }
 
-func (s *settler) bury(it *item, reason string) {
-	s.add(func(r *round) {
-		r.burials = append(r.burials, queue.Burial{Delivery: it.delivery(), Reason: reason})
-	})
-}
-
-func (s *settler) add(to func(*round)) {
-	s.mu.Lock()
-	to(&s.pending)
-	s.mu.Unlock()
-	tell(s.signal)
-}
-
 // run sends rounds until ctx ends, or drained is closed and nothing is pending.
 // Whatever fails is sent again: an ack that Redis has not seen is work done twice.
 func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
+	trouble := trouble{report: s.report, what: observe.Settling}
 	for s.await(ctx, drained) {
-		if err := s.send(ctx, s.take()); err == nil {
+		err := s.send(ctx, s.collect())
+		switch {
+		case err == nil:
 			pause.Reset()
+			trouble.worked()
 			continue
-		} else if ctx.Err() == nil {
-			s.config.Logger.Error("Cannot settle messages", err, nil)
+		case ctx.Err() == nil:
+			trouble.failed(err)
 		}
 		if !pause.Wait(ctx) || !s.turns.Wait(ctx) {
 			return
@@ -156,7 +139,7 @@ func (s *settler) await(ctx context.Context, drained <-chan struct{}) bool {
 	}
 }
 
-func (s *settler) take() round {
+func (s *settler) collect() round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.pending
@@ -167,54 +150,71 @@ func (s *settler) take() round {
 // send makes the calls of a round. One that fails does not keep back the others;
 // what did not arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
-	acks, err1 := each(r.acks, queue.MaxMessages, func(acks []ack) error { return s.sendAcks(ctx, acks) })
-	nacks, err2 := each(r.nacks, queue.MaxMessages, func(nacks []queue.Nack) error { return s.sendNacks(ctx, nacks) })
-	releases, err3 := each(r.releases, queue.MaxMessages, func(releases []queue.Release) error {
-		_, err := s.group.Release(ctx, releases)
-		if err == nil {
-			s.returning(-len(releases))
-		}
-		return s.settled("Released messages", err, list(releases, func(r queue.Release) queue.Delivery { return r.Delivery }))
-	})
-	burials, err4 := each(r.burials, queue.MaxMessages, func(burials []queue.Burial) error {
-		_, err := s.group.Bury(ctx, burials)
-		if err == nil {
-			s.log.buried(list(burials, func(b queue.Burial) queue.Buried { return queue.Buried{ID: b.ID, Reason: b.Reason} }))
-		}
-		return s.settled("", err, list(burials, func(b queue.Burial) queue.Delivery { return b.Delivery }))
-	})
+	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
+	nacks, err2 := inChunks(r.nacks, queue.MaxMessages, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
+	releases, err3 := inChunks(r.releases, queue.MaxMessages, func(items []*item) error { return s.sendReleases(ctx, items) })
+	burials, err4 := inChunks(r.burials, queue.MaxMessages, func(burials []burial) error { return s.sendBurials(ctx, burials) })
 	s.putBack(round{acks, nacks, releases, burials})
-	s.progress(soonest(r, nacks, releases))
+	if in, due := soonest(r, nacks, releases); due {
+		s.hints.add(in)
+	}
+	tell(s.advanced)
 	return errors.Join(err1, err2, err3, err4)
 }
 
-func (s *settler) sendAcks(ctx context.Context, acks []ack) error {
-	missing, err := s.group.Ack(ctx, list(acks, func(a ack) queue.Done { return queue.Done{ID: a.ID, Size: a.size} }))
-	s.log.ids("Ack came too late", missing)
-	return s.settled("Acked messages", err, list(acks, func(a ack) queue.Delivery { return a.Delivery }))
+func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
+	missing, err := s.group.Ack(ctx, list(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
+	if err != nil {
+		return err
+	}
+	s.leases.drop(acks)
+	for _, it := range acks {
+		s.report.settled(it, observe.Acked, 0, missing)
+	}
+	return nil
 }
 
-func (s *settler) sendNacks(ctx context.Context, nacks []queue.Nack) error {
-	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, nacks)
-	s.log.ids("Nack came too late", stale)
-	s.log.buried(buried)
-	if err == nil {
-		s.log.nacked(nacks)
+func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
+	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, list(nacks, func(n nack) queue.Nack { return n.nack }))
+	s.report.buried(buried) // is so even after an error
+	if err != nil {
+		return err
 	}
-	return s.settled("", err, list(nacks, func(n queue.Nack) queue.Delivery { return n.Delivery }))
+	s.leases.drop(list(nacks, func(n nack) *item { return n.item }))
+	for _, n := range nacks {
+		s.report.settled(n.item, n.how, n.nack.Delay, stale)
+	}
+	return nil
 }
 
-// soonest is when what has been given back is due again.
-func soonest(sent round, nacksLeft []queue.Nack, releasesLeft []queue.Release) (time.Duration, bool) {
-	if len(sent.releases) > len(releasesLeft) {
-		return 0, true
+func (s *settler) sendReleases(ctx context.Context, items []*item) error {
+	stale, err := s.group.Release(ctx, list(items, func(it *item) queue.Release {
+		return queue.Release{Delivery: it.delivery(), DueAt: it.DueAt}
+	}))
+	if err != nil {
+		return err
 	}
-	done := sent.nacks[:len(sent.nacks)-len(nacksLeft)]
-	if len(done) == 0 {
-		return 0, false
+	s.expecting(-len(items))
+	s.leases.drop(items)
+	for _, it := range items {
+		s.report.settled(it, observe.Released, 0, stale)
 	}
-	least := slices.MinFunc(done, func(a, b queue.Nack) int { return cmp.Compare(a.Delay, b.Delay) })
-	return least.Delay, true
+	return nil
+}
+
+func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
+	stale, err := s.group.Bury(ctx, list(burials, func(b burial) queue.Burial {
+		return queue.Burial{Delivery: b.item.delivery(), Reason: b.reason}
+	}))
+	if err != nil {
+		return err
+	}
+	s.leases.drop(list(burials, func(b burial) *item { return b.item }))
+	s.report.buried(list(burials, func(b burial) queue.Buried { return queue.Buried{ID: b.item.ID, Reason: b.reason} }))
+	for _, b := range burials {
+		s.report.settled(b.item, observe.Undecodable, 0, stale)
+	}
+	return nil
 }
 
 func (s *settler) putBack(left round) {
@@ -227,33 +227,4 @@ func (s *settler) putBack(left round) {
 		r.releases = append(left.releases, r.releases...)
 		r.burials = append(left.burials, r.burials...)
 	})
-}
-
-// settled ends the leases of messages once Redis knows what has become of them.
-func (s *settler) settled(what string, err error, deliveries []queue.Delivery) error {
-	if err == nil {
-		s.leases.drop(deliveries)
-		s.log.deliveries(what, deliveries)
-	}
-	return err
-}
-
-// each calls do with parts of a list until one fails, and returns what is left.
-func each[T any](values []T, size int, do func([]T) error) (left []T, err error) {
-	for len(values) > 0 {
-		n := min(size, len(values))
-		if err := do(values[:n]); err != nil {
-			return values, err
-		}
-		values = values[n:]
-	}
-	return nil, nil
-}
-
-func list[T, U any](values []T, of func(T) U) []U {
-	result := make([]U, len(values))
-	for i, value := range values {
-		result[i] = of(value)
-	}
-	return result
 }

@@ -2,36 +2,36 @@
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
 // beyond the operations of a Topic.
 //
-// A subscription has a lane for each partition of its topic, so that one that Redis
-// does not answer for holds up no other. It consists of these goroutines, all started
-// and waited for by Run:
+// Each partition of the topic has goroutines of its own, so that one that Redis does not
+// answer for holds up no other. All goroutines are started and waited for by Run:
 //
 //	work     hands messages out, MaxInFlight of them      (work.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
-//	grow     opens lanes for new partitions               (subscription.go)
+//	grow     opens new partitions                         (subscription.go)
 //
 // share what is claimed and how much more may be        (buffer.go, budget.go, pace.go),
 //
-// and each lane has:
+// and each partition has:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
-//	listen   hears when to claim earlier                  (listen.go)
+//	listen   hears when to claim earlier                  (listen.go, hints.go)
 //	settle   sends acks, nacks and the like               (settle.go)
 //	extend   keeps the leases of all that is held         (leases.go)
 //	guard    ends what could not be extended in time      (leases.go)
+//
+// What happens is told to an observer                   (report.go).
 package delivery
 
 import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // closeGrace is how long beyond CloseTimeout a subscription may take to tell
@@ -75,7 +75,7 @@ type Listener interface {
 }
 
 // Config is what a subscription works with. All fields are required but
-// MaxDeliveries.
+// MaxDeliveries, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -90,7 +90,9 @@ type Config struct {
 	MaxBytes      int // of message text that is held and no handler has
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
-	Logger        watermill.LoggerAdapter
+
+	Observer observe.Observer
+	Place    observe.Place // what Observer is told of topic and group
 }
 
 // Subscription delivers messages from Run until its context ends.
@@ -105,22 +107,6 @@ type Subscription struct {
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
 }
-
-// item is one claimed message.
-type item struct {
-	queue.Claimed
-	lane  *lane
-	size  int       // bytes of body and metadata
-	since time.Time // guarded by buffer.mu; when it was claimed
-	// handedOut says that a handler has the message, so that the delivery counts.
-	handedOut atomic.Bool
-
-	trusted time.Time               // guarded by leases.mu; until when the lease is certain
-	lost    bool                    // guarded by leases.mu
-	cancel  context.CancelCauseFunc // guarded by leases.mu; set once it is handed out
-}
-
-func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
 // New prepares a subscription; Run starts it.
 func New(topic Topic, config Config) *Subscription {
@@ -137,7 +123,16 @@ func New(topic Topic, config Config) *Subscription {
 // Messages is where messages are handed out. Run closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// Run delivers messages of so many partitions, and of those that come to be, until
+// goroutines are those of a subscription, in the order in which they end.
+type goroutines struct {
+	workers  sync.WaitGroup // end with ctx, and each with its message
+	fetchers sync.WaitGroup // end with ctx, and what they have claimed
+	settlers sync.WaitGroup // end once drained is closed and all is settled
+	keepers  sync.WaitGroup // end with the context of calls
+	drained  chan struct{}  // closed when nothing more will need settling
+}
+
+// Run delivers messages of so many partitions, and of those added later, until
 // ctx ends. Then it gives back what was not handed out, waits CloseTimeout for the
 // rest, gives that back too, and returns. The error says that Redis could not be told
 // everything, or that a decoder has not ended; what has not ended by then ends on its own.
@@ -147,49 +142,47 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelCalls()
 
-	var workers, fetchers, settlers, keepers sync.WaitGroup
-	drained := make(chan struct{}) // closed when nothing more will need settling
-	open := func(partition int) {
-		l := newLane(s, partition)
-		fetchers.Go(func() { l.fetch(ctx, calls) })
-		settlers.Go(func() { l.settler.run(calls, drained) })
-		keepers.Go(func() { l.listen(ctx) })
-		keepers.Go(func() { l.leases.extend(calls) })
-		keepers.Go(func() { l.leases.guard(calls) })
-	}
+	g := &goroutines{drained: make(chan struct{})}
+	open := func(number int) { newPartition(s, number).run(ctx, calls, g) }
 	for n := range partitions {
 		open(n)
 	}
-	fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	keepers.Go(func() { s.relieve(ctx) })
+	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
+	g.keepers.Go(func() { s.relieve(ctx) })
 	for _, w := range s.buffer.workers {
-		workers.Go(func() { s.work(ctx, w) })
+		g.workers.Go(func() { s.work(ctx, w) })
 	}
-
 	<-ctx.Done()
+	return s.drain(calls, cancelCalls, g)
+}
+
+// drain ends the subscription, in CloseTimeout and closeGrace at most.
+func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *goroutines) error {
 	s.giveBack(s.buffer.close()) // first, since others can handle it
 	hard, cancelHard := context.WithTimeout(calls, s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
-	complete := ended(hard, &workers) // each with its message, at abandon at the latest
-	complete = ended(hard, &fetchers) && complete
-	close(drained)
-	complete = ended(hard, &settlers) && complete
+	complete := ended(hard, &g.workers) // each with its message, at abandon at the latest
+	complete = ended(hard, &g.fetchers) && complete
+	close(g.drained)
+	complete = ended(hard, &g.settlers) && complete
 	s.offers.Lock() // offers end with ctx
 	close(s.out)
 	s.offers.Unlock()
 	cancelCalls()
-	if ended(hard, &keepers); !complete {
+	if ended(hard, &g.keepers); !complete {
 		return errUnsettled
 	}
 	return nil
 }
 
-// grow opens lanes for partitions that the topic gets, until ctx ends.
-func (s *Subscription) grow(ctx context.Context, partitions int, open func(partition int)) {
+// grow opens partitions that are added to the topic, until ctx ends.
+func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
 	ticker := time.NewTicker(s.config.PollInterval)
 	defer ticker.Stop()
-	for failed := false; ; {
+	report := newReporter(s.config, -1)
+	trouble := trouble{report: &report, what: observe.Growing}
+	for {
 		select {
 		case <-ticker.C:
 		case <-s.grown:
@@ -197,10 +190,12 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(parti
 			return
 		}
 		number, err := s.topic.Partitions(ctx)
-		if err != nil && !failed && ctx.Err() == nil {
-			s.config.Logger.Error("Cannot look for new partitions", err, nil)
+		switch {
+		case err == nil:
+			trouble.worked()
+		case ctx.Err() == nil:
+			trouble.failed(err)
 		}
-		failed = err != nil
 		for ; partitions < number; partitions++ {
 			open(partitions)
 		}

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // work hands out one message after another until ctx ends.
 func (s *Subscription) work(ctx context.Context, w *worker) {
 	base := context.WithoutCancel(ctx) // of the contexts of messages
-	for it := s.buffer.take(ctx, w); it != nil; it = s.buffer.take(ctx, w) {
+	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
 		s.handle(ctx, base, w, it)
 	}
 }
@@ -34,58 +36,83 @@ func (s *Subscription) relieve(ctx context.Context) {
 	}
 }
 
-// giveBack releases messages, all of a lane at once: what comes later must not be
+// giveBack releases messages, all of a partition at once: what comes later must not be
 // claimed before.
 func (s *Subscription) giveBack(items []*item) {
-	lists := map[*lane][]*item{}
+	lists := map[*partition][]*item{}
 	for _, it := range items {
-		lists[it.lane] = append(lists[it.lane], it)
+		lists[it.partition] = append(lists[it.partition], it)
 	}
-	for l, list := range lists {
-		l.settler.release(list...)
-		l.settler.returned(len(list)) // as the buffer has said
+	for p, list := range lists {
+		p.settler.release(list...)
+		p.settler.returned(len(list)) // as the buffer has said
 	}
 }
 
 // handle offers a message to whoever reads the channel and waits until it is
 // settled.
 func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
+	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // the message has it; items are freed many at a time
 	if err != nil {
 		s.buffer.passed(it, true)
-		it.lane.settler.bury(it, "cannot decode: "+err.Error())
+		p.report.failed(observe.Decoding, it.ID, err)
+		p.settler.bury(it, "cannot decode: "+err.Error())
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	if !it.lane.leases.handOut(it, cancel) {
+	if !p.leases.handOut(it, cancel) {
 		s.buffer.passed(it, false)
-		it.lane.settler.release(it) // in case that it is not lost, but only uncertain
+		p.settler.release(it) // in case that it is not lost, but only uncertain
 		return
 	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)
 	s.buffer.passed(it, accepted)
 	if !accepted {
-		it.lane.settler.release(it) // refused if the lease is lost
+		p.settler.release(it) // has no effect if the lease is lost
 	}
 	if recalled {
-		it.lane.settler.returned(1)
+		p.settler.returned(1)
 	}
-	if !accepted {
-		return
+	if accepted {
+		it.handedOut.Store(true)
+		s.await(msg, it, cancel)
+		s.settle(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	}
-	it.handedOut.Store(true)
-	it.lane.log.handedOut(it)
+}
+
+// await waits until a handler has settled its message or has had its time.
+func (s *Subscription) await(msg *message.Message, it *item, cancel context.CancelCauseFunc) {
+	at := it.partition.report.handedOut(it)
 	select {
 	case <-msg.Acked():
-		it.lane.settler.ack(it)
 	case <-msg.Nacked():
-		s.nack(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	case <-s.abandon:
 		cancel(ErrCloseTimeout)
-		s.settleAbandoned(delivered, msg, it) //nolint:contextcheck // as above
+	}
+	if !at.IsZero() {
+		it.took = time.Since(at)
+	}
+}
+
+// settle settles a message that a handler has had. One that it has neither acked nor
+// nacked in time is given back, and the delivery counts, since the handler has seen it.
+func (s *Subscription) settle(delivered context.Context, msg *message.Message, it *item) {
+	p := it.partition
+	select {
+	case <-msg.Acked():
+		p.settler.ack(it)
+	case <-msg.Nacked():
+		nack, err := s.config.Redelivery(delivered, msg)
+		if err != nil {
+			p.report.failed(observe.Retrying, it.ID, err)
+		}
+		p.settler.nack(it, nack)
+	default:
+		p.settler.abandon(it)
 	}
 }
 
@@ -125,26 +152,4 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 		s.buffer.read()
 	}
 	return next == handling, recall
-}
-
-func (s *Subscription) nack(delivered context.Context, msg *message.Message, it *item) {
-	nack, err := s.config.Redelivery(delivered, msg)
-	if err != nil {
-		it.lane.log.error("Cannot keep what the message was given for its next delivery", err, it.ID)
-	}
-	nack.Delivery = it.delivery()
-	it.lane.settler.nack(nack)
-}
-
-// settleAbandoned gives back a message whose handler has not finished in time, or
-// just so. The delivery counts, since the handler has seen the message.
-func (s *Subscription) settleAbandoned(delivered context.Context, msg *message.Message, it *item) {
-	select {
-	case <-msg.Acked():
-		it.lane.settler.ack(it)
-	case <-msg.Nacked():
-		s.nack(delivered, msg, it)
-	default:
-		it.lane.settler.abandon(it)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -81,7 +80,6 @@ func (c *consumer) run(ctx context.Context) {
 		MaxBytes:      16 << 20,
 		PollInterval:  plan.Poll,
 		CloseTimeout:  plan.CloseTimeout,
-		Logger:        watermill.NopLogger{},
 	})
 	for n := range c.plan.Readers {
 		c.w.actors.Go(func() { c.read(context.WithoutCancel(ctx), n, subscription.Messages()) })

@@ -1,0 +1,114 @@
+package redisdelay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// maxChangedMetadata bounds the metadata that a Nack keeps for the next delivery.
+const maxChangedMetadata = 1 << 20
+
+// codec turns claimed messages of a topic into Watermill's and back.
+type codec struct {
+	config SubscriberConfig
+	topic  string
+}
+
+var (
+	errNilFromUnmarshaler = errors.New("unmarshaler returned nil")
+	errMetadataTooLarge   = errors.New("metadata are too large to be kept for the next delivery")
+)
+
+// decode makes the message to hand out. Its context is ctx with a Delivery.
+func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
+	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	honour(msg.Metadata)
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
+		ID:          claimed.ID,
+		Attempt:     claimed.Attempt,
+		Token:       claimed.Fence,
+		DueAt:       claimed.DueAt,
+		LeasedUntil: claimed.LeasedUntil,
+		held:        ctx,
+		key:         msg.Metadata.Get(KeyMetadata),
+		uuid:        msg.UUID,
+	}))
+	return msg, nil
+}
+
+// unmarshal decodes a message, with the metadata that a Nack has left, if any.
+func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error) {
+	defer recovered(&err)
+	msg, err = c.config.Unmarshaler.Unmarshal(c.topic, body)
+	if err != nil {
+		return nil, err
+	}
+	if msg == nil {
+		return nil, errNilFromUnmarshaler
+	}
+	if msg.Acked() == nil { // made without NewMessage: could not be waited for
+		msg = msg.Copy()
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	if len(metadata) > 0 {
+		clear(msg.Metadata)
+		if err := decodeMetadata(metadata, msg.Metadata); err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+	}
+	return msg, nil
+}
+
+// redelivery says when a nacked message is due again and, if a middleware has given it a
+// delay, with which metadata. Its payload stays as it was published, whatever a handler
+// has done to it. ctx is the context it was handed out with: a middleware may have
+// replaced the one in the message.
+func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
+	delivered, _ := DeliveryFromContext(ctx)
+	headers := pendingHeaders(msg.Metadata)
+	remaining, err := headers.remaining(time.Now())
+	if err != nil || headers == (delayHeaders{}) {
+		delay, failed := c.nackDelay(delivered.Attempt)
+		remaining, err = delay, errors.Join(err, failed)
+	} else {
+		nack.Metadata, err = c.changed(msg.Metadata)
+	}
+	nack.Delay = max(remaining, MinRedeliveryDelay)
+	return nack, err
+}
+
+func (c codec) changed(metadata message.Metadata) ([]byte, error) {
+	encoded, err := encodeMetadata(metadata)
+	if err != nil || len(encoded) <= maxChangedMetadata {
+		return encoded, err
+	}
+	return nil, fmt.Errorf("%w: %d bytes, limit %d", errMetadataTooLarge, len(encoded), maxChangedMetadata)
+}
+
+// nackDelay is the delay after a delivery; the default one, if there is an error.
+func (c codec) nackDelay(attempt int) (delay time.Duration, err error) {
+	delay = defaultNackDelay(attempt)
+	defer recovered(&err)
+	return c.config.NackDelay(attempt), nil
+}
+
+// letter is a dead letter as far as it can be read.
+func (c codec) letter(b queue.DeadLetter) DeadLetter {
+	letter := DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
+	if msg, err := c.unmarshal(bytes.Clone(b.Body), b.Metadata); err == nil {
+		letter.Message = msg
+	}
+	return letter
+}

@@ -1,0 +1,81 @@
+package delivery
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// partition is a topic partition of a subscription: it claims messages into the buffer,
+// which all partitions share, keeps their leases and settles them.
+type partition struct {
+	subscription *Subscription
+	number       int
+	group        Group
+	hints        hints
+	leases       *leases
+	settler      *settler
+	report       reporter
+	turns        *backoff.Turns // for all that fails and is tried again
+	listening    chan struct{}  // tells fetch that notifications work again
+	claiming     chan struct{}  // tells listen that claims work again
+	need         need           // owned by fetch; what the next claim is good for
+}
+
+func newPartition(s *Subscription, number int) *partition {
+	p := &partition{
+		subscription: s,
+		number:       number,
+		group:        s.topic.Group(number),
+		hints:        newHints(s.config.PollInterval),
+		report:       newReporter(s.config, number),
+		turns:        backoff.NewTurns(minBackoff),
+		listening:    make(chan struct{}, 1),
+		claiming:     make(chan struct{}, 1),
+	}
+	p.leases = newLeases(s.config, p.group, p.turns, &p.report)
+	p.settler = newSettler(p)
+	return p
+}
+
+// run starts the goroutines of the partition. calls is the context of calls to Redis.
+func (p *partition) run(ctx, calls context.Context, g *goroutines) {
+	g.fetchers.Go(func() { p.fetch(ctx, calls) })
+	g.settlers.Go(func() { p.settler.run(calls, g.drained) })
+	g.keepers.Go(func() { p.listen(ctx) })
+	g.keepers.Go(func() { p.leases.extend(calls) })
+	g.keepers.Go(func() { p.leases.guard(calls) })
+}
+
+func (p *partition) trouble(what observe.Activity) trouble {
+	return trouble{report: &p.report, what: what}
+}
+
+// item is one claimed message.
+type item struct {
+	queue.Claimed
+	partition *partition
+	size      int           // bytes of body and metadata
+	arrived   time.Time     // when the reply to the claim came
+	took      time.Duration // how long a handler had it; set before it is settled
+	// handedOut says that a handler has the message, so that the delivery counts.
+	handedOut atomic.Bool
+
+	trusted time.Time               // guarded by leases.mu; until when the lease is certain
+	lost    bool                    // guarded by leases.mu
+	cancel  context.CancelCauseFunc // guarded by leases.mu; set once it is handed out
+}
+
+func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
+
+// tell signals a channel that holds one signal.
+func tell(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,111 @@
+package delivery
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// reporter tells an observer what happens in one place. It is the only caller of the
+// observer, and costs nothing where that has no function.
+type reporter struct {
+	observer observe.Observer
+	place    observe.Place
+	lease    time.Duration
+}
+
+func newReporter(config Config, partition int) reporter {
+	place := config.Place
+	place.Partition = partition
+	return reporter{observer: config.Observer, place: place, lease: config.Lease.Truncate(time.Millisecond)}
+}
+
+func (r *reporter) claimed(items []*item) {
+	if r.observer.Claimed == nil || len(items) == 0 {
+		return
+	}
+	bytes := 0
+	for _, it := range items {
+		bytes += it.size
+	}
+	ids := list(items, func(it *item) string { return it.ID })
+	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
+}
+
+// handedOut returns when that was, if anybody wants to know.
+func (r *reporter) handedOut(it *item) (at time.Time) {
+	if r.observer.HandedOut == nil && r.observer.Settled == nil {
+		return at
+	}
+	at = time.Now()
+	if r.observer.HandedOut != nil {
+		// Redis's clock at the time of the claim, and what has passed here since.
+		claimed := it.LeasedUntil.Add(-r.lease)
+		r.observer.HandedOut(observe.HandedOut{
+			Place: r.place, ID: it.ID, Attempt: it.Attempt, Late: claimed.Sub(it.DueAt) + at.Sub(it.arrived),
+		})
+	}
+	return at
+}
+
+// settled tells how a delivery has ended. Stale are the ids of those that were not the
+// current ones any more.
+func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Duration, stale []string) {
+	if r.observer.Settled != nil {
+		r.observer.Settled(observe.Settled{
+			Place: r.place, ID: it.ID, How: how, Took: it.took, RetryIn: retryIn, Stale: slices.Contains(stale, it.ID),
+		})
+	}
+}
+
+func (r *reporter) buried(letters []queue.Buried) {
+	if r.observer.Buried == nil {
+		return
+	}
+	for _, b := range letters {
+		r.observer.Buried(observe.Buried{Place: r.place, ID: b.ID, Reason: b.Reason})
+	}
+}
+
+func (r *reporter) leaseLost(it *item) {
+	if r.observer.LeaseLost != nil {
+		r.observer.LeaseLost(observe.LeaseLost{
+			Place: r.place, ID: it.ID, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
+		})
+	}
+}
+
+// failed tells what has failed about one message.
+func (r *reporter) failed(what observe.Activity, id string, err error) {
+	if r.observer.Failing != nil {
+		r.observer.Failing(observe.Failing{Place: r.place, What: what, ID: id, Err: err})
+	}
+}
+
+// trouble tells when an activity fails and when it works again. It is for one goroutine.
+type trouble struct {
+	report *reporter
+	what   observe.Activity
+	since  time.Time // zero: it works
+}
+
+func (t *trouble) failed(err error) {
+	if t.since.IsZero() {
+		t.since = time.Now()
+	}
+	t.report.failed(t.what, "", err)
+}
+
+// worked returns whether it had failed before.
+func (t *trouble) worked() bool {
+	if t.since.IsZero() {
+		return false
+	}
+	if o := t.report.observer; o.Recovered != nil {
+		o.Recovered(observe.Recovered{Place: t.report.place, What: t.what, After: time.Since(t.since)})
+	}
+	t.since = time.Time{}
+	return true
+}

@@ -1,0 +1,68 @@
+package delivery
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// round is what goes out together.
+type round struct {
+	acks     []*item
+	nacks    []nack
+	releases []*item
+	burials  []burial
+}
+
+// nack is a message whose handler has failed, or has not finished in time.
+type nack struct {
+	item *item
+	how  observe.Settlement
+	nack queue.Nack
+}
+
+// burial is a message that no handler can be given.
+type burial struct {
+	item   *item
+	reason string
+}
+
+func (r *round) empty() bool {
+	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
+}
+
+// soonest is when what has been given back is due again.
+func soonest(sent round, nacksLeft []nack, releasesLeft []*item) (in time.Duration, due bool) {
+	if len(sent.releases) > len(releasesLeft) {
+		return 0, true
+	}
+	done := sent.nacks[:len(sent.nacks)-len(nacksLeft)]
+	if len(done) == 0 {
+		return 0, false
+	}
+	return slices.MinFunc(done, func(a, b nack) int { return cmp.Compare(a.nack.Delay, b.nack.Delay) }).nack.Delay, true
+}
+
+// inChunks calls do with one chunk of a list after another until it fails, and returns
+// what is left.
+func inChunks[T any](values []T, size int, do func([]T) error) (left []T, err error) {
+	for len(values) > 0 {
+		n := min(size, len(values))
+		if err := do(values[:n]); err != nil {
+			return values, err
+		}
+		values = values[n:]
+	}
+	return nil, nil
+}
+
+func list[T, U any](values []T, of func(T) U) []U {
+	result := make([]U, len(values))
+	for i, value := range values {
+		result[i] = of(value)
+	}
+	return result
+}

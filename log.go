@@ -1,0 +1,209 @@
+package redisdelay
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// journal writes to a log what an observer is told.
+type journal struct {
+	logger watermill.LoggerAdapter
+
+	mu   sync.Mutex
+	told map[outage]struct{} // guarded by mu; those that have not ended
+}
+
+// outage is something that fails again and again, and is logged once.
+type outage struct {
+	place observe.Place
+	what  observe.Activity
+}
+
+// logging returns an observer that writes to a log: what happens to each message at debug
+// level, dead letters and failures as errors. Without a logger it does nothing. It is for
+// one Publisher or one subscription.
+func logging(logger watermill.LoggerAdapter) observe.Observer {
+	if logger == nil || logger == (watermill.NopLogger{}) {
+		return observe.Observer{}
+	}
+	j := &journal{logger: logger, told: map[outage]struct{}{}}
+	return observe.Observer{
+		Published: j.published,
+		Claimed:   j.claimed,
+		HandedOut: j.handedOut,
+		Settled:   j.settled,
+		Buried:    j.buried,
+		LeaseLost: j.leaseLost,
+		Failing:   j.failing,
+		Recovered: j.recovered,
+	}
+}
+
+// published leaves errors to the caller of Publish, who gets them.
+func (j *journal) published(e observe.Published) {
+	if e.Err == nil {
+		j.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
+	}
+}
+
+func (j *journal) claimed(e observe.Claimed) {
+	j.logger.Debug("Claimed messages", at(e.Place, watermill.LogFields{"ids": slices.Clone(e.IDs)}))
+}
+
+func (j *journal) handedOut(e observe.HandedOut) {
+	j.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
+}
+
+func (j *journal) settled(e observe.Settled) {
+	fields := at(e.Place, watermill.LogFields{"id": e.ID})
+	if e.Took > 0 {
+		fields["took"] = e.Took
+	}
+	text := settlementText(e.How)
+	switch {
+	case e.Stale:
+		fields["how"] = e.How
+		text = "A settlement has changed nothing: it came too late, or twice"
+	case e.How == observe.Nacked:
+		fields["retry_in"] = e.RetryIn
+	}
+	j.logger.Debug(text, fields)
+}
+
+func settlementText(how observe.Settlement) string {
+	switch how {
+	case observe.Acked:
+		return "Acked a message"
+	case observe.Nacked:
+		return "Nacked a message"
+	case observe.Released:
+		return "Released a message"
+	case observe.Abandoned:
+		return "Gave back a message whose handler took too long"
+	case observe.Undecodable:
+		return "Buried a message"
+	}
+	return "Settled a message"
+}
+
+// buried logs dead letters as errors: nobody handles them from now on.
+func (j *journal) buried(e observe.Buried) {
+	fields := watermill.LogFields{"id": e.ID, "reason": e.Reason}
+	j.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
+}
+
+func (j *journal) leaseLost(e observe.LeaseLost) {
+	j.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
+}
+
+func (j *journal) failing(e observe.Failing) {
+	fields := watermill.LogFields{}
+	if e.ID != "" {
+		fields["id"] = e.ID
+	}
+	if e.What == observe.Decoding {
+		panicked := (*PanicError)(nil)
+		if !errors.As(e.Err, &panicked) {
+			return // a dead letter, which is logged with its reason
+		}
+		fields["stack"] = string(panicked.Stack)
+	}
+	if o, once := outageOf(e.Place, e.What); once && !j.begins(o) {
+		return
+	}
+	j.logger.Error(failureText(e.What), e.Err, at(e.Place, fields))
+}
+
+func failureText(what observe.Activity) string {
+	switch what {
+	case observe.Publishing:
+		return "Publishing fails, trying again"
+	case observe.Claiming:
+		return "Cannot claim messages"
+	case observe.Settling:
+		return "Cannot settle messages"
+	case observe.Extending:
+		return "Cannot extend leases"
+	case observe.Listening:
+		return "No notifications, polling instead"
+	case observe.Growing:
+		return "Cannot look for new partitions"
+	case observe.Decoding:
+		return "The unmarshaler panicked"
+	case observe.Retrying:
+		return "Cannot keep what the message was given for its next delivery"
+	}
+	return "Failed: " + string(what)
+}
+
+func (j *journal) recovered(e observe.Recovered) {
+	if o, once := outageOf(e.Place, e.What); once && !j.ends(o) {
+		return
+	}
+	j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
+}
+
+func recoveryText(what observe.Activity) string {
+	switch what {
+	case observe.Publishing:
+		return "Publishing works again"
+	case observe.Claiming:
+		return "Claiming messages works again"
+	case observe.Settling:
+		return "Settling messages works again"
+	case observe.Extending:
+		return "Extending leases works again"
+	case observe.Listening:
+		return "Notifications work again"
+	case observe.Growing:
+		return "Looking for new partitions works again"
+	}
+	return "Works again: " + string(what)
+}
+
+// outageOf returns the outage that a failure belongs to, if it is to be logged once. An
+// outage of publishing is one, however many topics and partitions are published to.
+func outageOf(place observe.Place, what observe.Activity) (o outage, once bool) {
+	switch what {
+	case observe.Publishing:
+		return outage{what: what}, true
+	case observe.Listening, observe.Growing:
+		return outage{place, what}, true
+	}
+	return outage{}, false
+}
+
+// begins notes an outage and returns whether it is new.
+func (j *journal) begins(o outage) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, known := j.told[o]
+	j.told[o] = struct{}{}
+	return !known
+}
+
+// ends returns whether there was such an outage.
+func (j *journal) ends(o outage) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, known := j.told[o]
+	delete(j.told, o)
+	return known
+}
+
+// at adds where something happens to the fields of a line.
+func at(place observe.Place, fields watermill.LogFields) watermill.LogFields {
+	fields["topic"] = place.Topic
+	if place.Group != "" {
+		fields["consumer_group"] = place.Group
+	}
+	if place.Partition >= 0 {
+		fields["partition"] = place.Partition
+	}
+	return fields
+}
