@@ -7,8 +7,19 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
+
+// errMayLose is the error that warnings are logged with: they are about lost messages.
+var errMayLose = errors.New("messages may be lost")
+
+// warn logs settings of the server that lose messages, once, after it was looked at.
+func warn(store *queue.Store, logger watermill.LoggerAdapter) {
+	for _, warning := range store.Warnings() {
+		logger.Error("Warning: "+warning, errMayLose, nil)
+	}
+}
 
 // journal writes to a log what an observer is told.
 type journal struct {

@@ -51,7 +51,8 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
+	observer := observe.Join(config.Observer, logging(logger))
+	store, err := queue.NewStore(config.Client, config.Prefix, observer)
 	if err != nil {
 		return nil, err // which Validate has found
 	}
@@ -62,7 +63,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
-		Observer:       publisherLog(logger, config.PublishTimeout),
+		Observer:       observer,
 	})
 	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
 	if err != nil {
