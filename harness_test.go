@@ -281,3 +281,7 @@ func (l *logs) containing(text string) int {
 	}
 	return n
 }
+
+func partitions(n int) func(*redisdelay.PublisherConfig) {
+	return func(c *redisdelay.PublisherConfig) { c.Partitions = n }
+}

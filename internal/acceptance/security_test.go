@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // rules besides, and returns its name and password.
 func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) (name, password string) {
 	t.Helper()
-	doc, err := os.ReadFile("docs/scaling.md")
+	doc, err := os.ReadFile("../../docs/scaling.md")
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(doc), "ACL SETUSER ")
 	require.True(t, found)

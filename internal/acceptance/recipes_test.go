@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"errors"
@@ -78,7 +78,7 @@ func payloadKey(msg *message.Message) (string, error) {
 
 // TestTheRecipesAreTheOnesThatAreTested compares the blocks of the page with the code above.
 func TestTheRecipesAreTheOnesThatAreTested(t *testing.T) {
-	page, err := os.ReadFile("docs/recipes.md")
+	page, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("recipes_test.go")
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"bufio"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,28 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
 // consumerEnv makes the test binary a consumer process: "address topic lease".
 const consumerEnv = "REDISDELAY_TEST_CONSUMER"
-
-func TestMain(m *testing.M) {
-	if args := os.Getenv(consumerEnv); args != "" {
-		consume(strings.Fields(args))
-		return
-	}
-	// Watermill's TestReconnect never ends the goroutines that publish and note what
-	// was published.
-	redistest.Main(m,
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func1"),
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"),
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func3"),
-	)
-}
 
 // consume prints each message that it gets. A line on standard input decides what
 // becomes of the last one; without a line the handler does not end.
