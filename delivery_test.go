@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // panicky panics at some bodies.
@@ -29,39 +30,39 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 }
 
 func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("good", "bad", "better")
-	b.expect(messages, "good", "better")
+	s.Publish("good", "bad", "better")
+	s.Expect(messages, "good", "better")
 	var letters []redisdelay.DeadLetter
 	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), b.topic, 10)
+		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
 		return err == nil && len(letters) == 1
-	}, soon, 5*time.Millisecond)
+	}, fixture.Soon, 5*time.Millisecond)
 	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
 	assert.Nil(t, letters[0].Message, "nor can it be decoded for whoever looks")
-	assert.Equal(t, 1, b.logs.containing("panicky"), "the log has the stack: %v", b.logs.lines)
+	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
 }
 
 func TestAPanicOfNackDelayLeavesTheDefault(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
-	b.publish("a")
-	b.next(messages).Nack()
-	b.expect(messages, "a")
-	assert.Equal(t, 1, b.logs.containing("panic: no idea"))
-	b.settled()
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
+	s.Publish("a")
+	s.Next(messages).Nack()
+	s.Expect(messages, "a")
+	assert.Equal(t, 1, s.Log.Count("panic: no idea"))
+	s.Settled()
 }
 
 // TestANackKeepsThePayloadAsItWasPublished although a middleware has decrypted it in place.
 func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe()
-	b.publish("a")
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
 	for n := range 3 {
-		msg := b.next(messages)
+		msg := s.Next(messages)
 		require.Equal(t, "payload of a", string(msg.Payload))
 		require.Equal(t, strings.Repeat("x", n), msg.Metadata.Get("tries"))
 		copy(msg.Payload, "SECRET")
@@ -70,56 +71,60 @@ func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
 		delay.Message(msg, delay.For(time.Millisecond))
 		msg.Nack()
 	}
-	for _, key := range b.allKeys() {
+	keys, err := s.Keys(t.Context())
+	require.NoError(t, err)
+	for _, key := range keys {
 		if strings.HasSuffix(key, ":messages") || strings.Contains(key, ":changed:") {
-			for _, value := range b.client.HGetAll(t.Context(), key).Val() {
+			for _, value := range s.Client.HGetAll(t.Context(), key).Val() {
 				assert.NotContains(t, value, "SECRET")
 			}
 		}
 	}
-	b.expect(messages, "a")
-	b.settled()
+	s.Expect(messages, "a")
+	s.Settled()
 }
 
 func TestMetadataThatAreTooLargeAreNotKept(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe()
-	b.publish("a")
-	msg := b.next(messages)
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
 	msg.Metadata.Set("stack", strings.Repeat("x", 2<<20))
 	delay.Message(msg, delay.For(time.Millisecond))
 	msg.Nack()
-	again := b.next(messages)
+	again := s.Next(messages)
 	assert.Empty(t, again.Metadata.Get("stack"))
-	assert.Equal(t, 1, b.logs.containing("metadata are too large"))
+	assert.Equal(t, 1, s.Log.Count("metadata are too large"))
 	again.Ack()
-	b.settled()
+	s.Settled()
 }
 
 func TestTheTokenOnlyGrowsAlsoAcrossARequeue(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a")
-	var tokens, attempts []int
+	s.Publish("a")
+	var tokens []int64
+	var attempts []int
 	for range 2 {
 		for range 2 {
-			msg := b.next(messages)
-			tokens, attempts = append(tokens, token(t, msg)), append(attempts, attempt(t, msg))
+			msg := s.Next(messages)
+			d := fixture.Delivery(t, msg)
+			tokens, attempts = append(tokens, d.Token), append(attempts, d.Attempt)
 			msg.Nack()
 		}
 		require.Eventually(t, func() bool {
-			letters, err := sub.DeadLetters(t.Context(), b.topic, 10)
+			letters, err := sub.DeadLetters(t.Context(), s.Topic, 10)
 			if err != nil || len(letters) == 0 {
 				return false
 			}
-			n, err := sub.RequeueDeadLetters(t.Context(), b.topic, letters[0].ID)
+			n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
 			return err == nil && n == 1
-		}, soon, 5*time.Millisecond)
+		}, fixture.Soon, 5*time.Millisecond)
 	}
-	b.expect(messages, "a")
-	assert.Equal(t, []int{1, 2, 3, 4}, tokens)
+	s.Expect(messages, "a")
+	assert.Equal(t, []int64{1, 2, 3, 4}, tokens)
 	assert.Equal(t, []int{1, 2, 1, 2}, attempts)
 }
 
@@ -161,26 +166,26 @@ func (j journal) has(texts ...string) bool {
 }
 
 func TestTheLogNamesWhatHappensToAMessage(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	log := journal{fields: watermill.LogFields{}, lines: &journalLines{}}
-	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: b.client, MaxDeliveries: 2}, log)
+	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.Client, MaxDeliveries: 2}, log)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a", "b")
-	first := b.next(messages)
+	s.Publish("a", "b")
+	first := s.Next(messages)
 	d, _ := redisdelay.DeliveryFromContext(first.Context())
 	first.Nack()
-	b.expect(messages, "b")
-	b.next(messages).Nack()
+	s.Expect(messages, "b")
+	s.Next(messages).Nack()
 	for _, texts := range [][]string{
 		{"debug: Claimed messages", d.ID},
 		{"debug: Handed out a message", d.ID, "attempt:1"},
 		{"debug: Nacked a message", d.ID, "until:"},
 		{"debug: Acked messages"},
-		{"error: A message has become a dead letter", d.ID, "topic:" + b.topic, "consumer_group:default", "reason:not acked in 2 deliveries"},
+		{"error: A message has become a dead letter", d.ID, "topic:" + s.Topic, "consumer_group:default", "reason:not acked in 2 deliveries"},
 	} {
-		require.Eventually(t, func() bool { return log.has(texts...) }, soon, 5*time.Millisecond, "%v", texts)
+		require.Eventually(t, func() bool { return log.has(texts...) }, fixture.Soon, 5*time.Millisecond, "%v", texts)
 	}
 }

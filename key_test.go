@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // TestAKeyThatIsHeldThroughoutIsAlwaysFound although its message is replaced all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
-	b := newBench(t)
-	replacing := b.publisher(partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
-	publish := func() error { return replacing.Publish(b.topic, withKey("a", "k", delay.For(time.Hour))) }
+	s := fixture.New(t)
+	replacing := s.Publisher(fixture.Partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	publish := func() error { return replacing.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)) }
 	require.NoError(t, publish())
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -33,33 +34,35 @@ func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 			}
 		}
 	}()
-	p := b.publisher()
+	p := s.Publisher()
 	for n := range 300 {
-		require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(2*time.Hour)), "call %d", n)
+		require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour)), "call %d", n)
 	}
 	close(stop)
 	require.NoError(t, <-stopped)
-	require.NoError(t, p.Cancel(t.Context(), b.topic, "k"))
-	require.ErrorIs(t, p.Cancel(t.Context(), b.topic, "k"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrMessageNotFound)
 }
 
 // TestAKeyIsFoundInAnyPartition: once there are more of them, the next message with a key
 // may go to another than the last.
 func TestAKeyIsFoundInAnyPartition(t *testing.T) {
-	b := newBench(t)
-	for _, p := range []*redisdelay.Publisher{b.publisher(), b.publisher(partitions(8))} {
+	s := fixture.New(t)
+	for _, p := range []*redisdelay.Publisher{s.Publisher(), s.Publisher(fixture.Partitions(8))} {
 		for n := range 10 {
-			_ = p.Publish(b.topic, withKey("a", fmt.Sprint("key", n), delay.For(time.Hour))) // a duplicate, unless it moves
+			_ = p.Publish(s.Topic, fixture.Keyed("a", fmt.Sprint("key", n), time.Hour)) // a duplicate, unless it moves
 		}
 	}
-	p := b.publisher()
+	p := s.Publisher()
 	for n := range 10 {
 		key := fmt.Sprint("key", n)
-		require.NoError(t, p.Reschedule(t.Context(), b.topic, key, delay.For(2*time.Hour)))
-		require.NoError(t, p.Cancel(t.Context(), b.topic, key))
-		require.ErrorIs(t, p.Cancel(t.Context(), b.topic, key), redisdelay.ErrMessageNotFound)
+		require.NoError(t, p.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour)))
+		require.NoError(t, p.Cancel(t.Context(), s.Topic, key))
+		require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, key), redisdelay.ErrMessageNotFound)
 	}
-	for _, key := range b.allKeys() {
+	keys, err := s.Keys(t.Context())
+	require.NoError(t, err)
+	for _, key := range keys {
 		require.False(t, strings.HasSuffix(key, ":messages"), "%s is left", key)
 	}
 }

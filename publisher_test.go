@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -49,27 +50,27 @@ func TestPublishRefusesBadInputAndStoresNothing(t *testing.T) {
 		"long key":                {bad: withMetadata("bad", nil, redisdelay.KeyMetadata, strings.Repeat("k", 513)), is: redisdelay.ErrInvalidKey},
 		"marshaler fails":         {bad: good, config: func(c *redisdelay.PublisherConfig) { c.Marshaler = failingMarshaler{} }, is: errMarshal},
 		"context that has ended":  {bad: late, is: context.Canceled},
-		"the same key twice":      {bad: withKey("bad", "k", delay.For(0)), is: redisdelay.ErrDuplicateMessage},
+		"the same key twice":      {bad: fixture.Keyed("bad", "k", 0), is: redisdelay.ErrDuplicateMessage},
 		"delay generator refuses": {bad: good, config: refusingDelays, is: errMarshal},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			s := fixture.New(t)
 			if test.config == nil {
 				test.config = func(*redisdelay.PublisherConfig) {}
 			}
 			first := message.NewMessage("first", nil)
 			if errors.Is(test.is, redisdelay.ErrDuplicateMessage) {
-				first = withKey("first", "k", delay.For(0))
+				first = fixture.Keyed("first", "k", 0)
 			}
-			err := b.publisher(test.config).Publish(b.topic, first, test.bad)
+			err := s.Publisher(test.config).Publish(s.Topic, first, test.bad)
 			if test.as != nil {
 				require.ErrorAs(t, err, test.as)
 			} else {
 				require.ErrorIs(t, err, test.is)
 			}
 			assert.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
-			assert.Empty(t, b.keys())
+			assert.Empty(t, s.Kinds())
 		})
 	}
 }
@@ -81,91 +82,91 @@ func refusingDelays(c *redisdelay.PublisherConfig) {
 }
 
 func TestPublishNeedsATopic(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
+	s := fixture.New(t)
+	p := s.Publisher()
 	require.ErrorIs(t, p.Publish("", message.NewMessage("a", nil)), redisdelay.ErrEmptyTopic)
 	require.ErrorIs(t, p.Cancel(t.Context(), "", "k"), redisdelay.ErrEmptyTopic)
-	require.NoError(t, p.Publish(b.topic), "nothing to publish is no error")
+	require.NoError(t, p.Publish(s.Topic), "nothing to publish is no error")
 }
 
 func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
+	s := fixture.New(t)
+	p := s.Publisher()
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
-	require.ErrorIs(t, p.Publish(b.topic, message.NewMessage("a", nil)), redisdelay.ErrPublisherClosed)
-	require.ErrorIs(t, p.Cancel(t.Context(), b.topic, "k"), redisdelay.ErrPublisherClosed)
-	require.ErrorIs(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(0)), redisdelay.ErrPublisherClosed)
-	require.NoError(t, b.client.Ping(t.Context()).Err())
+	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redisdelay.ErrPublisherClosed)
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrPublisherClosed)
+	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)), redisdelay.ErrPublisherClosed)
+	require.NoError(t, s.Client.Ping(t.Context()).Err())
 }
 
 func TestPublishNamesAKeyOfAnotherType(t *testing.T) {
-	b := newBench(t)
-	key := "{redisdelay:" + b.topic + ":0}:scheduled"
-	require.NoError(t, b.client.Set(t.Context(), key, "x", 0).Err())
-	err := b.publisher().Publish(b.topic, message.NewMessage("a", nil))
+	s := fixture.New(t)
+	key := s.Key("scheduled")
+	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
+	err := s.Publisher().Publish(s.Topic, message.NewMessage("a", nil))
 	var typeErr *redisdelay.KeyTypeError
 	require.ErrorAs(t, err, &typeErr)
 	assert.Equal(t, key, typeErr.Key)
-	assert.Equal(t, []string{"scheduled"}, b.keys())
+	assert.Equal(t, []string{"scheduled"}, s.Kinds())
 }
 
 func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe()
-	p := b.publisher(func(c *redisdelay.PublisherConfig) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
 			return delay.For(200 * time.Millisecond), nil
 		}
 	})
 	fromContext := &message.Message{UUID: "context"} // without a metadata map
 	fromContext.SetContext(delay.WithContext(context.Background(), delay.For(400*time.Millisecond)))
-	start := b.redisTime()
-	require.NoError(t, p.Publish(b.topic, fromContext, message.NewMessage("generator", nil)))
+	start := s.Now()
+	require.NoError(t, p.Publish(s.Topic, fromContext, message.NewMessage("generator", nil)))
 
-	msg := b.next(messages)
+	msg := s.Next(messages)
 	assert.Equal(t, "generator", msg.UUID)
-	assert.GreaterOrEqual(t, b.redisTime().Sub(start), 200*time.Millisecond)
+	assert.GreaterOrEqual(t, s.Now().Sub(start), 200*time.Millisecond)
 	msg.Ack()
-	msg = b.next(messages)
+	msg = s.Next(messages)
 	assert.Equal(t, "context", msg.UUID)
-	assert.GreaterOrEqual(t, b.redisTime().Sub(start), 400*time.Millisecond)
+	assert.GreaterOrEqual(t, s.Now().Sub(start), 400*time.Millisecond)
 	msg.Ack()
 }
 
 func TestALargeCallIsStoredInPartsInOrder(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	var uuids []string
 	for i := range 2500 {
 		uuids = append(uuids, fmt.Sprint(i))
 	}
-	b.publish(uuids...)
-	b.expect(b.subscribe(), uuids...)
-	b.settled()
+	s.Publish(uuids...)
+	s.Expect(s.Subscribe(), uuids...)
+	s.Settled()
 }
 
 func TestMessagesOfOnePublisherWithOneDelayKeepTheirOrder(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
+	s := fixture.New(t)
+	p := s.Publisher()
 	var uuids []string
 	for i := range 1000 {
 		uuids = append(uuids, fmt.Sprint(i))
-		require.NoError(t, p.Publish(b.topic, delayed(uuids[i], delay.For(1500*time.Millisecond))))
+		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(uuids[i], 1500*time.Millisecond)))
 	}
-	b.expect(b.subscribe(), uuids...)
+	s.Expect(s.Subscribe(), uuids...)
 }
 
 func TestARestartLosesNothing(t *testing.T) {
 	server := redistest.New(t, redistest.Durable...)
-	b := newBenchOn(t, server)
-	p := b.publisher()
-	messages := b.subscribe()
+	s := fixture.NewOn(t, server)
+	p := s.Publisher()
+	messages := s.Subscribe()
 	const count, publishers = 3000, 20
 	var publishing sync.WaitGroup
 	for n := range publishers {
 		publishing.Go(func() {
 			for i := range count / publishers {
-				assert.NoError(t, p.Publish(b.topic, message.NewMessage(fmt.Sprint(n, "/", i), nil)))
+				assert.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(n, "/", i), nil)))
 			}
 		})
 	}
@@ -174,12 +175,12 @@ func TestARestartLosesNothing(t *testing.T) {
 		if len(seen) == count/3 || len(seen) == 2*count/3 {
 			require.NoError(t, server.Signal(syscall.SIGKILL))
 		}
-		msg := b.next(messages)
+		msg := s.Next(messages)
 		seen[msg.UUID]++
 		msg.Ack()
 	}
 	publishing.Wait()
-	b.settled()
+	s.Settled()
 	redelivered := 0
 	for _, n := range seen {
 		redelivered += n - 1
@@ -191,11 +192,11 @@ func TestPublishToANewTopicRidesOutADeadRedis(t *testing.T) {
 	server := redistest.New(t)
 	impatient := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
-	b := newBenchWith(t, impatient)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 3 })
+	s := fixture.NewWith(t, impatient)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 3 })
 	require.NoError(t, server.Down())
 	published := make(chan error, 1)
-	go func() { published <- p.Publish(b.topic, message.NewMessage("a", nil)) }()
+	go func() { published <- p.Publish(s.Topic, message.NewMessage("a", nil)) }()
 	select {
 	case err := <-published:
 		require.Fail(t, "published without Redis", err)
@@ -203,20 +204,20 @@ func TestPublishToANewTopicRidesOutADeadRedis(t *testing.T) {
 	}
 	server.Up()
 	require.NoError(t, <-published)
-	b.expect(b.subscribe(), "a")
+	s.Expect(s.Subscribe(), "a")
 }
 
 func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 	server := redistest.New(t)
-	b := newBenchOn(t, server)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 300 * time.Millisecond })
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("a", nil)))
+	s := fixture.NewOn(t, server)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 300 * time.Millisecond })
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
-	err := p.Publish(b.topic, message.NewMessage("b", nil))
+	err := p.Publish(s.Topic, message.NewMessage("b", nil))
 	require.ErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
-	err = p.Publish(b.topic+"-new", message.NewMessage("a", nil))
+	err = p.Publish(s.Topic+"-new", message.NewMessage("a", nil))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the partitions of the topic are not known yet")
 	require.NoError(t, server.Signal(syscall.SIGCONT))
@@ -224,9 +225,9 @@ func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 
 func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 	server := redistest.New(t)
-	b := newBenchOn(t, server)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = time.Minute })
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
+	s := fixture.NewOn(t, server)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = time.Minute })
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
 	gone := errors.New("the caller is gone")
 	for ending := range 3 {
@@ -240,7 +241,7 @@ func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 			call = append(call, msg)
 		}
 		published := make(chan error, 1)
-		go func() { published <- p.Publish(b.topic, call...) }()
+		go func() { published <- p.Publish(s.Topic, call...) }()
 		cancel(gone)
 		require.ErrorIs(t, <-published, gone, "message %d", ending)
 	}
@@ -248,22 +249,22 @@ func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 }
 
 func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
 	require.NoError(t, client.Close())
 	start := time.Now()
-	require.ErrorIs(t, p.Publish(b.topic, message.NewMessage("a", nil)), redis.ErrClosed)
+	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redis.ErrClosed)
 	assert.Less(t, time.Since(start), 5*time.Second, "no use in trying again")
 }
 
 func TestDuplicates(t *testing.T) {
-	uuidsWaiting := func(b *bench) []string {
-		messages := b.subscribe()
-		require.NoError(b.t, b.publisher().Reschedule(b.t.Context(), b.topic, "k", delay.For(0)))
-		msg := b.next(messages)
+	uuidsWaiting := func(s *fixture.Scene) []string {
+		messages := s.Subscribe()
+		require.NoError(s.T, s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0)))
+		msg := s.Next(messages)
 		msg.Ack()
-		b.settled()
+		s.Settled()
 		return []string{msg.UUID}
 	}
 	tests := map[redisdelay.OnDuplicate]struct {
@@ -276,88 +277,88 @@ func TestDuplicates(t *testing.T) {
 	}
 	for policy, want := range tests {
 		t.Run(string(policy), func(t *testing.T) {
-			b := newBench(t)
-			p := b.publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = policy })
-			require.NoError(t, p.Publish(b.topic, withKey("first", "k", delay.For(time.Hour))))
-			require.ErrorIs(t, p.Publish(b.topic, withKey("second", "k", delay.For(time.Hour))), want.err)
-			assert.Equal(t, []string{want.left}, uuidsWaiting(b))
-			require.NoError(t, p.Publish(b.topic, withKey("third", "k", delay.For(0))), "the key is free again")
+			s := fixture.New(t)
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = policy })
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
+			require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("second", "k", time.Hour)), want.err)
+			assert.Equal(t, []string{want.left}, uuidsWaiting(s))
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), "the key is free again")
 		})
 	}
 }
 
 func TestCancelAndReschedule(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	messages := b.subscribe()
-	require.NoError(t, p.Publish(b.topic, withKey("a", "a", delay.For(time.Hour)), withKey("b", "b", delay.For(time.Hour))))
-	require.NoError(t, p.Cancel(t.Context(), b.topic, "a"))
-	require.ErrorIs(t, p.Cancel(t.Context(), b.topic, "a"), redisdelay.ErrMessageNotFound)
-	require.NoError(t, p.Reschedule(t.Context(), b.topic, "b", delay.For(200*time.Millisecond)))
-	b.expect(messages, "b")
-	b.settled()
-	require.ErrorIs(t, p.Reschedule(t.Context(), b.topic, "b", delay.For(0)), redisdelay.ErrMessageNotFound)
-	require.ErrorIs(t, p.Cancel(t.Context(), b.topic, ""), redisdelay.ErrInvalidKey)
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", time.Hour), fixture.Keyed("b", "b", time.Hour)))
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "a"))
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "a"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(200*time.Millisecond)))
+	s.Expect(messages, "b")
+	s.Settled()
+	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(0)), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, ""), redisdelay.ErrInvalidKey)
 }
 
 func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	messages := b.subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
-	require.NoError(t, p.Publish(b.topic, withKey("a", "k", delay.For(0))))
-	msg := b.next(messages)
-	require.NoError(t, p.Cancel(t.Context(), b.topic, "k"))
-	ended(t, msg.Context(), redisdelay.ErrLeaseLost)
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	msg.Nack()
-	b.idle(messages)
-	b.settled()
+	s.Idle(messages)
+	s.Settled()
 }
 
 // TestADeliveredMessagePublishedAgainIsNotDelayedAgain publishes messages with the
 // delay metadata of the delivered one, by way of what requeuers and poison queues do.
 func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	messages := b.subscribe()
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
 	original := withMetadata("a", nil, delay.DelayedForKey, "2s") // for alone would count again
 	redisdelay.SetKey(original, "k")
-	require.NoError(t, p.Publish(b.topic, original))
-	msg := b.next(messages)
-	require.NoError(t, p.Publish(b.topic, msg), "neither delayed nor a duplicate of itself")
-	published := b.redisTime()
+	require.NoError(t, p.Publish(s.Topic, original))
+	msg := s.Next(messages)
+	require.NoError(t, p.Publish(s.Topic, msg), "neither delayed nor a duplicate of itself")
+	published := s.Now()
 	msg.Ack()
-	again := b.next(messages)
-	assert.False(t, dueAt(t, again).After(published))
-	require.NoError(t, p.Publish(b.topic, again.CopyWithContext()))
-	published = b.redisTime()
+	again := s.Next(messages)
+	assert.False(t, fixture.Delivery(t, again).DueAt.After(published))
+	require.NoError(t, p.Publish(s.Topic, again.CopyWithContext()))
+	published = s.Now()
 	again.Ack()
-	last := b.next(messages)
-	assert.False(t, dueAt(t, last).After(published))
+	last := s.Next(messages)
+	assert.False(t, fixture.Delivery(t, last).DueAt.After(published))
 	last.Ack()
 }
 
 // TestADelayThatIsOverStaysOverInACopyThatWasEncoded is what relays do: neither the context
 // nor the strings of the message that was delivered are left.
 func TestADelayThatIsOverStaysOverInACopyThatWasEncoded(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	messages := b.subscribe()
-	original := withKey("a", "k", delay.For(time.Hour)) // its headers say: in an hour
-	require.NoError(t, p.Publish(b.topic, original))
-	require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(0)))
-	msg := b.next(messages)
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	original := fixture.Keyed("a", "k", time.Hour) // its headers say: in an hour
+	require.NoError(t, p.Publish(s.Topic, original))
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	msg := s.Next(messages)
 	encoded, err := json.Marshal(msg.Metadata)
 	require.NoError(t, err)
 	msg.Ack()
-	b.settled()
+	s.Settled()
 
 	relayed := message.NewMessage("relayed", nil)
 	require.NoError(t, json.Unmarshal(encoded, &relayed.Metadata))
-	require.NoError(t, p.Publish(b.topic, relayed))
-	published := b.redisTime()
-	again := b.next(messages)
+	require.NoError(t, p.Publish(s.Topic, relayed))
+	published := s.Now()
+	again := s.Next(messages)
 	assert.Equal(t, "relayed", again.UUID)
-	assert.False(t, dueAt(t, again).After(published))
+	assert.False(t, fixture.Delivery(t, again).DueAt.After(published))
 	again.Ack()
 }
 
@@ -379,7 +380,7 @@ func TestADelayMadeByAHandlerCounts(t *testing.T) {
 			return next
 		},
 		"metadata set on a new message": func(msg *message.Message) *message.Message {
-			next := delayed(msg.UUID, delay.For(pause))
+			next := fixture.Delayed(msg.UUID, pause)
 			next.SetContext(msg.Context())
 			return next
 		},
@@ -390,18 +391,18 @@ func TestADelayMadeByAHandlerCounts(t *testing.T) {
 	}
 	for name, again := range ways {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			p := b.publisher()
-			messages := b.subscribe()
-			require.NoError(t, p.Publish(b.topic, delayed("a", delay.For(pause))))
+			s := fixture.New(t)
+			p := s.Publisher()
+			messages := s.Subscribe()
+			require.NoError(t, p.Publish(s.Topic, fixture.Delayed("a", pause)))
 			for range 20 {
-				msg := b.next(messages)
-				made := b.redisTime()
-				require.NoError(t, p.Publish(b.topic, again(msg)))
+				msg := s.Next(messages)
+				made := s.Now()
+				require.NoError(t, p.Publish(s.Topic, again(msg)))
 				msg.Ack()
-				next := b.next(messages)
-				require.False(t, dueAt(t, next).Before(made.Add(pause)), "early by %s", made.Add(pause).Sub(dueAt(t, next)))
-				require.NoError(t, p.Publish(b.topic, again(next)))
+				next := s.Next(messages)
+				require.False(t, fixture.Delivery(t, next).DueAt.Before(made.Add(pause)), "early by %s", made.Add(pause).Sub(fixture.Delivery(t, next).DueAt))
+				require.NoError(t, p.Publish(s.Topic, again(next)))
 				next.Ack()
 			}
 		})
@@ -409,16 +410,16 @@ func TestADelayMadeByAHandlerCounts(t *testing.T) {
 }
 
 func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
-	messages := b.subscribe()
-	require.NoError(t, p.Publish(b.topic, withKey("first", "k", delay.For(0))))
-	msg := b.next(messages)
-	next := withKey("next", "k", delay.For(time.Hour))
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", 0)))
+	msg := s.Next(messages)
+	next := fixture.Keyed("next", "k", time.Hour)
 	next.SetContext(msg.Context())
-	require.NoError(t, p.Publish(b.topic, next))
+	require.NoError(t, p.Publish(s.Topic, next))
 	msg.Ack()
-	require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(0)))
-	b.expect(messages, "next")
-	b.settled()
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	s.Expect(messages, "next")
+	s.Settled()
 }

@@ -18,12 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func newClusterBench(t *testing.T) *bench {
+// onCluster returns a scene on the package's cluster.
+func onCluster(t *testing.T) *fixture.Scene {
 	t.Helper()
-	return newBenchWith(t, redistest.SharedCluster(t).Client(t))
+	return fixture.NewWith(t, redistest.SharedCluster(t).Client(t))
 }
 
 func partitions(n int) func(*redisdelay.PublisherConfig) {
@@ -33,9 +35,9 @@ func partitions(n int) func(*redisdelay.PublisherConfig) {
 func byMetadata(_ string, msg *message.Message) string { return msg.Metadata.Get("order") }
 
 func TestOrderOfAPartitionKey(t *testing.T) {
-	b := newClusterBench(t)
-	p := b.publisher(partitions(8), func(c *redisdelay.PublisherConfig) { c.PartitionKey = byMetadata })
-	messages := b.subscribe()
+	s := onCluster(t)
+	p := s.Publisher(fixture.Partitions(8), func(c *redisdelay.PublisherConfig) { c.PartitionKey = byMetadata })
+	messages := s.Subscribe()
 	const keys, each = 20, 50
 	var publishing sync.WaitGroup
 	for key := range keys {
@@ -43,13 +45,13 @@ func TestOrderOfAPartitionKey(t *testing.T) {
 			for n := range each {
 				msg := message.NewMessage(strconv.Itoa(n), nil)
 				msg.Metadata.Set("order", strconv.Itoa(key))
-				assert.NoError(t, p.Publish(b.topic, msg))
+				assert.NoError(t, p.Publish(s.Topic, msg))
 			}
 		})
 	}
 	next := map[string]int{}
 	for range keys * each {
-		msg := b.next(messages)
+		msg := s.Next(messages)
 		key := msg.Metadata.Get("order")
 		require.Equal(t, strconv.Itoa(next[key]), msg.UUID, "messages of %s", key)
 		next[key]++
@@ -57,31 +59,31 @@ func TestOrderOfAPartitionKey(t *testing.T) {
 	}
 	publishing.Wait()
 	assert.Len(t, next, keys)
-	b.settled()
+	s.Settled()
 }
 
 // TestTwelvePartitionsShareTheMastersEvenly counts the scripts that each master runs.
 func TestTwelvePartitionsShareTheMastersEvenly(t *testing.T) {
-	b := newClusterBench(t)
+	s := onCluster(t)
 	const count = 3000
-	p := b.publisher(partitions(12))
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
-	messages := b.subscribe(func(c *subConfig) { c.MaxInFlight = 10 }) // to all partitions at once
-	b.expect(messages, "first")
-	before := b.scriptsByMaster()
+	p := s.Publisher(fixture.Partitions(12))
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 }) // to all partitions at once
+	s.Expect(messages, "first")
+	before := scriptsByMaster(s)
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
 		for n := range count {
-			assert.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+			assert.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
 		}
 	}()
 	for range count {
-		b.next(messages).Ack()
+		s.Next(messages).Ack()
 	}
 	<-published
-	b.settled()
-	total, shares := 0, b.scriptsByMaster()
+	s.Settled()
+	total, shares := 0, scriptsByMaster(s)
 	for addr := range shares {
 		shares[addr] -= before[addr]
 		total += shares[addr]
@@ -95,11 +97,11 @@ func TestTwelvePartitionsShareTheMastersEvenly(t *testing.T) {
 }
 
 // scriptsByMaster is how many scripts each master has run.
-func (b *bench) scriptsByMaster() map[string]int {
-	b.t.Helper()
+func scriptsByMaster(s *fixture.Scene) map[string]int {
+	s.T.Helper()
 	var mu sync.Mutex
 	counts := map[string]int{}
-	require.NoError(b.t, b.client.(*redis.ClusterClient).ForEachMaster(b.t.Context(),
+	require.NoError(s.T, s.Client.(*redis.ClusterClient).ForEachMaster(s.T.Context(),
 		func(ctx context.Context, master *redis.Client) error {
 			info, err := master.Info(ctx, "commandstats").Result()
 			_, line, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
@@ -121,11 +123,11 @@ type tally struct {
 	ended chan struct{}
 }
 
-func (b *bench) tally(change ...func(*subConfig)) (t *tally, stop func()) {
-	b.t.Helper()
-	sub := b.subscriber(change...)
-	messages, err := sub.Subscribe(context.Background(), b.topic)
-	require.NoError(b.t, err)
+func newTally(s *fixture.Scene, change ...func(*subConfig)) (t *tally, stop func()) {
+	s.T.Helper()
+	sub := s.Subscriber(change...)
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
 	t = &tally{seen: map[string]int{}, due: map[string]time.Time{}, ended: make(chan struct{})}
 	go func() {
 		defer close(t.ended)
@@ -139,7 +141,7 @@ func (b *bench) tally(change ...func(*subConfig)) (t *tally, stop func()) {
 		}
 	}()
 	return t, func() {
-		require.NoError(b.t, sub.Close())
+		require.NoError(s.T, sub.Close())
 		<-t.ended
 	}
 }
@@ -157,27 +159,27 @@ func group(name string) func(*subConfig) {
 }
 
 func TestAddingPartitionsUnderLoadLosesNothing(t *testing.T) {
-	b := newClusterBench(t)
-	billing, stopBilling := b.tally(group("billing"))
-	shipping, stopShipping := b.tally(group("shipping"))
-	old := b.publisher(partitions(4))
-	grown := b.publisher(partitions(12))
+	s := onCluster(t)
+	billing, stopBilling := newTally(s, group("billing"))
+	shipping, stopShipping := newTally(s, group("shipping"))
+	old := s.Publisher(fixture.Partitions(4))
+	grown := s.Publisher(fixture.Partitions(12))
 	const count = 1500
 	publish := func(p *redisdelay.Publisher, name string) {
 		for n := range count {
-			assert.NoError(t, p.Publish(b.topic, delayed(fmt.Sprint(name, n), delay.For(20*time.Millisecond))))
+			assert.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(name, n), 20*time.Millisecond)))
 		}
 	}
 	var publishing sync.WaitGroup
 	publishing.Go(func() { publish(old, "old") })
-	require.Eventually(t, func() bool { return billing.count() > count/10 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return billing.count() > count/10 }, fixture.Soon, time.Millisecond)
 	publishing.Go(func() { publish(grown, "grown") })
 	publishing.Wait()
 	for name, group := range map[string]*tally{"billing": billing, "shipping": shipping} {
-		require.Eventually(t, func() bool { return group.count() == 2*count }, soon, 5*time.Millisecond,
+		require.Eventually(t, func() bool { return group.count() == 2*count }, fixture.Soon, 5*time.Millisecond,
 			"%s got %d of %d", name, group.count(), 2*count)
 	}
-	b.settled()
+	s.Settled()
 	stopBilling()
 	stopShipping()
 	for _, group := range []*tally{billing, shipping} {
@@ -185,46 +187,59 @@ func TestAddingPartitionsUnderLoadLosesNothing(t *testing.T) {
 			assert.Equal(t, 1, n, uuid)
 		}
 	}
-	number, err := b.client.Get(t.Context(), b.key("partitions")).Result()
+	number, err := s.Client.Get(t.Context(), s.Key("partitions")).Result()
 	require.NoError(t, err)
 	assert.Equal(t, "12", number)
 }
 
 func TestAPublisherWithFewerPartitionsKeepsTheHigherNumber(t *testing.T) {
-	b := newClusterBench(t)
+	s := onCluster(t)
 	byKey := func(c *redisdelay.PublisherConfig) { c.PartitionKey = byMetadata }
-	many, few := b.publisher(partitions(6), byKey), b.publisher(partitions(2), byKey)
-	messages := b.subscribe()
+	many, few := s.Publisher(fixture.Partitions(6), byKey), s.Publisher(fixture.Partitions(2), byKey)
+	messages := s.Subscribe()
 	for n := range 30 {
 		for _, p := range []*redisdelay.Publisher{many, few} { // the same key meets in one partition, in order
 			msg := message.NewMessage(strconv.Itoa(n), nil)
 			msg.Metadata.Set("order", strconv.Itoa(n))
-			require.NoError(t, p.Publish(b.topic, msg))
+			require.NoError(t, p.Publish(s.Topic, msg))
 		}
 	}
 	seen := map[string]int{}
 	for range 60 {
-		msg := b.next(messages)
+		msg := s.Next(messages)
 		seen[msg.UUID]++
 		msg.Ack()
 	}
 	assert.Len(t, seen, 30)
-	b.settled()
-	assert.Len(t, b.partitionsInUse(), 6)
+	s.Settled()
+	assert.Len(t, partitionsInUse(s), 6)
+}
+
+// partitionsInUse lists the hash tags of partitions that messages were published to.
+func partitionsInUse(s *fixture.Scene) (tags []string) {
+	s.T.Helper()
+	keys, err := s.Keys(s.T.Context())
+	require.NoError(s.T, err)
+	for _, key := range keys {
+		if tag, found := strings.CutSuffix(key, ":publishers"); found {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
 }
 
 // TestGroupsAddedWhileMessagesFlow adds groups to a topic with partitions: each gets
 // what was not due yet when its Subscribe returned, once.
 func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
-	b := newClusterBench(t)
+	s := onCluster(t)
 	const count, every, wait = 1000, 2 * time.Millisecond, 100 * time.Millisecond
-	first, stopFirst := b.tally(group("first"))
-	p := b.publisher(partitions(6))
+	first, stopFirst := newTally(s, group("first"))
+	p := s.Publisher(fixture.Partitions(6))
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
 		for n := range count {
-			assert.NoError(t, p.Publish(b.topic, delayed(strconv.Itoa(n), delay.For(wait))))
+			assert.NoError(t, p.Publish(s.Topic, fixture.Delayed(strconv.Itoa(n), wait)))
 			<-time.After(every)
 		}
 	}()
@@ -236,12 +251,12 @@ func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 	var groups []late
 	for n := range 5 {
 		<-time.After(time.Duration(100+rand.IntN(200)) * time.Millisecond)
-		tally, stop := b.tally(group(fmt.Sprint("late", n)))
-		groups = append(groups, late{tally, stop, b.redisTime()})
+		tally, stop := newTally(s, group(fmt.Sprint("late", n)))
+		groups = append(groups, late{tally, stop, s.Now()})
 	}
 	<-published
-	require.Eventually(t, func() bool { return first.count() == count }, soon, 5*time.Millisecond)
-	b.settled()
+	require.Eventually(t, func() bool { return first.count() == count }, fixture.Soon, 5*time.Millisecond)
+	s.Settled()
 	stopFirst()
 	for n, g := range groups {
 		g.stop()
@@ -258,121 +273,121 @@ func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 }
 
 func TestRunningSubscriptionsAreToldOfNewPartitions(t *testing.T) {
-	for name, b := range map[string]*bench{"one server": newBench(t), "Cluster": newClusterBench(t)} {
+	for name, arrange := range map[string]func(*testing.T) *fixture.Scene{"one server": fixture.New, "Cluster": onCluster} {
 		t.Run(name, func(t *testing.T) {
-			b.t = t
-			messages := b.subscribe(func(c *subConfig) { c.PollInterval, c.MaxInFlight = time.Hour, 10 })
-			b.idle(messages)
-			p := b.publisher(partitions(5))
+			s := arrange(t)
+			messages := s.Subscribe(func(c *subConfig) { c.PollInterval, c.MaxInFlight = time.Hour, 10 })
+			s.Idle(messages)
+			p := s.Publisher(fixture.Partitions(5))
 			for n := range 10 {
-				require.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
 			}
 			for range 10 {
-				b.next(messages).Ack()
+				s.Next(messages).Ack()
 			}
-			b.settled()
+			s.Settled()
 		})
 	}
 }
 
 func TestMessageKeysMeetInOnePartition(t *testing.T) {
-	b := newClusterBench(t)
-	one, other := b.publisher(partitions(8)), b.publisher(partitions(8))
+	s := onCluster(t)
+	one, other := s.Publisher(fixture.Partitions(8)), s.Publisher(fixture.Partitions(8))
 	for n := range 20 {
 		key := fmt.Sprint("key", n)
-		require.NoError(t, one.Publish(b.topic, withKey("a", key, delay.For(time.Hour))))
-		require.ErrorIs(t, other.Publish(b.topic, withKey("b", key, delay.For(time.Hour))), redisdelay.ErrDuplicateMessage)
-		require.NoError(t, other.Reschedule(t.Context(), b.topic, key, delay.For(2*time.Hour)))
-		require.NoError(t, one.Cancel(t.Context(), b.topic, key))
-		require.ErrorIs(t, other.Cancel(t.Context(), b.topic, key), redisdelay.ErrMessageNotFound)
+		require.NoError(t, one.Publish(s.Topic, fixture.Keyed("a", key, time.Hour)))
+		require.ErrorIs(t, other.Publish(s.Topic, fixture.Keyed("b", key, time.Hour)), redisdelay.ErrDuplicateMessage)
+		require.NoError(t, other.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour)))
+		require.NoError(t, one.Cancel(t.Context(), s.Topic, key))
+		require.ErrorIs(t, other.Cancel(t.Context(), s.Topic, key), redisdelay.ErrMessageNotFound)
 	}
 }
 
 func TestDeadLettersOfAllPartitions(t *testing.T) {
-	b := newClusterBench(t)
-	p := b.publisher(partitions(4))
-	sub := b.subscriber(func(c *subConfig) { c.MaxDeliveries, c.PollInterval = 1, 300*time.Millisecond })
-	messages, err := sub.Subscribe(context.Background(), b.topic)
+	s := onCluster(t)
+	p := s.Publisher(fixture.Partitions(4))
+	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries, c.PollInterval = 1, 300*time.Millisecond })
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
 	for n := range 8 {
-		require.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
-		b.next(messages).Nack()
+		require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
+		s.Next(messages).Nack()
 	}
 	var letters []redisdelay.DeadLetter
 	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), b.topic, 100)
+		letters, err = sub.DeadLetters(t.Context(), s.Topic, 100)
 		return err == nil && len(letters) == 8
-	}, soon, 5*time.Millisecond)
+	}, fixture.Soon, 5*time.Millisecond)
 	assert.True(t, slices.IsSortedFunc(letters, func(a, b redisdelay.DeadLetter) int {
 		return a.BuriedAt.Compare(b.BuriedAt)
 	}), "the oldest first")
-	some, err := sub.DeadLetters(t.Context(), b.topic, 3)
+	some, err := sub.DeadLetters(t.Context(), s.Topic, 3)
 	require.NoError(t, err)
 	require.Len(t, some, 3)
 	assert.Equal(t, letters[2].ID, some[2].ID)
 
-	n, err := sub.RequeueDeadLetters(t.Context(), b.topic, letters[0].ID, letters[1].ID, letters[2].ID, "unknown")
+	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID, letters[1].ID, letters[2].ID, "unknown")
 	require.NoError(t, err)
 	assert.Equal(t, 3, n)
 	for range 3 {
-		b.next(messages).Ack()
+		s.Next(messages).Ack()
 	}
-	n, err = sub.DiscardDeadLetters(t.Context(), b.topic, letters[3].ID, letters[4].ID, letters[5].ID, letters[6].ID, letters[7].ID)
+	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[3].ID, letters[4].ID, letters[5].ID, letters[6].ID, letters[7].ID)
 	require.NoError(t, err)
 	assert.Equal(t, 5, n)
-	b.settled()
+	s.Settled()
 }
 
 func TestNotificationsWakeSubscriptionsOnACluster(t *testing.T) {
-	b := newClusterBench(t)
-	p := b.publisher(partitions(4))
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
-	messages := b.subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
-	b.expect(messages, "first")
-	b.idle(messages)
+	s := onCluster(t)
+	p := s.Publisher(fixture.Partitions(4))
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	s.Expect(messages, "first")
+	s.Idle(messages)
 	for n := range 8 {
-		require.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
-		b.expect(messages, strconv.Itoa(n))
+		require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
+		s.Expect(messages, strconv.Itoa(n))
 	}
-	b.settled()
+	s.Settled()
 }
 
 func TestWaitForReplicas(t *testing.T) {
 	wait := func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 300*time.Millisecond }
 	t.Run("none there", func(t *testing.T) {
-		b := newBench(t)
-		p := b.publisher(wait)
-		messages := b.subscribe()
+		s := fixture.New(t)
+		p := s.Publisher(wait)
+		messages := s.Subscribe()
 		for _, uuid := range []string{"a", "b"} { // the second finds the script loaded
 			var shortfall *redisdelay.ReplicationError
-			require.ErrorAs(t, p.Publish(b.topic, message.NewMessage(uuid, nil)), &shortfall)
+			require.ErrorAs(t, p.Publish(s.Topic, message.NewMessage(uuid, nil)), &shortfall)
 			assert.Equal(t, redisdelay.ReplicationError{Want: 1}, *shortfall)
-			b.expect(messages, uuid) // stored all the same
+			s.Expect(messages, uuid) // stored all the same
 		}
-		require.ErrorIs(t, b.publishWithKeyTwice(p), redisdelay.ErrDuplicateMessage)
+		require.ErrorIs(t, publishWithKeyTwice(s, p), redisdelay.ErrDuplicateMessage)
 	})
 	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
 		"Sentinel": func(t *testing.T) redis.UniversalClient { return redistest.SharedSentinel(t).Client(t) },
 		"Cluster":  func(t *testing.T) redis.UniversalClient { return redistest.SharedCluster(t).Client(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBenchWith(t, client(t))
-			p := b.publisher(wait, partitions(3))
-			messages := b.subscribe()
+			s := fixture.NewWith(t, client(t))
+			p := s.Publisher(wait, fixture.Partitions(3))
+			messages := s.Subscribe()
 			for n := range 12 {
-				require.NoError(t, p.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
 			}
 			for range 12 {
-				b.next(messages).Ack()
+				s.Next(messages).Ack()
 			}
-			b.settled()
+			s.Settled()
 		})
 	}
 }
 
 // publishWithKeyTwice returns the error of the second call.
-func (b *bench) publishWithKeyTwice(p *redisdelay.Publisher) error {
-	b.t.Helper()
-	_ = p.Publish(b.topic, withKey("c", "k", delay.For(time.Hour))) // too few replicas
-	return p.Publish(b.topic, withKey("d", "k", delay.For(time.Hour)))
+func publishWithKeyTwice(s *fixture.Scene, p *redisdelay.Publisher) error {
+	s.T.Helper()
+	_ = p.Publish(s.Topic, fixture.Keyed("c", "k", time.Hour)) // too few replicas
+	return p.Publish(s.Topic, fixture.Keyed("d", "k", time.Hour))
 }

@@ -16,44 +16,44 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 var errHandler = errors.New("the handler has failed")
 
 // route handles the topic's messages behind a stack of middlewares, the first outermost.
-func (b *bench) route(config func(*subConfig), handler message.NoPublishHandlerFunc, stack ...message.HandlerMiddleware) {
-	b.t.Helper()
-	router := b.newRouter()
-	router.AddConsumerHandler("h", b.topic, b.subscriber(config), handler).AddMiddleware(stack...)
-	b.run(router)
+func route(s *fixture.Scene, config func(*subConfig), handler message.NoPublishHandlerFunc, stack ...message.HandlerMiddleware) {
+	s.T.Helper()
+	router := newRouter(s)
+	router.AddConsumerHandler("h", s.Topic, s.Subscriber(config), handler).AddMiddleware(stack...)
+	run(s, router)
 }
 
-func (b *bench) newRouter() *message.Router {
-	b.t.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})
-	require.NoError(b.t, err)
+func newRouter(s *fixture.Scene) *message.Router {
+	s.T.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: fixture.Soon}, watermill.NopLogger{})
+	require.NoError(s.T, err)
 	return router
 }
 
-func (b *bench) run(router *message.Router) {
-	b.t.Helper()
+func run(s *fixture.Scene, router *message.Router) {
+	s.T.Helper()
 	running := make(chan error, 1)
 	go func() { running <- router.Run(context.Background()) }()
-	b.t.Cleanup(func() {
-		require.NoError(b.t, router.Close())
-		require.NoError(b.t, <-running)
+	s.T.Cleanup(func() {
+		require.NoError(s.T, router.Close())
+		require.NoError(s.T, <-running)
 	})
 	<-router.Running()
 }
 
 // poisonQueue returns the middleware and the topic that it publishes to.
-func (b *bench) poisonQueue() (message.HandlerMiddleware, *bench) {
-	b.t.Helper()
-	poisoned := *b
-	poisoned.topic += ".poison"
-	poison, err := middleware.PoisonQueue(b.publisher(), poisoned.topic)
-	require.NoError(b.t, err)
-	return poison, &poisoned
+func poisonQueue(s *fixture.Scene) (message.HandlerMiddleware, *fixture.Scene) {
+	s.T.Helper()
+	poisoned := s.Beside(".poison")
+	poison, err := middleware.PoisonQueue(s.Publisher(), poisoned.Topic)
+	require.NoError(s.T, err)
+	return poison, poisoned
 }
 
 // untilCancelled is a handler that obeys its context.
@@ -80,13 +80,13 @@ func TestAPoisonQueueWorksAroundATimeout(t *testing.T) {
 		}, failing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			poison, poisoned := b.poisonQueue()
+			s := fixture.New(t)
+			poison, poisoned := poisonQueue(s)
 			var calls atomic.Int64
-			b.route(closeTimeout(soon), test.handler(&calls), append([]message.HandlerMiddleware{poison}, test.inner...)...)
-			b.publish("a")
-			poisoned.expect(poisoned.subscribe(), "a")
-			b.settled()
+			route(s, closeTimeout(fixture.Soon), test.handler(&calls), append([]message.HandlerMiddleware{poison}, test.inner...)...)
+			s.Publish("a")
+			poisoned.Expect(poisoned.Subscribe(), "a")
+			s.Settled()
 			if name != "around retries" {
 				assert.Equal(t, int64(1), calls.Load())
 			}
@@ -110,42 +110,41 @@ func failing(calls *atomic.Int64) message.NoPublishHandlerFunc {
 
 // TestProducedMessagesMayCarryTheContextOfTheHandler publishes after Timeout has ended it.
 func TestProducedMessagesMayCarryTheContextOfTheHandler(t *testing.T) {
-	b := newBench(t)
-	router := b.newRouter()
-	router.AddHandler("h", b.topic, b.subscriber(closeTimeout(soon)), b.topic+"-out", b.publisher(),
+	s := fixture.New(t)
+	out := s.Beside("-out")
+	router := newRouter(s)
+	router.AddHandler("h", s.Topic, s.Subscriber(closeTimeout(fixture.Soon)), out.Topic, s.Publisher(),
 		func(msg *message.Message) ([]*message.Message, error) {
 			out := message.NewMessage("out of "+msg.UUID, nil)
 			out.SetContext(msg.Context())
 			return []*message.Message{out}, nil
 		}).AddMiddleware(middleware.Timeout(time.Minute))
-	b.run(router)
-	b.publish("a")
-	out := *b
-	out.topic += "-out"
-	out.expect(out.subscribe(), "out of a")
-	b.settled()
+	run(s, router)
+	s.Publish("a")
+	out.Expect(out.Subscribe(), "out of a")
+	s.Settled()
 }
 
 // TestAContextThatEndedWithItsDeliveryIsObeyed is the other side: the lease is gone.
 func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	messages := b.subscribe()
-	b.publish("a")
-	msg := b.next(messages)
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
 	ctx, cancel := context.WithCancel(msg.Context())
 	cancel()
 	msg.SetContext(ctx)
 	msg.Ack()
 	delivery, _ := redisdelay.DeliveryFromContext(ctx)
 	require.NotEmpty(t, delivery.ID)
-	b.settled()
-	require.ErrorIs(t, p.Publish(b.topic, msg), context.Canceled)
+	s.Settled()
+	require.ErrorIs(t, p.Publish(s.Topic, msg), context.Canceled)
 	own := message.NewMessage("own", nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	own.SetContext(over)
-	require.ErrorIs(t, p.Publish(b.topic, own), context.Canceled)
+	require.ErrorIs(t, p.Publish(s.Topic, own), context.Canceled)
 }
 
 func TestRetriesAroundATimeoutNeedTheirContextBack(t *testing.T) {
@@ -153,10 +152,10 @@ func TestRetriesAroundATimeoutNeedTheirContextBack(t *testing.T) {
 		true:  {nil, nil, nil},
 		false: {nil, context.Canceled, context.Canceled},
 	} {
-		b := newBench(t)
+		s := fixture.New(t)
 		var mu sync.Mutex
 		var begun []error // the error of the context at the beginning of each attempt
-		b.route(closeTimeout(soon), func(msg *message.Message) error {
+		route(s, closeTimeout(fixture.Soon), func(msg *message.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
 			begun = append(begun, msg.Context().Err())
@@ -168,92 +167,92 @@ func TestRetriesAroundATimeoutNeedTheirContextBack(t *testing.T) {
 			middleware.Retry{MaxRetries: 5, InitialInterval: time.Millisecond, ResetContextOnRetry: reset}.Middleware,
 			middleware.Timeout(time.Minute),
 		)
-		b.publish("a")
+		s.Publish("a")
 		require.Eventually(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(begun) == 3
-		}, soon, 5*time.Millisecond)
-		b.settled()
+		}, fixture.Soon, 5*time.Millisecond)
+		s.Settled()
 		assert.Equal(t, want, begun, "ResetContextOnRetry: %t", reset)
 	}
 }
 
 // TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside shows the order of the two.
 func TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside(t *testing.T) {
-	b := newBench(t)
-	poison, poisoned := b.poisonQueue()
+	s := fixture.New(t)
+	poison, poisoned := poisonQueue(s)
 	var calls atomic.Int64
-	b.route(closeTimeout(soon), panicking(&calls), poison, middleware.Recoverer)
-	b.publish("a")
-	poisoned.expect(poisoned.subscribe(), "a")
-	b.settled()
+	route(s, closeTimeout(fixture.Soon), panicking(&calls), poison, middleware.Recoverer)
+	s.Publish("a")
+	poisoned.Expect(poisoned.Subscribe(), "a")
+	s.Settled()
 	require.Equal(t, int64(1), calls.Load())
 
-	b = newBench(t)
-	poison, poisoned = b.poisonQueue()
+	s = fixture.New(t)
+	poison, poisoned = poisonQueue(s)
 	calls.Store(0)
-	b.route(closeTimeout(soon), panicking(&calls), middleware.Recoverer, poison)
-	b.publish("b")
-	require.Eventually(t, func() bool { return calls.Load() >= 3 }, soon, 5*time.Millisecond, "it is redelivered")
-	assert.Empty(t, poisoned.keys(), "and not poisoned")
+	route(s, closeTimeout(fixture.Soon), panicking(&calls), middleware.Recoverer, poison)
+	s.Publish("b")
+	require.Eventually(t, func() bool { return calls.Load() >= 3 }, fixture.Soon, 5*time.Millisecond, "it is redelivered")
+	assert.Empty(t, poisoned.Kinds(), "and not poisoned")
 }
 
 func TestAPoisonQueueAroundDelayOnErrorPoisonsLater(t *testing.T) {
-	b := newBench(t)
-	poison, poisoned := b.poisonQueue()
+	s := fixture.New(t)
+	poison, poisoned := poisonQueue(s)
 	delayOnError := &middleware.DelayOnError{InitialInterval: 400 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2}
 	var calls atomic.Int64
-	b.route(closeTimeout(soon), failing(&calls), poison, delayOnError.Middleware)
-	messages := poisoned.subscribe()
-	start := b.redisTime()
-	b.publish("a")
-	msg := poisoned.next(messages)
-	assert.False(t, dueAt(t, msg).Before(start.Add(400*time.Millisecond)), "with the delay that the middleware made")
+	route(s, closeTimeout(fixture.Soon), failing(&calls), poison, delayOnError.Middleware)
+	messages := poisoned.Subscribe()
+	start := s.Now()
+	s.Publish("a")
+	msg := poisoned.Next(messages)
+	assert.False(t, fixture.Delivery(t, msg).DueAt.Before(start.Add(400*time.Millisecond)), "with the delay that the middleware made")
 	msg.Ack()
-	b.settled()
+	s.Settled()
 }
 
 func TestABreakerThatIsOpenDelaysMessages(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	delayOnError := &middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 1}
 	breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
 		Timeout:     300 * time.Millisecond,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 2 },
 	})
 	var calls atomic.Int64
-	b.route(closeTimeout(soon), func(*message.Message) error {
+	route(s, closeTimeout(fixture.Soon), func(*message.Message) error {
 		if calls.Add(1) <= 3 {
 			return errHandler
 		}
 		return nil
 	}, delayOnError.Middleware, breaker.Middleware)
-	b.publish("a", "b", "c")
-	require.Eventually(t, func() bool { return calls.Load() >= 6 }, soon, 5*time.Millisecond)
-	b.settled()
+	s.Publish("a", "b", "c")
+	require.Eventually(t, func() bool { return calls.Load() >= 6 }, fixture.Soon, 5*time.Millisecond)
+	s.Settled()
 	assert.Equal(t, int64(6), calls.Load(), "three failures, and each message once")
 }
 
 // TestAThrottleKeepsItsMessages has them wait for their turn for longer than a lease.
 func TestAThrottleKeepsItsMessages(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	var mu sync.Mutex
 	attempts := map[string]int{}
-	b.route(func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = time.Second, 20, soon },
+	route(s, func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = time.Second, 20, fixture.Soon },
 		func(msg *message.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
-			attempts[msg.UUID] += attempt(t, msg)
+			attempts[msg.UUID] += fixture.Delivery(t, msg).Attempt
 			return nil
 		}, middleware.NewThrottle(1, 150*time.Millisecond).Middleware)
 	uuids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
-	b.publish(uuids...)
+	s.Publish(uuids...)
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(attempts) == len(uuids)
-	}, 2*soon, 5*time.Millisecond)
-	b.settled()
+	}, 2*fixture.Soon, 5*time.Millisecond)
+	s.Settled()
 	for uuid, n := range attempts {
 		assert.Equal(t, 1, n, uuid)
 	}
@@ -283,19 +282,19 @@ func TestADeduplicatorDropsWhatWasNackedUnlessItsKeyNamesTheDelivery(t *testing.
 		"a key of the payload": {payloadKey, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			s := fixture.New(t)
 			dedup := &middleware.Deduplicator{KeyFactory: test.key, Repository: &tags{seen: map[string]bool{}}, Timeout: time.Second}
 			var calls atomic.Int64
-			b.route(closeTimeout(soon), func(*message.Message) error {
+			route(s, closeTimeout(fixture.Soon), func(*message.Message) error {
 				if calls.Add(1) == 1 {
 					return errHandler
 				}
 				return nil
 			}, dedup.Middleware)
-			p := b.publisher()
-			require.NoError(t, p.Publish(b.topic, message.NewMessage("first", []byte("x"))))
-			require.NoError(t, p.Publish(b.topic, message.NewMessage("second", []byte("x"))))
-			b.settled()
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", []byte("x"))))
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("second", []byte("x"))))
+			s.Settled()
 			assert.Equal(t, test.calls, calls.Load())
 		})
 	}
@@ -303,9 +302,9 @@ func TestADeduplicatorDropsWhatWasNackedUnlessItsKeyNamesTheDelivery(t *testing.
 
 // TestTheWholeStack has messages of all kinds.
 func TestTheWholeStack(t *testing.T) {
-	b := newBench(t)
-	b.topic = "orders-" + watermill.NewShortUUID()
-	stack, err := wholeStack(inTopic{b.publisher(), b.topic + ".poison"})
+	s := fixture.New(t)
+	s.Topic = "orders-" + watermill.NewShortUUID()
+	stack, err := wholeStack(inTopic{s.Publisher(), s.Topic + ".poison"})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	calls, done := map[string]int{}, map[string]int{}
@@ -326,12 +325,11 @@ func TestTheWholeStack(t *testing.T) {
 		done[msg.UUID]++
 		return nil
 	}
-	b.route(func(c *subConfig) { c.MaxInFlight, c.CloseTimeout = 4, soon }, handler, stack...)
-	poisoned := *b
-	poisoned.topic += ".poison"
-	b.publish("good", "bad", "panics", "fails", "better")
-	poisoned.expect(poisoned.subscribe(), "bad")
-	b.settled()
+	route(s, func(c *subConfig) { c.MaxInFlight, c.CloseTimeout = 4, fixture.Soon }, handler, stack...)
+	poisoned := s.Beside(".poison")
+	s.Publish("good", "bad", "panics", "fails", "better")
+	poisoned.Expect(poisoned.Subscribe(), "bad")
+	s.Settled()
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, map[string]int{"good": 1, "panics": 1, "fails": 1, "better": 1}, done)
