@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,23 +23,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
 // workerEnv makes the test binary a worker process; it holds a job as JSON.
 const workerEnv = "REDISDELAY_CHAOS_WORKER"
-
-func TestMain(m *testing.M) {
-	if job := os.Getenv(workerEnv); job != "" {
-		work(job)
-		return
-	}
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // by default
-		_ = flag.Set("test.parallel", "8") // what runs in parallel here waits most of the time
-	}
-	redistest.Main(m)
-}
 
 // handedOut counts the messages that handlers of this process got.
 var handedOut atomic.Int64
