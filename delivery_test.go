@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,95 +10,12 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
-
-// panicky panics at some bodies.
-type panicky struct{ redisdelay.DefaultMarshaler }
-
-func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) {
-	msg, err := p.DefaultMarshaler.Unmarshal(topic, body)
-	if err == nil && msg.UUID == "bad" {
-		panic("cannot stand it")
-	}
-	return msg, err
-}
-
-func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
-	s := fixture.New(t)
-	sub := s.Subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
-	s.Publish("good", "bad", "better")
-	s.Expect(messages, "good", "better")
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		return err == nil && len(letters) == 1
-	}, fixture.Soon, 5*time.Millisecond)
-	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
-	assert.Nil(t, letters[0].Message, "nor can it be decoded for whoever looks")
-	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
-}
-
-func TestAPanicOfNackDelayLeavesTheDefault(t *testing.T) {
-	s := fixture.New(t)
-	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
-	s.Publish("a")
-	s.Next(messages).Nack()
-	s.Expect(messages, "a")
-	assert.Equal(t, 1, s.Log.Count("panic: no idea"))
-	s.Settled()
-}
-
-// TestANackKeepsThePayloadAsItWasPublished although a middleware has decrypted it in place.
-func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	s.Publish("a")
-	for n := range 3 {
-		msg := s.Next(messages)
-		require.Equal(t, "payload of a", string(msg.Payload))
-		require.Equal(t, strings.Repeat("x", n), msg.Metadata.Get("tries"))
-		copy(msg.Payload, "SECRET")
-		msg.Payload = []byte("SECRET, and longer than it was")
-		msg.Metadata.Set("tries", strings.Repeat("x", n+1))
-		delay.Message(msg, delay.For(time.Millisecond))
-		msg.Nack()
-	}
-	keys, err := s.Keys(t.Context())
-	require.NoError(t, err)
-	for _, key := range keys {
-		if strings.HasSuffix(key, ":messages") || strings.Contains(key, ":changed:") {
-			for _, value := range s.Client.HGetAll(t.Context(), key).Val() {
-				assert.NotContains(t, value, "SECRET")
-			}
-		}
-	}
-	s.Expect(messages, "a")
-	s.Settled()
-}
-
-func TestMetadataThatAreTooLargeAreNotKept(t *testing.T) {
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	s.Publish("a")
-	msg := s.Next(messages)
-	msg.Metadata.Set("stack", strings.Repeat("x", 2<<20))
-	delay.Message(msg, delay.For(time.Millisecond))
-	msg.Nack()
-	again := s.Next(messages)
-	assert.Empty(t, again.Metadata.Get("stack"))
-	assert.Equal(t, 1, s.Log.Count("metadata are too large"))
-	again.Ack()
-	s.Settled()
-}
 
 func TestTheTokenOnlyGrowsAlsoAcrossARequeue(t *testing.T) {
 	s := fixture.New(t)
@@ -188,4 +106,58 @@ func TestTheLogNamesWhatHappensToAMessage(t *testing.T) {
 	} {
 		require.Eventually(t, func() bool { return log.has(texts...) }, fixture.Soon, 5*time.Millisecond, "%v", texts)
 	}
+}
+
+func TestHandlersSeeTheirDelivery(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	start := s.Now()
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", 200*time.Millisecond)))
+
+	msg := s.Next(messages)
+	first, ok := redisdelay.DeliveryFromContext(msg.Context())
+	require.True(t, ok)
+	assert.Len(t, first.ID, 26)
+	assert.Equal(t, 1, first.Attempt)
+	assert.WithinDuration(t, start.Add(200*time.Millisecond), first.DueAt, 150*time.Millisecond)
+	assert.WithinDuration(t, s.Now().Add(30*time.Second), first.LeasedUntil, 2*time.Second)
+	msg.Nack()
+
+	msg = s.Next(messages)
+	second, ok := redisdelay.DeliveryFromContext(msg.Context())
+	require.True(t, ok)
+	assert.Equal(t, first.ID, second.ID)
+	assert.Equal(t, 2, second.Attempt)
+	assert.GreaterOrEqual(t, second.DueAt.Sub(first.DueAt), redisdelay.MinRedeliveryDelay)
+	msg.Ack()
+
+	_, ok = redisdelay.DeliveryFromContext(context.Background())
+	assert.False(t, ok)
+}
+
+func TestAMessageContextCarriesValuesAndEndsWithTheSettlement(t *testing.T) {
+	type key struct{}
+	s := fixture.New(t)
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
+	defer cancel()
+	messages, err := s.Subscriber().Subscribe(ctx, s.Topic)
+	require.NoError(t, err)
+	s.Publish("acked", "handled while closing")
+
+	msg := s.Next(messages)
+	assert.Equal(t, "value", msg.Context().Value(key{}))
+	require.NoError(t, msg.Context().Err())
+	msg.Ack()
+	s.Ended(msg.Context(), context.Canceled)
+
+	msg = s.Next(messages)
+	cancel()
+	select {
+	case <-msg.Context().Done():
+		require.Fail(t, "the end of the subscription must not cancel a handler at once")
+	case <-time.After(200 * time.Millisecond):
+	}
+	msg.Ack()
+	s.Closed(messages)
+	s.Settled()
 }

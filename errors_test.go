@@ -2,7 +2,6 @@ package redisdelay_test
 
 import (
 	"crypto/tls"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -107,26 +106,3 @@ func TestPanicsOfTheConfigsFunctionsAreErrors(t *testing.T) {
 type panickyMarshaler struct{}
 
 func (panickyMarshaler) Marshal(string, *message.Message) ([]byte, error) { panic(errMarshal) }
-
-func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	p := s.Publisher()
-	publish := func(uuid string) error { return p.Publish(s.Topic, message.NewMessage(uuid, nil)) }
-	require.NoError(t, publish("before"))
-	require.NoError(t, server.Down())
-	published := make(chan error, 10)
-	for range cap(published) {
-		go func() { published <- publish("during") }()
-	}
-	require.Eventually(t, func() bool { return s.Log.Count("Publishing fails, trying again") > 0 }, fixture.Soon, 5*time.Millisecond)
-	<-time.After(500 * time.Millisecond) // a few more attempts
-	server.Up()
-	for range cap(published) {
-		err := <-published
-		require.True(t, err == nil || errors.Is(err, redisdelay.ErrOutcomeUnknown), "%v", err)
-	}
-	require.NoError(t, publish("after"))
-	assert.Equal(t, 1, s.Log.Count("Publishing fails, trying again"), "%v", s.Log.Lines())
-	assert.Equal(t, 1, s.Log.Count("Publishing works again"), "%v", s.Log.Lines())
-}

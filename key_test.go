@@ -7,11 +7,83 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
+
+func TestDuplicates(t *testing.T) {
+	uuidsWaiting := func(s *fixture.Scene) []string {
+		messages := s.Subscribe()
+		require.NoError(s.T, s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0)))
+		msg := s.Next(messages)
+		msg.Ack()
+		s.Settled()
+		return []string{msg.UUID}
+	}
+	tests := map[redisdelay.OnDuplicate]struct {
+		err  error
+		left string
+	}{
+		redisdelay.RejectDuplicate:  {redisdelay.ErrDuplicateMessage, "first"},
+		redisdelay.IgnoreDuplicate:  {nil, "first"},
+		redisdelay.ReplaceDuplicate: {nil, "second"},
+	}
+	for policy, want := range tests {
+		t.Run(string(policy), func(t *testing.T) {
+			s := fixture.New(t)
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = policy })
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
+			require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("second", "k", time.Hour)), want.err)
+			assert.Equal(t, []string{want.left}, uuidsWaiting(s))
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), "the key is free again")
+		})
+	}
+}
+
+func TestCancelAndReschedule(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", time.Hour), fixture.Keyed("b", "b", time.Hour)))
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "a"))
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "a"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(200*time.Millisecond)))
+	s.Expect(messages, "b")
+	s.Settled()
+	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(0)), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, ""), redisdelay.ErrInvalidKey)
+}
+
+func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
+	msg.Nack()
+	s.Idle(messages)
+	s.Settled()
+}
+
+func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", 0)))
+	msg := s.Next(messages)
+	next := fixture.Keyed("next", "k", time.Hour)
+	next.SetContext(msg.Context())
+	require.NoError(t, p.Publish(s.Topic, next))
+	msg.Ack()
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	s.Expect(messages, "next")
+	s.Settled()
+}
 
 // TestAKeyThatIsHeldThroughoutIsAlwaysFound although its message is replaced all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {

@@ -1,14 +1,18 @@
 package acceptance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/sony/gobreaker"
@@ -16,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // The recipes of docs/recipes.md, as the tests of stacks use them.
@@ -91,4 +96,92 @@ func TestTheRecipesAreTheOnesThatAreTested(t *testing.T) {
 	}
 	require.Len(t, tested, 3)
 	assert.ElementsMatch(t, tested, shown)
+}
+
+// tags is a repository of a Deduplicator that forgets nothing.
+type tags struct {
+	mu   sync.Mutex
+	seen map[string]bool // guarded by mu
+}
+
+func (r *tags) IsDuplicate(_ context.Context, key string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.seen[key]
+	r.seen[key] = true
+	return known, nil
+}
+
+func TestADeduplicatorDropsWhatWasNackedUnlessItsKeyNamesTheDelivery(t *testing.T) {
+	for name, test := range map[string]struct {
+		key   middleware.MessageHasher
+		calls int64 // for a message that fails once, and another with the same payload
+	}{
+		"the default key":      {nil, 1}, // the message that failed is lost
+		"a key of deliveries":  {deliveryKey, 3},
+		"a key of the payload": {payloadKey, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			dedup := &middleware.Deduplicator{KeyFactory: test.key, Repository: &tags{seen: map[string]bool{}}, Timeout: time.Second}
+			var calls atomic.Int64
+			route(s, closeTimeout(fixture.Soon), func(*message.Message) error {
+				if calls.Add(1) == 1 {
+					return errHandler
+				}
+				return nil
+			}, dedup.Middleware)
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", []byte("x"))))
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("second", []byte("x"))))
+			s.Settled()
+			assert.Equal(t, test.calls, calls.Load())
+		})
+	}
+}
+
+// TestTheWholeStack has messages of all kinds.
+func TestTheWholeStack(t *testing.T) {
+	s := fixture.New(t)
+	s.Topic = "orders-" + watermill.NewShortUUID()
+	stack, err := wholeStack(inTopic{s.Publisher(), s.Topic + ".poison"})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	calls, done := map[string]int{}, map[string]int{}
+	handler := func(msg *message.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		calls[msg.UUID]++
+		switch {
+		case msg.Context().Err() != nil:
+			return msg.Context().Err()
+		case msg.UUID == "bad":
+			return errBadOrder
+		case msg.UUID == "panics" && calls[msg.UUID] < 3:
+			panic(errHandler)
+		case msg.UUID == "fails" && calls[msg.UUID] < 8: // in two deliveries and a retry
+			return errHandler
+		}
+		done[msg.UUID]++
+		return nil
+	}
+	route(s, func(c *subConfig) { c.MaxInFlight, c.CloseTimeout = 4, fixture.Soon }, handler, stack...)
+	poisoned := s.Beside(".poison")
+	s.Publish("good", "bad", "panics", "fails", "better")
+	poisoned.Expect(poisoned.Subscribe(), "bad")
+	s.Settled()
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, map[string]int{"good": 1, "panics": 1, "fails": 1, "better": 1}, done)
+	assert.Equal(t, 1, calls["bad"])
+}
+
+// inTopic publishes to a topic of the test's own.
+type inTopic struct {
+	message.Publisher
+	topic string
+}
+
+func (p inTopic) Publish(_ string, messages ...*message.Message) error {
+	return p.Publisher.Publish(p.topic, messages...)
 }
