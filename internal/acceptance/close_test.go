@@ -18,10 +18,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func closeTimeout(d time.Duration) func(*subConfig) {
-	return func(c *subConfig) { c.CloseTimeout = d }
-}
-
 func TestCloseGivesBackAtOnceWhatNoHandlerHasSeen(t *testing.T) {
 	s := fixture.New(t)
 	var warm []string

@@ -21,12 +21,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// onCluster returns a scene on the package's cluster.
-func onCluster(t *testing.T) *fixture.Scene {
-	t.Helper()
-	return fixture.NewWith(t, redistest.SharedCluster(t).Client(t))
-}
-
 func partitions(n int) func(*redisdelay.PublisherConfig) {
 	return func(c *redisdelay.PublisherConfig) { c.Partitions = n }
 }

@@ -132,7 +132,7 @@ func TestPublishThatIsStoredWaitsForNothingElse(t *testing.T) {
 }
 
 type hangAfterPush struct {
-	secondAnswer
+	fixture.Hook
 	server *redistest.Server
 }
 

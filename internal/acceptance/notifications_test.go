@@ -59,7 +59,7 @@ func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
 	s := fixture.New(t)
 	var claims atomic.Int64
 	client := redistest.Client(t)
-	client.AddHook(claimCounter{&claims})
+	client.AddHook(claimCounter{claims: &claims})
 	const consumers, count = 30, 20
 	var seen atomic.Int64
 	for range consumers {
@@ -86,12 +86,9 @@ func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
 }
 
 // claimCounter counts the scripts with as many keys as only claim.lua has.
-type claimCounter struct{ claims *atomic.Int64 }
-
-func (claimCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (claimCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+type claimCounter struct {
+	fixture.Hook
+	claims *atomic.Int64
 }
 
 func (h claimCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -30,11 +30,10 @@ func (answer) RedisError()     {}
 // secondAnswer is a hook that lets a push be applied and then hands out an error, as the
 // client does when the first reply is lost and its second attempt is refused.
 type secondAnswer struct {
+	fixture.Hook
 	text   answer
 	pushes atomic.Int64
 }
-
-func (*secondAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -46,10 +45,6 @@ func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-func (*secondAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // isPush tells the push script by its third key.
@@ -166,11 +161,10 @@ func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 
 // lostWait is a hook that loses the first answers to WAIT in the network.
 type lostWait struct {
-	secondAnswer
-	left atomic.Int64
+	fixture.Hook
+	pushes atomic.Int64
+	left   atomic.Int64
 }
-
-func (h *lostWait) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (h *lostWait) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {

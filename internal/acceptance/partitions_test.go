@@ -55,12 +55,6 @@ func newTally(s *fixture.Scene, change ...func(*subConfig)) (t *tally, stop func
 	}
 }
 
-func group(name string) func(*subConfig) {
-	return func(c *subConfig) {
-		c.ConsumerGroup, c.MaxInFlight, c.PollInterval = name, 10, time.Second
-	}
-}
-
 func TestAddingPartitionsUnderLoadLosesNothing(t *testing.T) {
 	s := onCluster(t)
 	billing, stopBilling := newTally(s, group("billing"))

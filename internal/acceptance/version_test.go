@@ -217,7 +217,7 @@ func TestOneInfoServesManyFirstCalls(t *testing.T) {
 
 // counter is a hook that counts a command.
 type counter struct {
-	secondAnswer
+	fixture.Hook
 	name  string
 	count atomic.Int64
 }

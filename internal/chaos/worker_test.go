@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // workerEnv makes the test binary a worker process; it holds a job as JSON.
@@ -162,7 +163,7 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 }
 
 func (j job) consume(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	client.AddHook(ackHook{report})
+	client.AddHook(ackHook{report: report})
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: j.Group,
@@ -217,12 +218,9 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 
 // ackHook reports the acks that Redis has accepted, from the replies of ack.lua: it
 // is the script whose six keys start with an unack set and end with the keys.
-type ackHook struct{ report func(Event) }
-
-func (ackHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (ackHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+type ackHook struct {
+	fixture.Hook
+	report func(Event)
 }
 
 func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
