@@ -162,10 +162,3 @@ func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redis.ErrClosed)
 	assert.Less(t, time.Since(start), 5*time.Second, "no use in trying again")
 }
-
-func dueAt(t *testing.T, msg *message.Message) time.Time {
-	t.Helper()
-	d, ok := redisdelay.DeliveryFromContext(msg.Context())
-	require.True(t, ok)
-	return d.DueAt
-}

@@ -21,10 +21,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func partitions(n int) func(*redisdelay.PublisherConfig) {
-	return func(c *redisdelay.PublisherConfig) { c.Partitions = n }
-}
-
 func byMetadata(_ string, msg *message.Message) string { return msg.Metadata.Get("order") }
 
 func TestOrderOfAPartitionKey(t *testing.T) {
