@@ -7,11 +7,11 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
 	$(GO) test -race -shuffle=on -timeout 20m ./...
-	$(GO) test -run 'TestPubSubDelayed/TestReconnect' .  # which has a race of its own
+	$(GO) test -run 'TestPubSubDelayed/TestReconnect' ./internal/acceptance # which has a race of its own
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
-	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' .
+	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' ./internal/acceptance
 
 ## chaos: the full fault suite, 15 minutes at most
 chaos: redis-server

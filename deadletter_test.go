@@ -1,53 +1,127 @@
 package redisdelay_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 func TestDeadLettersCanBeSeenRequeuedAndDiscarded(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(func(c *subConfig) {
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) {
 		c.MaxDeliveries = 2
 		c.NackDelay = func(int) time.Duration { return 0 }
 	})
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a", "b")
+	s.Publish("a", "b")
 	for range 4 {
-		b.next(messages).Nack()
+		s.Next(messages).Nack()
 	}
 	var letters []redisdelay.DeadLetter
 	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), b.topic, 10)
+		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
 		return err == nil && len(letters) == 2
-	}, soon, 5*time.Millisecond)
+	}, fixture.Soon, 5*time.Millisecond)
 	assert.ElementsMatch(t, []string{"a", "b"}, []string{letters[0].Message.UUID, letters[1].Message.UUID})
 	assert.Equal(t, "not acked in 2 deliveries", letters[0].Reason)
-	assert.WithinDuration(t, b.redisTime(), letters[0].BuriedAt, 5*time.Second)
+	assert.WithinDuration(t, s.Now(), letters[0].BuriedAt, 5*time.Second)
 
-	n, err := sub.RequeueDeadLetters(t.Context(), b.topic, letters[0].ID, "unknown")
+	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID, "unknown")
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	msg := b.next(messages)
+	msg := s.Next(messages)
 	assert.Equal(t, letters[0].Message.UUID, msg.UUID)
-	assert.Equal(t, 1, attempt(t, msg))
+	assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
 	msg.Ack()
 
-	n, err = sub.DiscardDeadLetters(t.Context(), b.topic, letters[0].ID, letters[1].ID)
+	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[0].ID, letters[1].ID)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	b.settled()
+	s.Settled()
 
-	_, err = sub.DeadLetters(t.Context(), b.topic, 0)
+	_, err = sub.DeadLetters(t.Context(), s.Topic, 0)
 	require.Error(t, err)
 	_, err = sub.DeadLetters(t.Context(), "", 1)
 	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 	_, err = sub.DiscardDeadLetters(t.Context(), "", "a")
 	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
+}
+
+func TestAMessageThatAlwaysFailsBecomesADeadLetter(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) {
+		c.MaxDeliveries = 3
+		c.NackDelay = func(int) time.Duration { return 0 }
+	})
+	s.Publish("poison")
+	for i := range 3 {
+		msg := s.Next(messages)
+		assert.Equal(t, i+1, fixture.Delivery(t, msg).Attempt)
+		msg.Nack()
+	}
+	s.Idle(messages)
+	assert.ElementsMatch(t, []string{"groups", "messages", "dead:default", "reasons:default", "attempts:default"}, s.Kinds())
+	s.Publish("good")
+	s.Expect(messages, "good")
+}
+
+func TestABodyThatCannotBeDecodedHoldsUpNothing(t *testing.T) {
+	s := fixture.New(t)
+	for i, body := range []string{"", "garbage", "\x93\xa0\xc0"} {
+		id := fmt.Sprintf("0000%d", i)
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), id, body).Err())
+		require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("scheduled"), redis.Z{Score: 1, Member: id}).Err())
+	}
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("scheduled"), redis.Z{Score: 1, Member: "no body"}).Err())
+	s.Publish("good", "better")
+	messages := s.Subscribe()
+	s.Expect(messages, "good", "better")
+
+	var dead []string
+	require.Eventually(t, func() bool {
+		dead = s.Client.ZRange(t.Context(), s.Key("dead:default"), 0, -1).Val()
+		return len(dead) == 4
+	}, fixture.Soon, 5*time.Millisecond)
+	slices.Sort(dead)
+	assert.Equal(t, []string{"00000", "00001", "00002", "no body"}, dead)
+	assert.Equal(t, "garbage", s.Client.HGet(t.Context(), s.Key("messages"), "00001").Val(), "the raw bytes are kept")
+	assert.Contains(t, s.Client.HGet(t.Context(), s.Key("reasons:default"), "00001").Val(), "cannot decode: ")
+}
+
+// panicky panics at some bodies.
+type panicky struct{ redisdelay.DefaultMarshaler }
+
+func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) {
+	msg, err := p.DefaultMarshaler.Unmarshal(topic, body)
+	if err == nil && msg.UUID == "bad" {
+		panic("cannot stand it")
+	}
+	return msg, err
+}
+
+func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
+	require.NoError(t, err)
+	s.Publish("good", "bad", "better")
+	s.Expect(messages, "good", "better")
+	var letters []redisdelay.DeadLetter
+	require.Eventually(t, func() bool {
+		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
+		return err == nil && len(letters) == 1
+	}, fixture.Soon, 5*time.Millisecond)
+	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
+	assert.Nil(t, letters[0].Message, "nor can it be decoded for whoever looks")
+	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
 }

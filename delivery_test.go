@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,117 +10,39 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-// panicky panics at some bodies.
-type panicky struct{ redisdelay.DefaultMarshaler }
-
-func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) {
-	msg, err := p.DefaultMarshaler.Unmarshal(topic, body)
-	if err == nil && msg.UUID == "bad" {
-		panic("cannot stand it")
-	}
-	return msg, err
-}
-
-func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
-	require.NoError(t, err)
-	b.publish("good", "bad", "better")
-	b.expect(messages, "good", "better")
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), b.topic, 10)
-		return err == nil && len(letters) == 1
-	}, soon, 5*time.Millisecond)
-	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
-	assert.Nil(t, letters[0].Message, "nor can it be decoded for whoever looks")
-	assert.Equal(t, 1, b.logs.containing("panicky"), "the log has the stack: %v", b.logs.lines)
-}
-
-func TestAPanicOfNackDelayLeavesTheDefault(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
-	b.publish("a")
-	b.next(messages).Nack()
-	b.expect(messages, "a")
-	assert.Equal(t, 1, b.logs.containing("panic: no idea"))
-	b.settled()
-}
-
-// TestANackKeepsThePayloadAsItWasPublished although a middleware has decrypted it in place.
-func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe()
-	b.publish("a")
-	for n := range 3 {
-		msg := b.next(messages)
-		require.Equal(t, "payload of a", string(msg.Payload))
-		require.Equal(t, strings.Repeat("x", n), msg.Metadata.Get("tries"))
-		copy(msg.Payload, "SECRET")
-		msg.Payload = []byte("SECRET, and longer than it was")
-		msg.Metadata.Set("tries", strings.Repeat("x", n+1))
-		delay.Message(msg, delay.For(time.Millisecond))
-		msg.Nack()
-	}
-	for _, key := range b.allKeys() {
-		if strings.HasSuffix(key, ":messages") || strings.Contains(key, ":changed:") {
-			for _, value := range b.client.HGetAll(t.Context(), key).Val() {
-				assert.NotContains(t, value, "SECRET")
-			}
-		}
-	}
-	b.expect(messages, "a")
-	b.settled()
-}
-
-func TestMetadataThatAreTooLargeAreNotKept(t *testing.T) {
-	b := newBench(t)
-	messages := b.subscribe()
-	b.publish("a")
-	msg := b.next(messages)
-	msg.Metadata.Set("stack", strings.Repeat("x", 2<<20))
-	delay.Message(msg, delay.For(time.Millisecond))
-	msg.Nack()
-	again := b.next(messages)
-	assert.Empty(t, again.Metadata.Get("stack"))
-	assert.Equal(t, 1, b.logs.containing("metadata are too large"))
-	again.Ack()
-	b.settled()
-}
-
 func TestTheTokenOnlyGrowsAlsoAcrossARequeue(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a")
-	var tokens, attempts []int
+	s.Publish("a")
+	var tokens []int64
+	var attempts []int
 	for range 2 {
 		for range 2 {
-			msg := b.next(messages)
-			tokens, attempts = append(tokens, token(t, msg)), append(attempts, attempt(t, msg))
+			msg := s.Next(messages)
+			d := fixture.Delivery(t, msg)
+			tokens, attempts = append(tokens, d.Token), append(attempts, d.Attempt)
 			msg.Nack()
 		}
 		require.Eventually(t, func() bool {
-			letters, err := sub.DeadLetters(t.Context(), b.topic, 10)
+			letters, err := sub.DeadLetters(t.Context(), s.Topic, 10)
 			if err != nil || len(letters) == 0 {
 				return false
 			}
-			n, err := sub.RequeueDeadLetters(t.Context(), b.topic, letters[0].ID)
+			n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
 			return err == nil && n == 1
-		}, soon, 5*time.Millisecond)
+		}, fixture.Soon, 5*time.Millisecond)
 	}
-	b.expect(messages, "a")
-	assert.Equal(t, []int{1, 2, 3, 4}, tokens)
+	s.Expect(messages, "a")
+	assert.Equal(t, []int64{1, 2, 3, 4}, tokens)
 	assert.Equal(t, []int{1, 2, 1, 2}, attempts)
 }
 
@@ -161,26 +84,80 @@ func (j journal) has(texts ...string) bool {
 }
 
 func TestTheLogNamesWhatHappensToAMessage(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	log := journal{fields: watermill.LogFields{}, lines: &journalLines{}}
-	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: b.client, MaxDeliveries: 2}, log)
+	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.Client, MaxDeliveries: 2}, log)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(t.Context(), b.topic)
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a", "b")
-	first := b.next(messages)
+	s.Publish("a", "b")
+	first := s.Next(messages)
 	d, _ := redisdelay.DeliveryFromContext(first.Context())
 	first.Nack()
-	b.expect(messages, "b")
-	b.next(messages).Nack()
+	s.Expect(messages, "b")
+	s.Next(messages).Nack()
 	for _, texts := range [][]string{
 		{"debug: Claimed messages", d.ID},
 		{"debug: Handed out a message", d.ID, "attempt:1"},
 		{"debug: Nacked a message", d.ID, "retry_in:"},
 		{"debug: Acked a message", "took:"},
-		{"error: A message has become a dead letter", d.ID, "topic:" + b.topic, "consumer_group:default", "reason:not acked in 2 deliveries"},
+		{"error: A message has become a dead letter", d.ID, "topic:" + s.Topic, "consumer_group:default", "reason:not acked in 2 deliveries"},
 	} {
-		require.Eventually(t, func() bool { return log.has(texts...) }, soon, 5*time.Millisecond, "%v", texts)
+		require.Eventually(t, func() bool { return log.has(texts...) }, fixture.Soon, 5*time.Millisecond, "%v", texts)
 	}
+}
+
+func TestHandlersSeeTheirDelivery(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	start := s.Now()
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", 200*time.Millisecond)))
+
+	msg := s.Next(messages)
+	first, ok := redisdelay.DeliveryFromContext(msg.Context())
+	require.True(t, ok)
+	assert.Len(t, first.ID, 26)
+	assert.Equal(t, 1, first.Attempt)
+	assert.WithinDuration(t, start.Add(200*time.Millisecond), first.DueAt, 150*time.Millisecond)
+	assert.WithinDuration(t, s.Now().Add(30*time.Second), first.LeasedUntil, 2*time.Second)
+	msg.Nack()
+
+	msg = s.Next(messages)
+	second, ok := redisdelay.DeliveryFromContext(msg.Context())
+	require.True(t, ok)
+	assert.Equal(t, first.ID, second.ID)
+	assert.Equal(t, 2, second.Attempt)
+	assert.GreaterOrEqual(t, second.DueAt.Sub(first.DueAt), redisdelay.MinRedeliveryDelay)
+	msg.Ack()
+
+	_, ok = redisdelay.DeliveryFromContext(context.Background())
+	assert.False(t, ok)
+}
+
+func TestAMessageContextCarriesValuesAndEndsWithTheSettlement(t *testing.T) {
+	type key struct{}
+	s := fixture.New(t)
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
+	defer cancel()
+	messages, err := s.Subscriber().Subscribe(ctx, s.Topic)
+	require.NoError(t, err)
+	s.Publish("acked", "handled while closing")
+
+	msg := s.Next(messages)
+	assert.Equal(t, "value", msg.Context().Value(key{}))
+	require.NoError(t, msg.Context().Err())
+	msg.Ack()
+	s.Ended(msg.Context(), context.Canceled)
+
+	msg = s.Next(messages)
+	cancel()
+	select {
+	case <-msg.Context().Done():
+		require.Fail(t, "the end of the subscription must not cancel a handler at once")
+	case <-time.After(200 * time.Millisecond):
+	}
+	msg.Ack()
+	s.Closed(messages)
+	s.Settled()
 }

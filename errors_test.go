@@ -2,7 +2,6 @@ package redisdelay_test
 
 import (
 	"crypto/tls"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
 func TestADuplicateNamesItsKeyAndMessage(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	require.NoError(t, p.Publish(b.topic, withKey("first", "order-42", delay.For(time.Hour))))
-	err := p.Publish(b.topic, message.NewMessage("other", nil), withKey("second", "order-42", delay.For(time.Hour)))
+	s := fixture.New(t)
+	p := s.Publisher()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "order-42", time.Hour)))
+	err := p.Publish(s.Topic, message.NewMessage("other", nil), fixture.Keyed("second", "order-42", time.Hour))
 	require.ErrorIs(t, err, redisdelay.ErrDuplicateMessage)
 	assert.ErrorContains(t, err, `message "second"`)
 	assert.ErrorContains(t, err, `"order-42"`)
@@ -29,13 +29,13 @@ func TestADuplicateNamesItsKeyAndMessage(t *testing.T) {
 }
 
 func TestAKeyThatIsTooLongIsNotEchoedWhole(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
+	s := fixture.New(t)
+	p := s.Publisher()
 	key := "invoice-" + strings.Repeat("x", 100_000)
 	for verb, err := range map[string]error{
-		"publish":    p.Publish(b.topic, withKey("a", key, delay.For(0))),
-		"cancel":     p.Cancel(t.Context(), b.topic, key),
-		"reschedule": p.Reschedule(t.Context(), b.topic, key, delay.For(0)),
+		"publish":    p.Publish(s.Topic, fixture.Keyed("a", key, 0)),
+		"cancel":     p.Cancel(t.Context(), s.Topic, key),
+		"reschedule": p.Reschedule(t.Context(), s.Topic, key, delay.For(0)),
 	} {
 		require.ErrorIs(t, err, redisdelay.ErrInvalidKey, verb)
 		assert.ErrorContains(t, err, "100008 bytes, at most 512", verb)
@@ -62,8 +62,8 @@ func TestErrorsOfConnectionsSayWhatIsWrong(t *testing.T) {
 			t.Parallel()
 			client := redis.NewClient(&test.options)
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			b := newBenchWith(t, client)
-			p := b.publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 4 * time.Second })
+			s := fixture.NewWith(t, client)
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 4 * time.Second })
 			err := p.Publish("orders", message.NewMessage("a", nil))
 			require.ErrorContains(t, err, test.text)
 			assert.True(t, strings.HasPrefix(err.Error(), `redisdelay: publish to "orders": not stored: `), "%v", err)
@@ -91,14 +91,14 @@ func TestPanicsOfTheConfigsFunctionsAreErrors(t *testing.T) {
 	}
 	for name, config := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			err := b.publisher(config).Publish(b.topic, message.NewMessage("a", nil))
+			s := fixture.New(t)
+			err := s.Publisher(config).Publish(s.Topic, message.NewMessage("a", nil))
 			var panicked *redisdelay.PanicError
 			require.ErrorAs(t, err, &panicked)
 			require.ErrorIs(t, err, errMarshal)
 			assert.Contains(t, string(panicked.Stack), "errors_test.go")
 			assert.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
-			assert.Empty(t, b.keys())
+			assert.Empty(t, s.Kinds())
 		})
 	}
 }
@@ -106,26 +106,3 @@ func TestPanicsOfTheConfigsFunctionsAreErrors(t *testing.T) {
 type panickyMarshaler struct{}
 
 func (panickyMarshaler) Marshal(string, *message.Message) ([]byte, error) { panic(errMarshal) }
-
-func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
-	server := redistest.New(t)
-	b := newBenchOn(t, server)
-	p := b.publisher()
-	publish := func(uuid string) error { return p.Publish(b.topic, message.NewMessage(uuid, nil)) }
-	require.NoError(t, publish("before"))
-	require.NoError(t, server.Down())
-	published := make(chan error, 10)
-	for range cap(published) {
-		go func() { published <- publish("during") }()
-	}
-	require.Eventually(t, func() bool { return b.logs.containing("Publishing fails, trying again") > 0 }, soon, 5*time.Millisecond)
-	<-time.After(500 * time.Millisecond) // a few more attempts
-	server.Up()
-	for range cap(published) {
-		err := <-published
-		require.True(t, err == nil || errors.Is(err, redisdelay.ErrOutcomeUnknown), "%v", err)
-	}
-	require.NoError(t, publish("after"))
-	assert.Equal(t, 1, b.logs.containing("Publishing fails, trying again"), "%v", b.logs.lines)
-	assert.Equal(t, 1, b.logs.containing("Publishing works again"), "%v", b.logs.lines)
-}

@@ -16,112 +16,80 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// embedded stands for your Redis.
-func embedded() (client *redis.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
+// embedded returns a client of a Redis inside this process. It stands for your own.
+func embedded() (client redis.UniversalClient, stop func()) {
+	server := must(miniredis.Run())
 	client = redis.NewClient(&redis.Options{Addr: server.Addr()})
 	return client, func() {
-		_ = client.Close()
+		check(client.Close())
 		server.Close()
 	}
 }
 
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A message with Watermill's delay metadata is delivered when it is due.
 func Example() {
 	client, stop := embedded()
 	defer stop()
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	messages, err := subscriber.Subscribe(context.Background(), "orders.close")
-	if err != nil {
-		log.Fatal(err)
-	}
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client}, nil))
+	messages := must(subscriber.Subscribe(context.Background(), "orders.close"))
 
-	for order, wait := range map[string]time.Duration{"order 1": 300 * time.Millisecond, "order 2": 100 * time.Millisecond} {
-		msg := message.NewMessage(watermill.NewUUID(), []byte(order))
-		delay.Message(msg, delay.For(wait))
-		if err := publisher.Publish("orders.close", msg); err != nil {
-			log.Fatal(err)
-		}
-	}
-	for range 2 {
+	later := message.NewMessage(watermill.NewUUID(), []byte("order 1"))
+	delay.Message(later, delay.For(300*time.Millisecond))
+	sooner := message.NewMessage(watermill.NewUUID(), []byte("order 2"))
+	delay.Message(sooner, delay.Until(time.Now().Add(100*time.Millisecond)))
+	atOnce := message.NewMessage(watermill.NewUUID(), []byte("order 3"))
+	check(publisher.Publish("orders.close", later, sooner, atOnce))
+
+	for range 3 {
 		msg := <-messages
 		fmt.Println("closing", string(msg.Payload))
 		msg.Ack()
 	}
-	if err := errors.Join(publisher.Close(), subscriber.Close()); err != nil {
-		log.Fatal(err)
-	}
+	check(errors.Join(publisher.Close(), subscriber.Close()))
 	// Output:
+	// closing order 3
 	// closing order 2
 	// closing order 1
 }
 
-func ExamplePublisher_Cancel() {
-	client, stop := embedded()
-	defer stop()
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = publisher.Close() }()
-
-	msg := message.NewMessage(watermill.NewUUID(), []byte("order 42"))
-	msg.SetContext(delay.WithContext(context.Background(), delay.For(30*time.Minute)))
-	redisdelay.SetKey(msg, "order-42")
-	if err := publisher.Publish("orders.close", msg); err != nil {
-		log.Fatal(err)
-	}
-
-	// The order is paid.
-	fmt.Println(publisher.Cancel(context.Background(), "orders.close", "order-42"))
-	err = publisher.Cancel(context.Background(), "orders.close", "order-42")
-	fmt.Println(errors.Is(err, redisdelay.ErrMessageNotFound))
-	// Output:
-	// <nil>
-	// true
-}
-
+// A Nack brings a message back after a delay. The context of the message tells which
+// delivery it is.
 func ExampleDeliveryFromContext() {
 	client, stop := embedded()
 	defer stop()
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	messages, err := subscriber.Subscribe(context.Background(), "payments")
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := publisher.Publish("payments", message.NewMessage(watermill.NewUUID(), nil)); err != nil {
-		log.Fatal(err)
-	}
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:    client,
+		NackDelay: func(attempt int) time.Duration { return time.Duration(attempt) * 100 * time.Millisecond },
+	}, nil))
+	messages := must(subscriber.Subscribe(context.Background(), "payments"))
+	check(publisher.Publish("payments", message.NewMessage(watermill.NewUUID(), nil)))
 
-	msg := <-messages
-	d, _ := redisdelay.DeliveryFromContext(msg.Context())
-	fmt.Println("attempt", d.Attempt)
-	msg.Nack() // comes back after SubscriberConfig.NackDelay
-
-	msg = <-messages
-	d, _ = redisdelay.DeliveryFromContext(msg.Context())
-	fmt.Println("attempt", d.Attempt)
-	msg.Ack()
-	if err := errors.Join(publisher.Close(), subscriber.Close()); err != nil {
-		log.Fatal(err)
+	for settled := false; !settled; {
+		msg := <-messages
+		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+		fmt.Println("attempt", delivery.Attempt)
+		if delivery.Attempt < 3 {
+			msg.Nack()
+			continue
+		}
+		settled = msg.Ack()
 	}
+	check(errors.Join(publisher.Close(), subscriber.Close()))
 	// Output:
 	// attempt 1
 	// attempt 2
+	// attempt 3
 }

@@ -7,16 +7,89 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
+
+func TestDuplicates(t *testing.T) {
+	uuidsWaiting := func(s *fixture.Scene) []string {
+		messages := s.Subscribe()
+		require.NoError(s.T, s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0)))
+		msg := s.Next(messages)
+		msg.Ack()
+		s.Settled()
+		return []string{msg.UUID}
+	}
+	tests := map[redisdelay.OnDuplicate]struct {
+		err  error
+		left string
+	}{
+		redisdelay.RejectDuplicate:  {redisdelay.ErrDuplicateMessage, "first"},
+		redisdelay.IgnoreDuplicate:  {nil, "first"},
+		redisdelay.ReplaceDuplicate: {nil, "second"},
+	}
+	for policy, want := range tests {
+		t.Run(string(policy), func(t *testing.T) {
+			s := fixture.New(t)
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = policy })
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
+			require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("second", "k", time.Hour)), want.err)
+			assert.Equal(t, []string{want.left}, uuidsWaiting(s))
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), "the key is free again")
+		})
+	}
+}
+
+func TestCancelAndReschedule(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", time.Hour), fixture.Keyed("b", "b", time.Hour)))
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "a"))
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "a"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(200*time.Millisecond)))
+	s.Expect(messages, "b")
+	s.Settled()
+	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(0)), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, ""), redisdelay.ErrInvalidKey)
+}
+
+func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
+	msg.Nack()
+	s.Idle(messages)
+	s.Settled()
+}
+
+func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", 0)))
+	msg := s.Next(messages)
+	next := fixture.Keyed("next", "k", time.Hour)
+	next.SetContext(msg.Context())
+	require.NoError(t, p.Publish(s.Topic, next))
+	msg.Ack()
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	s.Expect(messages, "next")
+	s.Settled()
+}
 
 // TestAKeyThatIsHeldThroughoutIsAlwaysFound although its message is replaced all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
-	b := newBench(t)
-	replacing := b.publisher(partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
-	publish := func() error { return replacing.Publish(b.topic, withKey("a", "k", delay.For(time.Hour))) }
+	s := fixture.New(t)
+	replacing := s.Publisher(fixture.Partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	publish := func() error { return replacing.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)) }
 	require.NoError(t, publish())
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -33,33 +106,35 @@ func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 			}
 		}
 	}()
-	p := b.publisher()
+	p := s.Publisher()
 	for n := range 300 {
-		require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(2*time.Hour)), "call %d", n)
+		require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour)), "call %d", n)
 	}
 	close(stop)
 	require.NoError(t, <-stopped)
-	require.NoError(t, p.Cancel(t.Context(), b.topic, "k"))
-	require.ErrorIs(t, p.Cancel(t.Context(), b.topic, "k"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrMessageNotFound)
 }
 
 // TestAKeyIsFoundInAnyPartition: once there are more of them, the next message with a key
 // may go to another than the last.
 func TestAKeyIsFoundInAnyPartition(t *testing.T) {
-	b := newBench(t)
-	for _, p := range []*redisdelay.Publisher{b.publisher(), b.publisher(partitions(8))} {
+	s := fixture.New(t)
+	for _, p := range []*redisdelay.Publisher{s.Publisher(), s.Publisher(fixture.Partitions(8))} {
 		for n := range 10 {
-			_ = p.Publish(b.topic, withKey("a", fmt.Sprint("key", n), delay.For(time.Hour))) // a duplicate, unless it moves
+			_ = p.Publish(s.Topic, fixture.Keyed("a", fmt.Sprint("key", n), time.Hour)) // a duplicate, unless it moves
 		}
 	}
-	p := b.publisher()
+	p := s.Publisher()
 	for n := range 10 {
 		key := fmt.Sprint("key", n)
-		require.NoError(t, p.Reschedule(t.Context(), b.topic, key, delay.For(2*time.Hour)))
-		require.NoError(t, p.Cancel(t.Context(), b.topic, key))
-		require.ErrorIs(t, p.Cancel(t.Context(), b.topic, key), redisdelay.ErrMessageNotFound)
+		require.NoError(t, p.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour)))
+		require.NoError(t, p.Cancel(t.Context(), s.Topic, key))
+		require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, key), redisdelay.ErrMessageNotFound)
 	}
-	for _, key := range b.allKeys() {
+	keys, err := s.Keys(t.Context())
+	require.NoError(t, err)
+	for _, key := range keys {
 		require.False(t, strings.HasSuffix(key, ":messages"), "%s is left", key)
 	}
 }

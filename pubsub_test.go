@@ -2,111 +2,40 @@ package redisdelay_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// TestPubSub is Watermill's universal suite, with messages due at once.
-//
-// Its TestReconnect notes what was published in a goroutine of its own, without a
-// lock. So it may report a message that was delivered at once as "extra", and the
-// race detector finds the race in test_pubsub.go. It is left out here, and in
-// TestPubSubDelayed under -race; `make test` runs that one a second time without.
-// TestARestartLosesNothing shows the same with messages due at once, under -race.
+// TestPubSub is the short form of Watermill's suite for all Pub/Subs. Package
+// internal/acceptance runs it in full: with messages due at once and with delayed ones,
+// on one server, on Redis Cluster and behind Sentinel, over restarts of the server.
 func TestPubSub(t *testing.T) {
-	s := newSuite(t, 0)
-	s.features.RestartServiceCommand = nil
-	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
-}
-
-// TestPubSubDelayed is the whole suite with every message delayed.
-func TestPubSubDelayed(t *testing.T) {
-	s := newSuite(t, 100*time.Millisecond)
-	if raceEnabled {
-		s.features.RestartServiceCommand = nil
+	features := tests.Features{
+		ConsumerGroups:                      true,
+		GuaranteedOrder:                     true,
+		GuaranteedOrderWithSingleSubscriber: true,
+		Persistent:                          true,
+		ForceShort:                          true,
 	}
-	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
+	tests.TestPubSub(t, features, newPubSub, newPubSubOfGroup)
 }
 
-// TestPubSubCluster is the suite on Redis Cluster. Failovers are in internal/chaos.
-func TestPubSubCluster(t *testing.T) {
-	cluster := redistest.SharedCluster(t)
-	client := func(t *testing.T) redis.UniversalClient { return cluster.Client(t) }
-	t.Run("one partition", func(t *testing.T) {
-		s := &suite{client: client, features: features}
-		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
-	})
-	t.Run("8 partitions", func(t *testing.T) {
-		s := &suite{client: client, features: features, partitions: 8}
-		// There is order within a partition only; see TestOrderOfAPartitionKey.
-		s.features.GuaranteedOrder = false
-		s.features.GuaranteedOrderWithSingleSubscriber = false
-		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
-	})
+func newPubSub(t *testing.T) (message.Publisher, message.Subscriber) {
+	return newPubSubOfGroup(t, "group")
 }
 
-// TestPubSubSentinel is the suite on a master that Sentinel watches. Failovers are
-// in internal/chaos.
-func TestPubSubSentinel(t *testing.T) {
-	sentinel := redistest.SharedSentinel(t)
-	s := &suite{client: func(t *testing.T) redis.UniversalClient { return sentinel.Client(t) }, features: features}
-	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
-}
-
-var features = tests.Features{
-	ConsumerGroups:                      true,
-	GuaranteedOrder:                     true,
-	GuaranteedOrderWithSingleSubscriber: true,
-	Persistent:                          true,
-}
-
-// suite makes the Pub/Subs of one run of Watermill's suite.
-type suite struct {
-	client     func(t *testing.T) redis.UniversalClient
-	delay      time.Duration
-	partitions int
-	features   tests.Features
-}
-
-// newSuite is for a server that keeps what it has acknowledged over a crash.
-func newSuite(t *testing.T, by time.Duration) *suite {
+func newPubSubOfGroup(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	server := redistest.New(t, redistest.Durable...)
-	s := &suite{delay: by, features: features}
-	s.client = func(t *testing.T) redis.UniversalClient { return server.Client(t) }
-	s.features.RestartServiceCommand = server.RestartCommand()
-	return s
-}
-
-func (s *suite) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
-	return s.groupPubSub(t, "group")
-}
-
-func (s *suite) groupPubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-	t.Helper()
-	client := s.client(t)
-	config := redisdelay.PublisherConfig{Client: client, Partitions: s.partitions}
-	if s.delay > 0 {
-		config.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
-			return delay.For(s.delay), nil
-		}
-	}
-	logger := watermill.NewStdLogger(false, false)
-	publisher, err := redisdelay.NewPublisher(config, logger)
+	client, logger := redistest.Client(t), watermill.NewStdLogger(false, false)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
 	require.NoError(t, err)
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
-		Client:        client,
-		ConsumerGroup: group,
-	}, logger)
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { // not all of the suite's tests do
 		require.NoError(t, publisher.Close())

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // inFlights are the MaxInFlight that the rounds take turns with.
@@ -55,7 +56,7 @@ type round struct {
 
 // run returns the longest waits of those that the blocked consumer did not handle.
 func (r *round) run(feed func(*round)) []time.Duration {
-	r.t.Helper()
+	r.T.Helper()
 	r.pub = r.publisher(redisdelay.PublisherConfig{})
 	config := redisdelay.SubscriberConfig{MaxInFlight: r.inFlight}
 	config.Consumer = "blocks"
@@ -69,7 +70,7 @@ func (r *round) run(feed func(*round)) []time.Duration {
 	})
 	var once sync.Once
 	end := func() { once.Do(func() { close(r.free) }) }
-	r.t.Cleanup(end) // before the subscriber waits for its handlers
+	r.T.Cleanup(end) // before the subscriber waits for its handlers
 	r.learn()
 	config.Consumer = "idle"
 	stopIdle := r.handle(config, func(msg *message.Message) {
@@ -94,7 +95,7 @@ func (r *round) run(feed func(*round)) []time.Duration {
 
 // learn shows the consumer that its handlers are fast.
 func (r *round) learn() {
-	r.t.Helper()
+	r.T.Helper()
 	for range 30 {
 		r.send(1 + rand.IntN(20))
 	}
@@ -103,16 +104,16 @@ func (r *round) learn() {
 
 // send publishes messages that are due at once, in one call.
 func (r *round) send(count int) {
-	r.t.Helper()
+	r.T.Helper()
 	var call []*message.Message
 	for range count {
 		r.sent++
-		call = append(call, delayed(fmt.Sprint(r.sent), 0))
+		call = append(call, fixture.Delayed(fmt.Sprint(r.sent), 0))
 		if r.blocking.Load() {
 			r.held.publish(fmt.Sprint(r.sent), time.Now())
 		}
 	}
-	require.NoError(r.t, r.pub.Publish(r.topic, call...))
+	require.NoError(r.T, r.pub.Publish(r.Topic, call...))
 }
 
 // burst sends more than both consumers take, in calls with random gaps.

@@ -79,7 +79,7 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 			s, clock := newSceneWithClock(t)
 			clock.set(offset)
 			<-time.After(10 * time.Millisecond)
-			now := s.client.Time(t.Context()).Val()
+			now := s.Client.Time(t.Context()).Val()
 			require.InDelta(t, offset, time.Until(now), float64(time.Second), "the clock is not set")
 
 			stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = time.Second, 10 }), s.dial())

@@ -18,9 +18,9 @@ import (
 // healthy runs traffic on another topic of the same server. The returned function
 // ends it and judges it: damage elsewhere must not touch it.
 func (s *scene) healthy() (judge func()) {
-	s.t.Helper()
-	other := newSceneAt(s.t, s.addr)
-	other.topic += "-healthy"
+	s.T.Helper()
+	other := newSceneAt(s.T, s.addr)
+	other.Topic += "-healthy"
 	stop := other.inProcess(other.job(func(j *job) { j.Lease, j.MaxInFlight = 30*time.Second, 5 }), s.dial())
 	ctx, cancel := context.WithCancel(context.Background())
 	published := make(chan error, 1)
@@ -29,21 +29,21 @@ func (s *scene) healthy() (judge func()) {
 		published <- j.run(ctx, s.dial(), other.history.Add)
 	}()
 	return func() {
-		s.t.Helper()
+		s.T.Helper()
 		cancel()
-		require.NoError(s.t, <-published)
+		require.NoError(s.T, <-published)
 		other.drained()
 		stop()
 		report := other.judge("g")
-		require.Zero(s.t, report.Redelivered)
-		require.Less(s.t, other.lateness("", 0.99), 2*time.Second, "the healthy topic must not slow down")
+		require.Zero(s.T, report.Redelivered)
+		require.Less(s.T, other.lateness("", 0.99), 2*time.Second, "the healthy topic must not slow down")
 	}
 }
 
 // lateness is a quantile of how late first deliveries were, of messages whose
 // UUIDs start with a name.
 func (s *scene) lateness(name string, quantile float64) time.Duration {
-	s.t.Helper()
+	s.T.Helper()
 	due := map[string]int64{}
 	var late []int64
 	for _, e := range s.history.Events() {
@@ -54,7 +54,7 @@ func (s *scene) lateness(name string, quantile float64) time.Duration {
 			late = append(late, e.At-due[e.UUID])
 		}
 	}
-	require.NotEmpty(s.t, late)
+	require.NotEmpty(s.T, late)
 	slices.Sort(late)
 	return time.Duration(late[int(quantile*float64(len(late)-1))]) * time.Microsecond
 }
@@ -84,27 +84,27 @@ func TestDamagedBodies(t *testing.T) {
 		j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, 500*time.Millisecond
 	})
 	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
-	ids := s.client.ZRange(t.Context(), s.key("scheduled"), 0, -1).Val()
+	ids := s.Client.ZRange(t.Context(), s.Key("scheduled"), 0, -1).Val()
 	require.Len(t, ids, count)
 	garbled := map[string]string{}
 	for i, id := range ids {
 		switch i % 10 {
 		case 0:
-			require.NoError(t, s.client.HDel(t.Context(), s.key("messages"), id).Err())
+			require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
 		case 1:
 			garbled[id] = fmt.Sprint("garbage ", i)
-			require.NoError(t, s.client.HSet(t.Context(), s.key("messages"), id, garbled[id]).Err())
+			require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), id, garbled[id]).Err())
 		}
 	}
 	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())
 	s.until("the rest is handled", quiet, func() bool { return s.history.Count(Handled) == count*8/10 })
 	s.until("the damaged are dead letters", quiet, func() bool {
-		return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(count*2/10)
+		return s.Client.ZCard(t.Context(), s.Key("dead:g")).Val() == int64(count*2/10)
 	})
 	stop()
 	for id, body := range garbled {
-		assert.Equal(t, body, s.client.HGet(t.Context(), s.key("messages"), id).Val(), "the raw bytes are kept")
-		assert.Contains(t, s.client.HGet(t.Context(), s.key("reasons:g"), id).Val(), "cannot decode")
+		assert.Equal(t, body, s.Client.HGet(t.Context(), s.Key("messages"), id).Val(), "the raw bytes are kept")
+		assert.Contains(t, s.Client.HGet(t.Context(), s.Key("reasons:g"), id).Val(), "cannot decode")
 	}
 	judgeHealthy()
 }
@@ -120,19 +120,19 @@ func TestKeysOfAnotherType(t *testing.T) {
 			publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", 100, 10 })
 			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.until("all is handled", quiet, func() bool { return s.history.Count(Handled) == 100 })
-			s.until("all is acked", quiet, func() bool { return s.client.HLen(t.Context(), s.key("messages")).Val() == 0 })
+			s.until("all is acked", quiet, func() bool { return s.Client.HLen(t.Context(), s.Key("messages")).Val() == 0 })
 
-			require.NoError(t, s.client.Del(t.Context(), s.key(kind)).Err())
-			require.NoError(t, s.client.Set(t.Context(), s.key(kind), "damage", 0).Err())
-			require.NoError(t, s.client.Publish(t.Context(), s.key("wake"), "0").Err())
+			require.NoError(t, s.Client.Del(t.Context(), s.Key(kind)).Err())
+			require.NoError(t, s.Client.Set(t.Context(), s.Key(kind), "damage", 0).Err())
+			require.NoError(t, s.Client.Publish(t.Context(), s.Key("wake"), "0").Err())
 			s.until("the damage is told", quiet, func() bool {
-				return slices.ContainsFunc(log.lines(), func(line string) bool { return strings.Contains(line, s.key(kind)) })
+				return slices.ContainsFunc(log.lines(), func(line string) bool { return strings.Contains(line, s.Key(kind)) })
 			})
 			<-time.After(time.Duration(size(1, 5)) * time.Second)
 			log.limited(t)
 
 			// Mended, it goes on by itself.
-			require.NoError(t, s.client.Del(t.Context(), s.key(kind)).Err())
+			require.NoError(t, s.Client.Del(t.Context(), s.Key(kind)).Err())
 			publish.Name = "mended"
 			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.drained()
@@ -148,7 +148,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 func TestRightsWithdrawn(t *testing.T) {
 	s := newScene(t)
 	judgeHealthy := s.healthy()
-	redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all")
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all")
 	client := redis.NewClient(&redis.Options{Addr: s.addr, Username: "worker", Password: "pw"})
 	t.Cleanup(func() { _ = client.Close() })
 	var log errorLog
@@ -165,9 +165,9 @@ func TestRightsWithdrawn(t *testing.T) {
 	for _, command := range []string{"zadd", "zrem", "hset", "hdel", "evalsha", "hmget", "time"} {
 		before := s.history.Count(Handled)
 		s.until("messages are handled", quiet, func() bool { return s.history.Count(Handled) > before+20 })
-		redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "-"+command)
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "worker", "-"+command)
 		<-time.After(time.Duration(size(300, 3000)) * time.Millisecond)
-		redistest.Command(t, s.client, "ACL", "SETUSER", "worker", "+"+command)
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "worker", "+"+command)
 	}
 	cancel()
 	require.NoError(t, <-published)
@@ -187,7 +187,7 @@ func TestGroupsDeleted(t *testing.T) {
 	for n := range size(10, 100) {
 		publish.Name = fmt.Sprint("m", n)
 		require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
-		require.NoError(t, s.client.Del(t.Context(), s.key("groups")).Err())
+		require.NoError(t, s.Client.Del(t.Context(), s.Key("groups")).Err())
 	}
 	s.drained()
 	stop()

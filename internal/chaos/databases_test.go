@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -32,7 +33,7 @@ func TestTwoDatabases(t *testing.T) {
 	publisher := s.publisher(redisdelay.PublisherConfig{Client: s.onDatabase(1)})
 	running.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			assert.NoError(t, publisher.Publish(s.topic, delayed(fmt.Sprint(n), 10*time.Millisecond)))
+			assert.NoError(t, publisher.Publish(s.Topic, fixture.Delayed(fmt.Sprint(n), 10*time.Millisecond)))
 			<-time.After(5 * time.Millisecond)
 		}
 	})
@@ -67,7 +68,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 			running.Go(func() {
 				for ctx.Err() == nil {
 					for _, channel := range []string{"wake", "wake:0"} {
-						assert.NoError(t, s.client.Publish(context.WithoutCancel(ctx), s.key(channel), garbage).Err())
+						assert.NoError(t, s.Client.Publish(context.WithoutCancel(ctx), s.Key(channel), garbage).Err())
 					}
 					<-time.After(10 * time.Millisecond)
 				}
@@ -83,7 +84,7 @@ func TestGarbageOnTheChannel(t *testing.T) {
 // come, with two consumers for them, and returns the longest waits. The first that does
 // not come at all is the last.
 func (s *scene) single(config redisdelay.SubscriberConfig, count int) []time.Duration {
-	s.t.Helper()
+	s.T.Helper()
 	waits := newWaits()
 	for range 2 {
 		config.Client = s.dial()
@@ -97,7 +98,7 @@ func (s *scene) single(config redisdelay.SubscriberConfig, count int) []time.Dur
 		by := rand.N(600 * time.Millisecond)
 		due := time.Now().Add(by)
 		waits.publish(fmt.Sprint("single", n), due)
-		require.NoError(s.t, publisher.Publish(s.topic, delayed(fmt.Sprint("single", n), by)))
+		require.NoError(s.T, publisher.Publish(s.Topic, fixture.Delayed(fmt.Sprint("single", n), by)))
 		for deadline := due.Add(10 * time.Second); waits.waiting() > 0 && time.Now().Before(deadline); {
 			<-time.After(time.Millisecond)
 		}

@@ -21,7 +21,7 @@ const healing = 2 * time.Minute
 // traffic publishes and consumes until the returned function ends it, waits for the
 // backlog and returns what the checker found.
 func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
-	s.t.Helper()
+	s.T.Helper()
 	var consumers []func()
 	for range 2 {
 		consumers = append(consumers, s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 2*time.Second, 5 }), s.dial()))
@@ -38,17 +38,17 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	}
 	s.goesOn(quiet)
 	return func() Report {
-		s.t.Helper()
+		s.T.Helper()
 		cancel()
 		for range cap(published) {
-			require.NoError(s.t, <-published)
+			require.NoError(s.T, <-published)
 		}
 		s.drained()
 		for _, stop := range consumers {
 			stop()
 		}
 		report := s.history.Check([]string{"g"}, s.bodies(), nil)
-		s.t.Log(report)
+		s.T.Log(report)
 		s.consistent()
 		return report
 	}
@@ -57,7 +57,7 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 // goesOn waits until messages are handled that were published from now on, in calls
 // enough for each partition to have had its turn many times.
 func (s *scene) goesOn(within time.Duration) {
-	s.t.Helper()
+	s.T.Helper()
 	before := s.history.Count(Published)
 	s.until("messages are published", within, func() bool { return s.history.Count(Published) > before+200 })
 	handled := s.history.Count(Handled)
@@ -66,23 +66,23 @@ func (s *scene) goesOn(within time.Duration) {
 
 // resumes waits until messages go on after a fault, and tells how long that took.
 func (s *scene) resumes(within time.Duration) {
-	s.t.Helper()
+	s.T.Helper()
 	start := time.Now()
 	s.goesOn(within)
-	s.t.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
+	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
 // judgeFailovers allows what asynchronous replication brings with it: messages that
 // the new master has not received, and acks that it has not, which come again.
 func (s *scene) judgeFailovers(report Report, waited bool) {
-	s.t.Helper()
-	s.t.Logf("%d messages lost and %d delivered again after an ack", len(report.Lost), len(report.Resurrected))
+	s.T.Helper()
+	s.T.Logf("%d messages lost and %d delivered again after an ack", len(report.Lost), len(report.Resurrected))
 	if !waited {
 		report.Lost = nil
 	}
 	report.Resurrected = nil
-	assert.Empty(s.t, report.Failures())
-	assert.Zero(s.t, report.Published[Failed])
+	assert.Empty(s.T, report.Failures())
+	assert.Zero(s.T, report.Published[Failed])
 }
 
 // TestClusterFailovers kills masters, and has replicas take over in peace, under load.
@@ -119,9 +119,9 @@ func TestClusterFailovers(t *testing.T) {
 // slot is the slot of some partition of the topic.
 func (s *scene) slot(t *testing.T) int {
 	t.Helper()
-	keys, err := s.keys(t.Context())
+	keys, err := s.Keys(t.Context())
 	require.NoError(t, err)
-	slot, err := s.client.ClusterKeySlot(t.Context(), keys[rand.IntN(len(keys))]).Result()
+	slot, err := s.Client.ClusterKeySlot(t.Context(), keys[rand.IntN(len(keys))]).Result()
 	require.NoError(t, err)
 	return int(slot)
 }
@@ -200,7 +200,7 @@ func TestSentinelStalledReplica(t *testing.T) {
 			replica, err := sentinel.Replica(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, replica.Signal(syscall.SIGSTOP))
-			require.NoError(t, s.client.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
+			require.NoError(t, s.Client.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
 			publish("meanwhile", waitReplicas)
 			master, err := sentinel.Master(t.Context())
 			require.NoError(t, err)

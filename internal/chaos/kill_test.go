@@ -95,7 +95,7 @@ func TestStaleConsumers(t *testing.T) {
 // keeps asserts that nobody else was given a message while a worker, which was
 // never stopped, was handling it: no stale nack, extend or release took effect.
 func (s *scene) keeps(worker string) {
-	s.t.Helper()
+	s.T.Helper()
 	type lease struct{ from, to int64 }
 	leases := map[string][]lease{}
 	taken := 0
@@ -111,11 +111,11 @@ func (s *scene) keeps(worker string) {
 			leases[e.ID][len(leases[e.ID])-1].to = e.At
 		}
 	}
-	require.NotZero(s.t, taken, "%s has taken over nothing", worker)
+	require.NotZero(s.T, taken, "%s has taken over nothing", worker)
 	for _, e := range s.history.Events() {
 		for _, l := range leases[e.ID] {
 			if e.Kind == Delivered && e.Claimed > l.from && e.Claimed < l.to {
-				require.Fail(s.t, "a message was given away while it was being handled", "%v", e)
+				require.Fail(s.T, "a message was given away while it was being handled", "%v", e)
 			}
 		}
 	}

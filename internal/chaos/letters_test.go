@@ -39,10 +39,10 @@ func TestDeadLettersWereSeen(t *testing.T) {
 // dying runs consumers that die after a random number of messages or at a random
 // moment, and others in their place, until all messages are acked or dead letters.
 func (s *scene) dying(together int, j job) (deaths int) {
-	s.t.Helper()
+	s.T.Helper()
 	start := func() *process {
 		j.DieAfter = 40 + rand.IntN(21)
-		return spawn(s.t, j, s.history)
+		return spawn(s.T, j, s.history)
 	}
 	consumers := make([]*process, together)
 	for i := range consumers {
@@ -50,7 +50,7 @@ func (s *scene) dying(together int, j job) (deaths int) {
 	}
 	kill := time.After(0)
 	for deadline := time.Now().Add(quiet); !s.settled(); {
-		require.True(s.t, time.Now().Before(deadline), "in Redis: %v", s.sizes())
+		require.True(s.T, time.Now().Before(deadline), "in Redis: %v", s.sizes())
 		i := rand.IntN(together)
 		select {
 		case <-kill: // whatever it is about
@@ -72,7 +72,7 @@ func (s *scene) dying(together int, j job) (deaths int) {
 func (s *scene) settled() bool {
 	ctx := context.Background()
 	for _, kind := range []string{"scheduled", "queue:g", "unack:g"} {
-		if s.client.ZCard(ctx, s.key(kind)).Val() > 0 {
+		if s.Client.ZCard(ctx, s.Key(kind)).Val() > 0 {
 			return false
 		}
 	}
@@ -83,15 +83,15 @@ func (s *scene) settled() bool {
 // have seen, or if a message is neither handled nor a dead letter. Those that died on
 // the way to a handler may be no more than the handlers of the processes that died.
 func (s *scene) judgeLetters(count, deaths, inFlight int) {
-	s.t.Helper()
+	s.T.Helper()
 	seen := map[string]int{}
 	for _, e := range s.history.Events() {
 		if e.Kind == Delivered {
 			seen[e.ID]++
 		}
 	}
-	letters, err := s.client.HGetAll(context.Background(), s.key("reasons:g")).Result()
-	require.NoError(s.t, err)
+	letters, err := s.Client.HGetAll(context.Background(), s.Key("reasons:g")).Result()
+	require.NoError(s.T, err)
 	unseen, untrue := 0, 0
 	for id, reason := range letters {
 		if seen[id] == 0 {
@@ -99,21 +99,21 @@ func (s *scene) judgeLetters(count, deaths, inFlight int) {
 		}
 		said := notAcked.FindStringSubmatch(reason)
 		if said == nil {
-			assert.Contains(s.t, reason, "lost with its consumer", "dead letter %s", id)
+			assert.Contains(s.T, reason, "lost with its consumer", "dead letter %s", id)
 			continue
 		}
 		if deliveries, _ := strconv.Atoi(said[1]); seen[id] < deliveries {
 			untrue++
 		}
 	}
-	s.t.Logf("%d processes died; %d dead letters of %d messages, %d of which name more deliveries than "+
+	s.T.Logf("%d processes died; %d dead letters of %d messages, %d of which name more deliveries than "+
 		"handlers have seen; no handler has seen %d", deaths, len(letters), count, untrue, unseen)
-	assert.Zero(s.t, untrue, "dead letters that name more deliveries than handlers have seen")
-	assert.LessOrEqual(s.t, unseen, deaths*inFlight, "dead letters that no handler has seen")
+	assert.Zero(s.T, untrue, "dead letters that name more deliveries than handlers have seen")
+	assert.LessOrEqual(s.T, unseen, deaths*inFlight, "dead letters that no handler has seen")
 	report := s.history.Check([]string{"g"}, s.bodies(), nil)
 	report.Stuck = nil // the dead letters
-	assert.Empty(s.t, report.Failures())
-	assert.Equal(s.t, count, report.Published[OK])
+	assert.Empty(s.T, report.Failures())
+	assert.Equal(s.T, count, report.Published[OK])
 }
 
 // TestAMessageThatKillsItsConsumer ends the process of whoever gets it. It becomes a
@@ -156,15 +156,15 @@ func TestAMessageThatKillsItsConsumer(t *testing.T) {
 // replacing runs a consumer, and another whenever it has died, until all messages are
 // acked or dead letters.
 func (s *scene) replacing(j job) (deaths int) {
-	s.t.Helper()
-	p := spawn(s.t, j, s.history)
+	s.T.Helper()
+	p := spawn(s.T, j, s.history)
 	for deadline := time.Now().Add(quiet); !s.settled(); {
-		require.True(s.t, time.Now().Before(deadline), "in Redis: %v", s.sizes())
+		require.True(s.T, time.Now().Before(deadline), "in Redis: %v", s.sizes())
 		select {
 		case <-p.done:
 			p.wait()
 			deaths++
-			p = spawn(s.t, j, s.history)
+			p = spawn(s.T, j, s.history)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

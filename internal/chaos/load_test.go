@@ -61,7 +61,7 @@ func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
 	})
 	publishing.Wait()
 	s.until("the poison is dead", quiet, func() bool {
-		return s.client.ZCard(t.Context(), s.key("dead:g")).Val() == int64(bad)
+		return s.Client.ZCard(t.Context(), s.Key("dead:g")).Val() == int64(bad)
 	})
 	s.until("the good ones are handled", quiet, func() bool { return s.history.Count(Handled) == good })
 	stop()
@@ -87,20 +87,20 @@ func TestThunderingBacklog(t *testing.T) {
 	}
 	s := newScene(t)
 	count := size(20_000, 300_000)
-	require.NoError(t, s.client.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err())
+	require.NoError(t, s.Client.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err())
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
-	name := s.topic
+	name := s.Topic
 	within := time.Duration(size(2, 15)) * time.Second
 	for !s.backlog(publisher, subscriber, count, within) { // too slow to have all due at once
 		within *= 2
-		s.topic = fmt.Sprint(name, "-", within)
+		s.Topic = fmt.Sprint(name, "-", within)
 	}
 	scores := s.scores() // all, as nobody claims yet
 
-	messages, err := subscriber.Subscribe(context.Background(), s.topic)
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
 	var order []string
 	for range count {
@@ -118,9 +118,9 @@ func TestThunderingBacklog(t *testing.T) {
 	assert.True(t, slices.IsSorted(order), "by due time, then in the order of publishing")
 	assert.Len(t, slices.Compact(order), count)
 	s.drained()
-	assert.Zero(t, s.client.HLen(t.Context(), s.key("messages")).Val())
+	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("messages")).Val())
 	slow := 0
-	for _, entry := range s.client.SlowLogGet(t.Context(), 100).Val() {
+	for _, entry := range s.Client.SlowLogGet(t.Context(), 100).Val() {
 		if strings.HasPrefix(entry.Args[0], "eval") {
 			slow++
 			t.Logf("%s: a script with %d arguments", entry.Duration, len(entry.Args))
@@ -137,8 +137,8 @@ func TestThunderingBacklog(t *testing.T) {
 func (s *scene) backlog(
 	publisher message.Publisher, subscriber *redisdelay.Subscriber, count int, within time.Duration,
 ) bool {
-	s.t.Helper()
-	require.NoError(s.t, subscriber.SubscribeInitialize(s.topic))
+	s.T.Helper()
+	require.NoError(s.T, subscriber.SubscribeInitialize(s.Topic))
 	due := time.Now().Add(within)
 	const batch = 1000
 	for n := 0; n < count; n += batch {
@@ -148,16 +148,16 @@ func (s *scene) backlog(
 			delay.Message(msg, delay.Until(due))
 			call = append(call, msg)
 		}
-		require.NoError(s.t, publisher.Publish(s.topic, call...))
+		require.NoError(s.T, publisher.Publish(s.Topic, call...))
 	}
 	return time.Now().Before(due)
 }
 
 // scores returns the due times of what is scheduled.
 func (s *scene) scores() map[string]int64 {
-	s.t.Helper()
-	entries, err := s.client.ZRangeWithScores(context.Background(), s.key("scheduled"), 0, -1).Result()
-	require.NoError(s.t, err)
+	s.T.Helper()
+	entries, err := s.Client.ZRangeWithScores(context.Background(), s.Key("scheduled"), 0, -1).Result()
+	require.NoError(s.T, err)
 	scores := map[string]int64{}
 	for _, entry := range entries {
 		scores[entry.Member.(string)] = int64(entry.Score)

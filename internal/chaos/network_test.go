@@ -73,7 +73,7 @@ func TestLostReplies(t *testing.T) {
 
 // attemptsAreWhole asserts that no delivery was counted that no handler saw.
 func (s *scene) attemptsAreWhole() {
-	s.t.Helper()
+	s.T.Helper()
 	attempts := map[string][]int{}
 	for _, e := range s.history.Events() {
 		if e.Kind == Delivered {
@@ -83,7 +83,7 @@ func (s *scene) attemptsAreWhole() {
 	for id, seen := range attempts {
 		slices.Sort(seen)
 		for i, attempt := range seen {
-			require.Equal(s.t, i+1, attempt, "deliveries of %s: %v", id, seen)
+			require.Equal(s.T, i+1, attempt, "deliveries of %s: %v", id, seen)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestScriptFlush(t *testing.T) {
 	})
 	flushes := 0
 	for ; ctx.Err() == nil; flushes++ {
-		require.NoError(t, s.client.ScriptFlush(context.WithoutCancel(ctx)).Err())
+		require.NoError(t, s.Client.ScriptFlush(context.WithoutCancel(ctx)).Err())
 		<-time.After(50 * time.Millisecond)
 	}
 	running.Wait()
@@ -175,7 +175,7 @@ func TestNoMemory(t *testing.T) {
 	count := size(2000, 20_000)
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, time.Second })
 	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
-	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 	refused := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.logger = true, "refused", 10, nil })
 	require.NoError(t, refused.run(t.Context(), s.dial(), s.history.Add))
@@ -183,9 +183,9 @@ func TestNoMemory(t *testing.T) {
 		j.MaxInFlight, j.FailFirst, j.Poison = 10, 1, "m-1"
 	}), s.dial())
 	// The group cannot be registered without memory either.
-	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	s.until("the group is registered", quiet, func() bool { return s.client.SCard(t.Context(), s.key("groups")).Val() == 1 })
-	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	s.until("the group is registered", quiet, func() bool { return s.Client.SCard(t.Context(), s.Key("groups")).Val() == 1 })
+	require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	s.drained()
 	stop()
 	report := s.judge("g")

@@ -83,7 +83,7 @@ func (o *ordered) trial() bool {
 			call = append(call, message.NewMessage(fmt.Sprint(o.sent), payload))
 			want = append(want, fmt.Sprint(o.sent))
 		}
-		assert.NoError(o.t, o.pub.Publish(o.topic, call...))
+		assert.NoError(o.T, o.pub.Publish(o.Topic, call...))
 	}
 	send(nil, 40+rand.IntN(20)) // it learns that its handler is fast
 	got := o.take(len(want))
@@ -103,7 +103,7 @@ func (o *ordered) trial() bool {
 	if slices.Equal(got, want) {
 		return true
 	}
-	o.t.Logf("%s: %v, not %v", o.topic, got, want)
+	o.T.Logf("%s: %v, not %v", o.Topic, got, want)
 	return false
 }
 
@@ -117,7 +117,7 @@ func (o *ordered) take(count int) []string {
 			got = append(got, uuid)
 		case <-timeout:
 			o.stuck = true
-			assert.Fail(o.t, "stuck", "%d of %d came; in Redis: %v", len(got), count, o.sizes())
+			assert.Fail(o.T, "stuck", "%d of %d came; in Redis: %v", len(got), count, o.sizes())
 			return got
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -77,12 +78,12 @@ func stutter(t *testing.T, cluster *redistest.Cluster) (end func()) {
 // ballast gives the replica of the topic so much to read that it answers clients
 // before it has read all.
 func (s *scene) ballast() (end func()) {
-	client, key, much := s.dial(), s.key("ballast"), make([]byte, 2<<20)
+	client, key, much := s.dial(), s.Key("ballast"), make([]byte, 2<<20)
 	ctx, cancel := context.WithCancel(context.Background())
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		for ctx.Err() == nil {
-			assert.NoError(s.t, client.Set(context.WithoutCancel(ctx), key, much, 0).Err())
+			assert.NoError(s.T, client.Set(context.WithoutCancel(ctx), key, much, 0).Err())
 			<-time.After(4 * time.Millisecond)
 		}
 	})
@@ -102,12 +103,12 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 		callers.Go(func() {
 			for i := range size(1000, 5000) / len(clients) {
 				key := fmt.Sprint("key-", n, "-", i)
-				msg := delayed(key, time.Hour)
+				msg := fixture.Delayed(key, time.Hour)
 				redisdelay.SetKey(msg, key)
-				if !assert.NoError(t, publisher.Publish(s.topic, msg)) {
+				if !assert.NoError(t, publisher.Publish(s.Topic, msg)) {
 					return
 				}
-				if publisher.Cancel(t.Context(), s.topic, key) != nil {
+				if publisher.Cancel(t.Context(), s.Topic, key) != nil {
 					missing.Add(1)
 				}
 			}
@@ -124,9 +125,10 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 	const partitions = 8
 	missed := 0
 	for n := range size(12, 100) {
-		trial := &scene{t: t, client: s.client, topic: fmt.Sprintf("%s-%d", s.topic, n), history: &History{}}
+		trial := &scene{Scene: s.Beside(fmt.Sprint("-", n)), history: &History{}}
+		trial.T = t
 		client := clients[n%len(clients)]
-		require.NoError(t, trial.publisher(redisdelay.PublisherConfig{Client: client}).Publish(trial.topic, delayed("m", time.Hour)))
+		require.NoError(t, trial.publisher(redisdelay.PublisherConfig{Client: client}).Publish(trial.Topic, fixture.Delayed("m", time.Hour)))
 		raising := trial.publisher(redisdelay.PublisherConfig{
 			Client: client, Partitions: partitions,
 			PartitionKey: func(_ string, msg *message.Message) string { return msg.UUID },
@@ -134,12 +136,12 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 		for _, group := range []string{"older", "newer"} {
 			subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group}, nil)
 			require.NoError(t, err)
-			require.NoError(t, subscriber.SubscribeInitialize(trial.topic))
+			require.NoError(t, subscriber.SubscribeInitialize(trial.Topic))
 			require.NoError(t, subscriber.Close())
 		}
 		const count = 2 * partitions
 		for i := range count {
-			require.NoError(t, raising.Publish(trial.topic, delayed(fmt.Sprint("m", i), 0)))
+			require.NoError(t, raising.Publish(trial.Topic, fixture.Delayed(fmt.Sprint("m", i), 0)))
 		}
 		for _, group := range []string{"older", "newer"} {
 			missed += count - trial.receives(client, group, count)
@@ -150,7 +152,7 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 
 // receives tells how many of so many messages a group gets.
 func (s *scene) receives(client redis.UniversalClient, group string, count int) int {
-	s.t.Helper()
+	s.T.Helper()
 	var got atomic.Int64
 	config := redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group, MaxInFlight: 10}
 	stop := s.handle(config, func(msg *message.Message) {

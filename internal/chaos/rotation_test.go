@@ -24,8 +24,8 @@ func TestPasswordRotation(t *testing.T) {
 	password := &atomic.Value{}
 	rotate := func() {
 		fresh := fmt.Sprint(rand.Uint64())
-		redistest.Command(t, s.client, "ACL", "SETUSER", "publisher", "on", "resetpass", ">"+fresh, "~*", "&*", "+@all")
-		_ = s.client.ClientKillByFilter(t.Context(), "USER", "publisher").Err() // the first time, there is none
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "publisher", "on", "resetpass", ">"+fresh, "~*", "&*", "+@all")
+		_ = s.Client.ClientKillByFilter(t.Context(), "USER", "publisher").Err() // the first time, there is none
 		<-time.After(rand.N(30 * time.Millisecond))
 		password.Store(fresh)
 	}

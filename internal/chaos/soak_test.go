@@ -38,9 +38,9 @@ func TestSoak(t *testing.T) {
 
 	faults := []func(){
 		func() { require.NoError(t, s.server.Signal(syscall.SIGKILL)) },
-		func() { _ = s.client.ScriptFlush(t.Context()).Err() },
-		func() { _ = s.client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err() },
-		func() { _ = s.client.ClientKillByFilter(t.Context(), "TYPE", "normal").Err() },
+		func() { _ = s.Client.ScriptFlush(t.Context()).Err() },
+		func() { _ = s.Client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err() },
+		func() { _ = s.Client.ClientKillByFilter(t.Context(), "TYPE", "normal").Err() },
 		func() {
 			require.NoError(t, s.server.Signal(syscall.SIGSTOP))
 			<-time.After(time.Second)
@@ -69,8 +69,8 @@ func TestSoak(t *testing.T) {
 	consumers.kill()
 	s.judge("g")
 	s.flat(seen)
-	assert.Less(t, s.client.HLen(t.Context(), s.key("claims:g")).Val(), int64(30))
-	assert.Less(t, s.client.HLen(t.Context(), s.key("publishers")).Val(), int64(5))
+	assert.Less(t, s.Client.HLen(t.Context(), s.Key("claims:g")).Val(), int64(30))
+	assert.Less(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(5))
 }
 
 // usage is what Redis and the consumers take up.
@@ -80,11 +80,11 @@ type usage struct {
 }
 
 func (s *scene) usage() usage {
-	s.t.Helper()
+	s.T.Helper()
 	var u usage
 	s.until("Redis answers", quiet, func() bool {
-		keys, err := s.client.DBSize(context.Background()).Result()
-		info := s.client.InfoMap(context.Background(), "memory")
+		keys, err := s.Client.DBSize(context.Background()).Result()
+		info := s.Client.InfoMap(context.Background(), "memory")
 		u.keys = keys
 		u.memory, _ = strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
 		return err == nil && info.Err() == nil
@@ -98,14 +98,14 @@ func (s *scene) usage() usage {
 // last: in the first one, connections fill their pools. Medians count, as faults
 // come and go, each at least once in a quarter.
 func (s *scene) flat(seen []usage) {
-	s.t.Helper()
+	s.T.Helper()
 	quarter := len(seen) / 4
 	early, late := median(seen[quarter:2*quarter]), median(seen[len(seen)-quarter:])
-	s.t.Logf("usage: %+v, at the end %+v", early, late)
-	assert.LessOrEqual(s.t, late.keys, early.keys+5)
-	assert.Less(s.t, late.memory, early.memory*3/2)
-	assert.Less(s.t, late.heap, early.heap*3/2)
-	assert.Less(s.t, late.goroutines, early.goroutines*3/2)
+	s.T.Logf("usage: %+v, at the end %+v", early, late)
+	assert.LessOrEqual(s.T, late.keys, early.keys+5)
+	assert.Less(s.T, late.memory, early.memory*3/2)
+	assert.Less(s.T, late.heap, early.heap*3/2)
+	assert.Less(s.T, late.goroutines, early.goroutines*3/2)
 }
 
 func median(seen []usage) usage {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,7 @@ import (
 // a goroutine of its own. The returned function closes the subscriber and waits for
 // the handlers.
 func (s *scene) handle(config redisdelay.SubscriberConfig, handler func(msg *message.Message)) (stop func()) {
-	s.t.Helper()
+	s.T.Helper()
 	if config.Client == nil {
 		config.Client = s.dial()
 	}
@@ -26,9 +25,9 @@ func (s *scene) handle(config redisdelay.SubscriberConfig, handler func(msg *mes
 		config.ConsumerGroup = "g"
 	}
 	subscriber, err := redisdelay.NewSubscriber(config, nil)
-	require.NoError(s.t, err)
-	messages, err := subscriber.Subscribe(context.Background(), s.topic)
-	require.NoError(s.t, err)
+	require.NoError(s.T, err)
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
 	var handlers sync.WaitGroup
 	handlers.Go(func() {
 		for msg := range messages {
@@ -39,28 +38,19 @@ func (s *scene) handle(config redisdelay.SubscriberConfig, handler func(msg *mes
 		_ = subscriber.Close()
 		handlers.Wait()
 	})
-	s.t.Cleanup(stop)
+	s.T.Cleanup(stop)
 	return stop
 }
 
 func (s *scene) publisher(config redisdelay.PublisherConfig) *redisdelay.Publisher {
-	s.t.Helper()
+	s.T.Helper()
 	if config.Client == nil {
 		config.Client = s.dial()
 	}
 	publisher, err := redisdelay.NewPublisher(config, nil)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { _ = publisher.Close() })
+	require.NoError(s.T, err)
+	s.T.Cleanup(func() { _ = publisher.Close() })
 	return publisher
-}
-
-// delayed is a message of a name that is due after a while; at once for 0.
-func delayed(uuid string, by time.Duration) *message.Message {
-	msg := message.NewMessage(uuid, nil)
-	if by > 0 {
-		delay.Message(msg, delay.For(by))
-	}
-	return msg
 }
 
 // waits are how long messages waited once they were due, by UUID.
@@ -142,6 +132,6 @@ func (s *scene) paused() (end func() time.Duration) {
 // onDatabase returns a client of another database of the same server.
 func (s *scene) onDatabase(db int) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: s.addr, DB: db})
-	s.t.Cleanup(func() { _ = client.Close() })
+	s.T.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -1,46 +1,28 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // workerEnv makes the test binary a worker process; it holds a job as JSON.
 const workerEnv = "REDISDELAY_CHAOS_WORKER"
-
-func TestMain(m *testing.M) {
-	if job := os.Getenv(workerEnv); job != "" {
-		work(job)
-		return
-	}
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // by default
-		_ = flag.Set("test.parallel", "8") // what runs in parallel here waits most of the time
-	}
-	redistest.Main(m)
-}
 
 // handedOut counts the messages that handlers of this process got.
 var handedOut atomic.Int64
@@ -181,7 +163,7 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 }
 
 func (j job) consume(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	client.AddHook(ackHook{report})
+	client.AddHook(ackHook{report: report})
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: j.Group,
@@ -236,12 +218,9 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 
 // ackHook reports the acks that Redis has accepted, from the replies of ack.lua: it
 // is the script whose six keys start with an unack set and end with the keys.
-type ackHook struct{ report func(Event) }
-
-func (ackHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (ackHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+type ackHook struct {
+	fixture.Hook
+	report func(Event)
 }
 
 func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -273,54 +252,4 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return nil
 	}
-}
-
-// process is a worker in a process of its own.
-type process struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	done chan struct{} // closed when all its output is in the history
-}
-
-// spawn starts a worker process whose events go to a history.
-func spawn(t *testing.T, j job, h *History) *process {
-	t.Helper()
-	encoded, err := json.Marshal(j)
-	require.NoError(t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+string(encoded))
-	cmd.Stderr = os.Stderr
-	output, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	p := &process{t: t, cmd: cmd, done: make(chan struct{})}
-	go func() { // ends with the process, which the test ends
-		defer close(p.done)
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			var e Event
-			if json.Unmarshal(lines.Bytes(), &e) == nil { // the last line may be cut
-				h.Add(e)
-			}
-		}
-	}()
-	t.Cleanup(p.kill)
-	return p
-}
-
-func (p *process) signal(sig syscall.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(sig))
-}
-
-// kill ends the process and waits for its last words.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-	_ = p.cmd.Wait() // killed
-}
-
-// wait waits for the process to end by itself.
-func (p *process) wait() {
-	<-p.done
-	_ = p.cmd.Wait() // what it reported counts
 }

@@ -16,8 +16,6 @@ import (
 
 const keyCount = 1000
 
-func TestMain(m *testing.M) { Main(m) }
-
 func TestClusterServesAllSlots(t *testing.T) {
 	c := SharedCluster(t)
 	client := c.Client(t)

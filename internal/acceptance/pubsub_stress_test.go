@@ -1,6 +1,6 @@
 //go:build stress
 
-package redisdelay_test
+package acceptance
 
 import (
 	"testing"

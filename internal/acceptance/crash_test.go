@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"bufio"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,28 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
 // consumerEnv makes the test binary a consumer process: "address topic lease".
 const consumerEnv = "REDISDELAY_TEST_CONSUMER"
-
-func TestMain(m *testing.M) {
-	if args := os.Getenv(consumerEnv); args != "" {
-		consume(strings.Fields(args))
-		return
-	}
-	// Watermill's TestReconnect never ends the goroutines that publish and note what
-	// was published.
-	redistest.Main(m,
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func1"),
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"),
-		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func3"),
-	)
-}
 
 // consume prints each message that it gets. A line on standard input decides what
 // becomes of the last one; without a line the handler does not end.
@@ -82,25 +66,25 @@ type process struct {
 	lines chan string
 }
 
-func startConsumer(b *bench, lease time.Duration) *process {
-	b.t.Helper()
+func startConsumer(s *fixture.Scene, lease time.Duration) *process {
+	s.T.Helper()
 	input, write, err := os.Pipe()
-	require.NoError(b.t, err)
+	require.NoError(s.T, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", consumerEnv, b.client.(*redis.Client).Options().Addr, b.topic, lease))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", consumerEnv, s.Client.(*redis.Client).Options().Addr, s.Topic, lease))
 	cmd.Stdin, cmd.Stderr = input, os.Stderr
 	output, err := cmd.StdoutPipe()
-	require.NoError(b.t, err)
-	require.NoError(b.t, cmd.Start())
-	require.NoError(b.t, input.Close())
-	p := &process{t: b.t, cmd: cmd, input: write, lines: make(chan string, 100)}
+	require.NoError(s.T, err)
+	require.NoError(s.T, cmd.Start())
+	require.NoError(s.T, input.Close())
+	p := &process{t: s.T, cmd: cmd, input: write, lines: make(chan string, 100)}
 	go func() { // ends with the process, which the test kills
 		defer close(p.lines)
 		for lines := bufio.NewScanner(output); lines.Scan(); {
 			p.lines <- lines.Text()
 		}
 	}()
-	b.t.Cleanup(p.kill)
+	s.T.Cleanup(p.kill)
 	return p
 }
 
@@ -123,7 +107,7 @@ func (p *process) expect(line string) {
 	case got, ok := <-p.lines:
 		require.True(p.t, ok, "the process has ended")
 		require.Equal(p.t, line, got)
-	case <-time.After(soon):
+	case <-time.After(fixture.Soon):
 		require.Fail(p.t, "the consumer process says nothing", "want %q", line)
 	}
 }
@@ -135,63 +119,63 @@ func (p *process) say(line string) {
 }
 
 func TestMessagesOfAKilledConsumerComeBack(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	const lease = 2 * time.Second
-	b.publish("a")
-	victim := startConsumer(b, lease)
+	s.Publish("a")
+	victim := startConsumer(s, lease)
 	victim.expect("got a 1")
-	other := b.subscribe()
-	b.idle(other)
+	other := s.Subscribe()
+	s.Idle(other)
 	victim.signal(syscall.SIGKILL)
 	killed := time.Now()
-	msg := b.next(other)
+	msg := s.Next(other)
 	assert.Less(t, time.Since(killed), lease+2*time.Second)
-	assert.Equal(t, 2, token(t, msg))
+	assert.Equal(t, int64(2), fixture.Delivery(t, msg).Token)
 	msg.Ack()
-	b.settled()
+	s.Settled()
 }
 
 func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
 	const lease = time.Second
 	for _, settlement := range []string{"nack", "leave to the lease"} {
 		t.Run(settlement, func(t *testing.T) {
-			b := newBench(t)
-			b.publish("a")
-			stalled := startConsumer(b, lease)
+			s := fixture.New(t)
+			s.Publish("a")
+			stalled := startConsumer(s, lease)
 			stalled.expect("got a 1")
 			stalled.signal(syscall.SIGSTOP)
 
-			other := b.subscribe()
-			msg := b.next(other)
-			require.Equal(t, 2, token(t, msg))
+			other := s.Subscribe()
+			msg := s.Next(other)
+			require.Equal(t, int64(2), fixture.Delivery(t, msg).Token)
 			stalled.signal(syscall.SIGCONT)
 			stalled.say(settlement)
 			if settlement == "nack" {
 				stalled.expect("settled a")
 			}
-			b.idle(other)
+			s.Idle(other)
 			require.NoError(t, msg.Context().Err(), "the lease of the second delivery is its own")
 			msg.Ack()
-			b.settled()
-			b.idle(other)
+			s.Settled()
+			s.Idle(other)
 		})
 	}
 }
 
 func TestALateAckCountsAndNothingComesBack(t *testing.T) {
-	b := newBench(t)
-	b.publish("a")
-	stalled := startConsumer(b, time.Second)
+	s := fixture.New(t)
+	s.Publish("a")
+	stalled := startConsumer(s, time.Second)
 	stalled.expect("got a 1")
 	stalled.signal(syscall.SIGSTOP)
-	other := b.subscribe(func(c *subConfig) { c.LeaseDuration = time.Second })
-	msg := b.next(other)
+	other := s.Subscribe(func(c *subConfig) { c.LeaseDuration = time.Second })
+	msg := s.Next(other)
 	stalled.signal(syscall.SIGCONT)
 	stalled.say("ack")
 	stalled.expect("settled a")
-	b.settled()
-	ended(t, msg.Context(), redisdelay.ErrLeaseLost)
+	s.Settled()
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	msg.Nack()
-	b.idle(other)
-	b.settled()
+	s.Idle(other)
+	s.Settled()
 }

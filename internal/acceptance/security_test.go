@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ import (
 // rules besides, and returns its name and password.
 func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) (name, password string) {
 	t.Helper()
-	doc, err := os.ReadFile("docs/scaling.md")
+	doc, err := os.ReadFile("../../docs/scaling.md")
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(doc), "ACL SETUSER ")
 	require.True(t, found)
@@ -51,8 +52,8 @@ func TestLeastPrivilegeOverTLS(t *testing.T) {
 	name, password := documentedUser(t, server.Client(t))
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: trusted, Username: name, Password: password})
 	t.Cleanup(func() { _ = client.Close() })
-	b := newBenchWith(t, client)
-	b.allRights(server.Client(t))
+	s := fixture.NewWith(t, client)
+	allRights(s, server.Client(t))
 }
 
 func TestLeastPrivilegeOnACluster(t *testing.T) {
@@ -60,61 +61,61 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	name, password := documentedUser(t, cluster.Client(t))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})
 	t.Cleanup(func() { _ = client.Close() })
-	newBenchWith(t, client).allRights(cluster.Client(t))
+	allRights(fixture.NewWith(t, client), cluster.Client(t))
 }
 
 // allRights uses the whole API. The admin looks on.
-func (b *bench) allRights(admin redis.UniversalClient) {
-	t := b.t
-	p := b.publisher(partitions(2))
-	sub := b.subscriber(func(c *subConfig) {
+func allRights(s *fixture.Scene, admin redis.UniversalClient) {
+	t := s.T
+	p := s.Publisher(fixture.Partitions(2))
+	sub := s.Subscriber(func(c *subConfig) {
 		c.PollInterval, c.LeaseDuration, c.MaxDeliveries = time.Hour, 300*time.Millisecond, 3
 	})
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
-	messages, err := sub.Subscribe(context.Background(), b.topic)
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
-	b.expect(messages, "first")
-	b.idle(messages)
+	s.Expect(messages, "first")
+	s.Idle(messages)
 
-	require.NoError(t, p.Publish(b.topic, message.NewMessage("woken", nil))) // by a notification
-	msg := b.next(messages)
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("woken", nil))) // by a notification
+	msg := s.Next(messages)
 	<-time.After(500 * time.Millisecond) // kept by extending its lease
 	require.NoError(t, msg.Context().Err())
 	msg.Nack()
 	for n := 2; n <= 3; n++ {
-		msg = b.next(messages)
-		assert.Equal(t, n, attempt(t, msg))
+		msg = s.Next(messages)
+		assert.Equal(t, n, fixture.Delivery(t, msg).Attempt)
 		msg.Nack()
 	}
 	var letters []redisdelay.DeadLetter
 	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), b.topic, 10)
+		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
 		require.NoError(t, err)
 		return len(letters) == 1
-	}, soon, 5*time.Millisecond)
-	_, err = sub.RequeueDeadLetters(t.Context(), b.topic, letters[0].ID)
+	}, fixture.Soon, 5*time.Millisecond)
+	_, err = sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
 	require.NoError(t, err)
-	b.expect(messages, "woken")
-	_, err = sub.DiscardDeadLetters(t.Context(), b.topic, letters[0].ID)
+	s.Expect(messages, "woken")
+	_, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[0].ID)
 	require.NoError(t, err)
 
-	require.NoError(t, p.Publish(b.topic, withKey("k", "k", delay.For(time.Hour)), withKey("l", "l", delay.For(time.Hour))))
-	require.NoError(t, p.Cancel(t.Context(), b.topic, "l"))
-	require.NoError(t, p.Reschedule(t.Context(), b.topic, "k", delay.For(0)))
-	b.expect(messages, "k")
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("k", "k", time.Hour), fixture.Keyed("l", "l", time.Hour)))
+	require.NoError(t, p.Cancel(t.Context(), s.Topic, "l"))
+	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	s.Expect(messages, "k")
 
-	other := b.subscribe(func(c *subConfig) { c.ConsumerGroup = "other" })
-	waiting := b.publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 10*time.Millisecond })
-	err = waiting.Publish(b.topic, message.NewMessage("both", nil))
+	other := s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "other" })
+	waiting := s.Publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 10*time.Millisecond })
+	err = waiting.Publish(s.Topic, message.NewMessage("both", nil))
 	if shortfall := (*redisdelay.ReplicationError)(nil); err != nil {
 		require.ErrorAs(t, err, &shortfall)
 	}
-	b.expect(messages, "both")
-	b.expect(other, "both")
+	s.Expect(messages, "both")
+	s.Expect(other, "both")
 	require.NoError(t, sub.Close())
-	assert.Equal(t, b.logs.containing("dead letter"), b.logs.containing("error: "), "%v", b.logs.lines)
-	b.client = admin
-	b.settled()
+	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
+	s.Client = admin
+	s.Settled()
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
@@ -122,14 +123,14 @@ func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
 	name, password := documentedUser(t, server.Client(t), "resetchannels")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
 	t.Cleanup(func() { _ = client.Close() })
-	b := newBenchWith(t, client)
-	messages := b.subscribe(func(c *subConfig) { c.PollInterval = 300 * time.Millisecond })
-	b.idle(messages)
-	b.publish("a", "b")
-	b.expect(messages, "a", "b")
-	b.idle(messages)
-	assert.Equal(t, 1, b.logs.containing("No notifications"), "told once")
-	assert.Equal(t, 1, b.logs.containing("error: "), "%v", b.logs.lines)
+	s := fixture.NewWith(t, client)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = 300 * time.Millisecond })
+	s.Idle(messages)
+	s.Publish("a", "b")
+	s.Expect(messages, "a", "b")
+	s.Idle(messages)
+	assert.Equal(t, 1, s.Log.Count("No notifications"), "told once")
+	assert.Equal(t, 1, s.Log.Count("error: "), "%v", s.Log.Lines())
 }
 
 func TestABadCertificateFailsFast(t *testing.T) {
@@ -138,12 +139,12 @@ func TestABadCertificateFailsFast(t *testing.T) {
 	untrusting.RootCAs = x509.NewCertPool()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: untrusting})
 	t.Cleanup(func() { _ = client.Close() })
-	b := newBenchWith(t, client)
+	s := fixture.NewWith(t, client)
 	start := time.Now()
-	err := b.publisher().Publish(b.topic, message.NewMessage("a", nil))
+	err := s.Publisher().Publish(s.Topic, message.NewMessage("a", nil))
 	require.ErrorContains(t, err, "certificate")
 	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
-	_, err = b.subscriber().Subscribe(t.Context(), b.topic)
+	_, err = s.Subscriber().Subscribe(t.Context(), s.Topic)
 	require.ErrorContains(t, err, "certificate")
 	assert.Less(t, time.Since(start), 8*time.Second, "no use in trying until PublishTimeout")
 }

@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -14,46 +14,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func closeTimeout(d time.Duration) func(*subConfig) {
-	return func(c *subConfig) { c.CloseTimeout = d }
-}
-
 func TestCloseGivesBackAtOnceWhatNoHandlerHasSeen(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	var warm []string
 	for i := range 400 { // so that the subscription claims ahead
 		warm = append(warm, fmt.Sprint("warm", i))
 	}
-	b.publish(warm...)
-	sub := b.subscriber()
-	messages, err := sub.Subscribe(context.Background(), b.topic)
+	s.Publish(warm...)
+	sub := s.Subscriber()
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
-	b.expect(messages, warm...)
-	b.publish("a", "b", "c")
-	b.expect(messages, "a")
+	s.Expect(messages, warm...)
+	s.Publish("a", "b", "c")
+	s.Expect(messages, "a")
 	require.NoError(t, sub.Close())
-	closed(t, messages)
+	s.Closed(messages)
 
-	next := b.subscribe()
+	next := s.Subscribe()
 	for _, uuid := range []string{"b", "c"} {
-		msg := b.next(next)
+		msg := s.Next(next)
 		assert.Equal(t, uuid, msg.UUID)
-		assert.Equal(t, 1, attempt(t, msg), "a delivery that no handler saw does not count")
+		assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt, "a delivery that no handler saw does not count")
 		msg.Ack()
 	}
-	b.settled()
+	s.Settled()
 }
 
 func TestCloseWaitsForHandlersAndHonoursTheirAcks(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(closeTimeout(soon))
-	messages, err := sub.Subscribe(context.Background(), b.topic)
+	s := fixture.New(t)
+	sub := s.Subscriber(closeTimeout(fixture.Soon))
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a")
-	msg := b.next(messages)
+	s.Publish("a")
+	msg := s.Next(messages)
 	done := make(chan error, 1)
 	go func() { done <- sub.Close() }()
 	select {
@@ -65,67 +62,67 @@ func TestCloseWaitsForHandlersAndHonoursTheirAcks(t *testing.T) {
 	}
 	msg.Ack()
 	require.NoError(t, <-done)
-	b.settled()
+	s.Settled()
 }
 
 func TestCloseGivesUpOnAHandlerThatNeverEnds(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(closeTimeout(300 * time.Millisecond))
-	messages, err := sub.Subscribe(context.Background(), b.topic)
+	s := fixture.New(t)
+	sub := s.Subscriber(closeTimeout(300 * time.Millisecond))
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
-	b.publish("a")
-	msg := b.next(messages)
+	s.Publish("a")
+	msg := s.Next(messages)
 	start := time.Now()
 	require.NoError(t, sub.Close())
 	assert.Less(t, time.Since(start), 1300*time.Millisecond)
-	ended(t, msg.Context(), redisdelay.ErrCloseTimeout)
+	s.Ended(msg.Context(), redisdelay.ErrCloseTimeout)
 
-	again := b.next(b.subscribe())
-	assert.Equal(t, 2, attempt(t, again), "the handler has seen it, so that delivery counts")
+	again := s.Next(s.Subscribe())
+	assert.Equal(t, 2, fixture.Delivery(t, again).Attempt, "the handler has seen it, so that delivery counts")
 	again.Ack()
-	b.settled()
+	s.Settled()
 }
 
 func TestCloseWorksWhenNobodyReads(t *testing.T) {
-	b := newBench(t)
-	sub := b.subscriber(closeTimeout(time.Minute))
+	s := fixture.New(t)
+	sub := s.Subscriber(closeTimeout(time.Minute))
 	for range 3 {
-		_, err := sub.Subscribe(context.Background(), b.topic)
+		_, err := sub.Subscribe(context.Background(), s.Topic)
 		require.NoError(t, err)
 	}
-	b.publish("a", "b", "c", "d")
+	s.Publish("a", "b", "c", "d")
 	start := time.Now()
 	var closing sync.WaitGroup
 	for range 5 {
 		closing.Go(func() { assert.NoError(t, sub.Close()) })
 	}
 	closing.Wait()
-	assert.Less(t, time.Since(start), soon)
-	messages := b.subscribe()
+	assert.Less(t, time.Since(start), fixture.Soon)
+	messages := s.Subscribe()
 	for range 4 {
-		msg := b.next(messages)
-		assert.Equal(t, 1, attempt(t, msg))
+		msg := s.Next(messages)
+		assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
 		msg.Ack()
 	}
-	b.settled()
+	s.Settled()
 }
 
 func TestCloseWhileRedisIsAway(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"hanging": syscall.SIGSTOP, "restarting": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.New(t, redistest.Durable...)
-			b := newBenchOn(t, server)
-			sub := b.subscriber(closeTimeout(time.Second))
-			messages, err := sub.Subscribe(context.Background(), b.topic)
+			s := fixture.NewOn(t, server)
+			sub := s.Subscriber(closeTimeout(time.Second))
+			messages, err := sub.Subscribe(context.Background(), s.Topic)
 			require.NoError(t, err)
-			b.publish("a", "b")
-			msg := b.next(messages)
+			s.Publish("a", "b")
+			msg := s.Next(messages)
 			require.NoError(t, server.Signal(signal))
 			msg.Ack()
 			start := time.Now()
 			err = sub.Close()
 			assert.Less(t, time.Since(start), 2*time.Second)
-			closed(t, messages)
+			s.Closed(messages)
 			if signal == syscall.SIGSTOP {
 				require.Error(t, err, "the ack did not arrive")
 				require.NoError(t, server.Signal(syscall.SIGCONT))
@@ -135,12 +132,12 @@ func TestCloseWhileRedisIsAway(t *testing.T) {
 }
 
 func TestARouterShutDownWhileAHandlerRunsKeepsItsResult(t *testing.T) {
-	b := newBench(t)
-	p := b.publisher()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})
+	s := fixture.New(t)
+	p, out := s.Publisher(), s.Beside("-out")
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: fixture.Soon}, watermill.NopLogger{})
 	require.NoError(t, err)
 	started, finish := make(chan struct{}), make(chan struct{})
-	router.AddHandler("h", b.topic, b.subscriber(closeTimeout(soon)), b.topic+"-out", p,
+	router.AddHandler("h", s.Topic, s.Subscriber(closeTimeout(fixture.Soon)), out.Topic, p,
 		func(*message.Message) ([]*message.Message, error) {
 			close(started)
 			<-finish
@@ -149,7 +146,7 @@ func TestARouterShutDownWhileAHandlerRunsKeepsItsResult(t *testing.T) {
 	running := make(chan error, 1)
 	go func() { running <- router.Run(context.Background()) }()
 	<-router.Running()
-	b.publish("a")
+	s.Publish("a")
 	<-started
 	closing := make(chan error, 1)
 	go func() { closing <- router.Close() }()
@@ -161,29 +158,28 @@ func TestARouterShutDownWhileAHandlerRunsKeepsItsResult(t *testing.T) {
 	close(finish)
 	require.NoError(t, <-closing)
 	require.NoError(t, <-running)
-	b.settled()
-	b.topic += "-out"
-	b.expect(b.subscribe(), "out")
+	s.Settled()
+	out.Expect(out.Subscribe(), "out")
 }
 
 func TestStartAndStopManyTimesUnderLoad(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	const count = 300
 	var uuids []string
 	for i := range count {
 		uuids = append(uuids, fmt.Sprint(i))
 	}
-	b.publish(uuids...)
+	s.Publish(uuids...)
 	acked := map[string]int{}
 	for round := 0; len(acked) < count; round++ {
 		require.Less(t, round, 5*count)
-		sub := b.subscriber()
-		messages, err := sub.Subscribe(context.Background(), b.topic)
+		sub := s.Subscriber()
+		messages, err := sub.Subscribe(context.Background(), s.Topic)
 		require.NoError(t, err)
 		for range round % 10 {
 			select {
 			case msg := <-messages:
-				assert.Equal(t, 1, attempt(t, msg))
+				assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
 				acked[msg.UUID]++
 				msg.Ack()
 			case <-time.After(time.Second):
@@ -194,5 +190,5 @@ func TestStartAndStopManyTimesUnderLoad(t *testing.T) {
 	for uuid, n := range acked {
 		assert.Equal(t, 1, n, "%s was delivered again after an ack that Close has waited for", uuid)
 	}
-	b.settled()
+	s.Settled()
 }

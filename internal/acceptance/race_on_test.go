@@ -1,5 +1,5 @@
 //go:build race
 
-package redisdelay_test
+package acceptance
 
 const raceEnabled = true

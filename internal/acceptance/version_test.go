@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -123,17 +124,17 @@ func (p *pretender) sent(name string) int {
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
 // callsOf are the ways to meet a server for the first time.
-func callsOf(b *bench) map[string]func() error {
-	p, sub := b.publisher(), b.subscriber()
+func callsOf(s *fixture.Scene) map[string]func() error {
+	p, sub := s.Publisher(), s.Subscriber()
 	return map[string]func() error{
-		"Publish":             func() error { return p.Publish(b.topic, message.NewMessage("a", nil)) },
-		"SubscribeInitialize": func() error { return sub.SubscribeInitialize(b.topic) },
+		"Publish":             func() error { return p.Publish(s.Topic, message.NewMessage("a", nil)) },
+		"SubscribeInitialize": func() error { return sub.SubscribeInitialize(s.Topic) },
 		"Subscribe": func() error {
-			_, err := sub.Subscribe(b.t.Context(), b.topic)
+			_, err := sub.Subscribe(s.T.Context(), s.Topic)
 			return err
 		},
-		"Cancel":      func() error { return p.Cancel(b.t.Context(), b.topic, "k") },
-		"DeadLetters": func() error { _, err := sub.DeadLetters(b.t.Context(), b.topic, 1); return err },
+		"Cancel":      func() error { return p.Cancel(s.T.Context(), s.Topic, "k") },
+		"DeadLetters": func() error { _, err := sub.DeadLetters(s.T.Context(), s.Topic, 1); return err },
 	}
 }
 
@@ -144,7 +145,7 @@ func TestAServerThatIsTooOldIsNamed(t *testing.T) {
 		}
 		return "*1\r\n:1\r\n"
 	})
-	for name, call := range callsOf(newBenchWith(t, client)) {
+	for name, call := range callsOf(fixture.NewWith(t, client)) {
 		err := call()
 		require.ErrorIs(t, err, redisdelay.ErrServerTooOld, name)
 		require.ErrorContains(t, err, "want Redis 7.0 or newer", name)
@@ -167,7 +168,7 @@ func TestAServerThatIsTooOldIsNamedWithoutTheRightToAsk(t *testing.T) {
 				}
 				return "-" + text + "\r\n"
 			})
-			for name, call := range callsOf(newBenchWith(t, client)) {
+			for name, call := range callsOf(fixture.NewWith(t, client)) {
 				require.ErrorIs(t, call(), redisdelay.ErrServerTooOld, name)
 			}
 			assert.LessOrEqual(t, server.sent("info"), 2, "asked once for the publisher and the subscriber")
@@ -187,10 +188,10 @@ func TestTheVersionOfAServerIsAskedOnce(t *testing.T) {
 				}
 				return "*1\r\n:1\r\n"
 			})
-			b := newBenchWith(t, client)
-			p := b.publisher()
+			s := fixture.NewWith(t, client)
+			p := s.Publisher()
 			for n := range 5 {
-				require.NoError(t, p.Publish(b.topic+strconv.Itoa(n), message.NewMessage("a", nil)))
+				require.NoError(t, p.Publish(s.Topic+strconv.Itoa(n), message.NewMessage("a", nil)))
 			}
 			assert.Equal(t, 1, server.sent("info"))
 		})
@@ -199,15 +200,15 @@ func TestTheVersionOfAServerIsAskedOnce(t *testing.T) {
 
 // TestOneInfoServesManyFirstCalls has them all at once.
 func TestOneInfoServesManyFirstCalls(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
 	hook := &counter{name: "info"}
 	client.AddHook(hook)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
 	var publishing sync.WaitGroup
 	for n := range 50 {
 		publishing.Go(func() {
-			assert.NoError(t, p.Publish(b.topic+strconv.Itoa(n), message.NewMessage("a", nil)))
+			assert.NoError(t, p.Publish(s.Topic+strconv.Itoa(n), message.NewMessage("a", nil)))
 		})
 	}
 	publishing.Wait()
@@ -216,7 +217,7 @@ func TestOneInfoServesManyFirstCalls(t *testing.T) {
 
 // counter is a hook that counts a command.
 type counter struct {
-	secondAnswer
+	fixture.Hook
 	name  string
 	count atomic.Int64
 }

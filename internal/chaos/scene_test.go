@@ -4,10 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -33,15 +32,13 @@ func size(short, long int) int {
 // counts as stuck.
 const quiet = 60 * time.Second
 
-// scene is one case: a topic, a server and the history.
+// scene is one case: a topic, the servers and the history.
 type scene struct {
-	t       *testing.T
-	addr    string // of a single server
-	server  *redistest.Server
-	connect func() redis.UniversalClient
-	client  redis.UniversalClient // for looking on; it meets no fault of the network
-	topic   string
-	history *History
+	*fixture.Scene        // its client looks on, and meets no fault of the network
+	addr           string // of a single server
+	server         *redistest.Server
+	connect        func() redis.UniversalClient
+	history        *History
 }
 
 func newScene(t *testing.T, options ...string) *scene {
@@ -61,24 +58,21 @@ func newSceneAt(t *testing.T, addr string) *scene {
 
 func newSceneOn(t *testing.T, connect func() redis.UniversalClient) *scene {
 	t.Helper()
-	s := &scene{
-		t: t, connect: connect, history: &History{},
-		topic: fmt.Sprintf("%s-%d", strings.NewReplacer("/", "-", ":", "-").Replace(t.Name()), rand.Uint32()),
-	}
-	s.client = s.dial()
-	return s
+	client := connect()
+	t.Cleanup(func() { _ = client.Close() })
+	return &scene{Scene: fixture.NewWith(t, client), connect: connect, history: &History{}}
 }
 
 // dial returns a client with go-redis's default options, as users have.
 func (s *scene) dial() redis.UniversalClient {
 	client := s.connect()
-	s.t.Cleanup(func() { _ = client.Close() })
+	s.T.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
-	j := job{Addr: s.addr, Topic: s.topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	j := job{Addr: s.addr, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
 	change(&j)
 	return j
 }
@@ -86,7 +80,7 @@ func (s *scene) job(change func(*job)) job {
 // inProcess runs a job in this process until the test or the returned function ends
 // it.
 func (s *scene) inProcess(j job, client redis.UniversalClient) (stop func()) {
-	s.t.Helper()
+	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- j.run(ctx, client, s.history.Add) }()
@@ -98,57 +92,33 @@ func (s *scene) inProcess(j job, client redis.UniversalClient) (stop func()) {
 		stopped = true
 		cancel()
 		if err := <-ended; err != nil {
-			s.t.Log("worker:", err)
+			s.T.Log("worker:", err)
 		}
 	}
-	s.t.Cleanup(stop)
+	s.T.Cleanup(stop)
 	return stop
-}
-
-// key is the name of a key of the first partition.
-func (s *scene) key(kind string) string { return "{redisdelay:" + s.topic + ":0}:" + kind }
-
-// keys lists the keys that the topic has in Redis, on all masters and in all
-// partitions.
-func (s *scene) keys(ctx context.Context) (names []string, err error) {
-	var mu sync.Mutex
-	list := func(ctx context.Context, client *redis.Client) error {
-		some, err := client.Keys(ctx, "{redisdelay:"+s.topic+":*").Result()
-		mu.Lock()
-		defer mu.Unlock()
-		names = append(names, some...)
-		return err
-	}
-	switch c := s.client.(type) {
-	case *redis.ClusterClient:
-		err = c.ForEachMaster(ctx, list)
-	case *redis.Client:
-		err = list(ctx, c)
-	}
-	return names, err
 }
 
 // kindOf tells a key's kind from its name: "messages", or "unack" of some group.
 func kindOf(key string) string {
-	_, kind, _ := strings.Cut(key, "}:")
-	kind, _, _ = strings.Cut(kind, ":")
+	kind, _, _ := strings.Cut(fixture.Kind(key), ":")
 	return kind
 }
 
 // bodies returns the UUIDs of the messages that Redis still has.
 func (s *scene) bodies() []string {
-	s.t.Helper()
-	keys, err := s.keys(context.Background())
-	require.NoError(s.t, err)
+	s.T.Helper()
+	keys, err := s.Keys(context.Background())
+	require.NoError(s.T, err)
 	var uuids []string
 	for _, key := range keys {
 		if kindOf(key) != "messages" {
 			continue
 		}
-		bodies, err := s.client.HVals(context.Background(), key).Result()
-		require.NoError(s.t, err)
+		bodies, err := s.Client.HVals(context.Background(), key).Result()
+		require.NoError(s.T, err)
 		for _, body := range bodies {
-			msg, err := redisdelay.DefaultMarshaler{}.Unmarshal(s.topic, []byte(body))
+			msg, err := redisdelay.DefaultMarshaler{}.Unmarshal(s.Topic, []byte(body))
 			if err != nil {
 				uuids = append(uuids, fmt.Sprintf("garbage %q", body))
 				continue
@@ -161,16 +131,16 @@ func (s *scene) bodies() []string {
 
 // until waits for a condition.
 func (s *scene) until(what string, within time.Duration, met func() bool) {
-	s.t.Helper()
-	require.Eventually(s.t, met, within, 20*time.Millisecond, what)
+	s.T.Helper()
+	require.Eventually(s.T, met, within, 20*time.Millisecond, what)
 }
 
 // drained waits until Redis has no message any more, quiet at most.
 func (s *scene) drained() {
-	s.t.Helper()
+	s.T.Helper()
 	deadline := time.Now().Add(quiet)
 	for time.Now().Before(deadline) {
-		keys, err := s.keys(context.Background())
+		keys, err := s.Keys(context.Background())
 		if err == nil && !slices.ContainsFunc(keys, func(key string) bool { return kindOf(key) == "messages" }) {
 			return
 		}
@@ -181,49 +151,49 @@ func (s *scene) drained() {
 // judge fails the case unless the checker finds nothing, and no half message is
 // left in Redis.
 func (s *scene) judge(groups ...string) Report {
-	s.t.Helper()
+	s.T.Helper()
 	report := s.history.Check(groups, s.bodies(), nil)
-	s.t.Log(report)
+	s.T.Log(report)
 	if len(report.Stuck) > 0 {
-		s.t.Log("in Redis:", s.sizes())
+		s.T.Log("in Redis:", s.sizes())
 	}
-	require.Empty(s.t, report.Failures())
-	require.NotZero(s.t, report.Deliveries)
+	require.Empty(s.T, report.Failures())
+	require.NotZero(s.T, report.Deliveries)
 	s.consistent()
 	return report
 }
 
 // sizes tells how much is in each key of the topic.
 func (s *scene) sizes() map[string]int64 {
-	s.t.Helper()
+	s.T.Helper()
 	ctx := context.Background()
-	keys, err := s.keys(ctx)
-	require.NoError(s.t, err)
+	keys, err := s.Keys(ctx)
+	require.NoError(s.T, err)
 	sizes := map[string]int64{}
 	for _, key := range keys {
-		sizes[strings.TrimPrefix(key, "{redisdelay:"+s.topic)] = max(s.client.ZCard(ctx, key).Val(), s.client.HLen(ctx, key).Val())
+		sizes[strings.TrimPrefix(key, s.Tag())] = max(s.Client.ZCard(ctx, key).Val(), s.Client.HLen(ctx, key).Val())
 	}
 	return sizes
 }
 
 // consistent asserts that every id in a set has a body and every body is in a set.
 func (s *scene) consistent() {
-	s.t.Helper()
+	s.T.Helper()
 	ctx := context.Background()
-	keys, err := s.keys(ctx)
-	require.NoError(s.t, err)
+	keys, err := s.Keys(ctx)
+	require.NoError(s.T, err)
 	inSets, bodies := map[string]bool{}, map[string]bool{}
 	for _, key := range keys {
 		switch kindOf(key) {
 		case "scheduled", "queue", "unack", "dead":
-			for _, id := range s.client.ZRange(ctx, key, 0, -1).Val() {
+			for _, id := range s.Client.ZRange(ctx, key, 0, -1).Val() {
 				inSets[id] = true
 			}
 		case "messages":
-			for _, id := range s.client.HKeys(ctx, key).Val() {
+			for _, id := range s.Client.HKeys(ctx, key).Val() {
 				bodies[id] = true
 			}
 		}
 	}
-	assert.Equal(s.t, bodies, inSets, "ids with bodies, and ids in sets")
+	assert.Equal(s.T, bodies, inSets, "ids with bodies, and ids in sets")
 }

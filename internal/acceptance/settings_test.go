@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -24,29 +25,29 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBenchOn(t, redistest.New(t, test.options...))
+			s := fixture.NewOn(t, redistest.New(t, test.options...))
 			for range 3 { // once for the server, not for each publisher or subscriber
-				p := b.publisher()
-				require.NoError(t, p.Publish(b.topic, message.NewMessage("a", nil)))
-				require.NoError(t, p.Publish(b.topic, message.NewMessage("b", nil)))
-				b.subscribe()
+				p := s.Publisher()
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage("b", nil)))
+				s.Subscribe()
 			}
-			assert.Equal(t, test.eviction, b.logs.containing(eviction))
-			assert.Equal(t, test.persistence, b.logs.containing(persistence))
-			assert.Equal(t, test.eviction+test.persistence, b.logs.containing("warning: "))
+			assert.Equal(t, test.eviction, s.Log.Count(eviction))
+			assert.Equal(t, test.persistence, s.Log.Count(persistence))
+			assert.Equal(t, test.eviction+test.persistence, s.Log.Count("warning: "))
 		})
 	}
 }
 
 func TestSettingsThatMayNotBeReadAreNoProblem(t *testing.T) {
 	server := redistest.New(t)
-	b := newBenchOn(t, server)
-	redistest.Command(t, b.client, "ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")
 	plain := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "plain", Password: "pw"})
 	t.Cleanup(func() { _ = plain.Close() })
-	messages := b.subscribe(func(c *subConfig) { c.Client = plain })
-	assert.Zero(t, b.logs.containing("warning: "))
-	b.publish("a")
-	b.expect(messages, "a")
-	assert.Zero(t, b.logs.containing("error: "))
+	messages := s.Subscribe(func(c *subConfig) { c.Client = plain })
+	assert.Zero(t, s.Log.Count("warning: "))
+	s.Publish("a")
+	s.Expect(messages, "a")
+	assert.Zero(t, s.Log.Count("error: "))
 }

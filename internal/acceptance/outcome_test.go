@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -29,11 +30,10 @@ func (answer) RedisError()     {}
 // secondAnswer is a hook that lets a push be applied and then hands out an error, as the
 // client does when the first reply is lost and its second attempt is refused.
 type secondAnswer struct {
+	fixture.Hook
 	text   answer
 	pushes atomic.Int64
 }
-
-func (*secondAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -45,10 +45,6 @@ func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-func (*secondAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // isPush tells the push script by its third key.
@@ -73,16 +69,16 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *
 		"ERR something new",
 	} {
 		t.Run(string(text[:5]), func(t *testing.T) {
-			b := newBench(t)
+			s := fixture.New(t)
 			client := redistest.Shared(t).Client(t)
 			hook := &secondAnswer{text: text}
 			client.AddHook(hook)
-			p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
-			err := p.Publish(b.topic, message.NewMessage("a", nil))
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
+			err := p.Publish(s.Topic, message.NewMessage("a", nil))
 			require.ErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 			require.ErrorIs(t, err, text)
 			assert.Equal(t, int64(1), hook.pushes.Load())
-			b.expect(b.subscribe(), "a")
+			s.Expect(s.Subscribe(), "a")
 		})
 	}
 }
@@ -91,17 +87,17 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *
 // said that it certainly is not.
 func TestPasswordsThatChangeUnderLoad(t *testing.T) {
 	server := redistest.New(t)
-	b := newBenchOn(t, server)
+	s := fixture.NewOn(t, server)
 	password := func(word string) {
-		redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", "resetpass", ">"+word, "~*", "&*", "+@all")
-		redistest.Command(t, b.client, "CLIENT", "KILL", "USER", "app")
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", "resetpass", ">"+word, "~*", "&*", "+@all")
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "USER", "app")
 	}
 	const rounds, publishers = 20, 8
 	failed := map[string]bool{}
 	for round := range rounds {
-		redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", "resetpass", ">old", "~*", "&*", "+@all")
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", "resetpass", ">old", "~*", "&*", "+@all")
 		client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "old"})
-		p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 2*time.Second })
+		p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 2*time.Second })
 		var mu sync.Mutex
 		var publishing sync.WaitGroup
 		published := make(chan struct{}, 10_000)
@@ -109,7 +105,7 @@ func TestPasswordsThatChangeUnderLoad(t *testing.T) {
 			publishing.Go(func() {
 				for i := 0; ; i++ {
 					uuid := fmt.Sprint(round, "/", n, "/", i)
-					err := p.Publish(b.topic, message.NewMessage(uuid, nil))
+					err := p.Publish(s.Topic, message.NewMessage(uuid, nil))
 					published <- struct{}{}
 					if err == nil {
 						continue
@@ -130,7 +126,7 @@ func TestPasswordsThatChangeUnderLoad(t *testing.T) {
 		publishing.Wait()
 		require.NoError(t, client.Close())
 	}
-	bodies, err := b.client.HVals(t.Context(), b.key("messages")).Result()
+	bodies, err := s.Client.HVals(t.Context(), s.Key("messages")).Result()
 	require.NoError(t, err)
 	certain := 0
 	for _, body := range bodies {
@@ -145,13 +141,13 @@ func TestPasswordsThatChangeUnderLoad(t *testing.T) {
 
 func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 	server := redistest.New(t)
-	b := newBenchOn(t, server)
-	redistest.Command(t, b.client, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "pw"})
 	t.Cleanup(func() { _ = client.Close() })
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.WaitReplicas = client, 1 })
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.WaitReplicas = client, 1 })
 	for _, uuid := range []string{"a", "b"} { // the second finds the script loaded
-		err := p.Publish(b.topic, message.NewMessage(uuid, nil))
+		err := p.Publish(s.Topic, message.NewMessage(uuid, nil))
 		var shortfall *redisdelay.ReplicationError
 		require.ErrorAs(t, err, &shortfall)
 		assert.Equal(t, 1, shortfall.Want)
@@ -159,17 +155,16 @@ func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 		require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 		require.ErrorContains(t, err, "NOPERM")
 	}
-	b.expect(b.subscribe(), "a", "b")
-	b.settled()
+	s.Expect(s.Subscribe(), "a", "b")
+	s.Settled()
 }
 
 // lostWait is a hook that loses the first answers to WAIT in the network.
 type lostWait struct {
-	secondAnswer
-	left atomic.Int64
+	fixture.Hook
+	pushes atomic.Int64
+	left   atomic.Int64
 }
-
-func (h *lostWait) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (h *lostWait) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
@@ -186,21 +181,21 @@ func (h *lostWait) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 }
 
 func TestAWaitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
-	b := newBench(t)
+	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
 	hook := &lostWait{}
 	hook.left.Store(2)
 	client.AddHook(hook)
-	p := b.publisher(func(c *redisdelay.PublisherConfig) {
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Client, c.WaitReplicas, c.WaitTimeout = client, 1, 10*time.Millisecond
 	})
-	err := p.Publish(b.topic, message.NewMessage("a", nil))
+	err := p.Publish(s.Topic, message.NewMessage("a", nil))
 	var shortfall *redisdelay.ReplicationError
 	require.ErrorAs(t, err, &shortfall, "it has no replica")
 	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 	assert.Equal(t, int64(3), hook.pushes.Load())
-	b.expect(b.subscribe(), "a")
-	b.settled()
+	s.Expect(s.Subscribe(), "a")
+	s.Settled()
 }
 
 // TestAPublisherRestoredFromASnapshotHeals puts the record of a later life of the
@@ -214,23 +209,23 @@ func TestAPublisherRestoredFromASnapshotHeals(t *testing.T) {
 		"its number is below the last one": {1000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			p := b.publisher()
-			require.NoError(t, p.Publish(b.topic, message.NewMessage("first", nil)))
-			publishers, err := b.client.HGetAll(t.Context(), b.key("publishers")).Result()
+			s := fixture.New(t)
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+			publishers, err := s.Client.HGetAll(t.Context(), s.Key("publishers")).Result()
 			require.NoError(t, err)
 			require.Len(t, publishers, 1)
 			for publisher, last := range publishers {
 				_, rest, _ := strings.Cut(last, " ")
-				require.NoError(t, b.client.HSet(t.Context(), b.key("publishers"),
+				require.NoError(t, s.Client.HSet(t.Context(), s.Key("publishers"),
 					publisher, fmt.Sprintf("%d %s", record.number, rest)).Err())
 			}
-			err = p.Publish(b.topic, message.NewMessage("in doubt", nil))
+			err = p.Publish(s.Topic, message.NewMessage("in doubt", nil))
 			require.ErrorIs(t, err, redisdelay.ErrStalePublisher)
 			assert.Equal(t, record.unknown, errors.Is(err, redisdelay.ErrOutcomeUnknown))
-			require.NoError(t, p.Publish(b.topic, message.NewMessage("second", nil)))
-			b.expect(b.subscribe(), "first", "second")
-			b.settled()
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("second", nil)))
+			s.Expect(s.Subscribe(), "first", "second")
+			s.Settled()
 		})
 	}
 }

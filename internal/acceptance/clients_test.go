@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -45,15 +46,15 @@ func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t, "--enable-debug-command", "yes")
 	client := cluster.Client(t)
-	b := newBenchWith(t, traced{client})
-	p := b.publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 100*time.Millisecond })
+	s := fixture.NewWith(t, traced{client})
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 100*time.Millisecond })
 	replica := replicasOf(t, cluster)[0]
 	info := replica.InfoMap(t.Context(), "replication")
 	require.NoError(t, info.Err())
 	master := net.JoinHostPort(info.Item("Replication", "master_host"), info.Item("Replication", "master_port"))
 	var topics []string
 	for n := 0; len(topics) < 20; n++ {
-		topic := b.topic + strconv.Itoa(n)
+		topic := s.Topic + strconv.Itoa(n)
 		node, err := client.MasterForKey(t.Context(), "{redisdelay:"+topic+":0}")
 		require.NoError(t, err)
 		if node.Options().Addr == master {
@@ -83,27 +84,27 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 			options.Addrs = cluster.Addrs()
 			client := redis.NewClusterClient(&options)
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			b := newBenchWith(t, client)
+			s := fixture.NewWith(t, client)
 			for _, replica := range replicasOf(t, cluster) {
 				require.NoError(t, replica.ConfigResetStat(t.Context()).Err())
 			}
-			sub := b.subscriber()
-			messages, err := sub.Subscribe(t.Context(), b.topic)
+			sub := s.Subscriber()
+			messages, err := sub.Subscribe(t.Context(), s.Topic)
 			require.NoError(t, err)
-			p := b.publisher()
-			require.NoError(t, p.Publish(b.topic, message.NewMessage("0", nil)))
-			wide := b.publisher(partitions(6))
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("0", nil)))
+			wide := s.Publisher(fixture.Partitions(6))
 			for n := range 12 { // raises the number and copies the group
-				require.NoError(t, wide.Publish(b.topic, message.NewMessage(strconv.Itoa(n), nil)))
+				require.NoError(t, wide.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
 			}
-			require.NoError(t, wide.Publish(b.topic, withKey("k", "k", delay.For(0))))
+			require.NoError(t, wide.Publish(s.Topic, fixture.Keyed("k", "k", 0)))
 			for range 14 {
-				b.next(messages).Ack()
+				s.Next(messages).Ack()
 			}
-			require.NoError(t, wide.Publish(b.topic, withKey("l", "l", delay.For(time.Hour))))
-			require.NoError(t, wide.Reschedule(t.Context(), b.topic, "l", delay.For(2*time.Hour)))
-			require.NoError(t, wide.Cancel(t.Context(), b.topic, "l"))
-			letters, err := sub.DeadLetters(t.Context(), b.topic, 10)
+			require.NoError(t, wide.Publish(s.Topic, fixture.Keyed("l", "l", time.Hour)))
+			require.NoError(t, wide.Reschedule(t.Context(), s.Topic, "l", delay.For(2*time.Hour)))
+			require.NoError(t, wide.Cancel(t.Context(), s.Topic, "l"))
+			letters, err := sub.DeadLetters(t.Context(), s.Topic, 10)
 			require.NoError(t, err)
 			require.Empty(t, letters)
 			for _, replica := range replicasOf(t, cluster) {

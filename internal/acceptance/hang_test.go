@@ -1,4 +1,4 @@
-package redisdelay_test
+package acceptance
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -73,11 +74,11 @@ func TestEveryCallEndsInTimeWhileRedisHangs(t *testing.T) {
 	for name, prepare := range hanging {
 		t.Run(name, func(t *testing.T) {
 			client, hang := prepare(t)
-			b := newBenchWith(t, client)
-			p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: timeout}, b.logs)
+			s := fixture.NewWith(t, client)
+			p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: timeout}, s.Log)
 			require.NoError(t, err)
 			if hang != nil {
-				require.NoError(t, p.Publish(b.topic, message.NewMessage("before", nil)))
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage("before", nil)))
 				hang()
 			}
 			within := func() (context.Context, context.CancelFunc) {
@@ -92,21 +93,21 @@ func TestEveryCallEndsInTimeWhileRedisHangs(t *testing.T) {
 					return p.Publish(topic, msg)
 				}
 			}
-			require.Error(t, bounded(t, short, "a context, a known topic", withContext(b.topic)))
-			require.Error(t, bounded(t, short, "a context, a new topic", withContext(b.topic+"/new")))
+			require.Error(t, bounded(t, short, "a context, a known topic", withContext(s.Topic)))
+			require.Error(t, bounded(t, short, "a context, a new topic", withContext(s.Topic+"/new")))
 			for range 2 {
 				require.Error(t, bounded(t, timeout, "a known topic", func() error {
-					return p.Publish(b.topic, message.NewMessage("b", nil))
+					return p.Publish(s.Topic, message.NewMessage("b", nil))
 				}))
 			}
 			require.Error(t, bounded(t, timeout, "a new topic", func() error {
-				return p.Publish(b.topic+"/newer", message.NewMessage("c", nil))
+				return p.Publish(s.Topic+"/newer", message.NewMessage("c", nil))
 			}))
-			require.Error(t, bounded(t, timeout, "Cancel", func() error { return p.Cancel(t.Context(), b.topic, "k") }))
+			require.Error(t, bounded(t, timeout, "Cancel", func() error { return p.Cancel(t.Context(), s.Topic, "k") }))
 			require.Error(t, bounded(t, short, "Reschedule with a context", func() error {
 				ctx, cancel := within()
 				defer cancel()
-				return p.Reschedule(ctx, b.topic, "k", delay.For(time.Hour))
+				return p.Reschedule(ctx, s.Topic, "k", delay.For(time.Hour))
 			}))
 			_ = bounded(t, timeout, "Close", p.Close)
 		})
@@ -120,18 +121,18 @@ func TestPublishThatIsStoredWaitsForNothingElse(t *testing.T) {
 	client := server.Client(t)
 	hook := &hangAfterPush{server: server}
 	client.AddHook(hook)
-	b := newBenchWith(t, client)
-	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: 500 * time.Millisecond}, b.logs)
+	s := fixture.NewWith(t, client)
+	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, PublishTimeout: 500 * time.Millisecond}, s.Log)
 	require.NoError(t, err)
 	require.NoError(t, bounded(t, 500*time.Millisecond, "Publish", func() error {
-		return p.Publish(b.topic, message.NewMessage("a", nil))
+		return p.Publish(s.Topic, message.NewMessage("a", nil))
 	}))
 	_ = bounded(t, 500*time.Millisecond, "Close", p.Close)
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
 type hangAfterPush struct {
-	secondAnswer
+	fixture.Hook
 	server *redistest.Server
 }
 

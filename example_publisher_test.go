@@ -1,0 +1,106 @@
+package redisdelay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Only one waiting message of a topic holds a key, so an order is closed once, however
+// often that is asked for.
+func ExampleSetKey() {
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+
+	for range 2 {
+		msg := message.NewMessage(watermill.NewUUID(), []byte("order 42"))
+		delay.Message(msg, delay.For(30*time.Minute))
+		redisdelay.SetKey(msg, "order-42")
+		err := publisher.Publish("orders.close", msg)
+		fmt.Println("a duplicate:", errors.Is(err, redisdelay.ErrDuplicateMessage))
+	}
+	check(publisher.Close())
+	// Output:
+	// a duplicate: false
+	// a duplicate: true
+}
+
+// An order that is paid in time is not closed.
+func ExamplePublisher_Cancel() {
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+
+	msg := message.NewMessage(watermill.NewUUID(), []byte("order 42"))
+	msg.SetContext(delay.WithContext(context.Background(), delay.For(30*time.Minute)))
+	redisdelay.SetKey(msg, "order-42")
+	check(publisher.Publish("orders.close", msg))
+
+	fmt.Println(publisher.Cancel(context.Background(), "orders.close", "order-42"))
+	err := publisher.Cancel(context.Background(), "orders.close", "order-42")
+	fmt.Println("nothing to cancel:", errors.Is(err, redisdelay.ErrMessageNotFound))
+	check(publisher.Close())
+	// Output:
+	// <nil>
+	// nothing to cancel: true
+}
+
+// A reminder that was due tomorrow is sent now.
+func ExamplePublisher_Reschedule() {
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client}, nil))
+	messages := must(subscriber.Subscribe(context.Background(), "reminders"))
+
+	msg := message.NewMessage(watermill.NewUUID(), []byte("buy milk"))
+	delay.Message(msg, delay.For(24*time.Hour))
+	redisdelay.SetKey(msg, "milk")
+	check(publisher.Publish("reminders", msg))
+	check(publisher.Reschedule(context.Background(), "reminders", "milk", delay.For(0)))
+
+	msg = <-messages
+	fmt.Println(string(msg.Payload))
+	msg.Ack()
+	check(errors.Join(publisher.Close(), subscriber.Close()))
+	// Output:
+	// buy milk
+}
+
+// On Redis Cluster, partitions spread one topic over the masters. The messages of one
+// order share a partition, and keep their order.
+func ExamplePublisherConfig_partitions() {
+	client, stop := embedded() // a *redis.ClusterClient, as a rule
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client:       client,
+		Partitions:   12,
+		PartitionKey: func(_ string, msg *message.Message) string { return msg.Metadata.Get("order") },
+	}, nil))
+	for _, step := range []string{"placed", "paid", "shipped"} {
+		msg := message.NewMessage(watermill.NewUUID(), []byte(step))
+		msg.Metadata.Set("order", "42")
+		check(publisher.Publish("orders", msg))
+	}
+
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client}, nil))
+	messages := must(subscriber.Subscribe(context.Background(), "orders"))
+	for range 3 {
+		msg := <-messages
+		fmt.Println("order", msg.Metadata.Get("order"), "is", string(msg.Payload))
+		msg.Ack()
+	}
+	check(errors.Join(publisher.Close(), subscriber.Close()))
+	// Output:
+	// order 42 is placed
+	// order 42 is paid
+	// order 42 is shipped
+}

@@ -1,0 +1,96 @@
+package redisdelay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Every consumer group gets each message. The subscribers of one group share them.
+func ExampleSubscriberConfig_consumerGroup() {
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	billing := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "billing"}, nil))
+	shipping := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "shipping"}, nil))
+	toBill := must(billing.Subscribe(context.Background(), "orders"))
+	toShip := must(shipping.Subscribe(context.Background(), "orders"))
+	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("order 42"))))
+
+	msg := <-toBill
+	fmt.Println("billing", string(msg.Payload))
+	msg.Ack()
+	msg = <-toShip
+	fmt.Println("shipping", string(msg.Payload))
+	msg.Ack()
+	check(errors.Join(publisher.Close(), billing.Close(), shipping.Close()))
+	// Output:
+	// billing order 42
+	// shipping order 42
+}
+
+// With MaxInFlight, one subscription has several messages handled at the same time, as
+// Watermill's Router does by itself. It gives up their order.
+func ExampleSubscriberConfig_maxInFlight() {
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:      client,
+		MaxInFlight: 3,
+	}, nil))
+	messages := must(subscriber.Subscribe(context.Background(), "orders"))
+	for range 3 {
+		check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), nil)))
+	}
+
+	var handlers, all sync.WaitGroup
+	all.Add(3)
+	for range 3 {
+		msg := <-messages
+		handlers.Go(func() {
+			all.Done()
+			all.Wait() // until three messages are being handled
+			msg.Ack()
+		})
+	}
+	handlers.Wait()
+	fmt.Println("three were handled at the same time")
+	check(errors.Join(publisher.Close(), subscriber.Close()))
+	// Output:
+	// three were handled at the same time
+}
+
+// A message that has failed MaxDeliveries times is a dead letter of its group. Someone
+// looks at it, mends what was wrong, and gives it another try.
+func ExampleSubscriber_DeadLetters() {
+	ctx := context.Background()
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:        client,
+		MaxDeliveries: 3,
+	}, nil))
+	messages := must(subscriber.Subscribe(ctx, "payments"))
+	check(publisher.Publish("payments", message.NewMessage(watermill.NewUUID(), []byte("payment 7"))))
+	for range 3 {
+		msg := <-messages
+		msg.Nack()
+	}
+	check(errors.Join(publisher.Close(), subscriber.Close()))
+
+	for _, letter := range must(subscriber.DeadLetters(ctx, "payments", 100)) {
+		fmt.Printf("%s: %s\n", letter.Message.Payload, letter.Reason)
+		fmt.Println("requeued:", must(subscriber.RequeueDeadLetters(ctx, "payments", letter.ID)))
+	}
+	// Output:
+	// payment 7: not acked in 3 deliveries
+	// requeued: 1
+}

@@ -1,0 +1,101 @@
+package acceptance
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestNotificationsWakeAnIdleSubscription(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	s.Idle(messages)
+	s.Publish("now")
+	s.Expect(messages, "now")
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("later", 400*time.Millisecond)))
+	s.Expect(messages, "later")
+}
+
+func TestPollingDeliversWithoutNotifications(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
+	deaf := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "deaf", Password: "pw"})
+	t.Cleanup(func() { _ = deaf.Close() })
+	messages := s.Subscribe(func(c *subConfig) {
+		c.Client = deaf
+		c.PollInterval = 300 * time.Millisecond
+	})
+	s.Idle(messages)
+	s.Publish("a")
+	s.Expect(messages, "a")
+	require.Eventually(t, func() bool { return s.Log.Count("No notifications") == 1 }, fixture.Soon, 5*time.Millisecond)
+}
+
+func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	for i := range 5 {
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		s.Publish(fmt.Sprint(i))
+		s.Expect(messages, fmt.Sprint(i))
+	}
+}
+
+// TestIdleConsumersDoNotAllClaimTheSameMessage counts claims by their scripts'
+// number of keys.
+func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
+	s := fixture.New(t)
+	var claims atomic.Int64
+	client := redistest.Client(t)
+	client.AddHook(claimCounter{claims: &claims})
+	const consumers, count = 30, 20
+	var seen atomic.Int64
+	for range consumers {
+		messages := s.Subscribe(func(c *subConfig) { c.Client = client })
+		go func() { // ends with the subscription
+			for msg := range messages {
+				seen.Add(1)
+				msg.Ack()
+			}
+		}()
+	}
+	p := s.Publisher()
+	for n := range count {
+		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(n), 100*time.Millisecond)))
+		require.Eventually(t, func() bool { return seen.Load() == int64(n+1) }, fixture.Soon, time.Millisecond)
+		<-time.After(50 * time.Millisecond)
+		if n == 0 {
+			claims.Store(0) // from here on, they know of each other
+		}
+	}
+	s.Settled()
+	t.Logf("%d claims for %d messages", claims.Load(), count-1)
+	assert.LessOrEqual(t, claims.Load(), int64(5*count), "with %d consumers", consumers)
+}
+
+// claimCounter counts the scripts with as many keys as only claim.lua has.
+type claimCounter struct {
+	fixture.Hook
+	claims *atomic.Int64
+}
+
+func (h claimCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 2 && args[0] == "evalsha" && args[2] == 12 {
+			h.claims.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
