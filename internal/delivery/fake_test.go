@@ -133,7 +133,13 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 	}
 	defer g.mu.Unlock()
 	g.nacked = append(g.nacked, nacks...)
-	return nil, nil, nil
+	var stale []string
+	for _, n := range nacks {
+		if g.stale[n.ID] {
+			stale = append(stale, n.ID)
+		}
+	}
+	return stale, nil, nil
 }
 
 func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.Held) ([]string, error) {

@@ -1,0 +1,226 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// witness keeps all that an observer is told.
+type witness struct {
+	mu     sync.Mutex
+	events []any // guarded by mu
+}
+
+func keep[E any](w *witness) func(E) {
+	return func(event E) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, event)
+	}
+}
+
+func (w *witness) observer() observe.Observer {
+	return observe.Observer{
+		Claimed:   keep[observe.Claimed](w),
+		HandedOut: keep[observe.HandedOut](w),
+		Settled:   keep[observe.Settled](w),
+		Buried:    keep[observe.Buried](w),
+		LeaseLost: keep[observe.LeaseLost](w),
+		Failing:   keep[observe.Failing](w),
+		Recovered: keep[observe.Recovered](w),
+	}
+}
+
+// observed has a subscription tell a witness.
+func observed(w *witness) func(*Config) {
+	return func(c *Config) {
+		c.Observer, c.Place = w.observer(), observe.Place{Topic: "t", Group: "g"}
+	}
+}
+
+// told returns the events of one type, in their order.
+func told[E any](w *witness) (events []E) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, event := range w.events {
+		if e, ok := event.(E); ok {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+var place = observe.Place{Topic: "t", Group: "g"}
+
+func TestAnObserverIsToldTheWayOfAMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.body = []byte("four")
+		w := &witness{}
+		r := run(g, observed(w))
+		pass(time.Second)
+		g.add(1)
+		pass(300 * time.Millisecond) // late when it is claimed
+		g.hints <- 0
+		pass(50 * time.Millisecond) // later still when it is read
+		msg := <-r.Messages()
+		pass(2 * time.Second)
+		msg.Ack()
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []any{
+			observe.Claimed{Place: place, IDs: []string{"0000"}, Bytes: 4},
+			observe.HandedOut{Place: place, ID: "0000", Attempt: 1, Late: 350 * time.Millisecond},
+			observe.Settled{Place: place, ID: "0000", How: observe.Acked, Took: 2 * time.Second},
+		}, w.events)
+	})
+}
+
+func TestAnObserverIsToldHowEachDeliveryEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(4)
+		w := &witness{}
+		errGarbage, errMetadata := errors.New("garbage"), errors.New("too large")
+		r := run(g, observed(w), func(c *Config) {
+			decode := c.Decode
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+				if m.ID == "0000" {
+					return nil, errGarbage
+				}
+				return decode(ctx, m)
+			}
+			c.Redelivery = func(context.Context, *message.Message) (queue.Nack, error) {
+				return queue.Nack{Delay: time.Minute}, errMetadata
+			}
+		})
+		nacked := <-r.Messages()
+		require.Equal(t, "0001", nacked.UUID)
+		pass(time.Second)
+		nacked.Nack()
+		<-r.Messages() // nobody settles it
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []observe.Failing{
+			{Place: place, What: observe.Decoding, ID: "0000", Err: errGarbage},
+			{Place: place, What: observe.Retrying, ID: "0001", Err: errMetadata},
+		}, told[observe.Failing](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
+		settled := told[observe.Settled](w)
+		for _, want := range []observe.Settled{
+			{Place: place, ID: "0000", How: observe.Undecodable},
+			{Place: place, ID: "0001", How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+			{Place: place, ID: "0002", How: observe.Abandoned, Took: testCloseTimeout},
+		} {
+			assert.Contains(t, settled, want)
+		}
+	})
+}
+
+func TestEachMessageThatIsClaimedIsSettledOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(3000)
+		g.latency = time.Millisecond
+		w := &witness{}
+		r := run(g, observed(w), func(c *Config) { c.MaxInFlight = 10 })
+		learn(r, 1000)
+		for range 10 { // behind them the buffer is given back
+			<-r.Messages()
+		}
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		var claimed, settled []string
+		for _, e := range told[observe.Claimed](w) {
+			claimed = append(claimed, e.IDs...)
+		}
+		released := 0
+		for _, e := range told[observe.Settled](w) {
+			settled = append(settled, e.ID)
+			if e.How == observe.Released {
+				released++
+				assert.Zero(t, e.Took)
+			}
+		}
+		assert.NotZero(t, released)
+		slices.Sort(claimed)
+		slices.Sort(settled)
+		assert.Equal(t, claimed, settled)
+	})
+}
+
+func TestAnObserverIsToldOfALostLeaseAndOfItsStaleNack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		w := &witness{}
+		r := run(g, observed(w))
+		msg := <-r.Messages()
+		g.view(func() { g.stale["0000"] = true })
+		<-msg.Context().Done()
+		msg.Nack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Attempt: 1, HandedOut: true}}, told[observe.LeaseLost](w))
+		require.Len(t, told[observe.Settled](w), 1)
+		assert.True(t, told[observe.Settled](w)[0].Stale)
+	})
+}
+
+func TestAnObserverIsToldOfEachFailureAndOfTheEndOfAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		w := &witness{}
+		r := run(g, observed(w))
+		msg := <-r.Messages()
+		g.setHook(func(string) error { return errAway })
+		msg.Ack()
+		g.hints <- 0
+		g.deaf <- struct{}{}
+		pass(testLease/3 + time.Second)
+		g.setHook(nil)
+		g.hints <- 0
+		pass(time.Minute)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
+			assert.True(t, slices.ContainsFunc(told[observe.Failing](w), func(f observe.Failing) bool {
+				return f.What == what && f.Place == place && errors.Is(f.Err, errAway)
+			}), what)
+			if what == observe.Extending {
+				continue // nothing is left to extend
+			}
+			n := slices.IndexFunc(told[observe.Recovered](w), func(r observe.Recovered) bool { return r.What == what })
+			require.GreaterOrEqual(t, n, 0, what)
+			assert.NotZero(t, told[observe.Recovered](w)[n].After, what)
+		}
+		assert.Len(t, told[observe.Recovered](w), 3, "once for each")
+	})
+}
+
+func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
+	r := &reporter{}
+	it := &item{Claimed: queue.Claimed{ID: "a"}}
+	items, stale, buried := []*item{it}, []string{"a"}, []queue.Buried{{ID: "a"}}
+	failing := trouble{report: r, what: observe.Claiming}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		r.claimed(items)
+		r.handedOut(it)
+		r.settled(it, observe.Acked, 0, stale)
+		r.buried(buried)
+		r.leaseLost(it)
+		failing.failed(errAway)
+		failing.worked()
+	}))
+	assert.True(t, r.handedOut(it).IsZero(), "nor is the clock read")
+}
