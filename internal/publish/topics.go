@@ -116,7 +116,10 @@ func (t *Topics) look(ctx context.Context, topic *knownTopic) error {
 }
 
 func (t *Topics) ask(ctx context.Context, topic *knownTopic, current *look) {
-	partitions, err := topic.Raise(ctx, t.least)
+	partitions, err := 0, topic.Enlist(ctx)
+	if err == nil {
+		partitions, err = topic.Raise(ctx, t.least)
+	}
 	if err == nil {
 		t.outage.Worked(topic.destination())
 	}

@@ -83,9 +83,13 @@ func (s *scripted) Info(ctx context.Context, _ ...string) *redis.StringCmd {
 	return cmd
 }
 
-func (s *scripted) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
-	s.asked.Add(1)
+func (s *scripted) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
+	if keys[0] == "{p:topics}" {
+		cmd.SetVal([]any{queue.Version})
+		return cmd
+	}
+	s.asked.Add(1)
 	if err := s.answer(ctx); err != nil {
 		cmd.SetErr(err)
 		return cmd
