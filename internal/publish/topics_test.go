@@ -71,6 +71,7 @@ type scripted struct {
 	redis.UniversalClient
 	answer func(ctx context.Context) error
 	asked  atomic.Int64
+	listed atomic.Int64
 }
 
 func (s *scripted) Options() *redis.Options { return &redis.Options{} }
@@ -86,6 +87,7 @@ func (s *scripted) Info(ctx context.Context, _ ...string) *redis.StringCmd {
 func (s *scripted) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	if keys[0] == "{p:topics}" {
+		s.listed.Add(1)
 		cmd.SetVal([]any{queue.Version})
 		return cmd
 	}
@@ -166,6 +168,7 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 			}
 		}
 		assert.Equal(t, int64(11), redis.asked.Load(), "it looks every now and then")
+		assert.Equal(t, int64(1), redis.listed.Load(), "a topic is put on the list once")
 		assert.Zero(t, seen.began.Load(), "what does no harm is not told")
 	})
 }
