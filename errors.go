@@ -38,6 +38,11 @@ var (
 	// ErrServerTooOld is returned by Publish, SubscribeInitialize and Subscribe when the
 	// server is older than Redis 7.0.
 	ErrServerTooOld = queue.ErrServerTooOld
+
+	// ErrProtocolTooNew is returned by everything that is done with a topic when a newer
+	// version of this library has made the topic's data what this one does not understand.
+	// Nothing is changed. The cure is to update this library.
+	ErrProtocolTooNew = queue.ErrProtocolTooNew
 )
 
 // PartialPublishError is returned by a Publish call that is not stored at once,

@@ -12,8 +12,6 @@ type topic struct{ *queue.Topic }
 
 var _ publish.Topic = topic{}
 
-func (t topic) Enlist(context.Context) error { return nil }
-
 func (t topic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	return t.Partition(partition).Push(ctx, b)
 }

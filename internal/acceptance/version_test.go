@@ -183,10 +183,14 @@ func TestTheVersionOfAServerIsAskedOnce(t *testing.T) {
 				if strings.EqualFold(command[0], "info") {
 					return bulk("redis_version:" + version + "\r\n")
 				}
-				if strings.HasSuffix(command[3], ":scheduled") {
+				switch key := command[3]; {
+				case strings.HasSuffix(key, ":topics}"):
+					return "*1\r\n$1\r\n1\r\n"
+				case strings.HasSuffix(key, ":scheduled"):
 					return "*0\r\n"
+				default:
+					return "*1\r\n:1\r\n"
 				}
-				return "*1\r\n:1\r\n"
 			})
 			s := fixture.NewWith(t, client)
 			p := s.Publisher()

@@ -15,7 +15,7 @@ import (
 
 // scripts are all scripts.
 var scripts = []*script{
-	pushScript, registerScript, raiseScript,
+	pushScript, registerScript, raiseScript, enlistScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
@@ -32,7 +32,7 @@ var (
 	headerRow   = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\.\.\] +for each message: (.*)$`)
 	bodyRow     = regexp.MustCompile(`local ([\w, ]+) = columns\((\d+), (\d+)\)`)
 	expectation = regexp.MustCompile(`expect_(hash|zset)(?:e?s)\(([\w, ]+)\)`)
-	documented  = regexp.MustCompile("(?m)^\\| `T:(\\w+)(:G)?` \\| (\\w+) \\|")
+	documented  = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")
 )
 
 func TestEachScriptIsDeclared(t *testing.T) {

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -32,27 +31,6 @@ func (e *KeyTypeError) Error() string {
 }
 
 func (e *KeyTypeError) Unwrap() error { return e.Err }
-
-// explain names the key behind a WRONGTYPE error; Redis does not.
-func (p *Partition) explain(ctx context.Context, s *script, keys []string, err error) error {
-	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return err
-	}
-	for i, key := range keys {
-		node, nodeErr := p.store.master(ctx, key)
-		if nodeErr != nil {
-			return err
-		}
-		got, typeErr := node.Type(ctx, key).Result()
-		if typeErr != nil {
-			return err
-		}
-		if want := s.holds(i); got != want && got != "none" {
-			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
-		}
-	}
-	return err
-}
 
 // mark begins the errors of push.lua that were raised after it had seen that the batch
 // is not stored, and had undone what it had written.
@@ -99,7 +77,7 @@ func Transient(err error) bool {
 	var noTLS tls.RecordHeaderError
 	switch {
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, errReply), errors.Is(err, ErrServerTooOld),
-		errors.Is(err, ErrStalePublisher):
+		errors.Is(err, ErrStalePublisher), errors.Is(err, ErrProtocolTooNew), errors.Is(err, errVersion):
 		return false
 	case errors.As(err, &noTLS): // a port without TLS
 		return false

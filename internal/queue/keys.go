@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
-// kind is a kind of key. The kinds from queueOf on are there once for each group.
+// kind is a kind of key: topics is there once, those from scheduled on once in each
+// partition, and those from queueOf on once for each group in each partition.
 type kind int
 
 const (
-	scheduled kind = iota
+	topics kind = iota // Store.registry
+	scheduled
 	messages
 	groups
 	refs
@@ -28,6 +30,7 @@ const (
 // kinds has what each kind is called in Redis, and the type of its values. What the values
 // mean is in docs/protocol.md.
 var kinds = [...]struct{ name, holds string }{
+	topics:      {"topics", "hash"},
 	scheduled:   {"scheduled", "zset"},
 	messages:    {"messages", "hash"},
 	groups:      {"groups", "set"},

@@ -15,9 +15,12 @@ func (t *Topic) Membership(group string) *Membership {
 	return &Membership{topic: t, group: group}
 }
 
-// Partitions makes the group known in all partitions, so that it gets what falls
-// due from now on, and returns how many there are.
+// Partitions makes the topic and the group known, the group in all partitions, so that it
+// gets what falls due from now on, and returns how many there are.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
+	if err := m.topic.Enlist(ctx); err != nil {
+		return 0, err
+	}
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
 		if err != nil || number == m.known {

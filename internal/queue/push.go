@@ -72,7 +72,9 @@ func (e *ReplicationError) Unwrap() error { return e.Err }
 // mean that nothing is stored. After ErrStalePublisher, use another name. A publisher
 // must send one batch at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	reply, err := p.push(ctx, b)
+	call := p.call(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b))
+	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
+	reply, err := p.store.run(ctx, call)
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
@@ -111,14 +113,6 @@ func (p *Partition) pushArgs(b Batch) []any {
 		}
 	}
 	return args
-}
-
-func (p *Partition) push(ctx context.Context, b Batch) ([]any, error) {
-	keys, args := pushScript.keys(p.names, "", nil), p.pushArgs(b)
-	if b.Replicas == 0 {
-		return p.run(ctx, pushScript, keys, args)
-	}
-	return p.runAndWait(ctx, pushScript, keys, args, b.Replicas, b.ReplicaTimeout)
 }
 
 func anys(values []string) []any {

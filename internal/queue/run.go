@@ -7,50 +7,87 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// run calls a script, all of which return arrays. The client may send it more
-// than once when a reply is lost; the scripts are made for that.
+// scriptCall is a script with what it is called with.
+type scriptCall struct {
+	script    *script
+	topic     string
+	partition int // -1: none
+	keys      []string
+	args      []any
+
+	replicas int // that must have what it wrote; 0: do not wait for any
+	patience time.Duration
+}
+
+// call is a call of a script in the partition.
+func (p *Partition) call(s *script, keys []string, args []any) scriptCall {
+	return scriptCall{script: s, topic: p.topic, partition: p.number, keys: keys, args: args}
+}
+
+// run calls a script in the partition.
 func (p *Partition) run(ctx context.Context, s *script, keys []string, args []any) ([]any, error) {
-	reply, err := p.store.script(s).Run(ctx, p.store.client, keys, args...).Slice()
+	return p.store.run(ctx, p.call(s, keys, args))
+}
+
+// run calls a script, all of which return arrays, and tells the Observer. The client may
+// send it more than once when a reply is lost; the scripts are made for that.
+func (s *Store) run(ctx context.Context, c scriptCall) ([]any, error) {
+	if s.observer.Called == nil {
+		return s.send(ctx, c)
+	}
+	start := time.Now()
+	reply, err := s.send(ctx, c)
+	s.observer.Called(observe.Called{
+		Topic: c.topic, Partition: c.partition, Script: c.script.name, Took: time.Since(start), Err: err,
+	})
+	return reply, err
+}
+
+func (s *Store) send(ctx context.Context, c scriptCall) ([]any, error) {
+	if c.replicas > 0 {
+		return s.sendAndWait(ctx, c)
+	}
+	reply, err := s.form(c.script).Run(ctx, s.client, c.keys, c.args...).Slice()
 	if err != nil {
-		return nil, p.failed(ctx, s, keys, err)
+		return nil, s.failed(ctx, c, err)
 	}
 	return reply, nil
 }
 
-// runAndWait calls a script and then waits until some replicas have all that it
+// sendAndWait calls a script and then waits until some replicas have all that it
 // wrote, or a timeout. Both go out in one pipeline, since WAIT is about the writes of
 // its own connection. With a reply, the error is a *ReplicationError.
-func (p *Partition) runAndWait(
-	ctx context.Context, s *script, keys []string, args []any, replicas int, timeout time.Duration,
-) (reply []any, err error) {
-	node, err := p.store.master(ctx, keys[0])
+func (s *Store) sendAndWait(ctx context.Context, c scriptCall) (reply []any, err error) {
+	node, err := s.master(ctx, c.keys[0])
 	if err != nil {
-		return nil, p.failed(ctx, s, keys, err)
+		return nil, s.failed(ctx, c, err)
 	}
 	var result, wait *redis.Cmd
 	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
-			result = eval(ctx, pipe, keys, args...)
-			wait = pipe.Do(ctx, "wait", replicas, timeout.Milliseconds())
+			result = eval(ctx, pipe, c.keys, c.args...)
+			wait = pipe.Do(ctx, "wait", c.replicas, c.patience.Milliseconds())
 			return nil
 		})
 	}
-	call(p.store.script(s).EvalSha) // which does not go on with EVAL in a pipeline
+	call(s.form(c.script).EvalSha) // which does not go on with EVAL in a pipeline
 	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
-		call(p.store.script(s).Eval)
+		call(s.form(c.script).Eval)
 	}
 	reply, err = result.Slice()
 	if err != nil {
-		return nil, p.failed(ctx, s, keys, err)
+		return nil, s.failed(ctx, c, err)
 	}
 	got, err := wait.Int()
 	if err != nil && (Transient(err) || !isAnswer(err)) {
-		return nil, p.failed(ctx, s, keys, err) // to be sent again
+		return nil, s.failed(ctx, c, err) // to be sent again
 	}
-	if err != nil || got < replicas {
-		return reply, &ReplicationError{Want: replicas, Got: got, Err: err}
+	if err != nil || got < c.replicas {
+		return reply, &ReplicationError{Want: c.replicas, Got: got, Err: err}
 	}
 	return reply, nil
 }
@@ -62,12 +99,33 @@ func isAnswer(err error) bool {
 
 // failed explains the error of a script and, in a Cluster, has the client look who the
 // masters are.
-func (p *Partition) failed(ctx context.Context, s *script, keys []string, err error) error {
+func (s *Store) failed(ctx context.Context, c scriptCall, err error) error {
 	if Transient(err) {
-		p.store.look(ctx)
+		s.look(ctx)
 		return err
 	}
-	return p.explain(ctx, s, keys, p.store.tooOld(unmark(err)))
+	return s.explain(ctx, c, s.tooOld(unmark(err)))
+}
+
+// explain names the key behind a WRONGTYPE error; Redis does not.
+func (s *Store) explain(ctx context.Context, c scriptCall, err error) error {
+	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return err
+	}
+	for i, key := range c.keys {
+		node, nodeErr := s.master(ctx, key)
+		if nodeErr != nil {
+			return err
+		}
+		got, typeErr := node.Type(ctx, key).Result()
+		if typeErr != nil {
+			return err
+		}
+		if want := c.script.holds(i); got != want && got != "none" {
+			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
+		}
+	}
+	return err
 }
 
 func stringsOf(reply []any) ([]string, error) {

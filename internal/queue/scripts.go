@@ -14,6 +14,7 @@ var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
 	registerScript = newScript("register", groups)
 	raiseScript    = newScript("raise", count, groups)
+	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf).each(queueOf)

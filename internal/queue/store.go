@@ -130,10 +130,10 @@ func (s *Store) listen(ctx context.Context, channel string) *redis.PubSub {
 	return s.client.Subscribe(ctx, channel)
 }
 
-// script returns the form of a script for the server.
-func (s *Store) script(one *script) *redis.Script {
+// form is the form of a script for the server.
+func (s *Store) form(of *script) *redis.Script {
 	if s.cluster != nil {
-		return one.sharded
+		return of.sharded
 	}
-	return one.plain
+	return of.plain
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,6 +19,8 @@ type Topic struct {
 	// immutable
 	store *Store
 	name  string
+
+	listed atomic.Bool // with a version that is understood
 
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; those that were asked for, and all before them
@@ -39,6 +42,9 @@ func (t *Topic) Partition(number int) *Partition {
 
 // Partitions returns how many partitions there are. It changes nothing in Redis.
 func (t *Topic) Partitions(ctx context.Context) (int, error) {
+	if err := t.understand(ctx); err != nil {
+		return 0, err
+	}
 	number, _, err := t.raise(ctx, 1, 0)
 	return number, err
 }
@@ -104,7 +110,7 @@ func (t *Topic) copyGroups(ctx context.Context, list []string, from, to int) err
 	})
 	for n := from; err != nil && n < to; n++ {
 		p := t.Partition(n)
-		err = p.explain(ctx, registerScript, registerScript.keys(p.names, "", nil), err)
+		err = t.store.explain(ctx, p.call(registerScript, []string{p.names.key(groups)}, nil), err)
 	}
 	return err
 }

@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// newPrefix is a Store with a prefix of its own, and all that it has in Redis.
+func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
+	t.Helper()
+	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
+	require.NoError(t, err)
+	r := &rig{t: t, client: server.Client(t)}
+	return s, func() map[string]map[string]string {
+		t.Helper()
+		keys, err := r.client.Keys(t.Context(), "{"+s.prefix+":*").Result()
+		require.NoError(t, err)
+		all := map[string]map[string]string{}
+		for _, key := range keys {
+			all[key] = r.contents(key)
+		}
+		return all
+	}
+}
+
+func TestEnlistListsATopicOnce(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	list := map[string]string{}
+	for _, name := range awkward {
+		require.NoError(t, s.Topic(name).Enlist(t.Context()))
+		list[name] = "1"
+		require.NoError(t, s.Topic(name).Enlist(t.Context()))
+		require.Equal(t, map[string]map[string]string{"{" + s.prefix + ":topics}": list}, state())
+	}
+}
+
+func TestATopicThatWasTakenOffTheListStaysOffForWhoKnewIt(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	topic := s.Topic("t")
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, s.client.HDel(t.Context(), s.registry(), "t").Err())
+	require.NoError(t, topic.Enlist(t.Context()))
+	assert.Empty(t, state())
+	require.NoError(t, s.Topic("t").Enlist(t.Context()))
+	assert.Len(t, state(), 1)
+}
+
+// reading is all that is done with a topic and must not list it.
+func reading(t *testing.T, topic func() *Topic) map[string]func() error {
+	return map[string]func() error{
+		"count": func() error { _, err := topic().Partitions(t.Context()); return err },
+		"each": func() error {
+			return topic().Each(t.Context(), func(context.Context, *Partition) error { return nil })
+		},
+		"cancel":     func() error { return topic().Cancel(t.Context(), "k") },
+		"reschedule": func() error { return topic().Reschedule(t.Context(), "k", 0) },
+	}
+}
+
+func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	topic := func() *Topic { return s.Topic("t") }
+	acts := reading(t, topic)
+	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
+	acts["subscribe"] = func() error { _, err := topic().Membership("g").Partitions(t.Context()); return err }
+	for _, version := range []string{"2", "2.1", "10", "10.0"} {
+		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		before := state()
+		for name, act := range acts {
+			err := act()
+			require.ErrorIs(t, err, ErrProtocolTooNew, name)
+			assert.ErrorContains(t, err, "of "+version+",", name)
+			assert.ErrorContains(t, err, "up to "+Version, name)
+			assert.False(t, Transient(err), name)
+		}
+		assert.Equal(t, before, state())
+	}
+	for _, version := range []string{"1", "1.0", "1.7"} {
+		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		before := state()
+		require.NoError(t, topic().Enlist(t.Context()), version)
+		assert.Equal(t, before, state(), "the version stays")
+	}
+}
+
+func TestARefusalIsNotRemembered(t *testing.T) {
+	s, _ := newPrefix(t, redistest.Shared(t))
+	topic := s.Topic("t")
+	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "2").Err())
+	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
+	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "1").Err())
+	require.NoError(t, topic.Enlist(t.Context()))
+}
+
+func TestADamagedVersionIsAnError(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	for _, version := range []string{"", "0", "-1", "+1", " 1", "1 ", "1.", "1.x", ".1", "1.2.3", "1e3", "one", "99999999999999999999"} {
+		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		before := state()
+		err := s.Topic("t").Enlist(t.Context())
+		require.ErrorIs(t, err, errVersion, "%q", version)
+		assert.False(t, Transient(err))
+		assert.Equal(t, before, state())
+	}
+	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
+	require.NoError(t, s.client.Set(t.Context(), s.registry(), "x", 0).Err())
+	var wrong *KeyTypeError
+	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
+	assert.Equal(t, KeyTypeError{Key: s.registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
+}
+
+func TestATopicIsReadWithoutBeingListed(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	for name, act := range reading(t, func() *Topic { return s.Topic("t") }) {
+		if err := act(); !errors.Is(err, ErrNotFound) {
+			require.NoError(t, err, name)
+		}
+		require.Empty(t, state(), name)
+	}
+}
+
+func TestWithNoMemoryLeftAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "noeviction")
+	s, state := newPrefix(t, server)
+	known, other := s.Topic("known"), s.Topic("other")
+	require.NoError(t, s.Topic("known").Enlist(t.Context()))
+	before := state()
+	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
+	require.NoError(t, known.Enlist(t.Context()))
+	assert.True(t, known.listed.Load())
+	require.NoError(t, other.Enlist(t.Context()))
+	assert.Equal(t, before, state())
+	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
+	require.NoError(t, other.Enlist(t.Context()))
+	assert.Equal(t, map[string]string{"known": "1", "other": "1"}, state()[s.registry()])
+}
+
+func TestASubscriberListsItsTopic(t *testing.T) {
+	s, state := newPrefix(t, redistest.Shared(t))
+	_, err := s.Topic("t").Membership("g").Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"t": "1"}, state()[s.registry()])
+}
