@@ -48,6 +48,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	config.Observer = publicly(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
@@ -139,7 +140,7 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 }
 
 func (p *Publisher) open(name string) publish.Topic {
-	return topic{p.store.Topic(name)}
+	return topic{Topic: p.store.Topic(name)}
 }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return
