@@ -12,6 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
 func TestDuplicates(t *testing.T) {
@@ -137,4 +138,23 @@ func TestAKeyIsFoundInAnyPartition(t *testing.T) {
 	for _, key := range keys {
 		require.False(t, strings.HasSuffix(key, ":messages"), "%s is left", key)
 	}
+}
+
+func TestCancelAndRescheduleOnAMistypedTopicLeaveNoTrace(t *testing.T) {
+	s := fixture.NewOn(t, redistest.New(t))
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 12 })
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
+	keyspace := func() map[string]string {
+		dump := map[string]string{}
+		for _, key := range s.Client.Keys(t.Context(), "*").Val() {
+			dump[key] = s.Client.Dump(t.Context(), key).Val()
+		}
+		return dump
+	}
+	before := keyspace()
+	require.NotEmpty(t, before)
+	mistyped := s.Topic + "s"
+	require.ErrorIs(t, p.Cancel(t.Context(), mistyped, "k"), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, p.Reschedule(t.Context(), mistyped, "k", delay.For(time.Minute)), redisdelay.ErrMessageNotFound)
+	require.Equal(t, before, keyspace())
 }

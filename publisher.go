@@ -48,6 +48,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	config.Observer = publicly(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

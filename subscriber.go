@@ -57,6 +57,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	config.Observer = publicly(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

@@ -27,7 +27,8 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish call.
+// Published is the end of a Publish call. A call whose arguments are at fault is not told:
+// a delay or a key that cannot be used, a message that cannot be encoded or is too large.
 type Published struct {
 	Topic    string
 	Messages int
@@ -35,7 +36,8 @@ type Published struct {
 	Err      error // as the caller gets it; nil: all are stored
 }
 
-// Changed is the end of a Cancel or Reschedule call.
+// Changed is the end of a Cancel or Reschedule call. A call with a key or a delay that
+// cannot be used is not told.
 type Changed struct {
 	Topic string
 	Key   string

@@ -44,34 +44,34 @@ type lanes struct {
 }
 
 func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
-	l := &lanes{topics: t, ids: ids, outage: o, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
-	l.name = l.newName()
-	return l
+	ls := &lanes{topics: t, ids: ids, outage: o, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
+	ls.name = ls.newName()
+	return ls
 }
 
 // newName makes a name for the publisher that nobody else has.
-func (l *lanes) newName() string { return l.ids.Next(time.Now(), "") }
+func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), "") }
 
 // join adds a call to a batch that is not sent yet.
-func (l *lanes) join(to destination, c *call) (*batch, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+func (ls *lanes) join(to destination, c *call) (*batch, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
 		return nil, ErrClosed
 	}
-	one := l.open[to]
-	if one == nil {
-		one = &lane{signal: make(chan struct{}, 1)}
-		l.open[to] = one
-		l.running.Go(func() { l.run(to, one) })
+	l := ls.open[to]
+	if l == nil {
+		l = &lane{signal: make(chan struct{}, 1)}
+		ls.open[to] = l
+		ls.running.Go(func() { ls.run(to, l) })
 	}
-	if n := len(one.waiting); n == 0 || !one.waiting[n-1].fits(c) {
-		one.waiting = append(one.waiting, newBatch())
+	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
+		l.waiting = append(l.waiting, newBatch())
 	}
-	last := one.waiting[len(one.waiting)-1]
+	last := l.waiting[len(l.waiting)-1]
 	last.add(c)
 	select {
-	case one.signal <- struct{}{}:
+	case l.signal <- struct{}{}:
 	default:
 	}
 	return last, nil
@@ -79,66 +79,66 @@ func (l *lanes) join(to destination, c *call) (*batch, error) {
 
 // run sends a lane's batches one after another, until no call has come for a while: a new
 // goroutine for each call would cost more than the call.
-func (l *lanes) run(to destination, one *lane) {
+func (ls *lanes) run(to destination, l *lane) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
 	for {
 		runtime.Gosched() // callers that are about to join make a fuller batch
 		ctx, cancel := context.WithCancel(context.Background())
-		if b := l.next(one, cancel); b != nil {
-			l.send(ctx, to, b)
+		if b := ls.next(l, cancel); b != nil {
+			ls.send(ctx, to, b)
 			cancel()
 			continue
 		}
 		cancel()
 		idle.Reset(linger)
 		select {
-		case <-one.signal:
+		case <-l.signal:
 			continue
 		case <-idle.C:
-		case <-l.closing:
+		case <-ls.closing:
 		}
-		if l.shut(to, one) {
+		if ls.shut(to, l) {
 			return
 		}
 	}
 }
 
 // next returns the next batch to send; nil when no call waits.
-func (l *lanes) next(one *lane, cancel context.CancelFunc) *batch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first := slices.IndexFunc(one.waiting, func(b *batch) bool { return b.callers > 0 })
+func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	first := slices.IndexFunc(l.waiting, func(b *batch) bool { return b.callers > 0 })
 	if first < 0 {
-		one.waiting = nil
+		l.waiting = nil
 		return nil
 	}
-	b := one.waiting[first]
-	one.waiting = slices.Delete(one.waiting, 0, first+1)
-	l.number++
-	b.send(l.name, l.number, cancel)
+	b := l.waiting[first]
+	l.waiting = slices.Delete(l.waiting, 0, first+1)
+	ls.number++
+	b.send(ls.name, ls.number, cancel)
 	return b
 }
 
 // shut ends a lane unless a call waits.
-func (l *lanes) shut(to destination, one *lane) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(one.waiting) > 0 {
+func (ls *lanes) shut(to destination, l *lane) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if len(l.waiting) > 0 {
 		return false
 	}
-	delete(l.open, to)
+	delete(ls.open, to)
 	return true
 }
 
 // close waits until the calls under way have ended, or ctx has. Later calls fail with
 // ErrClosed.
-func (l *lanes) close(ctx context.Context) error {
-	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
+func (ls *lanes) close(ctx context.Context) error {
+	ls.mu.Lock()
+	if !ls.closed {
+		ls.closed = true
+		close(ls.closing)
 	}
-	l.mu.Unlock()
-	return await(ctx, &l.running) // which ends with the deadlines of Publish calls
+	ls.mu.Unlock()
+	return await(ctx, &ls.running) // which ends with the deadlines of Publish calls
 }

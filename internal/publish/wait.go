@@ -15,7 +15,7 @@ const patience = 200 * time.Millisecond
 // store stores messages, in one batch, and returns when they are stored, certain to fail,
 // ctx ends or the deadline has come. An error that is ErrOutcomeUnknown means that they may
 // be stored; with any other they are not.
-func (l *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []queue.Message) error {
+func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []queue.Message) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}
@@ -23,20 +23,20 @@ func (l *lanes) store(ctx context.Context, deadline time.Time, to destination, m
 		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
 	}
 	c := newCall(messages)
-	b, err := l.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
+	b, err := ls.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
 	if err != nil {
 		return err
 	}
 	if cause := b.wait(ctx, deadline); cause != nil {
-		return l.leave(b, c, cause)
+		return ls.leave(b, c, cause)
 	}
 	return c.err
 }
 
 // leave ends a call whose caller does not wait any longer.
-func (l *lanes) leave(b *batch, c *call, cause error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (ls *lanes) leave(b *batch, c *call, cause error) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if b.finished() {
 		return c.err
 	}

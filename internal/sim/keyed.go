@@ -17,6 +17,9 @@ type change struct {
 	did       []string // the messages it acted on
 }
 
+// keyStart is where the key begins in an id.
+const keyStart = 27
+
 // changeKey is where a call's context has its change.
 type changeKey struct{}
 
@@ -135,6 +138,19 @@ func (m *item) concerned(c *change) bool {
 	return true
 }
 
+// checkKey fails if another message holds the key of one that is stored now, in another
+// partition although there have always been as many.
+func (w *World) checkKey(m *item) {
+	if len(m.id) <= keyStart || w.plan.Raise > 0 {
+		return
+	}
+	for n, id := range w.holders(m.id[keyStart:]) {
+		if id != "" && n != m.partition {
+			w.fail("keys", m.id, "is stored at %d, while %s holds its key at %d", m.partition, alias(id), n)
+		}
+	}
+}
+
 // checkEnd fails if a call has not ended in time.
 func (w *World) checkEnd(p *publisher, start time.Time) {
 	if took := time.Since(start); took > p.timeout() {
@@ -146,7 +162,7 @@ func (w *World) checkEnd(p *publisher, start time.Time) {
 func (p *publisher) checkIDs(messages []queue.Message) {
 	last := ""
 	for _, m := range messages {
-		if m.ID <= last || m.ID[26:] != m.Name[26:] {
+		if m.ID <= last || m.Key != "" && m.ID[keyStart:] != m.Key {
 			p.w.failNow("ids", "%q comes after %q, for %q", m.ID, last, m.Name)
 		}
 		last = m.ID

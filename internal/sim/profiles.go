@@ -176,6 +176,7 @@ func keys(r *rand.Rand, p *Plan) {
 	for i := range p.Publishers {
 		pub := &p.Publishers[i]
 		pub.Keyed, pub.Changes, pub.Delayed = pick(r, 0.3, 1), 1, pick(r, 0.3, 1)
+		pub.PublishTimeout = pick(r, 0, 300*time.Millisecond, 2*time.Second)
 	}
 }
 

@@ -170,6 +170,7 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 			p.w.fail("publish", id, "is stored twice")
 		}
 		m.stored, m.partition = true, partition
+		p.w.checkKey(m)
 		due := dueAfter(now, delays[id])
 		m.due = due
 		for _, g := range p.w.groups {

@@ -1,0 +1,32 @@
+package redisdelay
+
+import "github.com/redisdelay/watermill-redisdelay/observe"
+
+// publicly has an observer get errors as callers get them, with the types of this package.
+func publicly(o observe.Observer) observe.Observer {
+	if tell := o.Published; tell != nil {
+		o.Published = func(e observe.Published) {
+			e.Err = public(e.Err)
+			tell(e)
+		}
+	}
+	if tell := o.Changed; tell != nil {
+		o.Changed = func(e observe.Changed) {
+			e.Err = public(e.Err)
+			tell(e)
+		}
+	}
+	if tell := o.Called; tell != nil {
+		o.Called = func(e observe.Called) {
+			e.Err = public(e.Err)
+			tell(e)
+		}
+	}
+	if tell := o.Failing; tell != nil {
+		o.Failing = func(e observe.Failing) {
+			e.Err = public(e.Err)
+			tell(e)
+		}
+	}
+	return o
+}
