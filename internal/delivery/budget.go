@@ -23,15 +23,15 @@ const (
 	maxReserved = 80 * time.Millisecond
 )
 
-// budget is how much may be claimed: a message for each worker that waits and, ahead
-// of time, what the workers are about to be free for. Whether anybody reads shows only when a
-// message is accepted, so there is a window for those that are not, which starts at one
-// and grows with each that is. Partitions get their shares in the order in which they ask.
-// It is guarded by buffer.mu.
+// budget is how much may be claimed: a message for each worker that waits, and ahead of
+// time what the workers will soon be free for. Only an accepted message shows that somebody
+// reads. So a window limits how many messages may wait: it starts at one and widens with
+// each message that is accepted. Partitions get their shares in the order in which they
+// ask. It is guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
 	reserved int // messages that claims under way may get
-	bytes    int // that they may get
+	bytes    int // that those claims may get
 
 	unread atomic.Bool // an offer was not accepted in time
 	probe  bool        // while unread: one message may be claimed to see
@@ -40,7 +40,7 @@ type budget struct {
 
 // ask is a partition that waits for its share.
 type ask struct {
-	answer chan *reservation // of one
+	answer chan *reservation // holds one
 	need   need
 }
 
@@ -55,10 +55,10 @@ const (
 // reservation is how much a claim may get.
 type reservation struct {
 	messages int
-	free     int // of them, for workers that wait
+	free     int // how many of the messages are for workers that wait
 	bytes    int
 
-	returns int // of the buffer, when it was made
+	returns int // buffer.returns when it was made
 	live    bool
 	expiry  *time.Timer
 }
@@ -112,9 +112,9 @@ func (b *buffer) grant() {
 }
 
 // claimable is how many more messages may be claimed, and how many of them for workers
-// that wait. Without such a worker nothing is until half of what may be ahead is gone or,
-// with fast handlers, enough for a good batch, so that Redis is at work while messages are
-// being handled. The caller holds mu.
+// that wait. Without such a worker, nothing is claimable until half of what may be ahead
+// is gone or, with fast handlers, a good batch is missing: Redis works on the next claim
+// while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
 	free = max(0, len(b.idle)-b.budget.reserved)
 	if b.budget.unread.Load() {
@@ -135,9 +135,9 @@ func (b *buffer) claimable() (messages, free int) {
 	return max(ahead-taken, free), free
 }
 
-// ahead is how many messages the workers are going to handle within lookAhead, as it
-// looks now: one that has been at its message for longer than usual is not going to be
-// any faster than that with the next. The caller holds mu.
+// ahead is how many messages the workers will probably handle within lookAhead. A worker
+// that has been at its message for longer than usual is expected to be as slow with the
+// next. The caller holds mu.
 func (b *buffer) ahead(now time.Time) int {
 	rate := float64(len(b.idle)) * b.pace.rate(0)
 	for _, w := range b.workers {
@@ -178,9 +178,9 @@ func (b *buffer) end(r *reservation) {
 	b.budget.bytes -= r.bytes
 }
 
-// unread notes that nobody reads what is offered. One message at a time is claimed to
-// see whether somebody does: after a pause, or when a handler has ended, which may be
-// the reader itself. The caller holds mu.
+// unread notes that nobody reads what is offered. From now on, one message at a time is
+// claimed to see whether somebody does: after a pause, or when a handler has ended, since
+// that may be the reader itself. The caller holds mu.
 func (b *buffer) unread() {
 	b.budget.stopRetry()
 	b.budget.unread.Store(true)
@@ -197,7 +197,7 @@ func (b *buffer) unread() {
 	b.budget.retry = retry
 }
 
-// stopRetry forgets about looking whether somebody reads. The caller holds mu.
+// stopRetry stops looking for a reader. The caller holds mu.
 func (b *budget) stopRetry() {
 	if b.retry != nil {
 		b.retry.Stop()

@@ -15,24 +15,24 @@ import (
 // wait: two may hold it ahead, and a third may offer it to a reader that has stopped.
 const maxHold = 80 * time.Millisecond
 
-// buffer holds what is claimed and no handler has, in order, and gives it to the
-// workers. It takes back what waits for too long (relieve), and shares out how much
-// more may be claimed (budget.go). It is safe for concurrent use.
+// buffer holds, in order, the messages that are claimed and that no handler has, and gives
+// them to the workers. It takes back those that wait for too long (relieve), and decides
+// how many more may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes int           // immutable
 	watch    chan struct{} // signalled when there is something to watch for relieve
 	watched  atomic.Bool   // relieve is going to look
 	waiting  atomic.Int64  // messages that no handler has
-	bytes    atomic.Int64  // of them
-	window   atomic.Int64  // how many of them there may be; see budget
+	bytes    atomic.Int64  // of those messages
+	window   atomic.Int64  // how many such messages there may be; see budget
 	full     atomic.Bool   // a partition waits since there are too many
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
-	idle    []*worker // guarded by mu; those that wait, in which case there are no items
-	items   []*item   // guarded by mu; the first head of them are gone
+	idle    []*worker // guarded by mu; the waiting ones; with any, there are no items
+	items   []*item   // guarded by mu; those before head are gone
 	head    int       // guarded by mu
-	closed  bool      // guarded by mu; nothing comes in any more
+	closed  bool      // guarded by mu; nothing more comes in
 	returns int       // guarded by mu; how often messages were taken back
 	pace    pace      // guarded by mu
 	budget  budget    // guarded by mu
@@ -105,7 +105,7 @@ func (b *buffer) finish(w *worker, now time.Time) {
 	}
 	switch w.stage.Load() {
 	case handling:
-		b.pace.observe(now.Sub(w.since))
+		b.pace.note(now.Sub(w.since))
 		b.budget.probe = true // whoever settles messages may be about to read more
 	case preparing:
 		b.budget.probe = true // it was not offered
@@ -132,8 +132,8 @@ func (b *buffer) pop() *item {
 func (b *buffer) queued() int { return len(b.items) - b.head }
 
 // fill puts in what a claim got and ends its reservation. It returns what must be
-// given back instead: if messages were taken back while the claim was under way, what
-// it got comes after them.
+// given back instead: if messages were taken back while the claim was under way, they
+// come before what it got.
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,8 +177,8 @@ func (b *buffer) wait(messages int, it *item) {
 	b.bytes.Add(int64(messages * it.size))
 }
 
-// passed notes that a message does not wait any more, and whether somebody has taken it:
-// each that is taken widens the window by one.
+// passed notes that a message no longer waits, and whether somebody has taken it: then
+// the window widens by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.wait(-1, it)
 	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
@@ -211,7 +211,8 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 	return b.drain(), 0, true
 }
 
-// oldest is since when a message waits, in the buffer or on offer. The caller holds mu.
+// oldest is when the message that has waited longest was claimed. It may be in the buffer
+// or on offer. The caller holds mu.
 func (b *buffer) oldest() (since time.Time, ok bool) {
 	if b.queued() > 0 {
 		since, ok = b.items[b.head].arrived, true
@@ -232,7 +233,7 @@ func (b *buffer) recallOffers(now time.Time) {
 		if w.item == nil || now.Sub(w.item.arrived) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
-		if !some { // before the recall: whoever has accepted the offer after all denies it
+		if !some { // before the recall, since a late accept of the offer says the opposite
 			b.unread()
 		}
 		some = true

@@ -5,16 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
-	"go.uber.org/goleak"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("redis is away")
 
@@ -244,48 +238,4 @@ func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
 func (l *fakeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
-}
-
-const (
-	testLease        = 30 * time.Second
-	testPoll         = 5 * time.Second
-	testCloseTimeout = 10 * time.Second
-)
-
-// running is a subscription under test.
-type running struct {
-	*Subscription
-	stop  context.CancelFunc
-	ended chan error
-}
-
-func run(g *fakeGroup, change ...func(*Config)) *running {
-	return runTopic(&fakeTopic{groups: []*fakeGroup{g}}, change...)
-}
-
-func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
-	config := Config{
-		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
-			msg := message.NewMessage(m.ID, nil)
-			msg.SetContext(ctx)
-			return msg, nil
-		},
-		Redelivery: func(context.Context, *message.Message) (queue.Nack, error) {
-			return queue.Nack{Delay: time.Second}, nil
-		},
-		Consumer:     "c",
-		MaxInFlight:  1,
-		MaxBytes:     16 << 20,
-		Lease:        testLease,
-		PollInterval: testPoll,
-		CloseTimeout: testCloseTimeout,
-	}
-	for _, c := range change {
-		c(&config)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Subscription: New(topic, config), stop: cancel, ended: make(chan error, 1)}
-	partitions := len(topic.groups)
-	go func() { r.ended <- r.Run(ctx, partitions) }()
-	return r
 }

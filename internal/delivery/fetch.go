@@ -11,8 +11,8 @@ import (
 
 const (
 	// Claims, settlements and leases of a partition may all fail at once, for one
-	// reason. They take turns when they try again, so that all together they try, and
-	// tell, at most five times in a second.
+	// reason. They take turns when they try again: together they try, and report a
+	// failure, at most five times a second.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
@@ -60,8 +60,8 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 	}
 }
 
-// behind tells whether claiming must wait for the settler: acks pile up, or messages
-// that come before any others are being given back.
+// behind tells whether claiming must wait for the settler: acks pile up, or messages are
+// being given back, which come before any others.
 func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.releasing() }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
@@ -116,8 +116,8 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	return items
 }
 
-// atMostPoll is when to look again if something is said to be due in a while, or,
-// negative, nothing at all.
+// atMostPoll is when to look again if something is due in a while; a negative time says
+// that nothing is.
 func (p *partition) atMostPoll(in time.Duration) time.Duration {
 	if poll := p.subscription.config.PollInterval; in < 0 || in > poll {
 		return spread(poll)

@@ -104,7 +104,7 @@ func (h *hints) lag() time.Duration {
 	if h.yield == 0 {
 		return 0
 	}
-	return minYield + rand.N(h.yield) // time for the word to come, and not all at once
+	return minYield + rand.N(h.yield) // time to hear from another; random, so as not to look all at once
 }
 
 // wait is how long nothing will be due.

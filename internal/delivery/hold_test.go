@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,22 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-// held is how many messages a subscription has claimed and not handed out or given back.
-func (g *fakeGroup) held(total, handedOut int) (held int) {
-	g.view(func() { held = total - len(g.ready) - handedOut - len(g.released) })
-	return held
-}
-
-// learn makes a subscription believe that its handler is fast.
-func learn(r *running, messages int) {
-	for range messages {
-		(<-r.Messages()).Ack()
-	}
-}
 
 func TestABusyConsumerClaimsNothingOfATrickle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -119,38 +103,6 @@ func TestWithNobodyReadingMessagesAreHeldOneAtATime(t *testing.T) {
 	})
 }
 
-func TestWhatAClaimGetsAfterAReturnIsGivenBackToo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(500)
-		g.latency = time.Millisecond
-		r := run(g)
-		learn(r, 500)
-		pass(time.Second)
-		g.add(2) // the first is handed out, the second is held
-		g.hints <- 0
-		slow := <-r.Messages()
-		pass(5 * time.Millisecond)
-		require.Equal(t, 1, g.held(502, 501))
-		g.setHook(func(call string) error {
-			if call == "claim" {
-				pass(2 * maxHold)
-			}
-			return nil
-		})
-		g.add(1)
-		g.hints <- 0
-		pass(maxHold) // the second is given back, while a claim is under way
-		g.view(func() { require.Len(t, g.released, 1) })
-		pass(2 * maxHold)
-		g.view(func() {
-			assert.Equal(t, []string{"0501", "0502"}, list(g.released, func(r queue.Release) string { return r.ID }))
-		})
-		slow.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
 func TestWhatIsForAFreeWorkerIsClaimedForOneOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
@@ -190,86 +142,5 @@ func TestHeldBytesAreBounded(t *testing.T) {
 		slow.Ack()
 		r.stop()
 		require.NoError(t, <-r.ended)
-	})
-}
-
-func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(2)
-		r := run(g, func(c *Config) { c.MaxInFlight = 2; c.Lease = maxHold })
-		msg := <-r.Messages()
-		pass(maxHold * 2 / 5)
-		g.view(func() {
-			assert.ElementsMatch(t, []queue.Held{
-				{Delivery: queue.Delivery{ID: msg.UUID, Token: "1"}, HandedOut: true},
-				{Delivery: queue.Delivery{ID: otherOf(msg.UUID), Token: "1"}},
-			}, g.heldLast)
-		})
-		msg.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-func otherOf(id string) string {
-	if id == "0000" {
-		return "0001"
-	}
-	return "0000"
-}
-
-func TestWhatOthersSayPutsOffNoPoll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := run(g)
-		start := time.Now()
-		go func() {
-			for time.Since(start) < 3*testPoll { // another consumer, or a program that is none
-				pass(100 * time.Millisecond)
-				g.looks <- -1
-			}
-		}()
-		pass(time.Second)
-		g.add(1) // of which nobody tells
-		added := time.Now()
-		(<-r.Messages()).Ack()
-		assert.LessOrEqual(t, time.Since(added), testPoll)
-		pass(4 * testPoll)
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-func TestEndingGivesBackFirst(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1000)
-		r := run(g)
-		learn(r, 500)
-		slow := <-r.Messages()
-		r.stop()
-		pass(time.Millisecond)
-		assert.Zero(t, g.held(1000, 501))
-		slow.Ack()
-		require.NoError(t, <-r.ended)
-		assert.Len(t, g.acked, 501)
-	})
-}
-
-func TestADecoderThatNeverEndsDoesNotHoldUpTheEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		r := run(g, func(c *Config) {
-			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
-				pass(time.Hour)
-				return decode(ctx, m)
-			}
-		})
-		pass(time.Second)
-		start := time.Now()
-		r.stop()
-		require.Error(t, <-r.ended)
-		assert.LessOrEqual(t, time.Since(start), testCloseTimeout+closeGrace)
-		pass(2 * time.Hour)
 	})
 }

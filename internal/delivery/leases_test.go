@@ -40,3 +40,151 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 	l.drop([]*item{second})
 	assert.Zero(t, l.count())
 }
+
+func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		start := time.Now()
+		r := run(g)
+		msg := <-r.Messages()
+		pass(5*testLease + time.Second)
+		require.NoError(t, msg.Context().Err())
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		for i, at := range g.extended {
+			assert.Equal(t, time.Duration(i+1)*testLease/3, at.Sub(start))
+		}
+		assert.Len(t, g.extended, 15)
+	})
+}
+
+func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		r := run(g, func(c *Config) { c.MaxInFlight = 2; c.Lease = maxHold })
+		msg := <-r.Messages()
+		pass(maxHold * 2 / 5)
+		g.view(func() {
+			assert.ElementsMatch(t, []queue.Held{
+				{Delivery: queue.Delivery{ID: msg.UUID, Token: "1"}, HandedOut: true},
+				{Delivery: queue.Delivery{ID: otherOf(msg.UUID), Token: "1"}},
+			}, g.heldLast)
+		})
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func otherOf(id string) string {
+	if id == "0000" {
+		return "0001"
+	}
+	return "0000"
+}
+
+func TestAMessageIsGivenUpBeforeItsLeaseEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		start := time.Now()
+		r := run(g)
+		msg := <-r.Messages()
+		<-msg.Context().Done()
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
+		assert.Equal(t, testLease-time.Second, time.Since(start))
+		r.stop()
+		msg.Ack()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []string{"0000"}, g.acked, "a late ack may still count")
+	})
+}
+
+func TestAHungExtendDoesNotKeepAMessageFromBeingGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				pass(time.Hour)
+			}
+			return nil
+		})
+		start := time.Now()
+		r := run(g)
+		msg := <-r.Messages()
+		<-msg.Context().Done()
+		assert.Equal(t, testLease-time.Second, time.Since(start))
+		msg.Nack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		pass(time.Hour)
+	})
+}
+
+func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		r := run(g)
+		pass(testLease / 2)
+		g.add(1)
+		g.view(func() { g.latency = 20 * time.Second }) // longer than until guard looks
+		g.hints <- 0
+		sent := time.Now()
+		msg := <-r.Messages()
+		<-msg.Context().Done()
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
+		assert.LessOrEqual(t, time.Since(sent), testLease-time.Second)
+		g.view(func() { g.latency = 0 })
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		pass(time.Minute) // for the calls under way
+	})
+}
+
+func TestAMessageThatIsNoLongerCurrentIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g)
+		msg := <-r.Messages()
+		g.view(func() { g.stale["0000"] = true })
+		<-msg.Context().Done()
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
+		msg.Nack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestALostMessageIsNotHandedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		r := run(g)
+		pass(2 * testLease) // nobody reads
+		select {
+		case msg := <-r.Messages():
+			require.Fail(t, "handed out", msg.UUID)
+		default:
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

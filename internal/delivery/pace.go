@@ -11,9 +11,9 @@ type pace struct {
 	cycle time.Duration // of one message at one worker, averaged; 0: not known yet
 }
 
-// observe notes how long a message took, from when a worker got it to its ack or nack. A
-// slow one counts at once, a fast one by and by: holding back too much costs others.
-func (p *pace) observe(cycle time.Duration) {
+// note counts how long a message took, from when a worker got it to its ack or nack. A
+// slow message counts at once, fast ones gradually: to hold too much costs others.
+func (p *pace) note(cycle time.Duration) {
 	switch {
 	case p.cycle == 0:
 		p.cycle = max(cycle, 1)
@@ -24,8 +24,9 @@ func (p *pace) observe(cycle time.Duration) {
 	}
 }
 
-// rate is how many messages a worker that has been at one for so long handles within
-// lookAhead: none before the first has been handled, or if it has taken all that time.
+// rate is how many messages a worker handles within lookAhead that has been busy with one
+// for this long. It is 0 before the first message is handled, and for a worker that has
+// been busy for all that time.
 func (p *pace) rate(busy time.Duration) float64 {
 	if p.cycle == 0 || busy >= lookAhead {
 		return 0
@@ -33,7 +34,7 @@ func (p *pace) rate(busy time.Duration) float64 {
 	return float64(lookAhead) / float64(max(p.cycle, busy))
 }
 
-// ahead is the same for all of the workers, if none of them is at a message for long.
+// ahead is the rate of all workers together, if none is busy for long.
 func (p *pace) ahead(workers int) int {
 	return min(2*maxClaim, int(float64(workers)*p.rate(0)))
 }

@@ -2,16 +2,14 @@
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
 // beyond the operations of a Topic.
 //
-// Each partition of the topic has goroutines of its own, so that one that Redis does not
-// answer for holds up no other. All goroutines are started and waited for by Run:
+// Run starts these goroutines, and waits for them:
 //
 //	work     hands messages out, MaxInFlight of them      (work.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions                         (subscription.go)
 //
-// share what is claimed and how much more may be        (buffer.go, budget.go, pace.go),
-//
-// and each partition has:
+// and these for each partition of the topic, so that a partition that Redis does not answer
+// for holds up no other:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
 //	listen   hears when to claim earlier                  (listen.go, hints.go)
@@ -19,7 +17,9 @@
 //	extend   keeps the leases of all that is held         (leases.go)
 //	guard    ends what could not be extended in time      (leases.go)
 //
-// What happens is told to an observer                   (report.go).
+// They share the buffer of claimed messages (buffer.go), which decides how much more may be
+// claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what
+// happens (report.go).
 package delivery
 
 import (
@@ -53,7 +53,7 @@ type Topic interface {
 	// are. It is not called concurrently.
 	Partitions(ctx context.Context) (int, error)
 	Group(partition int) Group
-	// Listen hears what others tell, but for the consumer's own claims.
+	// Listen hears what is told of the partition, except for the consumer's own claims.
 	Listen(ctx context.Context, partition int, consumer string) Listener
 }
 
@@ -80,7 +80,7 @@ type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
 	// Redelivery says how to nack a message that was handed out with ctx. The nack
-	// is good even if there is an error to tell.
+	// is valid even with an error, which is told to the observer.
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription
@@ -101,7 +101,7 @@ type Subscription struct {
 	topic  Topic
 	config Config
 	out    chan *message.Message
-	offers sync.RWMutex // held to read by who sends on out, to write by who closes it
+	offers sync.RWMutex // read-locked to send on out, locked to close it
 	buffer *buffer
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
@@ -128,11 +128,11 @@ type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
 	fetchers sync.WaitGroup // end with ctx, and what they have claimed
 	settlers sync.WaitGroup // end once drained is closed and all is settled
-	keepers  sync.WaitGroup // end with the context of calls
+	keepers  sync.WaitGroup // end with ctx, or with the context of calls
 	drained  chan struct{}  // closed when nothing more will need settling
 }
 
-// Run delivers messages of so many partitions, and of those added later, until
+// Run delivers the messages of this many partitions, and of those added later, until
 // ctx ends. Then it gives back what was not handed out, waits CloseTimeout for the
 // rest, gives that back too, and returns. The error says that Redis could not be told
 // everything, or that a decoder has not ended; what has not ended by then ends on its own.

@@ -66,7 +66,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	delivered := msg.Context() // a middleware may replace it
 	if !p.leases.handOut(it, cancel) {
 		s.buffer.passed(it, false)
-		p.settler.release(it) // in case that it is not lost, but only uncertain
+		p.settler.release(it) // the lease may be only uncertain, not lost
 		return
 	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)

@@ -1,0 +1,130 @@
+package delivery
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func TestEndingGivesBackFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1000)
+		r := run(g)
+		learn(r, 500)
+		slow := <-r.Messages()
+		r.stop()
+		pass(time.Millisecond)
+		assert.Zero(t, g.held(1000, 501))
+		slow.Ack()
+		require.NoError(t, <-r.ended)
+		assert.Len(t, g.acked, 501)
+	})
+}
+
+func TestEndingGivesBackWhatAClaimUnderWayGets(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.latency = 300 * time.Millisecond
+		r := run(g)
+		pass(100 * time.Millisecond)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		require.Len(t, g.released, 1)
+		_, open := <-r.Messages()
+		assert.False(t, open)
+	})
+}
+
+func TestEndingAsksAgainForAClaimWhoseReplyWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		failing, failed := make(chan struct{}), make(chan struct{})
+		lost := false
+		g.setHook(func(call string) error {
+			if call != "claim" || lost {
+				return nil
+			}
+			lost = true
+			close(failing)
+			<-failed
+			return errAway
+		})
+		r := run(g)
+		<-failing
+		r.stop()
+		close(failed)
+		require.NoError(t, <-r.ended)
+		require.Len(t, g.requests, 2)
+		assert.Equal(t, g.requests[0].Number, g.requests[1].Number)
+		assert.Len(t, g.released, 1)
+	})
+}
+
+func TestEndingNeverTakesLongerThanCloseTimeoutAndTheGrace(t *testing.T) {
+	for _, hung := range []string{"claim", "ack", "extend", ""} {
+		t.Run("hung "+hung, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(3)
+				r := run(g)
+				(<-r.Messages()).Ack()
+				msg := <-r.Messages()
+				g.setHook(func(call string) error {
+					if call == hung {
+						pass(time.Hour)
+					}
+					return nil
+				})
+				g.hints <- 0
+				pass(testLease)
+				start := time.Now()
+				r.stop()
+				pass(time.Second)
+				msg.Ack()
+				if err := <-r.ended; hung == "" {
+					require.NoError(t, err)
+				}
+				assert.LessOrEqual(t, time.Since(start), testCloseTimeout+closeGrace)
+				pass(2 * time.Hour)
+			})
+		})
+	}
+}
+
+func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g)
+		msg := <-r.Messages()
+		start := time.Now()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, testCloseTimeout, time.Since(start))
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrCloseTimeout)
+		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0000", Token: "1"}}}, g.nacked)
+	})
+}
+
+func TestADecoderThatNeverEndsDoesNotHoldUpTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g, func(c *Config) {
+			decode := c.Decode
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+				pass(time.Hour)
+				return decode(ctx, m)
+			}
+		})
+		pass(time.Second)
+		start := time.Now()
+		r.stop()
+		require.Error(t, <-r.ended)
+		assert.LessOrEqual(t, time.Since(start), testCloseTimeout+closeGrace)
+		pass(2 * time.Hour)
+	})
+}

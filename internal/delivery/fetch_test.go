@@ -1,0 +1,154 @@
+package delivery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnIdleSubscriptionOnlyPolls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Minute)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.InDelta(t, 14, len(g.requests), 1, "one claim each poll interval, or a little sooner")
+		assert.Empty(t, g.extended, "with nothing held there is nothing to extend")
+	})
+}
+
+func TestASubscriptionSleepsUntilTheNextMessageIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.next = 1234 * time.Millisecond
+		start := time.Now()
+		r := run(g)
+		pass(2 * time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		require.Len(t, g.claimed, 2)
+		assert.Equal(t, g.next, g.claimed[1].Sub(start))
+	})
+}
+
+func TestAHintWakesASubscription(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		start := time.Now()
+		r := run(g)
+		pass(time.Second)
+		g.hints <- 700 * time.Millisecond
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		require.Len(t, g.claimed, 2)
+		assert.Equal(t, 1700*time.Millisecond, g.claimed[1].Sub(start))
+	})
+}
+
+func TestAHintDuringAClaimIsNotForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.latency = 100 * time.Millisecond
+		r := run(g)
+		pass(50 * time.Millisecond)
+		g.hints <- 0
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Len(t, g.claimed, 2)
+	})
+}
+
+func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g) // whose nacks are due after a second; notifications are lost
+		start := time.Now()
+		(<-r.Messages()).Nack()
+		pass(2 * time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, time.Second, g.claimed[len(g.claimed)-1].Sub(start))
+	})
+}
+
+func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.next = 100 * time.Millisecond
+		r := run(g)
+		for range 20 { // another consumer claims each message before it, and tells
+			pass(100*time.Millisecond + 10*time.Microsecond)
+			g.looks <- 100 * time.Millisecond
+		}
+		g.view(func() { assert.LessOrEqual(t, len(g.claimed), 6, "claims for 20 messages that another had") })
+
+		pass(time.Minute) // it is alone again
+		start := time.Now()
+		g.hints <- 0
+		g.add(1)
+		(<-r.Messages()).Ack()
+		assert.LessOrEqual(t, time.Since(start), minYield+maxYield)
+		pass(time.Second)
+		for range 10 {
+			start = time.Now()
+			g.add(1)
+			g.hints <- 0
+			(<-r.Messages()).Ack()
+			assert.Zero(t, time.Since(start), "who found a message goes first")
+			pass(time.Second)
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestWhatOthersSayPutsOffNoPoll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		start := time.Now()
+		go func() {
+			for time.Since(start) < 3*testPoll { // another consumer, or a program that is none
+				pass(100 * time.Millisecond)
+				g.looks <- -1
+			}
+		}()
+		pass(time.Second)
+		g.add(1) // of which nobody tells
+		added := time.Now()
+		(<-r.Messages()).Ack()
+		assert.LessOrEqual(t, time.Since(added), testPoll)
+		pass(4 * testPoll)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestAFailingClaimIsRepeatedUnderItsNumberAtMostFiveTimesASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.setHook(func(string) error { return errAway })
+		r := run(g)
+		pass(20 * time.Second)
+		g.setHook(nil)
+		(<-r.Messages()).Ack()
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		for i, request := range g.requests[:10] {
+			assert.EqualValues(t, 1, request.Number, "request %d", i)
+		}
+		for i := range g.claimed[:10] {
+			if i > 0 {
+				assert.GreaterOrEqual(t, g.claimed[i].Sub(g.claimed[i-1]), 200*time.Millisecond)
+				assert.LessOrEqual(t, g.claimed[i].Sub(g.claimed[i-1]), 3*time.Second, "it is noticed when Redis is back")
+			}
+		}
+		assert.Equal(t, []string{"0000"}, g.acked)
+	})
+}

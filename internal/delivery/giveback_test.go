@@ -1,0 +1,117 @@
+package delivery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func TestABufferBehindASlowMessageIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2000)
+		g.latency = time.Millisecond
+		r := run(g)
+		for range 500 {
+			(<-r.Messages()).Ack()
+		}
+		slow := <-r.Messages()
+		pass(maxHold + 20*time.Millisecond)
+		var held int
+		g.view(func() { held = 2000 - len(g.ready) - 501 - len(g.released) })
+		assert.Zero(t, held, "messages held back behind a slow one")
+		assert.NotEmpty(t, g.released)
+		slow.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2000)
+		g.latency = time.Millisecond
+		r := run(g)
+		for range 500 {
+			(<-r.Messages()).Ack()
+		}
+		for range 3 { // each below maxHold, but not all that are buffered
+			msg := <-r.Messages()
+			pass(90 * time.Millisecond)
+			msg.Ack()
+		}
+		pass(5 * time.Millisecond)
+		var held int
+		g.view(func() { held = 2000 - len(g.ready) - 503 - len(g.released) })
+		assert.LessOrEqual(t, held, 1, "messages held back")
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestNothingIsClaimedBeforeWhatIsGivenBackHasArrived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2000)
+		g.latency = time.Millisecond
+		r := run(g)
+		for range 500 {
+			(<-r.Messages()).Ack()
+		}
+		slow := <-r.Messages()
+		g.setHook(func(call string) error {
+			if call == "release" {
+				return errAway
+			}
+			return nil
+		})
+		pass(maxHold + 10*time.Millisecond)
+		slow.Ack()
+		var before int
+		g.view(func() { before = len(g.requests) })
+		pass(time.Second)
+		g.view(func() { assert.Len(t, g.requests, before, "later messages would overtake those given back") })
+		g.setHook(nil)
+		pass(2 * maxBackoff)
+		g.view(func() {
+			assert.Greater(t, len(g.requests), before)
+			assert.NotEmpty(t, g.released)
+		})
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestWhatAClaimGetsAfterAReturnIsGivenBackToo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(500)
+		g.latency = time.Millisecond
+		r := run(g)
+		learn(r, 500)
+		pass(time.Second)
+		g.add(2) // the first is handed out, the second is held
+		g.hints <- 0
+		slow := <-r.Messages()
+		pass(5 * time.Millisecond)
+		require.Equal(t, 1, g.held(502, 501))
+		g.setHook(func(call string) error {
+			if call == "claim" {
+				pass(2 * maxHold)
+			}
+			return nil
+		})
+		g.add(1)
+		g.hints <- 0
+		pass(maxHold) // the second is given back, while a claim is under way
+		g.view(func() { require.Len(t, g.released, 1) })
+		pass(2 * maxHold)
+		g.view(func() {
+			assert.Equal(t, []string{"0501", "0502"}, list(g.released, func(r queue.Release) string { return r.ID }))
+		})
+		slow.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

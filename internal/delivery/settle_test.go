@@ -1,0 +1,89 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+func TestWhatFailsToSettleIsSentAgainAndHoldsUpNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(3)
+		g.setHook(func(call string) error {
+			if call == "ack" {
+				return errAway
+			}
+			return nil
+		})
+		r := run(g)
+		(<-r.Messages()).Ack()
+		(<-r.Messages()).Nack()
+		pass(5 * time.Second)
+		g.view(func() {
+			assert.Empty(t, g.acked)
+			assert.Len(t, g.nacked, 1)
+		})
+		g.setHook(nil)
+		pass(5 * time.Second)
+		g.view(func() { assert.Equal(t, []string{"0000"}, g.acked) })
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestClaimsPauseWhileAcksPileUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(10_000)
+		g.setHook(func(call string) error {
+			if call == "ack" {
+				return errAway
+			}
+			return nil
+		})
+		r := run(g)
+		var handled atomic.Int64
+		go func() {
+			for msg := range r.Messages() {
+				handled.Add(1)
+				msg.Ack()
+			}
+		}()
+		pass(20 * time.Second)
+		assert.LessOrEqual(t, handled.Load(), int64(maxHeld+2*maxClaim))
+		g.setHook(nil)
+		pass(20 * time.Second)
+		assert.EqualValues(t, 10_000, handled.Load())
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Len(t, g.acked, 10_000)
+	})
+}
+
+func TestAMessageThatCannotBeDecodedIsBuried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		r := run(g, func(c *Config) {
+			decode := c.Decode
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+				if m.ID == "0000" {
+					return nil, errors.New("garbage")
+				}
+				return decode(ctx, m)
+			}
+		})
+		msg := <-r.Messages()
+		assert.Equal(t, "0001", msg.UUID)
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "cannot decode: garbage"}}, g.buried)
+	})
+}

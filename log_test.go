@@ -1,0 +1,92 @@
+package redisdelay
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+var (
+	errAway  = errors.New("redis is away")
+	aPlace   = observe.Place{Topic: "orders", Group: "billing", Partition: 3}
+	itsPlace = watermill.LogFields{"topic": "orders", "consumer_group": "billing", "partition": 3}
+)
+
+func TestWithoutALoggerNothingIsObserved(t *testing.T) {
+	for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}} {
+		o := logging(logger)
+		assert.Nil(t, o.Claimed)
+		assert.Nil(t, o.HandedOut)
+		assert.Nil(t, o.Settled)
+		assert.Nil(t, o.Failing)
+	}
+}
+
+func TestADeadLetterIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
+	logger := watermill.NewCaptureLogger()
+	logging(logger).Buried(observe.Buried{Place: aPlace, ID: "a", Reason: "not acked in 5 deliveries"})
+	lines := logger.Captured()[watermill.ErrorLogLevel]
+	assert.Len(t, lines, 1)
+	assert.Equal(t, "A message has become a dead letter", lines[0].Msg)
+	assert.EqualError(t, lines[0].Err, "not acked in 5 deliveries")
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "reason": "not acked in 5 deliveries"}), lines[0].Fields)
+}
+
+func TestEachEndOfADeliveryHasALineOfItsOwn(t *testing.T) {
+	logger := watermill.NewCaptureLogger()
+	o := logging(logger)
+	texts := map[string]bool{}
+	for _, how := range []observe.Settlement{
+		observe.Acked, observe.Nacked, observe.Released, observe.Abandoned, observe.Undecodable,
+	} {
+		o.Settled(observe.Settled{Place: aPlace, ID: "a", How: how, Took: time.Second, RetryIn: time.Minute})
+		assert.NotEqual(t, "Settled a message", settlementText(how))
+	}
+	o.Settled(observe.Settled{Place: aPlace, ID: "a", How: observe.Nacked, Stale: true})
+	lines := logger.Captured()[watermill.DebugLogLevel]
+	for _, line := range lines {
+		texts[line.Msg] = true
+	}
+	assert.Len(t, texts, 6)
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "took": time.Second, "retry_in": time.Minute}), lines[1].Fields)
+}
+
+func TestWhatFailsAllTheTimeIsLoggedOnceUntilItWorksAgain(t *testing.T) {
+	for what, lines := range map[observe.Activity]int{
+		observe.Publishing: 2, observe.Listening: 4, observe.Growing: 4, // with two partitions
+		observe.Claiming: 12, observe.Settling: 12, observe.Extending: 12, // not often anyway
+	} {
+		logger := watermill.NewCaptureLogger()
+		o := logging(logger)
+		other := aPlace
+		other.Partition++
+		for range 2 {
+			for range 3 {
+				o.Failing(observe.Failing{Place: aPlace, What: what, Err: errAway})
+				o.Failing(observe.Failing{Place: other, What: what, Err: errAway})
+			}
+			o.Recovered(observe.Recovered{Place: aPlace, What: what, After: time.Second})
+			o.Recovered(observe.Recovered{Place: other, What: what, After: time.Second})
+		}
+		assert.Len(t, logger.Captured()[watermill.ErrorLogLevel], lines, what)
+		assert.Len(t, logger.Captured()[watermill.InfoLogLevel], min(lines, 4), what)
+		assert.NotContains(t, failureText(what), "Failed: ")
+		assert.NotContains(t, recoveryText(what), "Works again: ")
+	}
+}
+
+func TestABodyThatCannotBeDecodedIsLoggedAsADeadLetterOnlyAPanicWithItsStack(t *testing.T) {
+	logger := watermill.NewCaptureLogger()
+	o := logging(logger)
+	o.Failing(observe.Failing{Place: aPlace, What: observe.Decoding, ID: "a", Err: errAway})
+	assert.Empty(t, logger.Captured()[watermill.ErrorLogLevel])
+	o.Failing(observe.Failing{Place: aPlace, What: observe.Decoding, ID: "b", Err: &PanicError{Value: "no", Stack: []byte("main.go:1")}})
+	lines := logger.Captured()[watermill.ErrorLogLevel]
+	assert.Len(t, lines, 1)
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b", "stack": "main.go:1"}), lines[0].Fields)
+}
