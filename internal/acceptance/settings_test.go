@@ -26,15 +26,15 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.NewOn(t, redistest.New(t, test.options...))
-			for range 3 { // once for the server, not for each publisher or subscriber
-				p := s.Publisher()
+			p, sub := s.Publisher(), s.Subscriber()
+			for range 3 { // the publisher and the subscriber tell it once each
 				require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
-				require.NoError(t, p.Publish(s.Topic, message.NewMessage("b", nil)))
-				s.Subscribe()
+				_, err := sub.Subscribe(t.Context(), s.Topic)
+				require.NoError(t, err)
 			}
-			assert.Equal(t, test.eviction, s.Log.Count(eviction))
-			assert.Equal(t, test.persistence, s.Log.Count(persistence))
-			assert.Equal(t, test.eviction+test.persistence, s.Log.Count("warning: "))
+			assert.Equal(t, 2*test.eviction, s.Log.Count(eviction))
+			assert.Equal(t, 2*test.persistence, s.Log.Count(persistence))
+			assert.Equal(t, 2*(test.eviction+test.persistence), s.Log.Count("warning: "))
 		})
 	}
 }
