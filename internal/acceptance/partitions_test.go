@@ -186,3 +186,20 @@ func TestRunningSubscriptionsAreToldOfNewPartitions(t *testing.T) {
 		})
 	}
 }
+
+// TestPartitionsAddedWhileASubscriptionBeginsToListenAreNoticed publishes at once after
+// Subscribe, so that the notification may come before anyone listens.
+func TestPartitionsAddedWhileASubscriptionBeginsToListenAreNoticed(t *testing.T) {
+	for n := range 10 {
+		s := fixture.New(t)
+		p := s.Publisher(fixture.Partitions(12))
+		messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+		for i := range 10 {
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(i), nil)))
+		}
+		for range 10 {
+			s.Next(messages).Ack()
+		}
+		t.Log("round", n)
+	}
+}

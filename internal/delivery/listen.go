@@ -47,6 +47,7 @@ func (p *partition) listenOnce(ctx context.Context, heard func()) error {
 		}
 		if first {
 			heard()
+			tell(p.subscription.grown) // it may have been told before anyone listened
 		}
 		if hint.Grown {
 			tell(p.subscription.grown)
