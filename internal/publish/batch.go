@@ -68,8 +68,8 @@ func (b *batch) add(c *call) {
 	b.bytes += c.bytes
 }
 
-// leave takes leave of a caller that does not wait any longer, and returns its error. A
-// batch that nobody waits for is not sent, or not again.
+// leave ends a call whose caller does not wait any longer, and returns its error. A batch
+// that nobody waits for is not sent, or not again.
 func (b *batch) leave(c *call, cause error) error {
 	b.callers--
 	if b.number == 0 {
@@ -87,8 +87,8 @@ func (b *batch) leave(c *call, cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// send makes the batch one that is sent.
-func (b *batch) send(publisher string, number int64, cancel context.CancelFunc) {
+// seal lets no more calls join, since the batch is about to be sent.
+func (b *batch) seal(publisher string, number int64, cancel context.CancelFunc) {
 	b.publisher, b.number, b.cancel = publisher, number, cancel
 }
 

@@ -116,7 +116,7 @@ func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
 	b := l.waiting[first]
 	l.waiting = slices.Delete(l.waiting, 0, first+1)
 	ls.number++
-	b.send(ls.name, ls.number, cancel)
+	b.seal(ls.name, ls.number, cancel)
 	return b
 }
 

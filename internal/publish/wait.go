@@ -33,7 +33,7 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	return c.err
 }
 
-// leave ends a call whose caller does not wait any longer.
+// leave ends a call whose caller does not wait any longer, unless the batch is done.
 func (ls *lanes) leave(b *batch, c *call, cause error) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

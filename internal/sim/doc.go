@@ -8,12 +8,16 @@
 // and the handlers. Each call takes its time out and back; with faults it is lost, its
 // reply is lost, it is executed again later, refused, or waits for a partition that
 // hangs. Notifications are late, lost or false. Consumers are killed, stopped, join and
-// leave. Handlers take from nothing to 20 s, change their pace, fail, or kill their
-// consumer; readers stop reading, or handle inline.
+// leave. Partitions are added while others publish, by publishers and by another program.
+// Messages with keys are published, cancelled and rescheduled. Handlers take from nothing
+// to 20 s, change their pace, fail, or kill their consumer; readers stop reading, or handle
+// inline.
 //
 // What is not simulated: the codec of messages, go-redis and its connections, the
 // scripts' own text (TestModel holds the scripts against package store), what a server
-// loses, memory that runs out in the middle of a script, and clocks that step. A stopped
+// loses, memory that runs out in the middle of a script, clocks that step, and what
+// internal/queue does in several calls: to raise the number of partitions, to cancel and to
+// reschedule are one call to each partition here. A stopped
 // consumer's timers go on; only its calls, its handlers and its readers stand still.
 //
 // A seed chooses the plan, and every actor has a source of random numbers of its own,
