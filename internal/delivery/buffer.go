@@ -47,25 +47,6 @@ func newBuffer(maxBytes, workers int) *buffer {
 	return b
 }
 
-// What a worker does with its message. An offer ends by being accepted or recalled,
-// whichever comes first.
-const (
-	preparing int32 = iota
-	offering
-	handling
-	recalled
-)
-
-// worker hands out one message at a time.
-type worker struct {
-	next   chan *item    // holds a message for a worker that waits
-	recall chan struct{} // holds a signal to give back the message on offer
-	stage  atomic.Int32
-
-	item  *item     // guarded by buffer.mu; nil while it waits
-	since time.Time // guarded by buffer.mu; when it got the item
-}
-
 // next ends what a worker was doing and waits for its next message; nil when ctx ends.
 func (b *buffer) next(ctx context.Context, w *worker) *item {
 	b.mu.Lock()

@@ -2,12 +2,32 @@ package delivery
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
+
+// What a worker does with its message. An offer ends by being accepted or recalled,
+// whichever comes first.
+const (
+	preparing int32 = iota
+	offering
+	handling
+	recalled
+)
+
+// worker hands out one message at a time.
+type worker struct {
+	next   chan *item    // holds a message for a worker that waits
+	recall chan struct{} // holds a signal to give back the message on offer
+	stage  atomic.Int32
+
+	item  *item     // guarded by buffer.mu; nil while it waits
+	since time.Time // guarded by buffer.mu; when it got the item
+}
 
 // work hands out one message after another until ctx ends.
 func (s *Subscription) work(ctx context.Context, w *worker) {

@@ -70,6 +70,7 @@ func (c *consumer) run(ctx context.Context) {
 		}
 	}
 	plan := c.w.plan
+	ledger := &ledger{w: c.w, name: c.name, open: map[string]int{}}
 	subscription := delivery.New(topicOf{c}, delivery.Config{
 		Decode:        decode,
 		Redelivery:    c.redelivery,
@@ -80,11 +81,14 @@ func (c *consumer) run(ctx context.Context) {
 		MaxBytes:      16 << 20,
 		PollInterval:  plan.Poll,
 		CloseTimeout:  plan.CloseTimeout,
+		Observer:      ledger.observer(),
 	})
 	for n := range c.plan.Readers {
 		c.w.actors.Go(func() { c.read(context.WithoutCancel(ctx), n, subscription.Messages()) })
 	}
-	c.failing = subscription.Run(ctx, partitions) != nil
+	if c.failing = subscription.Run(ctx, partitions) != nil; !c.failing {
+		ledger.close()
+	}
 }
 
 func decode(ctx context.Context, m queue.Claimed) (*message.Message, error) {

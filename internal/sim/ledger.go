@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"sync"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// ledger checks what a subscription tells of its deliveries: each that is claimed is
+// settled once, and none is early.
+type ledger struct {
+	w    *World
+	name string // of the consumer
+
+	mu   sync.Mutex
+	open map[string]int // guarded by mu; deliveries that are not settled, by id
+}
+
+func (l *ledger) observer() observe.Observer {
+	return observe.Observer{Claimed: l.claimed, HandedOut: l.handedOut, Settled: l.settled}
+}
+
+func (l *ledger) claimed(e observe.Claimed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range e.IDs {
+		l.open[id]++
+	}
+}
+
+func (l *ledger) handedOut(e observe.HandedOut) {
+	if e.Late < 0 {
+		l.w.failNow("observer", "%s tells that %s is %v early", l.name, alias(e.ID), -e.Late)
+	}
+}
+
+func (l *ledger) settled(e observe.Settled) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.open[e.ID] {
+	case 0:
+		l.w.failNow("observer", "%s tells that %s is settled once more than it was claimed", l.name, alias(e.ID))
+	case 1:
+		delete(l.open, e.ID)
+	default:
+		l.open[e.ID]--
+	}
+}
+
+// close checks that everything is settled, once a subscription has ended without an error.
+func (l *ledger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.open {
+		l.w.failNow("observer", "%s has ended and has not told that %s is settled", l.name, alias(id))
+	}
+}
