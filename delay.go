@@ -1,6 +1,7 @@
 package redisdelay
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 )
+
+var errTooLate = errors.New("it is more than 292 years from now")
 
 // DelayError says that delay metadata of a message cannot be honoured.
 type DelayError struct {
@@ -81,8 +84,8 @@ func pendingHeaders(metadata message.Metadata) delayHeaders {
 // is exact when the message is published at once. One header alone counts as
 // written.
 //
-// A time.Duration ends after 292 years: a message that is due later is due then. Of the
-// milliseconds until then, a sorted-set score holds each exactly.
+// A time.Duration ends after 292 years, and a later time is an error. Of the milliseconds
+// until then, a sorted-set score holds each exactly.
 func (h delayHeaders) remaining(now time.Time) (time.Duration, error) {
 	if h == (delayHeaders{}) {
 		return 0, nil
@@ -113,7 +116,11 @@ func (h delayHeaders) fromUntil(now time.Time) (time.Duration, error) {
 	if err != nil {
 		return 0, &DelayError{delay.DelayedUntilKey, h.until, err}
 	}
-	return until.Sub(now), nil
+	remaining := until.Sub(now)
+	if remaining == math.MaxInt64 { // Sub goes no further
+		return 0, &DelayError{delay.DelayedUntilKey, h.until, errTooLate}
+	}
+	return remaining, nil
 }
 
 func (h delayHeaders) fromAfter() (time.Duration, error) {

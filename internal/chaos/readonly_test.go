@@ -30,8 +30,9 @@ func TestAClientThatReadsFromReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOn(t, func() redis.UniversalClient {
-				options.Addrs = cluster.Addrs()
-				return redis.NewClusterClient(&options)
+				own := options // which a client changes
+				own.Addrs = cluster.Addrs()
+				return redis.NewClusterClient(&own)
 			})
 			var clients []redis.UniversalClient
 			for range 8 {
