@@ -41,7 +41,7 @@ func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
 	assert.Len(t, r.state(), 1000, "only the groups are left")
 }
 
-// TestMoreGroupsThanMayRegisterHoldUpNothing: a foreign hand may have added them.
+// TestMoreGroupsThanMayRegisterHoldUpNothing: another program may have added them.
 func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
 	r := newRig(t)
 	g := r.group("g")
