@@ -10,7 +10,7 @@ import (
 )
 
 func TestClaimSentAgainGetsTheSame(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	request := r.request("c", 2)
@@ -34,7 +34,7 @@ func TestClaimSentAgainGetsTheSame(t *testing.T) {
 }
 
 func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("acked"), due("held"), due("taken"))
 	request := r.request("c", 3)
@@ -48,7 +48,7 @@ func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
 }
 
 func TestClaimThatComesLateTakesNothing(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	old := r.request("c", 3)
 	require.Empty(t, r.claimWith(g, old))
@@ -60,7 +60,7 @@ func TestClaimThatComesLateTakesNothing(t *testing.T) {
 }
 
 func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	key := r.partition.names.keyOf(claimsOf, "g")
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()

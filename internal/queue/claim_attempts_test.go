@@ -9,7 +9,7 @@ import (
 )
 
 func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
@@ -23,7 +23,7 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 }
 
 func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id), due("good"))
@@ -57,7 +57,7 @@ func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 		if tokens == nil {
 			continue
 		}
-		r := newRig(t)
+		r := newScene(t)
 		g := r.group("g")
 		r.push(due("a"))
 		claim := func() Claims {
@@ -85,7 +85,7 @@ func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 // TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered: consumers with one worker claim ten,
 // hand out the first and die.
 func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	for i := range 20 {
 		r.push(due(fmt.Sprintf("%02d", i)))
@@ -112,7 +112,7 @@ func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
 }
 
 func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	claim := func(limit, free int) Claims {
 		request := r.request("c", limit)
@@ -150,7 +150,7 @@ func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
 }
 
 func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "a", "c").Err())

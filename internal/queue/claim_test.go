@@ -13,7 +13,7 @@ import (
 )
 
 func TestClaimMovesWhatIsDueStraightToTheOnlyGroup(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), after("b", 60))
 
@@ -35,7 +35,7 @@ func TestClaimMovesWhatIsDueStraightToTheOnlyGroup(t *testing.T) {
 }
 
 func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"), due("b"), after("c", 60))
 
@@ -51,7 +51,7 @@ func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
 }
 
 func TestClaimGivesAGroupThatCameBeforeTheDueTimeTheMessageToo(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(Message{ID: "a", Delay: 100 * time.Millisecond})
 	assert.Empty(t, r.claim(g, "c", 10))
@@ -61,14 +61,14 @@ func TestClaimGivesAGroupThatCameBeforeTheDueTimeTheMessageToo(t *testing.T) {
 }
 
 func TestMessagesWaitForTheFirstGroup(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.push(due("a"))
 	assert.Equal(t, map[string]string{"scheduled a": "now+0s", "messages a": "body a"}, r.state())
 	assert.Equal(t, []string{"a#1"}, r.claim(r.group("g"), "c", 10))
 }
 
 func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(groups)).Err())
 	r.push(due("a"))
@@ -77,7 +77,7 @@ func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 }
 
 func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	scheduled := r.partition.names.key(scheduled)
@@ -98,7 +98,7 @@ func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
 }
 
 func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	require.Len(t, r.claim(g, "c", 2), 2)
@@ -110,7 +110,7 @@ func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
 }
 
 func TestClaimIsNeverEarly(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	for i := range 300 {
 		r.push(Message{ID: fmt.Sprint(i), Delay: time.Duration(1+i%40) * time.Millisecond})
@@ -127,7 +127,7 @@ func TestClaimIsNeverEarly(t *testing.T) {
 }
 
 func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("c"), due("a"), due("b"))
 	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(10, "c"), z(20, "b"), z(20, "a")).Err())
@@ -138,7 +138,7 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 }
 
 func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	var list []Message
 	for i := range 60 {
@@ -163,7 +163,7 @@ func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 }
 
 func TestClaimStopsAtAFewMegabytes(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	body := []byte(strings.Repeat("x", 400<<10))
 	for i := range 5 {
@@ -177,7 +177,7 @@ func TestClaimStopsAtAFewMegabytes(t *testing.T) {
 }
 
 func TestClaimTellsWhenTheNextIsDue(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	next := func() time.Duration {
 		claims, err := g.Claim(t.Context(), r.request("c", 1))
@@ -200,7 +200,7 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			g := r.group("g")
 			r.push(due("a"))
 			key := string(r.partition.names) + ":" + kind

@@ -73,7 +73,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle subscription")
 	server := redistest.Shared(t)
 	proxy := startDeafness(t, server.Addr)
-	r := newRigOn(t, server)
+	r := newSceneOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
@@ -225,7 +225,7 @@ func FuzzNotifications(f *testing.F) {
 }
 
 func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("a group 2"), r.group("h")
 	for _, consumer := range []string{"c", "d"} {
 		r.claim(g, consumer, 1) // now known; nothing is due
@@ -265,7 +265,7 @@ func quiet(t *testing.T) {
 }
 
 func TestAConsumerThatIsAloneTellsNobody(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.claim(g, "c", 1)
 	next := r.listen(g, "other")

@@ -43,9 +43,9 @@ func (m *model) check() {
 // snapshot reads what the topic has in Redis, as "kind id" -> value: none for times
 // and reasons.
 func (m *model) snapshot() map[string]string {
-	p := m.rig.partition.names
-	ctx := m.rig.ctx()
-	pipe := m.rig.client.Pipeline()
+	p := m.scene.partition.names
+	ctx := m.scene.ctx()
+	pipe := m.scene.client.Pipeline()
 	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1)}
 	hashes := map[string]*redis.MapStringStringCmd{
 		"messages": pipe.HGetAll(ctx, p.key(messages)),

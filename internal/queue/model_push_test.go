@@ -18,7 +18,7 @@ func (m *model) push(rt *rapid.T) {
 	m.batch++
 	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: RejectDuplicates, Calls: [][]Message{call}}
 	m.again(func() {
-		_, err := m.rig.partition.Push(m.rig.ctx(), batch)
+		_, err := m.scene.partition.Push(m.scene.ctx(), batch)
 		m.must(err)
 	})
 }
@@ -52,7 +52,7 @@ func (m *model) pushKeyed(rt *rapid.T) {
 	m.batch++
 	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Calls: [][]Message{{{ID: id, Delay: time.Hour, Body: []byte("body")}}}}
 	m.again(func() {
-		refused, err := m.rig.partition.Push(m.rig.ctx(), batch)
+		refused, err := m.scene.partition.Push(m.scene.ctx(), batch)
 		m.must(err)
 		if (len(refused) == 1) != (holder != "" && policy == RejectDuplicates) {
 			m.t.Fatalf("refused %v with holder %q and policy %s", refused, holder, policy)

@@ -41,7 +41,7 @@ func (m *model) ack(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "unack")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Ack(m.rig.ctx(), done(id))
+		_, err := m.group(group).Ack(m.scene.ctx(), done(id))
 		m.must(err)
 	})
 }
@@ -64,7 +64,7 @@ func (m *model) nack(rt *rapid.T) {
 	}
 	first := true
 	m.again(func() {
-		_, buried, err := m.group(group).Nack(m.rig.ctx(), most, []Nack{nack})
+		_, buried, err := m.group(group).Nack(m.scene.ctx(), most, []Nack{nack})
 		m.must(err)
 		if first {
 			require.Equal(m.t, want, buried)
@@ -79,7 +79,7 @@ func (m *model) release(rt *rapid.T) {
 	state.place, state.entry = "queue", true
 	state.count = state.issued.unseen()
 	m.again(func() {
-		_, err := m.group(group).Release(m.rig.ctx(), []Release{release})
+		_, err := m.group(group).Release(m.scene.ctx(), []Release{release})
 		m.must(err)
 	})
 }
@@ -91,7 +91,7 @@ func (m *model) extend(rt *rapid.T) {
 		state.count, state.entry = state.issued.confirmed(), true
 	}
 	m.again(func() {
-		_, err := m.group(group).Extend(m.rig.ctx(), time.Hour, []Held{held})
+		_, err := m.group(group).Extend(m.scene.ctx(), time.Hour, []Held{held})
 		m.must(err)
 	})
 }
@@ -102,7 +102,7 @@ func (m *model) bury(rt *rapid.T) {
 	state.place = "dead"
 	m.messages[id].key = ""
 	m.again(func() {
-		_, err := m.group(group).Bury(m.rig.ctx(), []Burial{burial})
+		_, err := m.group(group).Bury(m.scene.ctx(), []Burial{burial})
 		m.must(err)
 	})
 }
@@ -110,9 +110,9 @@ func (m *model) bury(rt *rapid.T) {
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	state.place = "queue" // as good as: the next claim takes it
-	m.must(m.rig.client.ZAddXX(m.rig.ctx(), m.rig.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
-	claims, err := m.group(group).Claim(m.rig.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
+	claims, err := m.group(group).Claim(m.scene.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)
 	if len(claims.Messages) != 1 || claims.Messages[0].ID != id {
 		m.t.Fatalf("claimed %v, want %s, whose lease ran out", deliveries(claims), id)
@@ -132,13 +132,13 @@ func (m *model) stale(rt *rapid.T) {
 	g := m.group(group)
 	for _, token := range tokens {
 		d := Delivery{id, token}
-		_, _, err := g.Nack(m.rig.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
+		_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
 		m.must(err)
-		_, err = g.Release(m.rig.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
+		_, err = g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
 		m.must(err)
-		_, err = g.Bury(m.rig.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
+		_, err = g.Bury(m.scene.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
 		m.must(err)
-		_, err = g.Extend(m.rig.ctx(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
+		_, err = g.Extend(m.scene.ctx(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
 		m.must(err)
 	}
 }
@@ -148,7 +148,7 @@ func (m *model) requeue(rt *rapid.T) {
 	state.place, state.entry = "queue", true
 	state.count = counts{fence: state.count.fence}
 	m.again(func() {
-		_, err := m.group(group).Requeue(m.rig.ctx(), []string{id})
+		_, err := m.group(group).Requeue(m.scene.ctx(), []string{id})
 		m.must(err)
 	})
 }
@@ -157,7 +157,7 @@ func (m *model) discard(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "dead")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Discard(m.rig.ctx(), []string{id})
+		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
 		m.must(err)
 	})
 }
@@ -166,7 +166,7 @@ func (m *model) cancel(rt *rapid.T) {
 	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
 	holder := m.holder(key)
 	delete(m.messages, holder)
-	err := m.rig.partition.Cancel(m.rig.ctx(), key)
+	err := m.scene.partition.Cancel(m.scene.ctx(), key)
 	if holder == "" {
 		require.ErrorIs(m.t, err, ErrNotFound)
 	} else {

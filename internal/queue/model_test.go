@@ -20,7 +20,7 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 // operation every message must be in exactly one state for each group and have a body.
 type model struct {
 	t        *rapid.T
-	rig      *rig
+	scene      *scene
 	groups   []string
 	messages map[string]*modelMessage
 	number   int
@@ -90,8 +90,8 @@ func TestModel(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		r := &rig{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, rig: r, messages: map[string]*modelMessage{}}
+		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
@@ -127,10 +127,10 @@ func (m *model) must(err error) {
 	}
 }
 
-func (m *model) group(name string) *Group { return m.rig.partition.Group(name) }
+func (m *model) group(name string) *Group { return m.scene.partition.Group(name) }
 
 func (m *model) addGroup(name string) {
-	m.must(m.group(name).Register(m.rig.ctx()))
+	m.must(m.group(name).Register(m.scene.ctx()))
 	if !slices.Contains(m.groups, name) {
 		m.groups = append(m.groups, name)
 	}
@@ -144,9 +144,9 @@ func (m *model) again(operation func()) {
 
 // fallDue makes everything scheduled and queued due, as time would.
 func (m *model) fallDue(*rapid.T) {
-	for _, key := range append([]string{m.rig.partition.names.key(scheduled)}, m.each(queueOf)...) {
-		for i, id := range m.rig.client.ZRange(m.rig.ctx(), key, 0, -1).Val() {
-			m.must(m.rig.client.ZAddXX(m.rig.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
+	for _, key := range append([]string{m.scene.partition.names.key(scheduled)}, m.each(queueOf)...) {
+		for i, id := range m.scene.client.ZRange(m.scene.ctx(), key, 0, -1).Val() {
+			m.must(m.scene.client.ZAddXX(m.scene.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
 	}
 	m.last = nil // what comes again now may be due
@@ -155,7 +155,7 @@ func (m *model) fallDue(*rapid.T) {
 func (m *model) each(k kind) []string {
 	var keys []string
 	for _, g := range m.groups {
-		keys = append(keys, m.rig.partition.names.keyOf(k, g))
+		keys = append(keys, m.scene.partition.names.keyOf(k, g))
 	}
 	return keys
 }
@@ -171,7 +171,7 @@ func (m *model) claim(rt *rapid.T) {
 	}
 	var first *Claims
 	m.again(func() {
-		claims, err := m.group(name).Claim(m.rig.ctx(), request)
+		claims, err := m.group(name).Claim(m.scene.ctx(), request)
 		m.must(err)
 		if first == nil {
 			first = &claims
@@ -253,7 +253,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 // fanOut learns from Redis which due messages the groups were given, which depends
 // on the limit of the claim: all groups must have got them together.
 func (m *model) fanOut() {
-	left := m.rig.client.ZRange(m.rig.ctx(), m.rig.partition.names.key(scheduled), 0, -1).Val()
+	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.names.key(scheduled), 0, -1).Val()
 	for id, msg := range m.messages {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue

@@ -9,7 +9,7 @@ import (
 )
 
 func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
@@ -30,7 +30,7 @@ func nack(t *testing.T, g *Group, nacks ...Nack) {
 }
 
 func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
@@ -59,7 +59,7 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 // TestMetadataOutlivesTheRegistrationOfOtherGroups: whose metadata are read does not
 // depend on how many groups there are.
 func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.group("h")
 	r.push(due("a"))
@@ -73,7 +73,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 }
 
 func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id))
@@ -93,7 +93,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 }
 
 func TestNackTellsDeliveriesFromLosses(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	for _, token := range []string{"1", "2/0/1", "3/0/2"} {

@@ -12,7 +12,7 @@ import (
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
 func TestAckRemovesAllOfAMessage(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id), due("b"))
@@ -29,7 +29,7 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 }
 
 func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 10)
@@ -54,7 +54,7 @@ func ack(t *testing.T, g *Group, ids ...string) {
 }
 
 func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "stalled", 1)
@@ -91,23 +91,23 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 }
 
 func TestAStaleDeliveryChangesNothing(t *testing.T) {
-	situations := map[string]func(r *rig, g *Group){
-		"leased anew": func(r *rig, g *Group) {
+	situations := map[string]func(r *scene, g *Group){
+		"leased anew": func(r *scene, g *Group) {
 			r.expire(g, "a")
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
-		"acked":  func(r *rig, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
-		"released and leased anew": func(r *rig, g *Group) {
+		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
+		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
+		"released and leased anew": func(r *scene, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
 			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
-		"buried": func(r *rig, g *Group) {
+		"buried": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
 		},
-		"buried, requeued and leased anew": func(r *rig, g *Group) {
+		"buried, requeued and leased anew": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
 			_, err = g.Requeue(r.ctx(), []string{"a"})
@@ -118,7 +118,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 	for situation, arrange := range situations {
 		for name, use := range stale {
 			t.Run(situation+"/"+name, func(t *testing.T) {
-				r := newRig(t)
+				r := newScene(t)
 				g := r.group("g")
 				r.push(due("a"))
 				require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
@@ -134,7 +134,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 }
 
 func TestExtendStartsTheLeaseAnew(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
@@ -149,7 +149,7 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 }
 
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 1)
@@ -175,7 +175,7 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 }
 
 func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
@@ -186,7 +186,7 @@ func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
 }
 
 func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
@@ -211,7 +211,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id))
@@ -225,7 +225,7 @@ func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
 }
 
 func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)

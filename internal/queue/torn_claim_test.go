@@ -12,33 +12,33 @@ import (
 // TestATornClaimGivesNoDeliveryToTwoConsumers: the first gets its claim answered only
 // after another has claimed, and after the restart that does the torn part again.
 func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
-	situations := map[string]func(r *rig){
-		"one group": func(r *rig) { r.push(due("a"), due("b")) },
-		"two groups": func(r *rig) {
+	situations := map[string]func(r *scene){
+		"one group": func(r *scene) { r.push(due("a"), due("b")) },
+		"two groups": func(r *scene) {
 			r.group("h")
 			r.push(due("a"), due("b"))
 		},
-		"claimed before": func(r *rig) {
+		"claimed before": func(r *scene) {
 			r.push(due("a"), due("b"))
 			g := r.partition.Group("g")
 			require.Len(r.t, r.claim(g, "x", 2), 2)
 			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
 			r.expire(g, "b")
 		},
-		"one to bury": func(r *rig) {
+		"one to bury": func(r *scene) {
 			r.push(due("a"), due("b"))
 			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.key(messages), "a").Err())
 		},
 	}
 	for name, situation := range situations {
 		var request Request
-		arrange := func(r *rig) {
+		arrange := func(r *scene) {
 			g := r.group("g")
 			situation(r)
 			request = r.request("c", 10)
 			require.NotEmpty(r.t, r.claimWith(g, request))
 		}
-		tornEverywhere(t, name, arrange, func(r *rig) {
+		tornEverywhere(t, name, arrange, func(r *scene) {
 			g := r.partition.Group("g")
 			others := r.claim(g, "d", 10)
 			require.NotEmpty(r.t, others)
@@ -53,7 +53,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 				assert.Empty(r.t, missing)
 			}
 		})
-		tornEverywhere(t, name+", sent again first", arrange, func(r *rig) {
+		tornEverywhere(t, name+", sent again first", arrange, func(r *scene) {
 			g := r.partition.Group("g")
 			r.reload()
 			first := r.claimWith(g, request)
@@ -67,7 +67,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 // TestATornClaimLosesNothing: its consumer is gone, and nothing happens in between.
 func TestATornClaimLosesNothing(t *testing.T) {
 	for _, groups := range []int{1, 2} {
-		arrange := func(r *rig) {
+		arrange := func(r *scene) {
 			g := r.group("g")
 			if groups > 1 {
 				r.group("h")
@@ -75,7 +75,7 @@ func TestATornClaimLosesNothing(t *testing.T) {
 			r.push(due("a"), due("b"))
 			require.Len(r.t, r.claim(g, "c", 10), 2)
 		}
-		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *rig) {
+		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *scene) {
 			r.reload() // nothing in between
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
