@@ -20,7 +20,7 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 // operation every message must be in exactly one state for each group and have a body.
 type model struct {
 	t        *rapid.T
-	scene      *scene
+	scene    *scene
 	groups   []string
 	messages map[string]*modelMessage
 	number   int
