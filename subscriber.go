@@ -2,7 +2,9 @@ package redisdelay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -28,6 +30,11 @@ var (
 	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize when the topic
 	// has 1,000 consumer groups and this one is not among them.
 	ErrTooManyGroups = queue.ErrTooManyGroups
+
+	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a consumer group
+	// that was retired (Control.RetireGroup). A subscription that runs claims nothing from
+	// then on, logs this error once, and goes on when the group is restored.
+	ErrGroupRetired = queue.ErrGroupRetired
 )
 
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
@@ -116,7 +123,7 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
-// ErrServerTooOld, or that of Redis when the group could not be registered.
+// ErrGroupRetired, ErrServerTooOld, or that of Redis when the group could not be registered.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	membership := s.membership(topic)
 	partitions, err := s.register(ctx, topic, membership)
@@ -128,6 +135,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
 		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
+		About:         about(s.config.Consumer),
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
 		MaxDeliveries: s.config.MaxDeliveries,
@@ -142,6 +150,15 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	return subscription.Messages(), nil
+}
+
+// about is what a consumer says of itself to people, in JSON.
+func about(consumer string) string {
+	text, err := json.Marshal(map[string]any{"name": consumer, "pid": os.Getpid(), "protocol": queue.Version})
+	if err != nil {
+		return "{}" // of a name and numbers, there is none
+	}
+	return string(text)
 }
 
 // run starts a subscription that ends with ctx or Close.

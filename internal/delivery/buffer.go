@@ -237,6 +237,13 @@ func (b *buffer) drain() []*item {
 	return back
 }
 
+// recall takes out all items.
+func (b *buffer) recall() []*item {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.drain()
+}
+
 // close takes out all items; what comes in later is given back at once.
 func (b *buffer) close() []*item {
 	b.mu.Lock()

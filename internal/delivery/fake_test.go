@@ -136,7 +136,7 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 	return stale, nil, nil
 }
 
-func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.Held) ([]string, error) {
+func (g *fakeGroup) Extend(ctx context.Context, _ queue.Heartbeat, held []queue.Held) ([]string, error) {
 	if err := g.call(ctx, "extend"); err != nil {
 		return nil, err
 	}
@@ -149,6 +149,14 @@ func (g *fakeGroup) Extend(ctx context.Context, _ time.Duration, held []queue.He
 		}
 	}
 	return stale, nil
+}
+
+func (g *fakeGroup) Leave(ctx context.Context, _ string) error {
+	if err := g.call(ctx, "leave"); err != nil {
+		return err
+	}
+	g.mu.Unlock()
+	return nil
 }
 
 func (g *fakeGroup) Release(ctx context.Context, releases []queue.Release) ([]string, error) {

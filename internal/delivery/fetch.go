@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -33,6 +34,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
 		Lease:         p.subscription.config.Lease,
+		Presence:      p.subscription.config.presence(),
 		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
 	for p.hints.await(ctx) && p.awaitSettler(ctx) {
@@ -46,7 +48,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 		}
 		request.Number++
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		p.settler.release(p.subscription.buffer.fill(r, p.claim(trying, request))...)
+		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, trying, request))...)
 	}
 }
 
@@ -76,9 +78,11 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 }
 
 // claim makes one request, sending it again until it is answered or trying ends,
-// since any of the attempts may have leased messages.
-func (p *partition) claim(trying context.Context, request queue.Request) []*item {
+// since any of the attempts may have leased messages. A group that is retired may be
+// restored: it looks for that until ctx ends.
+func (p *partition) claim(ctx, trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
+	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
 	trouble := p.trouble(observe.Claiming)
 	for {
 		p.hints.reset()
@@ -89,6 +93,15 @@ func (p *partition) claim(trying context.Context, request queue.Request) []*item
 				tell(p.claiming)
 			}
 			return p.accept(claims, start)
+		}
+		if errors.Is(err, queue.ErrGroupRetired) {
+			if !trouble.lasts() {
+				trouble.failed(err)
+			}
+			if !retired.Wait(ctx) {
+				return nil
+			}
+			continue
 		}
 		trouble.failed(err)
 		select {

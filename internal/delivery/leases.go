@@ -141,9 +141,10 @@ func (l *leases) extend(ctx context.Context) {
 }
 
 func (l *leases) extendAll(ctx context.Context, trouble *trouble) error {
+	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.config.presence()}
 	_, err := inChunks(l.all(), queue.MaxMessages, func(held []queue.Held) error {
 		sent := time.Now()
-		stale, err := l.group.Extend(ctx, l.config.Lease, held)
+		stale, err := l.group.Extend(ctx, heartbeat, held)
 		if err == nil {
 			l.extended(held, stale, sent)
 			trouble.worked()

@@ -53,6 +53,10 @@ func (p *partition) listenOnce(ctx context.Context, heard func()) error {
 			tell(p.subscription.grown)
 			continue
 		}
+		if hint.Paused {
+			p.subscription.giveBack(p.subscription.buffer.recall())
+			continue
+		}
 		hint.In = p.atMostPoll(hint.In)
 		p.hints.hear(hint)
 	}

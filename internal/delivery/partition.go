@@ -45,7 +45,10 @@ func newPartition(s *Subscription, number int) *partition {
 // run starts the goroutines of the partition. calls is the context of calls to Redis.
 func (p *partition) run(ctx, calls context.Context, g *goroutines) {
 	g.fetchers.Go(func() { p.fetch(ctx, calls) })
-	g.settlers.Go(func() { p.settler.run(calls, g.drained) })
+	g.settlers.Go(func() {
+		p.settler.run(calls, g.drained)
+		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
+	})
 	g.keepers.Go(func() { p.listen(ctx) })
 	g.keepers.Go(func() { p.leases.extend(calls) })
 	g.keepers.Go(func() { p.leases.guard(calls) })

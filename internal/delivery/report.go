@@ -98,9 +98,12 @@ func (t *trouble) failed(err error) {
 	t.report.failed(t.what, "", err)
 }
 
+// lasts tells whether it has failed and not worked since.
+func (t *trouble) lasts() bool { return !t.since.IsZero() }
+
 // worked returns whether it had failed before.
 func (t *trouble) worked() bool {
-	if t.since.IsZero() {
+	if !t.lasts() {
 		return false
 	}
 	if o := t.report.observer; o.Recovered != nil {

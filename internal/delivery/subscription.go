@@ -62,9 +62,10 @@ type Group interface {
 	Claim(ctx context.Context, r queue.Request) (queue.Claims, error)
 	Ack(ctx context.Context, done []queue.Done) ([]string, error)
 	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) (stale []string, buried []queue.Buried, err error)
-	Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error)
+	Extend(ctx context.Context, h queue.Heartbeat, held []queue.Held) ([]string, error)
 	Release(ctx context.Context, releases []queue.Release) ([]string, error)
 	Bury(ctx context.Context, burials []queue.Burial) ([]string, error)
+	Leave(ctx context.Context, consumer string) error
 }
 
 // Listener hears when a group has messages earlier than a claim has said. See
@@ -84,6 +85,7 @@ type Config struct {
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription
+	About         string // the consumer, for people
 	MaxInFlight   int
 	Lease         time.Duration
 	MaxDeliveries int
@@ -93,6 +95,12 @@ type Config struct {
 
 	Observer observe.Observer
 	Place    observe.Place // what Observer is told of topic and group
+}
+
+// presence is what the consumer says of itself. It claims at least once in a poll
+// interval, or extends leases.
+func (c Config) presence() queue.Presence {
+	return queue.Presence{Alive: max(c.Lease, 2*c.PollInterval), About: c.About}
 }
 
 // Subscription delivers messages from Run until its context ends.

@@ -24,7 +24,14 @@ type Request struct {
 	Free          int
 	Bytes         int // of message text, 1 MiB at most; 0 means that
 	Lease         time.Duration
+	Presence      Presence
 	MaxDeliveries int // 0: no limit
+}
+
+// Presence is what a consumer says of itself while it claims and extends leases.
+type Presence struct {
+	Alive time.Duration // how long it counts as alive from now on
+	About string        // for people; empty to say nothing
 }
 
 // Claimed is a message leased to the consumer that claimed it.
@@ -88,6 +95,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	}
 	args := []any{
 		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
+		r.Presence.Alive.Milliseconds(), r.Presence.About,
 	}
 	return g.run(ctx, claimScript, append(args, anys(g.others)...), g.others...)
 }

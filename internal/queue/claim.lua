@@ -12,7 +12,9 @@
 -- KEYS[10]  dead       zset  id -> when buried, ms
 -- KEYS[11]  reasons    hash  id -> why buried
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13..]  for each of the other groups: queue
+-- KEYS[13]  control    hash  what the groups are told
+-- KEYS[14]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[15..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -24,7 +26,9 @@
 -- ARGV[7]   max deliveries, 0 for no limit
 -- ARGV[8]   bytes    of text that is returned, unless the first message has more
 -- ARGV[9]   channel  where subscribers listen for work
--- ARGV[10..]  the other groups, in the order of their queues
+-- ARGV[10]  alive    ms that the consumer counts as alive from now on
+-- ARGV[11]  about    the consumer, for people; '' to say nothing of it
+-- ARGV[12..]  the other groups, in the order of their queues
 -- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
 --            is or -2 if the next is only for a free worker,
@@ -35,10 +39,12 @@
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
+local control, consumers = KEYS[13], KEYS[14]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers = tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local several = #KEYS > 12
+local alive, about = tonumber(ARGV[10]), ARGV[11]
+local several = #KEYS > 14
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
 local AHEAD_AGAIN = '2/0/0' -- of a message that was given back unseen once
@@ -49,7 +55,7 @@ local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
 
 local members = call('SMEMBERS', groups)
-if differ(members, 10, group) then return answer('groups', members) end
+if differ(members, 12, group) then return answer('groups', members) end
 
 -- give leases a message. Tables are filled by a count of our own, since the # of a
 -- table takes its time, and so does each value of a reply, hence the joined details.
@@ -94,8 +100,8 @@ end
 -- in the middle of a script (docs/reliability.md).
 local function fan_out(due)
   local scores, lists, moved, names = {}, {}, {}, { group }
-  for i = 13, #KEYS do call('ZCARD', KEYS[i]) end
-  for i = 10, #ARGV do names[i - 8] = ARGV[i] end
+  for i = 15, #KEYS do call('ZCARD', KEYS[i]) end
+  for i = 12, #ARGV do names[i - 10] = ARGV[i] end
   local list = list_of(names)
   for i = 1, #due, 2 do
     local j = #due - i -- the last first; see lease_given
@@ -105,7 +111,7 @@ local function fan_out(due)
   end
   if several then call('HSET', refs, unpack(lists)) end
   call('ZADD', queue, unpack(scores))
-  for i = 13, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
+  for i = 15, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
   call('ZREM', scheduled, unpack(moved))
 end
 
@@ -170,6 +176,8 @@ if last then
 end
 
 expect_hashes(messages, refs, keys, reasons)
+local pause_ends = call('HLEN', control) > 0 and paused_until(control, group, now_ms)
+if pause_ends then limit = 0 end
 expect_zsets(dead)
 local claimed_before = call('HLEN', attempts) > 0
 begin_writes(unack)
@@ -183,7 +191,7 @@ end
 -- is due, in the order of due times: from the group's queue, where retries wait
 -- and where several groups get their messages, or, when there is but one group
 -- and no retry, straight from scheduled.
-local reach = max > 0 and claimed_before and math.max(limit, MOST_SPENT) or limit
+local reach = not pause_ends and max > 0 and claimed_before and math.max(limit, MOST_SPENT) or limit
 local ended = due_of(unack, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
@@ -273,6 +281,7 @@ if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long nothing more can be due.
 local function wait_us()
+  if pause_ends then return pause_ends == 0 and -1 or pause_ends * 1000 - now end
   if stop == 'worker' and given >= free_workers then return -2 end
   if taken < n then return 0 end
   local first
@@ -283,6 +292,9 @@ local function wait_us()
   return first and math.max(0, first * 1000 - now) or -1
 end
 local wait = wait_us()
+if about ~= '' and (not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000)) then
+  note_alive(consumers, consumer, now_ms, alive, about)
+end
 
 -- Nothing more is due, so the group's other consumers, who may wait for the same
 -- message, need not look. A consumer that claims all the time does not tell each time.

@@ -35,7 +35,7 @@ func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
 		return claims
 	}
 	require.Equal(t, []string{id + "#1"}, deliveries(claim(1)))
-	_, err := g.Extend(t.Context(), lease, []Held{handedOut(id, "1")})
+	_, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut(id, "1")})
 	require.NoError(t, err)
 	r.expire(g, id)
 

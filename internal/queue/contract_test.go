@@ -16,6 +16,7 @@ import (
 // scripts are all scripts.
 var scripts = []*script{
 	pushScript, registerScript, raiseScript, enlistScript,
+	adoptScript, pauseScript, resumeScript, retireScript, forgetScript, restoreScript, leaveScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,

@@ -19,10 +19,15 @@ func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partit
 	if number == 1 {
 		return do(ctx, t.Partition(0))
 	}
-	errs := make([]error, number)
+	return t.visit(ctx, 0, number, do)
+}
+
+// visit calls do for some partitions, all at once, and waits for all.
+func (t *Topic) visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
+	errs := make([]error, to-from)
 	var calls sync.WaitGroup
-	for n := range number {
-		calls.Go(func() { errs[n] = do(ctx, t.Partition(n)) })
+	for i := range errs {
+		calls.Go(func() { errs[i] = do(ctx, t.Partition(from+i)) })
 	}
 	calls.Wait()
 	return joined(errs)

@@ -21,7 +21,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":
-		return call{"register", []string{"groups"}, []string{g, strconv.Itoa(MaxGroups)}}, true
+		return call{"register", []string{"groups", "control"}, []string{g, strconv.Itoa(MaxGroups)}}, true
 	case "ack":
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
 	case "nack":
@@ -31,7 +31,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
 		}, true
 	case "extend":
-		return call{"extend", under(g, "unack:", "attempts:"), []string{leaseMs(u.leaseOf("")), o.msg, o.token, o.arg}}, true
+		return call{"extend", under(g, "unack:", "attempts:", "consumers:"), []string{leaseMs(u.leaseOf("")), "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
 		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
@@ -76,10 +76,10 @@ func registered(s explored) []string {
 func (u *universe) claimCall(s explored, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:")
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
-		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake",
+		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "",
 	}
 	others := without(registered(s), g)
 	if o.arg == "unaware" {

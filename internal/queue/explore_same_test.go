@@ -98,7 +98,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "extend", group: "g", msg: "#1", token: "2/0/1", arg: "1"}, func(ctx context.Context) error {
-			_, err := g.Extend(ctx, lease(""), []Held{{held, true}})
+			_, err := g.Extend(ctx, Heartbeat{Lease: lease("")}, []Held{{held, true}})
 			return err
 		}},
 		{op{kind: "release", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {

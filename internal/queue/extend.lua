@@ -1,16 +1,22 @@
 -- extend.lua: the current deliveries of messages go on; their leases start anew.
 -- Those that a handler has by now count as seen, also if their consumer is lost.
 --
--- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> fence/seen/unsure
--- ARGV[1]  lease     ms
--- ARGV[2..]  for each message: id, token, 1 if a handler has it or else 0
+-- KEYS[1]  unack      zset  id -> lease deadline, ms
+-- KEYS[2]  attempts   hash  id -> fence/seen/unsure
+-- KEYS[3]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- ARGV[1]  lease      ms
+-- ARGV[2]  consumer
+-- ARGV[3]  alive      ms that the consumer counts as alive from now on
+-- ARGV[4]  about      the consumer, for people; '' to say nothing of it
+-- ARGV[5..]  for each message: id, token, 1 if a handler has it or else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
-local unack, attempts = KEYS[1], KEYS[2]
-local deadline = int(math.ceil(now_us() / 1000) + tonumber(ARGV[1]))
+local unack, attempts, consumers = KEYS[1], KEYS[2], KEYS[3]
+local consumer, alive, about = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local now, now_ms = now_us()
+local deadline = int(math.ceil(now / 1000) + tonumber(ARGV[1]))
 
-local ids, tokens, handed_out = columns(2, 3)
+local ids, tokens, handed_out = columns(5, 3)
 local holds, entries = current(unack, attempts, ids, tokens)
 
 local leases, seen, stale = {}, {}, {}
@@ -30,5 +36,8 @@ end
 
 begin_writes(unack)
 if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
-if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+if #leases > 0 then
+  redis.call('ZADD', unack, unpack(leases))
+  if about ~= '' then note_alive(consumers, consumer, now_ms, alive, about) end
+end
 return stale

@@ -30,15 +30,18 @@ func (p *Partition) Group(name string) *Group {
 
 // Register makes the group known, so that it gets what is due and has not been given
 // to the groups yet, and all that falls due from now on. It returns ErrTooManyGroups
-// when there are MaxGroups. With no memory left in Redis, it still succeeds for a group
+// when there are MaxGroups, and ErrGroupRetired. With no memory left in Redis, it still succeeds for a group
 // that is known.
 func (g *Group) Register(ctx context.Context) error {
 	reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups})
 	if err != nil {
 		return err
 	}
-	if len(reply) == 1 && reply[0] == "full" {
+	switch {
+	case len(reply) == 1 && reply[0] == "full":
 		return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
+	case len(reply) == 1 && reply[0] == "retired":
+		return fmt.Errorf("%w: %q", ErrGroupRetired, g.name)
 	}
 	return nil
 }

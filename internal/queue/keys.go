@@ -17,6 +17,7 @@ const (
 	refs
 	messageKeys
 	publishers
+	control
 	count // in partition 0 only
 	queueOf
 	unackOf
@@ -25,6 +26,7 @@ const (
 	deadOf
 	reasonsOf
 	changedOf
+	consumersOf
 )
 
 // kinds has what each kind is called in Redis, and the type of its values. What the values
@@ -37,6 +39,7 @@ var kinds = [...]struct{ name, holds string }{
 	refs:        {"refs", "hash"},
 	messageKeys: {"keys", "hash"},
 	publishers:  {"publishers", "hash"},
+	control:     {"control", "hash"},
 	count:       {"partitions", "string"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},
@@ -45,6 +48,7 @@ var kinds = [...]struct{ name, holds string }{
 	deadOf:      {"dead", "zset"},
 	reasonsOf:   {"reasons", "hash"},
 	changedOf:   {"changed", "hash"},
+	consumersOf: {"consumers", "hash"},
 }
 
 // names are what the keys of one topic partition begin with: the hash tag

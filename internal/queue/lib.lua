@@ -278,6 +278,47 @@ local function answer(word, list)
   return list
 end
 
+-- control tells the groups what to do. Its fields: "paused" for all groups, "paused:G",
+-- and "retired:G"; each value begins with a time in ms.
+
+-- retired tells whether a group has been retired.
+local function retired(control, group)
+  return redis.call('HEXISTS', control, 'retired:' .. group) == 1
+end
+
+-- pause_of is the field that holds the pause of a group, or of all groups.
+local function pause_of(group) return group == '' and 'paused' or 'paused:' .. group end
+
+local function is_pause(field) return string.match(field, '^paused') ~= nil end
+
+-- paused_until is when the pause of a group ends, in ms: 0 if that is left open, nil if
+-- there is none.
+local function paused_until(control, group, now_ms)
+  local last
+  for _, told in ipairs(redis.call('HMGET', control, 'paused', 'paused:' .. group)) do
+    local ends = told and tonumber(string.match(told, '^%d+'))
+    if ends == 0 then return 0 end
+    if ends and ends > tonumber(now_ms) then last = math.max(ends, last or 0) end
+  end
+  return last
+end
+
+-- note_alive says that a consumer is alive for some ms: "<until> <seen> <since> <about>",
+-- in ms. Whoever joins drops a few that are not alive any more. It must not fail: what the
+-- caller has written stands.
+local function note_alive(consumers, consumer, now_ms, alive_ms, about)
+  local known = redis.pcall('HGET', consumers, consumer)
+  local since = type(known) == 'string' and string.match(known, '^%d+ %d+ (%d+)')
+  local alive = int(tonumber(now_ms) + alive_ms)
+  redis.pcall('HSET', consumers, consumer, table.concat({ alive, now_ms, since or now_ms, about }, ' '))
+  if since then return end
+  local some = redis.pcall('HRANDFIELD', consumers, 16, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    local till = tonumber(string.match(some[i + 1], '^%d+'))
+    if not till or till <= tonumber(now_ms) then redis.pcall('HDEL', consumers, some[i]) end
+  end
+end
+
 -- head is the lowest score of a sorted set, nil when it is empty.
 local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])

@@ -50,6 +50,8 @@ type Hint struct {
 	Found  int
 	// Grown says that the topic has got more partitions, and nothing else.
 	Grown bool
+	// Paused says that the group is told to claim nothing, and nothing else.
+	Paused bool
 }
 
 // Listen opens a connection of its own, outside the client's pool, which lives
@@ -108,12 +110,15 @@ func timedOut(err error) bool {
 }
 
 // parse reads a notification, and whether it is for this consumer: "<µs>" for all
-// groups, "<µs> <group>", "+" for new partitions, or
+// groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
 // "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
 // so what makes no sense is passed over or brought within bounds.
 func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
+	}
+	if group, paused := strings.CutPrefix(text, "!"); paused {
+		return Hint{Paused: true}, group == "" || group == l.group
 	}
 	text, hint.Looked = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")

@@ -91,7 +91,7 @@ func (m *model) extend(rt *rapid.T) {
 		state.count, state.entry = state.issued.confirmed(), true
 	}
 	m.again(func() {
-		_, err := m.group(group).Extend(m.scene.ctx(), time.Hour, []Held{held})
+		_, err := m.group(group).Extend(m.scene.ctx(), Heartbeat{Lease: time.Hour}, []Held{held})
 		m.must(err)
 	})
 }
@@ -138,7 +138,7 @@ func (m *model) stale(rt *rapid.T) {
 		m.must(err)
 		_, err = g.Bury(m.scene.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
 		m.must(err)
-		_, err = g.Extend(m.scene.ctx(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
+		_, err = g.Extend(m.scene.ctx(), Heartbeat{Lease: time.Hour}, []Held{{Delivery: d, HandedOut: true}})
 		m.must(err)
 	}
 }

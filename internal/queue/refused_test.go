@@ -34,7 +34,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.Len(t, r.claimWith(g, request), 8)
 	require.Len(t, r.claimWith(g, request), 8, "the same request again")
 	require.Empty(t, r.claim(g, "c", 8), "a claim that finds nothing")
-	_, err = g.Extend(t.Context(), lease, []Held{handedOut("0", "1")})
+	_, err = g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut("0", "1")})
 	require.NoError(t, err)
 	nack(t, g, Nack{Delivery{"1", "1"}, 0, []byte("changed")})
 	_, _, err = g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"2", "1"}}})
@@ -74,7 +74,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 			return err
 		},
 		"extend": func(r *scene, g *Group) error {
-			_, err := g.Extend(r.ctx(), lease, []Held{handedOut("held", "1")})
+			_, err := g.Extend(r.ctx(), Heartbeat{Lease: lease}, []Held{handedOut("held", "1")})
 			return err
 		},
 		"release": func(r *scene, g *Group) error {

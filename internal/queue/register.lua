@@ -1,14 +1,17 @@
 -- register.lua: make a consumer group known, unless there are too many: each costs
 -- every claim and every message.
 --
--- KEYS[1]  groups  set  consumer groups
+-- KEYS[1]  groups   set   consumer groups
+-- KEYS[2]  control  hash  what the groups are told
 -- ARGV[1]  group
--- ARGV[2]  most    how many there may be
--- Returns  { 'known' } when it is, or { 'full' }; nothing changed
+-- ARGV[2]  most     how many there may be
+-- Returns  { 'known' } when it is, { 'full' }, or { 'retired' }; nothing changed
 --          { 'added' }
 
-local groups, group, most = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local groups, control = KEYS[1], KEYS[2]
+local group, most = ARGV[1], tonumber(ARGV[2])
 
+if retired(control, group) then return { 'retired' } end
 if redis.call('SISMEMBER', groups, group) == 1 then return { 'known' } end
 if #redis.call('SMEMBERS', groups) >= most then return { 'full' } end
 redis.call('SADD', groups, group)

@@ -12,17 +12,26 @@ var sources embed.FS
 // The scripts, each with the kinds of its KEYS.
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
-	registerScript = newScript("register", groups)
-	raiseScript    = newScript("raise", count, groups)
+	registerScript = newScript("register", groups, control)
+	raiseScript    = newScript("raise", count, groups, control)
+	adoptScript    = newScript("adopt", groups, control)
 	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
-		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf).each(queueOf)
+		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf).each(queueOf)
 	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys)
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys)
-	extendScript  = newScript("extend", unackOf, attemptsOf)
+	extendScript  = newScript("extend", unackOf, attemptsOf, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf)
 	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys)
+
+	pauseScript   = newScript("pause", control)
+	resumeScript  = newScript("resume", control)
+	retireScript  = newScript("retire", groups, control, consumersOf)
+	forgetScript  = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
+		claimsOf, consumersOf, messages, refs, messageKeys)
+	restoreScript = newScript("restore", control)
+	leaveScript   = newScript("leave", consumersOf)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)

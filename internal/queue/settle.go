@@ -152,10 +152,17 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 	return stale, buried, nil
 }
 
+// Heartbeat is a sign of life of a consumer.
+type Heartbeat struct {
+	Consumer string
+	Lease    time.Duration
+	Presence Presence
+}
+
 // Extend starts the leases anew. What has been handed out counts as delivered from now
 // on, also if its consumer is lost.
-func (g *Group) Extend(ctx context.Context, lease time.Duration, held []Held) ([]string, error) {
-	args := []any{lease.Milliseconds()}
+func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string, error) {
+	args := []any{h.Lease.Milliseconds(), h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.About}
 	for _, h := range held {
 		handedOut := 0
 		if h.HandedOut {

@@ -80,7 +80,7 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 		return stale, err
 	},
 	"extend": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
-		return g.Extend(t.Context(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
+		return g.Extend(t.Context(), Heartbeat{Lease: time.Hour}, []Held{{Delivery: d, HandedOut: true}})
 	},
 	"release": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
 		return g.Release(t.Context(), []Release{{Delivery: d, DueAt: time.UnixMilli(5)}})
@@ -139,7 +139,7 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
 	r.expire(g, "a")
-	refused, err := g.Extend(t.Context(), time.Minute, []Held{held("a", "1"), held("gone", "1")})
+	refused, err := g.Extend(t.Context(), Heartbeat{Lease: time.Minute}, []Held{held("a", "1"), held("gone", "1")})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gone"}, refused)
 	assert.Equal(t, map[string]string{
@@ -159,7 +159,7 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 	}
 	for _, step := range steps {
 		for range 3 { // with each heartbeat
-			refused, err := g.Extend(t.Context(), time.Minute, []Held{handedOut("a", step.token)})
+			refused, err := g.Extend(t.Context(), Heartbeat{Lease: time.Minute}, []Held{handedOut("a", step.token)})
 			require.NoError(t, err)
 			assert.Empty(t, refused)
 			assert.Equal(t, map[string]string{
@@ -179,7 +179,7 @@ func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
-	_, err := g.Extend(t.Context(), lease, []Held{handedOut("a", "1")})
+	_, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut("a", "1")})
 	require.NoError(t, err)
 	nack(t, g, Nack{Delivery: Delivery{"a", "1"}})
 	assert.Equal(t, "1/1/0", r.state()["attempts:g a"])

@@ -120,7 +120,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			}
 		}
 		return func() {
-			_, err := g.Extend(r.ctx(), lease, extensions)
+			_, err := g.Extend(r.ctx(), Heartbeat{Lease: lease}, extensions)
 			require.NoError(r.t, err)
 			_, err = g.Release(r.ctx(), releases)
 			require.NoError(r.t, err)

@@ -3,10 +3,9 @@ package queue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // MaxPartitions is the most partitions that a topic can have: each costs every
@@ -60,11 +59,11 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
 	known := t.known
 	t.mu.Unlock()
-	number, groups, err := t.raise(ctx, max(least, known), known)
+	number, taught, err := t.raise(ctx, max(least, known), known)
 	if err != nil || number == known {
 		return number, err
 	}
-	if err := t.copyGroups(ctx, groups, known, number); err != nil {
+	if number, err = t.teach(ctx, taught, known, number); err != nil {
 		return 0, err
 	}
 	t.mu.Lock()
@@ -73,44 +72,62 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	return t.known, nil
 }
 
-// raise raises the number of partitions and returns it, with the groups of the first one
-// if it is not the number known; 0 asks for no groups. It comes before all else that is
-// done with a topic, so it checks the server.
-func (t *Topic) raise(ctx context.Context, least, known int) (number int, groups []string, err error) {
+// lesson is what new partitions have to know: the groups, and what is paused, as fields
+// and values.
+type lesson struct{ groups, pauses []string }
+
+// raise raises the number of partitions and returns it, with what new ones have to know
+// if it is not the number known; 0 asks for no such thing. It comes before all else that
+// is done with a topic, so it checks the server.
+func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
 	first := t.Partition(0)
 	keys := raiseScript.keys(first.names, "", nil)
 	if err := t.store.check(ctx, keys[0]); err != nil {
-		return 0, nil, err
+		return 0, lesson{}, err
 	}
 	reply, err := first.run(ctx, raiseScript, keys, []any{least, known, first.channel()})
 	if err != nil {
-		return 0, nil, err
+		return 0, lesson{}, err
 	}
-	if len(reply) == 0 {
-		return 0, nil, fmt.Errorf("%w: empty", errReply)
+	if len(reply) != 3 {
+		return 0, lesson{}, fmt.Errorf("%w: %d values", errReply, len(reply))
 	}
 	n, ok := reply[0].(int64)
 	if !ok || n < 1 || n > MaxPartitions {
-		return 0, nil, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
 	}
-	groups, err = stringsOf(reply[1:])
-	return int(n), groups, err
+	lists, err := listsOf(reply[1:], 2)
+	if err != nil {
+		return 0, lesson{}, err
+	}
+	slices.Sort(lists[0])
+	return int(n), lesson{groups: lists[0], pauses: lists[1]}, nil
 }
 
-// copyGroups registers groups in some partitions.
-func (t *Topic) copyGroups(ctx context.Context, list []string, from, to int) error {
-	if len(list) == 0 {
-		return nil
-	}
-	_, err := t.store.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for n := from; n < to; n++ {
-			pipe.SAdd(ctx, t.Partition(n).names.key(groups), anys(list)...)
+// teach makes partitions from known on know what the first one does, and returns how many
+// there are. It looks again afterwards: what has changed there meanwhile was told to
+// partitions that did not know the rest yet.
+func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
+	for range 10 {
+		err := t.visit(ctx, known, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught) })
+		if err != nil {
+			return 0, err
 		}
-		return nil
-	})
-	for n := from; err != nil && n < to; n++ {
-		p := t.Partition(n)
-		err = t.store.explain(ctx, p.call(registerScript, []string{p.names.key(groups)}, nil), err)
+		now, latest, err := t.raise(ctx, number, known)
+		if err != nil {
+			return 0, err
+		}
+		if now == number && slices.Equal(latest.pauses, taught.pauses) {
+			return number, nil
+		}
+		number, taught = now, latest
 	}
+	return 0, errGroupsKeepChanging
+}
+
+// adopt makes known in a partition what the first one knows.
+func (p *Partition) adopt(ctx context.Context, taught lesson) error {
+	args := append([]any{len(taught.groups)}, anys(taught.groups)...)
+	_, err := p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(taught.pauses)...))
 	return err
 }

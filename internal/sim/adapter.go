@@ -102,13 +102,13 @@ func buriedOf(list []store.Buried) []queue.Buried {
 }
 
 // Extend implements delivery.Group.
-func (g groupOf) Extend(ctx context.Context, lease time.Duration, held []queue.Held) ([]string, error) {
+func (g groupOf) Extend(ctx context.Context, h queue.Heartbeat, held []queue.Held) ([]string, error) {
 	list := make([]store.Held, len(held))
 	for i, d := range held {
 		list[i] = store.Held{Delivery: deliveryOf(d.Delivery), HandedOut: d.HandedOut}
 	}
 	return call(ctx, g.l, "extend", func(now int64) []string {
-		return g.c.extend(g.l, now, lease.Milliseconds(), list)
+		return g.c.extend(g.l, now, h.Lease.Milliseconds(), list)
 	})
 }
 
@@ -119,6 +119,12 @@ func (g groupOf) Release(ctx context.Context, releases []queue.Release) ([]strin
 		list[i] = store.Release{Delivery: deliveryOf(r.Delivery), Due: r.DueAt.UnixMilli()}
 	}
 	return call(ctx, g.l, "release", func(now int64) []string { return g.c.release(g.l, now, list) })
+}
+
+// Leave implements delivery.Group.
+func (g groupOf) Leave(ctx context.Context, _ string) error {
+	_, err := call(ctx, g.l, "leave", func(int64) bool { return true })
+	return err
 }
 
 // Bury implements delivery.Group.

@@ -1,0 +1,22 @@
+-- adopt.lua: make known in a partition that is new what partition 0 knows: its groups,
+-- but for those that are retired here, and what is paused.
+--
+-- KEYS[1]  groups   set   consumer groups
+-- KEYS[2]  control  hash  what the groups are told
+-- ARGV[1]  number   of groups
+-- ARGV[2..]  the groups, and then for each pause its field and its value
+-- Returns  { }
+
+local groups, control = KEYS[1], KEYS[2]
+local number = tonumber(ARGV[1])
+
+local pauses = {}
+for i = number + 2, #ARGV, 2 do pauses[ARGV[i]] = ARGV[i + 1] end
+for _, field in ipairs(redis.call('HKEYS', control)) do
+  if is_pause(field) and not pauses[field] then redis.call('HDEL', control, field) end
+end
+for field, value in pairs(pauses) do redis.call('HSET', control, field, value) end
+for i = 2, number + 1 do
+  if not retired(control, ARGV[i]) then redis.call('SADD', groups, ARGV[i]) end
+end
+return {}

@@ -1,0 +1,48 @@
+-- forget.lua: free some of what a retired group still holds. Each message goes with the
+-- last group that needs it, as after an ack.
+--
+-- KEYS[1]   control    hash  what the groups are told
+-- KEYS[2]   queue      zset  id -> due, ms: waiting for the group
+-- KEYS[3]   unack      zset  id -> lease deadline, ms
+-- KEYS[4]   dead       zset  id -> when buried, ms
+-- KEYS[5]   attempts   hash  id -> fence/seen/unsure
+-- KEYS[6]   reasons    hash  id -> why buried
+-- KEYS[7]   changed    hash  id -> metadata as a middleware of this group left them
+-- KEYS[8]   claims     hash  consumer -> record of its last claim
+-- KEYS[9]   consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[10]  messages   hash  id -> encoded message
+-- KEYS[11]  refs       hash  id -> names of the groups still to finish
+-- KEYS[12]  keys       hash  message key -> id
+-- ARGV[1]   group
+-- ARGV[2]   limit      integer, 1..1000
+-- ARGV[3]   bytes      stop before the bodies are larger, but not before the first
+-- Returns   { 'more', freed }, { 'done', 0 } when nothing is left, or { 'not retired', 0 }
+
+local control, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local attempts, reasons, changed, claims = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local consumers, messages, refs, keys = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+if not retired(control, group) then return { 'not retired', 0 } end
+expect_hashes(attempts, reasons, changed, messages, refs, keys)
+
+local ids, from, size = {}, nil, 0
+for _, zset in ipairs({ queue, unack, dead }) do
+  for _, id in ipairs(#ids == 0 and redis.call('ZRANGE', zset, 0, limit - 1) or {}) do
+    size = size + redis.call('HSTRLEN', messages, id)
+    if #ids > 0 and size > bytes then break end
+    ids[#ids + 1], from = id, zset
+  end
+end
+if #ids == 0 then
+  redis.call('UNLINK', attempts, reasons, changed, claims, consumers)
+  redis.call('HDEL', control, pause_of(group))
+  return { 'done', 0 }
+end
+
+begin_writes(from)
+local ended = finish(messages, refs, changed, keys, ids, group)
+redis.call('ZREM', from, unpack(ids, 1, ended))
+redis.call('HDEL', attempts, unpack(ids, 1, ended))
+redis.call('HDEL', reasons, unpack(ids, 1, ended))
+return { 'more', ended }

@@ -1,0 +1,17 @@
+-- pause.lua: have all groups, or one, claim nothing. What is in delivery goes on.
+--
+-- KEYS[1]  control  hash  what the groups are told
+-- ARGV[1]  group    '' for all
+-- ARGV[2]  lasts    ms, 0 for no end
+-- ARGV[3]  text     who and why, for people
+-- ARGV[4]  channel  where subscribers listen for work
+-- Returns  { 'paused' }
+
+local control = KEYS[1]
+local group, lasts, text, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local now, now_ms = now_us()
+local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'
+
+redis.call('HSET', control, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
+redis.pcall(NOTIFY, channel, '!' .. group)
+return { 'paused' }
