@@ -31,7 +31,7 @@ func TestPubSub(t *testing.T) {
 // TestPubSubDelayed is the whole suite with every message delayed.
 func TestPubSubDelayed(t *testing.T) {
 	s := newSuite(t, 100*time.Millisecond)
-	if raceEnabled {
+	if fixture.RaceDetector {
 		s.features.RestartServiceCommand = nil
 	}
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
