@@ -127,6 +127,9 @@ func (j *journal) failing(e observe.Failing) {
 	if o, once := outageOf(e.Place, e.What); once && !j.begins(o) {
 		return
 	}
+	if errors.Is(e.Err, ErrGroupRetired) && !j.begins(retirement(e.Place)) {
+		return
+	}
 	j.logger.Error(failureText(e.What), e.Err, at(e.Place, fields))
 }
 
@@ -156,6 +159,7 @@ func (j *journal) recovered(e observe.Recovered) {
 	if o, once := outageOf(e.Place, e.What); once && !j.ends(o) {
 		return
 	}
+	j.ends(retirement(e.Place))
 	j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
 }
 
@@ -187,6 +191,12 @@ func outageOf(place observe.Place, what observe.Activity) (o outage, once bool) 
 		return outage{place, what}, true
 	}
 	return outage{}, false
+}
+
+// retirement is the outage of a group that is retired: one, whatever the partition.
+func retirement(place observe.Place) outage {
+	place.Partition = -1
+	return outage{place, observe.Claiming}
 }
 
 // begins notes an outage and returns whether it is new.

@@ -8,15 +8,15 @@
 -- Returns  { }
 
 local groups, control = KEYS[1], KEYS[2]
-local number = tonumber(ARGV[1])
+local number, told = tonumber(ARGV[1]), { unpack(ARGV, 2) }
 
 local pauses = {}
-for i = number + 2, #ARGV, 2 do pauses[ARGV[i]] = ARGV[i + 1] end
+for i = number + 1, #told, 2 do pauses[told[i]] = told[i + 1] end
 for _, field in ipairs(redis.call('HKEYS', control)) do
   if is_pause(field) and not pauses[field] then redis.call('HDEL', control, field) end
 end
 for field, value in pairs(pauses) do redis.call('HSET', control, field, value) end
-for i = 2, number + 1 do
-  if not retired(control, ARGV[i]) then redis.call('SADD', groups, ARGV[i]) end
+for i = 1, number do
+  if not retired(control, told[i]) then redis.call('SADD', groups, told[i]) end
 end
 return {}

@@ -16,7 +16,7 @@ import (
 // scripts are all scripts.
 var scripts = []*script{
 	pushScript, registerScript, raiseScript, enlistScript,
-	adoptScript, pauseScript, resumeScript, retireScript, forgetScript, restoreScript, leaveScript,
+	adoptScript, pauseScript, resumeScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,

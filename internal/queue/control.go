@@ -17,6 +17,9 @@ var (
 	// ErrGroupNotFound says that a topic has no such consumer group.
 	ErrGroupNotFound = errors.New("the topic has no such consumer group")
 
+	// ErrTopicNotFound says that a topic is not on the list of topics.
+	ErrTopicNotFound = errors.New("there is no such topic")
+
 	// ErrGroupAlive says that a consumer group has consumers that are alive.
 	ErrGroupAlive = errors.New("the consumer group has consumers that are alive")
 
@@ -56,13 +59,16 @@ func (t *Topic) Resume(ctx context.Context, group string) error {
 }
 
 // Retirement says what Retire does with a group that has consumers.
-type Retirement int
+type Retirement string
 
 const (
 	// RetireIdle refuses with ErrGroupAlive.
-	RetireIdle Retirement = iota
+	RetireIdle Retirement = "idle"
 	// RetireForced retires the group all the same.
-	RetireForced
+	RetireForced Retirement = "forced"
+
+	// retireFollow does in other partitions what the first one has allowed.
+	retireFollow Retirement = "follow"
 )
 
 // Retire takes a group off the topic and frees all that it holds. It may be called again
@@ -70,12 +76,10 @@ const (
 // messages were freed, one call at a time.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		err := p.Group(group).retire(ctx, how)
-		how = RetireForced // the first partition has decided for all
-		if p.number > 0 && errors.Is(err, ErrGroupNotFound) {
-			return nil
+		if p.number > 0 {
+			return p.Group(group).retire(ctx, retireFollow)
 		}
-		return err
+		return p.Group(group).retire(ctx, how)
 	})
 	if err != nil {
 		return err
@@ -107,15 +111,14 @@ func (t *Topic) Restore(ctx context.Context, group string) error {
 // there are no more: what is added meanwhile has learnt from the first partition what do
 // has written there, or is visited as well.
 func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	number, err := t.Partitions(ctx)
-	if err != nil {
+	if err := t.known(ctx); err != nil {
 		return err
 	}
 	if err := do(ctx, t.Partition(0)); err != nil {
 		return err
 	}
 	for done := 1; ; {
-		number, err = t.Partitions(ctx)
+		number, err := t.Partitions(ctx)
 		if err != nil || number <= done {
 			return err
 		}
@@ -126,13 +129,74 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 	}
 }
 
+// known returns ErrTopicNotFound unless the topic is on the list.
+func (t *Topic) known(ctx context.Context) error {
+	if err := t.understand(ctx); err != nil {
+		return err
+	}
+	if !t.listed.Load() {
+		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
+	}
+	return nil
+}
+
+// Backlog is what groups have before them.
+type Backlog struct {
+	Due        int // messages that are due and not given to the groups yet
+	Queued     int // that wait for a group, for a retry too
+	InDelivery int // that a consumer holds
+}
+
+// Backlog counts what a group has before it, or all groups if it is "".
+func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
+	if err := t.known(ctx); err != nil {
+		return Backlog{}, err
+	}
+	number, taught, err := t.raise(ctx, 1, MaxPartitions+1)
+	if err != nil {
+		return Backlog{}, err
+	}
+	names := taught.groups
+	if group != "" {
+		names = []string{group}
+	}
+	var mu sync.Mutex
+	var sum Backlog
+	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
+		b, err := p.backlog(ctx, names)
+		mu.Lock()
+		defer mu.Unlock()
+		sum.Due, sum.Queued, sum.InDelivery = sum.Due+b.Due, sum.Queued+b.Queued, sum.InDelivery+b.InDelivery
+		return err
+	})
+	return sum, err
+}
+
+// backlog counts what groups have before them in the partition. What is due and given to
+// none counts once.
+func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
+	var sum Backlog
+	for _, name := range names {
+		reply, err := p.Group(name).run(ctx, backlogScript, nil)
+		if err != nil {
+			return Backlog{}, err
+		}
+		var counts [3]int64
+		for i, value := range reply {
+			n, ok := value.(int64)
+			if !ok || len(reply) != len(counts) {
+				return Backlog{}, fmt.Errorf("%w: backlog %v", errReply, reply)
+			}
+			counts[i] = n
+		}
+		sum = Backlog{int(counts[0]), sum.Queued + int(counts[1]), sum.InDelivery + int(counts[2])}
+	}
+	return sum, nil
+}
+
 // retire marks the group as retired in the partition.
 func (g *Group) retire(ctx context.Context, how Retirement) error {
-	forced := 0
-	if how == RetireForced {
-		forced = 1
-	}
-	reply, err := g.run(ctx, retireScript, []any{g.name, forced})
+	reply, err := g.run(ctx, retireScript, []any{g.name, string(how)})
 	if err != nil {
 		return err
 	}

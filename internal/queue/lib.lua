@@ -304,13 +304,14 @@ local function paused_until(control, group, now_ms)
 end
 
 -- note_alive says that a consumer is alive for some ms: "<until> <seen> <since> <about>",
--- in ms. Whoever joins drops a few that are not alive any more. It must not fail: what the
--- caller has written stands.
+-- in ms. Whoever joins drops a few that are not alive any more; the hash expires a day
+-- after the last. It must not fail: what the caller has written stands.
 local function note_alive(consumers, consumer, now_ms, alive_ms, about)
   local known = redis.pcall('HGET', consumers, consumer)
   local since = type(known) == 'string' and string.match(known, '^%d+ %d+ (%d+)')
   local alive = int(tonumber(now_ms) + alive_ms)
   redis.pcall('HSET', consumers, consumer, table.concat({ alive, now_ms, since or now_ms, about }, ' '))
+  redis.pcall('PEXPIRE', consumers, DAY_MS)
   if since then return end
   local some = redis.pcall('HRANDFIELD', consumers, 16, 'WITHVALUES')
   for i = 1, #some, 2 do

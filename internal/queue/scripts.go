@@ -31,6 +31,7 @@ var (
 	forgetScript  = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
 		claimsOf, consumersOf, messages, refs, messageKeys)
 	restoreScript = newScript("restore", control)
+	backlogScript = newScript("backlog", scheduled, queueOf, unackOf)
 	leaveScript   = newScript("leave", consumersOf)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)

@@ -79,7 +79,7 @@ func NewStore(client redis.UniversalClient, prefix string, observer observe.Obse
 
 // Topic returns a topic. It does no I/O.
 func (s *Store) Topic(name string) *Topic {
-	return &Topic{store: s, name: name, known: 1}
+	return &Topic{store: s, name: name, taught: 1}
 }
 
 // ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.

@@ -23,7 +23,7 @@ type Topic struct {
 
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; those that were asked for, and all before them
-	known      int          // guarded by mu; how many partitions know all groups
+	taught     int          // guarded by mu; how many partitions know what the first one knows
 }
 
 // Silence says what is known of a call that has not ended in time.
@@ -57,7 +57,7 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 // was in the first partition before, where it is found here.
 func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
-	known := t.known
+	known := t.taught
 	t.mu.Unlock()
 	number, taught, err := t.raise(ctx, max(least, known), known)
 	if err != nil || number == known {
@@ -68,8 +68,8 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known = max(t.known, number)
-	return t.known, nil
+	t.taught = max(t.taught, number)
+	return t.taught, nil
 }
 
 // lesson is what new partitions have to know: the groups, and what is paused, as fields

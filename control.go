@@ -1,0 +1,174 @@
+package redisdelay
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+var (
+	// ErrTopicNotFound is returned by a Control for a topic that nobody has published to
+	// or subscribed to.
+	ErrTopicNotFound = queue.ErrTopicNotFound
+
+	// ErrGroupNotFound is returned by RetireGroup for a consumer group that the topic does
+	// not have.
+	ErrGroupNotFound = queue.ErrGroupNotFound
+
+	// ErrGroupAlive is returned by RetireGroup for a consumer group with subscriptions
+	// that are alive. Its text names them.
+	ErrGroupAlive = queue.ErrGroupAlive
+)
+
+// AllGroups stands for all consumer groups of a topic in the calls of a Control.
+const AllGroups = ""
+
+// drainEvery is how often Drain looks.
+const drainEvery = 200 * time.Millisecond
+
+// ControlConfig configures a Control. Only Client is required.
+type ControlConfig struct {
+	// Client is as in PublisherConfig.
+	Client redis.UniversalClient
+
+	// Prefix is as in PublisherConfig. Default: DefaultPrefix.
+	Prefix string
+}
+
+func (c *ControlConfig) setDefaults() { setDefault(&c.Prefix, DefaultPrefix) }
+
+// Validate reports the first field that cannot be used, as a *ConfigError.
+func (c ControlConfig) Validate() error {
+	c.setDefaults()
+	return validateShared(c.Client, c.Prefix)
+}
+
+// Control tells the consumer groups of topics what to do. What it tells them is kept in
+// Redis beside their messages and enforced there, for all consumers at once. It is safe
+// for concurrent use, beside other Controls, publishers and subscribers, and needs no
+// Close. A call ends with its context; after an error it may have been carried out in
+// some partitions, and may be made again.
+type Control struct{ store *queue.Store }
+
+// NewControl returns a Control. It does no I/O. The error is a *ConfigError.
+func NewControl(config ControlConfig) (*Control, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
+	if err != nil {
+		return nil, err // which Validate has found
+	}
+	return &Control{store: store}, nil
+}
+
+// Pause is what Control.Pause tells.
+type Pause struct {
+	// For is how long the pause lasts, by Redis's clock. 0: until Resume.
+	For time.Duration
+
+	By, Reason string // for people who look into Redis
+}
+
+// Pause has a group, or AllGroups, claim nothing from now on: no consumer gets a message
+// after it has returned. What handlers have goes on, with leases, acks and nacks; what
+// consumers hold ahead is given back; publishing goes on. It replaces an earlier pause. A
+// group is paused as long as it is, or AllGroups are.
+//
+// The error is ErrEmptyTopic, ErrTopicNotFound, ErrProtocolTooNew, or that of Redis.
+func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
+	return c.tell("pause", topic, func(t *queue.Topic) error {
+		return t.Pause(ctx, group, queue.Pause{Lasts: pause.For, By: pause.By, Reason: pause.Reason})
+	})
+}
+
+// Resume ends the pause of a group, or that of AllGroups, and wakes its consumers.
+// Without a pause it does nothing. The errors are those of Pause.
+func (c *Control) Resume(ctx context.Context, topic, group string) error {
+	return c.tell("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
+}
+
+// Backlog is what consumer groups have before them.
+type Backlog struct {
+	Due        int // messages that are due and not given to the groups yet
+	Queued     int // messages that wait for a group, also for a retry
+	InDelivery int // messages that a consumer holds
+}
+
+// Drain waits until a group, or AllGroups, has no message that is due, waits for a retry
+// or is in delivery. It tells progress what is left, now and then; nil is allowed. It
+// deletes nothing and pauses nothing: messages that fall due meanwhile count, too.
+//
+// The errors are those of Pause, and that of ctx.
+func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Backlog)) error {
+	return c.tell("drain", topic, func(t *queue.Topic) error {
+		ticker := time.NewTicker(drainEvery)
+		defer ticker.Stop()
+		for {
+			left, err := t.Backlog(ctx, group)
+			if err != nil {
+				return err
+			}
+			if progress != nil {
+				progress(Backlog(left))
+			}
+			if left == (queue.Backlog{}) {
+				return nil
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+}
+
+// RetireGroup takes a consumer group off a topic and frees all that it holds, in bounded
+// steps: messages that wait, are in delivery or dead. A message goes when its last other
+// group is done with it. It returns how many messages the group held. It may be called
+// again to finish what was interrupted, and by several at once.
+//
+// The group does not come back by subscribing: Subscribe returns ErrGroupRetired, and a
+// subscription that runs stops claiming, until RestoreGroup.
+//
+// The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
+// Redis within its lease or two poll intervals, or as for Pause.
+func (c *Control) RetireGroup(ctx context.Context, topic, group string) (freed int, err error) {
+	return c.retire(ctx, topic, group, queue.RetireIdle)
+}
+
+// RetireGroupForced is RetireGroup of a group that may have subscriptions that are alive.
+// Their handlers are told at the next heartbeat (ErrLeaseLost).
+func (c *Control) RetireGroupForced(ctx context.Context, topic, group string) (freed int, err error) {
+	return c.retire(ctx, topic, group, queue.RetireForced)
+}
+
+func (c *Control) retire(ctx context.Context, topic, group string, how queue.Retirement) (freed int, err error) {
+	err = c.tell("retire group of", topic, func(t *queue.Topic) error {
+		return t.Retire(ctx, group, how, func(n int) { freed += n })
+	})
+	return freed, err
+}
+
+// RestoreGroup lets a retired group come back with its next subscriber, or with those
+// that still run. It gets what falls due from then on. A group that is not retired stays
+// as it is. The errors are those of Pause.
+func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
+	return c.tell("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
+}
+
+func (c *Control) tell(verb, topic string, do func(t *queue.Topic) error) error {
+	if topic == "" {
+		return ErrEmptyTopic
+	}
+	if err := do(c.store.Topic(topic)); err != nil {
+		return leave(err, "%s %q", verb, topic)
+	}
+	return nil
+}
