@@ -187,11 +187,23 @@ local function due_of(zset, count)
   return call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
 end
 
+-- begins_spent tells whether the first message that is due has to be buried: then the claim
+-- looks further than it may take. Else it does not, since to look costs more than to take.
+local function begins_spent(zset)
+  local id = due_of(zset, 1)[1]
+  if not id then return false end
+  local _, seen, unsure = split(call('HGET', attempts, id) or '')
+  return exhausted(seen, unsure, max) ~= nil
+end
+
 -- Leases that ran out come first: those messages have waited longest. Then what
 -- is due, in the order of due times: from the group's queue, where retries wait
 -- and where several groups get their messages, or, when there is but one group
 -- and no retry, straight from scheduled.
-local reach = not pause_ends and max > 0 and claimed_before and math.max(limit, MOST_SPENT) or limit
+local reach = limit
+if limit > 0 and max > 0 and claimed_before and (begins_spent(unack) or begins_spent(queue)) then
+  reach = math.max(limit, MOST_SPENT)
+end
 local ended = due_of(unack, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end

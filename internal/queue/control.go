@@ -44,18 +44,26 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		_, err := p.run(ctx, pauseScript, pauseScript.keys(p.names, "", nil),
-			[]any{group, milliseconds(pause.Lasts), text, p.channel()})
-		return err
+		return p.pause(ctx, group, pause.Lasts, text)
 	})
+}
+
+func (p *Partition) pause(ctx context.Context, group string, lasts time.Duration, text []byte) error {
+	keys := pauseScript.keys(p.names, "", nil)
+	_, err := p.run(ctx, pauseScript, keys, []any{group, milliseconds(lasts), text, p.channel()})
+	return err
 }
 
 // Resume ends the pause of a group, or that of all if it is "". Without one it does nothing.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		_, err := p.run(ctx, resumeScript, resumeScript.keys(p.names, "", nil), []any{group, p.channel()})
-		return err
+		return p.resume(ctx, group)
 	})
+}
+
+func (p *Partition) resume(ctx context.Context, group string) error {
+	_, err := p.run(ctx, resumeScript, resumeScript.keys(p.names, "", nil), []any{group, p.channel()})
+	return err
 }
 
 // Retirement says what Retire does with a group that has consumers.
@@ -102,9 +110,13 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 // retired stays as it is.
 func (t *Topic) Restore(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		_, err := p.Group(group).run(ctx, restoreScript, []any{group})
-		return err
+		return p.Group(group).restore(ctx)
 	})
+}
+
+func (g *Group) restore(ctx context.Context) error {
+	_, err := g.run(ctx, restoreScript, []any{g.name})
+	return err
 }
 
 // everywhere calls do for the first partition and then for the others, at once, until

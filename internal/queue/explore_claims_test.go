@@ -91,8 +91,10 @@ func (t *step) wanted() []string {
 
 // reach is how many messages a claim looks at.
 func (t *step) reach() int {
-	if t.u.most > 0 && len(t.before.all("attempts:"+t.op.group)) > 0 {
-		return max(t.op.limit, 100)
+	for _, key := range []string{"unack:" + t.op.group, "queue:" + t.op.group} {
+		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 && exhausted(t.before.value("attempts:"+t.op.group, first[0]), t.u.most) != "" {
+			return max(t.op.limit, 100)
+		}
 	}
 	return t.op.limit
 }

@@ -52,7 +52,7 @@ func (m *model) snapshot() map[string]string {
 		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),
 		"refs":     pipe.HGetAll(ctx, p.key(refs)),
 	}
-	for _, g := range m.groups {
+	for _, g := range allGroups {
 		sets["queue:"+g] = pipe.ZRange(ctx, p.keyOf(queueOf, g), 0, -1)
 		sets["unack:"+g] = pipe.ZRange(ctx, p.keyOf(unackOf, g), 0, -1)
 		sets["dead:"+g] = pipe.ZRange(ctx, p.keyOf(deadOf, g), 0, -1)

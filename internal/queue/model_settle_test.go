@@ -109,6 +109,9 @@ func (m *model) bury(rt *rapid.T) {
 
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
+	if m.retired[group] || m.isPaused(group) {
+		rt.Skip("nobody claims for", group)
+	}
 	state.place = "queue" // as good as: the next claim takes it
 	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
@@ -165,6 +168,9 @@ func (m *model) discard(rt *rapid.T) {
 func (m *model) cancel(rt *rapid.T) {
 	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
 	holder := m.holder(key)
+	if holder != "" && m.heldByRetired(holder) {
+		rt.Skip("forget ends what is left of", holder)
+	}
 	delete(m.messages, holder)
 	err := m.scene.partition.Cancel(m.scene.ctx(), key)
 	if holder == "" {

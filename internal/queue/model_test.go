@@ -21,7 +21,9 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 type model struct {
 	t        *rapid.T
 	scene    *scene
-	groups   []string
+	groups   []string        // registered
+	retired  map[string]bool // and not restored
+	paused   map[string]bool // "": all of them
 	messages map[string]*modelMessage
 	number   int
 	request  int64
@@ -91,7 +93,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}}
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
@@ -109,6 +111,11 @@ func TestModel(t *testing.T) {
 			"requeue":    m.requeue,
 			"discard":    m.discard,
 			"cancel":     m.cancel,
+			"pause":      m.pause,
+			"resume":     m.resume,
+			"retire":     m.retire,
+			"forget":     m.forget,
+			"restore":    m.restore,
 			"add group":  func(rt *rapid.T) { m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group")) },
 			"send again": func(*rapid.T) {
 				if m.last != nil {
@@ -130,7 +137,12 @@ func (m *model) must(err error) {
 func (m *model) group(name string) *Group { return m.scene.partition.Group(name) }
 
 func (m *model) addGroup(name string) {
-	m.must(m.group(name).Register(m.scene.ctx()))
+	err := m.group(name).Register(m.scene.ctx())
+	if m.retired[name] {
+		require.ErrorIs(m.t, err, ErrGroupRetired)
+		return
+	}
+	m.must(err)
 	if !slices.Contains(m.groups, name) {
 		m.groups = append(m.groups, name)
 	}
@@ -176,6 +188,9 @@ func (m *model) claim(rt *rapid.T) {
 		if first == nil {
 			first = &claims
 			m.claimed(name, request, claims)
+			if m.isPaused(name) && len(claims.Messages)+len(claims.Buried) > 0 {
+				m.t.Fatalf("the paused group %s got %v", name, deliveries(claims))
+			}
 			return
 		}
 		for _, c := range claims.Messages {

@@ -66,7 +66,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 		return Claims{Deadline: deadline, Wait: -1, Replayed: true}, true
 	}
 	reach := r.Limit
-	if r.MaxDeliveries > 0 && len(g.attempts) > 0 {
+	if r.MaxDeliveries > 0 && (g.beginsSpent(&g.unack, nowMS(now), r) || g.beginsSpent(&g.queue, nowMS(now), r)) {
 		reach = max(reach, mostSpent)
 	}
 	expired := g.unack.upTo(nowMS(now), reach)
@@ -94,6 +94,14 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Looked: true, Found: taken, Consumer: r.Consumer})
 	}
 	return claims, true
+}
+
+// beginsSpent tells whether the first message that is due has to be buried.
+func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
+	for _, e := range z.upTo(now, 1) {
+		return g.attempts[e.id].spent(r.MaxDeliveries)
+	}
+	return false
 }
 
 // due is what the group may get besides ended leases, and the set that it is in.

@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// allGroups are those that the model may have.
+var allGroups = []string{"g", "h", "i"}
+
+func (m *model) isPaused(name string) bool { return m.paused[name] || m.paused[""] }
+
+func (m *model) pause(rt *rapid.T) {
+	name := rapid.SampledFrom([]string{"", "g", "h"}).Draw(rt, "group")
+	m.paused[name] = true
+	m.must(m.scene.partition.pause(m.scene.ctx(), name, 0, []byte("{}")))
+	m.last = nil
+}
+
+func (m *model) resume(rt *rapid.T) {
+	if len(m.paused) == 0 {
+		rt.Skip("none is paused")
+	}
+	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.paused))).Draw(rt, "group")
+	delete(m.paused, name)
+	m.again(func() { m.must(m.scene.partition.resume(m.scene.ctx(), name)) })
+}
+
+func (m *model) retire(rt *rapid.T) {
+	if len(m.groups) < 2 {
+		rt.Skip("one group stays")
+	}
+	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
+	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
+	m.retired[name] = true
+	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), RetireIdle)) })
+}
+
+// forget frees what a retired group has in the first place where it has anything.
+func (m *model) forget(rt *rapid.T) {
+	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
+	freed, err := m.group(name).forget(m.scene.ctx())
+	m.last = nil
+	if !m.retired[name] {
+		require.ErrorIs(m.t, err, errNotRetired)
+		return
+	}
+	m.must(err)
+	for _, place := range []string{"queue", "unack", "dead"} {
+		var ids []string
+		for id, msg := range m.messages {
+			if state := msg.groups[name]; state != nil && state.place == place {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) > 0 {
+			require.Len(m.t, ids, freed)
+			for _, id := range ids {
+				m.finish(id, name)
+			}
+			return
+		}
+	}
+	require.Zero(m.t, freed)
+	delete(m.paused, name)
+}
+
+func (m *model) restore(rt *rapid.T) {
+	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
+	delete(m.retired, name)
+	m.must(m.group(name).restore(m.scene.ctx()))
+	m.last = nil
+}
+
+// heldByRetired tells whether a retired group still has a message.
+func (m *model) heldByRetired(id string) bool {
+	for name := range m.messages[id].groups {
+		if m.retired[name] {
+			return true
+		}
+	}
+	return false
+}
