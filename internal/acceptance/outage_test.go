@@ -122,7 +122,7 @@ func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
 	for range cap(published) {
 		go func() { published <- publish("during") }()
 	}
-	require.Eventually(t, func() bool { return s.Log.Count("Publishing fails, trying again") > 0 }, fixture.Soon, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Log.Count("Publishing fails, retrying") > 0 }, fixture.Soon, 5*time.Millisecond)
 	<-time.After(500 * time.Millisecond) // a few more attempts
 	server.Up()
 	for range cap(published) {
@@ -130,6 +130,6 @@ func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
 		require.True(t, err == nil || errors.Is(err, redisdelay.ErrOutcomeUnknown), "%v", err)
 	}
 	require.NoError(t, publish("after"))
-	assert.Equal(t, 1, s.Log.Count("Publishing fails, trying again"), "%v", s.Log.Lines())
+	assert.Equal(t, 1, s.Log.Count("Publishing fails, retrying"), "%v", s.Log.Lines())
 	assert.Equal(t, 1, s.Log.Count("Publishing works again"), "%v", s.Log.Lines())
 }

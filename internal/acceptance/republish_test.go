@@ -64,7 +64,7 @@ func TestADelayThatIsOverStaysOverInACopyThatWasEncoded(t *testing.T) {
 }
 
 // TestADelayMadeByAHandlerCounts makes delays that read the same as the delivered
-// ones, since Watermill's metadata have whole seconds.
+// ones, since Watermill's metadata has whole seconds.
 func TestADelayMadeByAHandlerCounts(t *testing.T) {
 	const pause = 50 * time.Millisecond
 	ways := map[string]func(msg *message.Message) *message.Message{
