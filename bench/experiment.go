@@ -118,7 +118,7 @@ func (o outcome) best(b bar, round int) float64 {
 	return slices.Max(others)
 }
 
-// met tells whether the median passes.
+// met reports whether the median passes.
 func (o outcome) met(b bar) bool {
 	median := spreadOf(o.measured(b)).median
 	return median >= b.least && (b.most == 0 || median <= b.most)

@@ -108,7 +108,7 @@ func (t *tracker) follow(messages <-chan *message.Message) {
 	}
 }
 
-// note notes a delivery, and tells whether it was the last.
+// note notes a delivery, and reports whether it was the last.
 func (t *tracker) note(uuid string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

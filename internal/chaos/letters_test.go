@@ -68,7 +68,7 @@ func (s *scene) dying(together int, j job) (deaths int) {
 	return deaths
 }
 
-// settled tells whether all that is left in Redis are dead letters.
+// settled reports whether all that is left in Redis are dead letters.
 func (s *scene) settled() bool {
 	ctx := context.Background()
 	for _, kind := range []string{"scheduled", "queue:g", "unack:g"} {

@@ -132,7 +132,7 @@ func TestThunderingBacklog(t *testing.T) {
 }
 
 // backlog publishes messages with one due time, after a while, to a topic with a
-// group, and tells whether all of them were there before. Each call asks for what is
+// group, and reports whether all of them were there before. Each call asks for what is
 // left until then.
 func (s *scene) backlog(
 	publisher message.Publisher, subscriber *redisdelay.Subscriber, count int, within time.Duration,

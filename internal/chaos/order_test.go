@@ -73,7 +73,7 @@ func (o *ordered) handler(msg *message.Message) {
 	msg.Ack()
 }
 
-// trial tells whether messages came in order.
+// trial reports whether messages came in order.
 func (o *ordered) trial() bool {
 	var want []string
 	send := func(payload []byte, count int) {

@@ -60,7 +60,7 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 	}
 }
 
-// behind tells whether claiming must wait for the settler: acks pile up, or messages are
+// behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being given back, which come before any others.
 func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.releasing() }
 

@@ -89,7 +89,7 @@ func (s *settler) expecting(messages int) {
 	s.released += messages
 }
 
-// releasing tells whether messages are on their way back.
+// releasing reports whether messages are on their way back.
 func (s *settler) releasing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ func (li *listener) deliver(n store.Notice, now time.Time) {
 	}
 }
 
-// concerns tells whether a notification is for this consumer. See queue.Listener.
+// concerns reports whether a notification is for this consumer. See queue.Listener.
 func (li *listener) concerns(n store.Notice) bool {
 	switch {
 	case n.Grown:

@@ -71,7 +71,7 @@ func (w *World) checkOpen(g *group) {
 	}
 }
 
-// excused tells whether nobody can do anything about a message: who has it is dead, is
+// excused reports whether nobody can do anything about a message: who has it is dead, is
 // stopped, or cannot give it back.
 func (t *track) excused(now time.Time) bool {
 	c := t.holder
@@ -85,7 +85,7 @@ func (t *track) excused(now time.Time) bool {
 	return now.Before(l.troubled)
 }
 
-// gone tells whether a consumer was killed or has ended.
+// gone reports whether a consumer was killed or has ended.
 func (c *consumer) gone() bool {
 	select {
 	case <-c.dead:

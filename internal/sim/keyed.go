@@ -119,7 +119,7 @@ func (w *World) checkChange(p *publisher, c *change, err error) {
 	}
 }
 
-// concerned tells whether a call should have acted on a message that held its key all the
+// concerned reports whether a call should have acted on a message that held its key all the
 // time, and has not.
 func (m *item) concerned(c *change) bool {
 	if c.kind == "cancel" {

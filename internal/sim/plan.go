@@ -29,7 +29,7 @@ type GroupPlan struct {
 	Consumers []ConsumerPlan
 }
 
-// ordered tells whether the group gets its messages in order.
+// ordered reports whether the group gets its messages in order.
 func (p *Plan) ordered(g GroupPlan) bool {
 	f := p.Faults
 	crashes := f.Killed+f.Stopped+f.Left > 0

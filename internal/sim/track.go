@@ -106,7 +106,7 @@ func (g *group) drop(t *track) {
 	t.index = 0
 }
 
-// holds tells whether a delivery is the one that a consumer has.
+// holds reports whether a delivery is the one that a consumer has.
 func (t *track) holds(c *consumer, token store.Token) bool {
 	return t.place == leased && t.holder == c && t.token.Fence == token.Fence
 }

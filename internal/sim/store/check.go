@@ -35,7 +35,7 @@ func (p *Partition) Place(name, id string) Place {
 	return Nowhere
 }
 
-// Stored tells whether there is a body for a message.
+// Stored reports whether there is a body for a message.
 func (p *Partition) Stored(id string) bool {
 	_, stored := p.messages[id]
 	return stored

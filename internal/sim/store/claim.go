@@ -205,7 +205,7 @@ func (p *Partition) wait(g *group, now int64) int64 {
 	return max(0, first*1000-now)
 }
 
-// current tells whether a delivery still holds its message.
+// current reports whether a delivery still holds its message.
 func (g *group) current(id string, token Token) bool {
 	if !g.unack.has(id) {
 		return false

@@ -54,7 +54,7 @@ func (t Token) confirmed() Token { return Token{t.Fence, t.Deliveries + 1, max(0
 // unseen is the token once the delivery has come back without being seen.
 func (t Token) unseen() Token { return Token{t.Fence, t.Deliveries, max(0, t.Unsure-1)} }
 
-// spent tells whether the group may not get the message again.
+// spent reports whether the group may not get the message again.
 func (t Token) spent(maxDeliveries int) bool {
 	return maxDeliveries > 0 && t.Deliveries+t.Unsure >= maxDeliveries
 }
