@@ -51,7 +51,7 @@ func TestARestartLosesNothing(t *testing.T) {
 	t.Logf("%d of %d messages were redelivered", redelivered, count)
 }
 
-func TestPublishToANewTopicRidesOutADeadRedis(t *testing.T) {
+func TestPublishToANewTopicSurvivesADeadRedis(t *testing.T) {
 	server := redistest.New(t)
 	impatient := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
@@ -82,7 +82,7 @@ func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 
 	err = p.Publish(s.Topic+"-new", message.NewMessage("a", nil))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the partitions of the topic are not known yet")
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the topic's partitions are not known yet")
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
@@ -111,7 +111,7 @@ func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
-func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
+func TestPublishLogsAnOutageOnce(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	p := s.Publisher()

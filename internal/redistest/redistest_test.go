@@ -119,7 +119,7 @@ func TestSentinelFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-func TestTLSServerIsForThoseWhoTrustIt(t *testing.T) {
+func TestATLSServerNeedsATrustingClient(t *testing.T) {
 	server, config := NewTLS(t)
 	require.NoError(t, server.Wait())
 	for _, test := range []struct {
@@ -141,7 +141,7 @@ func TestTLSServerIsForThoseWhoTrustIt(t *testing.T) {
 	require.NoError(t, server.Client(t).Ping(t.Context()).Err())
 }
 
-func TestServerThatCannotStartIsNotWaitedFor(t *testing.T) {
+func TestStartFailsAtOnceForAServerThatCannotStart(t *testing.T) {
 	start := time.Now()
 	_, err := Start("--no-such-option", "1")
 	require.ErrorContains(t, err, "has ended")
@@ -149,7 +149,7 @@ func TestServerThatCannotStartIsNotWaitedFor(t *testing.T) {
 	require.Less(t, time.Since(start), startTimeout)
 }
 
-func TestServerOnTakenPortDoesNotStart(t *testing.T) {
+func TestAServerOnATakenPortDoesNotStart(t *testing.T) {
 	taken := Shared(t)
 	var port int
 	_, err := fmt.Sscanf(taken.Addr, "127.0.0.1:%d", &port)

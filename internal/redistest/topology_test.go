@@ -34,7 +34,7 @@ func TestParseMemberReadsALineOfClusterNodes(t *testing.T) {
 	}
 }
 
-func TestParseMemberRefusesWhatItCannotRead(t *testing.T) {
+func TestParseMemberRejectsMalformedLines(t *testing.T) {
 	for _, line := range []string{
 		"", "a :1@2 master - 0 0 3", "a :1@2 master - 0 0 x connected",
 		"a :1@2 master - 0 0 3 connected 5-x", "a :1@2 master - 0 0 3 connected 16384",
