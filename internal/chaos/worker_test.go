@@ -238,7 +238,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		gone := map[any]bool{}
-		lists, _ := call.Slice() // the acks that found no message, and those sent again
+		lists, _ := call.Slice() // acks that found no message, and acks to send again
 		for _, list := range lists {
 			ids, _ := list.([]any)
 			for _, id := range ids {
