@@ -32,7 +32,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 	delayOnError := &middleware.DelayOnError{
 		InitialInterval: 200 * time.Millisecond,
 		MaxInterval:     time.Minute,
-		Multiplier:      2, // a whole number: Watermill cuts off what follows the point
+		Multiplier:      2, // a whole number: Watermill drops the fraction
 	}
 	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", func(err error) bool {
 		return errors.Is(err, errBadOrder)
@@ -44,7 +44,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 	retry := middleware.Retry{
 		MaxRetries:          2,
 		InitialInterval:     10 * time.Millisecond,
-		ResetContextOnRetry: true, // or each retry begins with the context that Timeout has ended
+		ResetContextOnRetry: true, // otherwise each retry starts with the context that Timeout ended
 		ShouldRetry:         func(p middleware.RetryParams) bool { return !errors.Is(p.Err, errBadOrder) },
 	}
 	return []message.HandlerMiddleware{
@@ -74,7 +74,7 @@ func deliveryKey(msg *message.Message) (string, error) {
 // recipe: equal payloads
 func payloadKey(msg *message.Message) (string, error) {
 	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
-		return deliveryKey(msg) // the first delivery has left its payload behind
+		return deliveryKey(msg) // the first delivery has recorded its payload
 	}
 	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
 }
