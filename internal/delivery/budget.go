@@ -23,7 +23,7 @@ const (
 	maxReserved = 80 * time.Millisecond
 )
 
-// budget is how much may be claimed: a message for each idle worker, and in advance the
+// budget is how much may be claimed: a message for each free worker, and in advance the
 // messages that workers will soon be free for. Only an accepted message shows that somebody
 // reads. So a window limits how many messages may wait: it starts at one and widens with
 // each accepted message. Partitions get their shares in the order in which they ask. It is
@@ -49,13 +49,13 @@ type need int
 
 const (
 	anyMessage need = iota
-	freeWorker      // the next message is only for an idle worker
+	freeWorker      // the next message is only for a free worker
 )
 
 // reservation is how much a claim may get.
 type reservation struct {
 	messages int
-	free     int // how many of the messages are for idle workers
+	free     int // how many of the messages are for free workers
 	bytes    int
 
 	returns int // buffer.returns when it was made
@@ -112,18 +112,18 @@ func (b *buffer) grant() {
 }
 
 // claimable is how many more messages may be claimed, and how many of them for idle
-// workers. Without an idle worker, nothing is claimable until half of what may be held
+// workers. Without a free worker, nothing is claimable until half of what may be held
 // ahead is gone or, with fast handlers, half a claim. So Redis works on the next claim
 // while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
-	free = max(0, len(b.idle)-b.budget.reserved)
+	free = max(0, len(b.free)-b.budget.reserved)
 	if b.budget.unread.Load() {
 		if free == 0 || !b.budget.probe {
 			return 0, 0
 		}
 		return 1, 1
 	}
-	taken := b.queued() + b.budget.reserved - len(b.idle)
+	taken := b.queued() + b.budget.reserved - len(b.free)
 	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, maxClaim/2) }
 	if !enough(b.pace.ahead(len(b.workers))) { // not even if all workers were fast
 		return 0, 0
@@ -139,7 +139,7 @@ func (b *buffer) claimable() (messages, free int) {
 // whose message takes longer than usual is expected to be as slow with the next. The
 // caller holds mu.
 func (b *buffer) ahead(now time.Time) int {
-	rate := float64(len(b.idle)) * b.pace.rate(0)
+	rate := float64(len(b.free)) * b.pace.rate(0)
 	for _, w := range b.workers {
 		if w.item != nil {
 			rate += b.pace.rate(now.Sub(w.since))

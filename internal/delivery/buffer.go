@@ -29,7 +29,7 @@ type buffer struct {
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
-	idle    []*worker // guarded by mu; while there are idle workers, items is empty
+	free    []*worker // guarded by mu; while there are free workers, items is empty
 	items   []*item   // guarded by mu; those before head are gone
 	head    int       // guarded by mu
 	closed  bool      // guarded by mu; takes no more messages
@@ -56,7 +56,7 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	if it != nil {
 		w.item, w.since = it, now
 	} else {
-		b.idle = append(b.idle, w)
+		b.free = append(b.free, w)
 	}
 	b.grant()
 	b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.idle = slices.DeleteFunc(b.idle, func(other *worker) bool { return other == w })
+	b.free = slices.DeleteFunc(b.free, func(other *worker) bool { return other == w })
 	select {
 	case it := <-w.next:
 		return it
@@ -130,9 +130,9 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	now := time.Now()
 	for _, it := range items {
 		b.count(1, it)
-		if last := len(b.idle) - 1; last >= 0 {
-			w := b.idle[last]
-			b.idle = b.idle[:last]
+		if last := len(b.free) - 1; last >= 0 {
+			w := b.free[last]
+			b.free = b.free[:last]
 			w.item, w.since = it, now
 			w.next <- it
 			continue

@@ -23,7 +23,7 @@ type fakeGroup struct {
 	hook    func(call string) error // guarded by mu
 	stale   map[string]bool         // deliveries that are no longer current
 	body    []byte
-	// needsWorker makes each message one for an idle worker only.
+	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
 
 	requests []queue.Request

@@ -103,7 +103,7 @@ func TestWithoutAReaderMessagesAreHeldOneAtATime(t *testing.T) {
 	})
 }
 
-func TestAMessageForAnIdleWorkerIsClaimedOnlyForOne(t *testing.T) {
+func TestAMessageForAFreeWorkerIsClaimedOnlyForOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		r := run(g)

@@ -21,7 +21,7 @@ const (
 
 // worker hands out one message at a time.
 type worker struct {
-	next   chan *item    // holds a message for an idle worker
+	next   chan *item    // holds a message for a free worker
 	recall chan struct{} // holds a signal to give back the message on offer
 	stage  atomic.Int32
 

@@ -14,7 +14,7 @@ type Request struct {
 	Group, Consumer string
 	Number          int64
 	Limit           int // messages, 1 to 1000
-	Free            int // how many of them are for idle workers
+	Free            int // how many of them are for free workers
 	Lease           int64
 	MaxDeliveries   int
 	Bytes           int // stop at this many bytes of messages
@@ -38,7 +38,7 @@ type Claims struct {
 	Messages    []Claimed
 	Buried      []Buried
 	Wait        int64 // µs until more is due; negative: nothing is scheduled
-	NeedsWorker bool  // the next message is only for an idle worker
+	NeedsWorker bool  // the next message is only for a free worker
 	Replayed    bool
 }
 

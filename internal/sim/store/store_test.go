@@ -72,7 +72,7 @@ func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
 	r.Release(0, "g", []Release{{Delivery: Delivery{"a", again.Messages[0].Token}}, {Delivery: Delivery{"b", again.Messages[1].Token}}})
 	again = r.claim(0, "g", 10, 1)
 	assert.Equal(t, []string{"a 3/1/1"}, tokens(again))
-	assert.True(t, again.NeedsWorker, "a message claimed before is only for an idle worker")
+	assert.True(t, again.NeedsWorker, "a message claimed before is only for a free worker")
 	assert.Equal(t, []string{"b 3/0/1"}, tokens(r.claim(0, "g", 10, 1)))
 }
 

@@ -10,7 +10,7 @@ import (
 type Token struct {
 	Fence      int // how often the group has claimed the message; it never repeats
 	Deliveries int // deliveries that a handler has certainly seen
-	Unsure     int // claims for an idle worker that may have been deliveries
+	Unsure     int // claims for a free worker that may have been deliveries
 }
 
 var (
