@@ -75,11 +75,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 // TestNothingIsReadFromReplicas uses clients that read from replicas when possible.
 func TestNothingIsReadFromReplicas(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
-	for name, options := range map[string]redis.ClusterOptions{
-		"ReadOnly":       {ReadOnly: true},
-		"RouteByLatency": {RouteByLatency: true},
-		"RouteRandomly":  {RouteRandomly: true},
-	} {
+	for name, options := range fixture.ReplicaReaders() {
 		t.Run(name, func(t *testing.T) {
 			options.Addrs = cluster.Addrs()
 			client := redis.NewClusterClient(&options)

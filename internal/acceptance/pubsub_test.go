@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -31,7 +32,7 @@ func TestPubSub(t *testing.T) {
 // TestPubSubDelayed is the whole suite with every message delayed.
 func TestPubSubDelayed(t *testing.T) {
 	s := newSuite(t, 100*time.Millisecond)
-	if raceEnabled {
+	if fixture.RaceDetector {
 		s.features.RestartServiceCommand = nil
 	}
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)

@@ -23,11 +23,7 @@ import (
 // behind their masters.
 func TestAClientThatReadsFromReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t)
-	for name, options := range map[string]redis.ClusterOptions{
-		"ReadOnly":       {ReadOnly: true},
-		"RouteByLatency": {RouteByLatency: true},
-		"RouteRandomly":  {RouteRandomly: true},
-	} {
+	for name, options := range fixture.ReplicaReaders() {
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOn(t, func() redis.UniversalClient {
 				own := options // the client changes its options

@@ -136,7 +136,7 @@ func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
 	if !ok || !ok2 {
 		return Claimed{}, fmt.Errorf("%w: claimed message %v with %T as its body", errReply, idReply, bodyReply)
 	}
-	ms, err := strconv.ParseFloat(due, 64) // a foreign hand may have set any score
+	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
 	if err != nil {
 		return Claimed{}, fmt.Errorf("%w: due time %q of message %s", errReply, due, id)
 	}

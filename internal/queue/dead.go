@@ -78,5 +78,5 @@ func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
 // Discard removes dead letters for good. It returns the ids of those that are no
 // dead letters.
 func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
-	return g.inParts(ctx, discardScript, []any{g.name, maxFreedBytes}, ids)
+	return g.runUntilDone(ctx, discardScript, []any{g.name, maxFreedBytes}, ids)
 }

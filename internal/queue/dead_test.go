@@ -8,7 +8,7 @@ import (
 )
 
 // bury makes a message a dead letter of a group in its first delivery.
-func (r *rig) bury(g *Group, ids ...string) {
+func (r *scene) bury(g *Group, ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
 		require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
@@ -19,7 +19,7 @@ func (r *rig) bury(g *Group, ids ...string) {
 }
 
 func TestDeadLettersTellBodyAndReason(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	r.bury(g, "a", "b", "c")
@@ -46,7 +46,7 @@ func TestDeadLettersTellBodyAndReason(t *testing.T) {
 }
 
 func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.bury(g, "a")
@@ -68,7 +68,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 }
 
 func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.bury(g, "a")

@@ -15,7 +15,7 @@ import (
 // twin makes the same operations on a server with an append-only file and in the
 // explorer's way.
 type twin struct {
-	r     *rig
+	r     *scene
 	u     *universe
 	real  *exploreProtocol
 	model *runner
@@ -98,7 +98,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		"cancel": {append(held, cancel(1), push("#2", 2)), cancel(2), []op{claim("h", 2), ack}},
 	} {
 		for writes := 1; ; writes++ {
-			r := newRigOn(t, server)
+			r := newSceneOn(t, server)
 			model := newRunner(r.client, exploreScripts(), t.Name()+name, u)
 			w := &twin{r: r, u: u, real: newExploreProtocol(r.partition.names, u), model: model, state: explored{}}
 			for _, o := range c.before {

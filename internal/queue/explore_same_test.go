@@ -61,7 +61,7 @@ func (h *lastCall) call(p *exploreProtocol, script string) call {
 
 // TestTheExplorerCallsScriptsAsTheMethodsDo keeps the calls of both in step.
 func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	hook := &lastCall{}
 	r.client.AddHook(hook)
 	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.group("g")
 	r.groups(998)
 	last := r.partition.Group("last")
@@ -25,7 +25,7 @@ func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
 }
 
 func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	names := []string{"g0"}
 	r.group("g0")
 	r.groups(999)
@@ -41,9 +41,9 @@ func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
 	assert.Len(t, r.state(), 1000, "only the groups are left")
 }
 
-// TestMoreGroupsThanMayRegisterHoldUpNothing: a foreign hand may have added them.
+// TestMoreGroupsThanMayRegisterHoldUpNothing: another program may have added them.
 func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.groups(8100)
 	id := keyed(1, "k")
@@ -57,7 +57,7 @@ func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
 
 // TestNamesOfGroupsAreToldApart however much one looks like a list of others.
 func TestNamesOfGroupsAreToldApart(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	names := append([]string{
 		",", `","`, `"`, `\`, `a\`, `a"`, "a", "a,", ",a", `","a`, `a","b`, "b", "[]", `["a"]`, " ", "\u00fc", "\x00",
 	}, awkward...)

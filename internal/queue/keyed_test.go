@@ -13,14 +13,14 @@ import (
 
 func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 	id := keyed(1, "k")
-	situations := map[string]func(r *rig, g, h *Group){
-		"scheduled": func(*rig, *Group, *Group) {},
-		"due":       func(r *rig, _, _ *Group) { require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0)) },
-		"held by one, queued for the other": func(r *rig, g, _ *Group) {
+	situations := map[string]func(r *scene, g, h *Group){
+		"scheduled": func(*scene, *Group, *Group) {},
+		"due":       func(r *scene, _, _ *Group) { require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0)) },
+		"held by one, queued for the other": func(r *scene, g, _ *Group) {
 			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
 			require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
 		},
-		"nacked by one, acked by the other": func(r *rig, g, h *Group) {
+		"nacked by one, acked by the other": func(r *scene, g, h *Group) {
 			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
 			r.claim(g, "c", 1)
 			r.claim(h, "d", 1)
@@ -30,7 +30,7 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 	}
 	for name, arrange := range situations {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			g, h := r.group("g"), r.group("h")
 			r.push(after(id, 60), after("other", 60))
 			arrange(r, g, h)
@@ -45,7 +45,7 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 }
 
 func TestRescheduleMovesAWaitingMessage(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(after(id, 60))
@@ -73,7 +73,7 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 		"reschedule": func(q *Partition) error { return q.Reschedule(t.Context(), "k", time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			r.group("g")
 			for round := range 100 {
 				r.push(after(keyed(0, "k"), 3600))
@@ -91,7 +91,7 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 }
 
 // replace publishes one message after another under a key, until told to stop.
-func (r *rig) replace(key string, round int, stop <-chan struct{}) error {
+func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 	for n := 1; ; n++ {
 		select {
 		case <-stop:
@@ -110,7 +110,7 @@ func (r *rig) replace(key string, round int, stop <-chan struct{}) error {
 
 // keyedCall is a call of cancel or reschedule that may be sent again: in Redis's time
 // it counts until a while from now.
-func (r *rig) keyedCall(s *script, request int64, left time.Duration) func() []any {
+func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
 	args := []any{"caller", request, until, "k"}
@@ -129,7 +129,7 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
 	for s, word := range map[*script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
 		t.Run(word, func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			r.push(after(first, 60))
 			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
 			assert.Equal(t, []any{word}, call())
@@ -144,7 +144,7 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 
 func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
 	for _, s := range []*script{cancelScript, rescheduleScript} {
-		r := newRig(t)
+		r := newScene(t)
 		call := r.keyedCall(s, 1, time.Minute)
 		assert.Equal(t, []any{"none"}, call())
 		r.push(after(keyed(1, "k"), 60))
@@ -158,7 +158,7 @@ func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	for _, s := range []*script{cancelScript, rescheduleScript} {
-		r := newRig(t)
+		r := newScene(t)
 		r.push(after(keyed(1, "k"), 60))
 		before := r.state()
 		reply := r.keyedCall(s, 1, -time.Second)()
@@ -171,7 +171,7 @@ func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 // TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain, as after a torn append-only
 // file, and meanwhile its key is held by nothing.
 func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
@@ -184,7 +184,7 @@ func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
 }
 
 func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	id := keyed(1, "k")
 	r.push(due(id))
@@ -201,7 +201,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 func TestAKeyOfAnotherTypeFailsACallWhole(t *testing.T) {
 	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
 	for _, kind := range kinds {
-		r := newRig(t)
+		r := newScene(t)
 		g, h := r.group("g"), r.group("h")
 		id := keyed(1, "k")
 		r.push(due(id))

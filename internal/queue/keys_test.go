@@ -37,7 +37,7 @@ func TestNamesNeverMix(t *testing.T) {
 }
 
 func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
 	for _, topic := range awkward {

@@ -42,8 +42,8 @@ end
 -- anything is added.
 local function begin_writes(zset) redis.call('ZREM', zset, '') end
 
--- due_ms is a due time as a score: whole milliseconds, rounded up, so that
--- nothing is due early. What has no delay is due in the millisecond that is.
+-- due_ms is a due time as a score: whole milliseconds, rounded up, so that nothing is
+-- due early. A message without a delay is due in the current millisecond.
 local function due_ms(now, delay)
   if delay <= 0 then return math.floor(now / 1000) end
   return math.ceil(now / 1000) + delay
@@ -116,8 +116,8 @@ local function current(unack, attempts, ids, tokens)
   return holds, entries, leases
 end
 
--- holder is the id of the message that holds a key. What has no body holds nothing:
--- a torn append-only file (docs/reliability.md) or a foreign hand has left it.
+-- holder is the id of the message that holds a key. An id without a body holds nothing:
+-- a torn append-only file (docs/reliability.md) or another program has left it.
 local function holder(keys, messages, key)
   local id = redis.call('HGET', keys, key)
   return id and redis.call('HEXISTS', messages, id) == 1 and id

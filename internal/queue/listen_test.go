@@ -73,7 +73,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle subscription")
 	server := redistest.Shared(t)
 	proxy := startDeafness(t, server.Addr)
-	r := newRigOn(t, server)
+	r := newSceneOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
@@ -222,4 +222,55 @@ func FuzzNotifications(f *testing.F) {
 		assert.GreaterOrEqual(t, hint.Found, 0)
 		assert.LessOrEqual(t, hint.Found, MaxMessages)
 	})
+}
+
+func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("a group 2"), r.group("h")
+	for _, consumer := range []string{"c", "d"} {
+		r.claim(g, consumer, 1) // now known; nothing is due
+	}
+	others, own, otherGroup := r.listen(g, "d"), r.listen(g, "c"), r.listen(h, "e")
+	quiet(t)
+	r.push(due("1"), due("2"), after("3", 60))
+	for _, next := range []func() Hint{others, own, otherGroup} {
+		assert.False(t, next().Looked, "of the push")
+	}
+	require.Len(t, r.claim(g, "c", 1), 1) // and more is due, so nobody is told
+	quiet(t)
+	require.Len(t, r.claim(g, "c", 1), 1) // as many as asked for, and all
+	hint := others()
+	assert.True(t, hint.Looked)
+	assert.Equal(t, 1, hint.Found)
+	assert.InDelta(t, lease, hint.In, float64(time.Second), "until the leases end")
+	ack(t, g, "1", "2")
+	quiet(t)
+	require.Empty(t, r.claim(g, "c", 1))
+	hint = others()
+	assert.True(t, hint.Looked)
+	assert.Zero(t, hint.Found)
+	assert.InDelta(t, time.Minute, hint.In, float64(time.Second))
+
+	r.claim(h, "e", 2)
+	nack(t, h, Nack{Delivery: Delivery{"1", "1"}})
+	assert.False(t, otherGroup().Looked, "not its own claim, nor those of the other group")
+	r.push(due("4"))
+	assert.False(t, own().Looked, "a consumer is not told of its own claims")
+}
+
+// quiet lets the time pass in which a consumer that claims again tells nobody.
+func quiet(t *testing.T) {
+	t.Helper()
+	<-time.After(5 * time.Millisecond)
+}
+
+func TestAConsumerThatIsAloneTellsNobody(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.claim(g, "c", 1)
+	next := r.listen(g, "other")
+	quiet(t)
+	r.claim(g, "c", 1)
+	r.push(after("a", 60))
+	assert.False(t, next().Looked)
 }

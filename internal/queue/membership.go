@@ -2,14 +2,14 @@ package queue
 
 import "context"
 
-// Membership is a consumer group's part in all partitions of a topic.
+// Membership is a consumer group in all partitions of a topic.
 type Membership struct {
 	topic *Topic
 	group string
 	known int // how many partitions know the group
 }
 
-// Membership returns a consumer group's part in the topic. It does no I/O and is for
+// Membership returns a consumer group in the topic. It does no I/O and is for
 // one goroutine.
 func (t *Topic) Membership(group string) *Membership {
 	return &Membership{topic: t, group: group}

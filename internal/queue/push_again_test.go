@@ -13,7 +13,7 @@ import (
 )
 
 // forget deletes the publishers' records, as an eviction policy may: they expire.
-func (r *rig) forget() {
+func (r *scene) forget() {
 	r.t.Helper()
 	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(publishers)).Err())
 }
@@ -23,7 +23,7 @@ func (r *rig) forget() {
 func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			calls := [][]Message{{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}}
 			require.Empty(t, r.pushBatch(1, policy, calls...))
 			state := r.state()
@@ -37,7 +37,7 @@ func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
 func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			id := keyed(1, "k")
 			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messageKeys), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
@@ -50,7 +50,7 @@ func TestOneKeyTwiceInABatch(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
 	for policy, left := range map[Duplicates]string{RejectDuplicates: first, IgnoreDuplicates: first, ReplaceDuplicates: second} {
 		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			rejected := r.pushBatch(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)})
 			assert.Equal(t, policy == RejectDuplicates, len(rejected) == 1)
 			assert.Equal(t, map[string]string{
@@ -61,7 +61,7 @@ func TestOneKeyTwiceInABatch(t *testing.T) {
 }
 
 func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
 	batches++
 	batch := Batch{Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{
@@ -79,7 +79,7 @@ func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
 func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			r.pushBatch(1, policy, []Message{after(keyed(1, "k"), 60)})
 			before := r.state()
 			_, err := pushRaw(r, 2, policy, 1, keyed(2, "l"), "60000", "body", 1, keyed(3, "m"), "soon", "body")
@@ -90,12 +90,12 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 	}
 }
 
-func pushRaw(r *rig, number int, policy Duplicates, calls ...any) ([]any, error) {
+func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
 	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake"}, calls...))
 }
 
 func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.pushBatch(1, RejectDuplicates, []Message{after("a", 60)})
 	r.pushBatch(5, RejectDuplicates, []Message{after("e", 60)})
 	before := r.state()
@@ -128,7 +128,7 @@ func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
 // when there is memory again.
 func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
-	r := newRigOn(t, server)
+	r := newSceneOn(t, server)
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(t.Context(), batch)
@@ -148,7 +148,7 @@ func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
 // TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain names the others that a push meets.
 func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
 	server := redistest.New(t)
-	r := newRigOn(t, server)
+	r := newSceneOn(t, server)
 	push := func(client redis.UniversalClient) error {
 		q := r.through(client)
 		batches++
@@ -171,7 +171,7 @@ func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
 // TestAPushToAReplicaSaysSo: clients look for READONLY to find the new master.
 func TestAPushToAReplicaSaysSo(t *testing.T) {
 	master, replica := redistest.New(t), redistest.New(t)
-	r := newRigOn(t, replica)
+	r := newSceneOn(t, replica)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	redistest.Command(t, r.client, "REPLICAOF", host, port)

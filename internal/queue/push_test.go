@@ -11,7 +11,7 @@ import (
 )
 
 // pushBatch stores a batch and returns which of its calls are rejected.
-func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
+func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.t.Helper()
 	rejected, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
 	require.NoError(r.t, err)
@@ -23,7 +23,7 @@ func (r *rig) pushBatch(number int64, duplicates Duplicates, calls ...[]Message)
 }
 
 func TestPushStoresBodyAndDueTime(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.push(due("a"), after("b", 60), Message{ID: "c", Delay: -5 * time.Millisecond, Body: nil})
 	assert.Equal(t, map[string]string{
 		"scheduled a": "now+0s", "messages a": "body a",
@@ -33,7 +33,7 @@ func TestPushStoresBodyAndDueTime(t *testing.T) {
 }
 
 func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	for i := range 200 {
 		id := fmt.Sprint(i)
 		before := r.now()
@@ -48,7 +48,7 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 }
 
 func TestPushKeepsFarDueTimesExact(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	before := r.now().UnixMilli()
 	r.push(Message{ID: "far", Delay: math.MaxInt64}) // 292 years
 	score, err := r.client.ZScore(t.Context(), r.partition.names.key(scheduled), "far").Result()
@@ -59,7 +59,7 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 }
 
 func TestPushSentAgainStoresOnce(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
@@ -80,7 +80,7 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 }
 
 func TestPushSentAgainGivesTheSameRefusals(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
 	calls := [][]Message{
 		{after("x", 60)},
@@ -96,7 +96,7 @@ func TestPushSentAgainGivesTheSameRefusals(t *testing.T) {
 }
 
 func TestPushRefusesAWholeCallWhenOneKeyIsInUse(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	old, other := keyed(1, "k"), keyed(9, "k")
 	refused := r.pushBatch(1, RejectDuplicates,
 		[]Message{after(old, 60)},
@@ -113,7 +113,7 @@ func TestPushRefusesAWholeCallWhenOneKeyIsInUse(t *testing.T) {
 }
 
 func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	old := keyed(1, "k")
 	r.pushBatch(1, IgnoreDuplicates, []Message{after(old, 60)})
 	assert.Empty(t, r.pushBatch(2, IgnoreDuplicates, []Message{after(keyed(2, "k"), 5), after("x", 60)}))
@@ -124,7 +124,7 @@ func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
 }
 
 func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	old, replacement, third := keyed(1, "k"), keyed(2, "k"), keyed(3, "k")
 	r.pushBatch(1, ReplaceDuplicates, []Message{after(old, 60)})
@@ -147,7 +147,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t)
+			r := newScene(t)
 			key := string(r.partition.names) + ":" + kind
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
@@ -162,7 +162,7 @@ func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 }
 
 func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	l := r.listen(r.group("g"), "c")
 	r.push(after("a", 60))
 	assert.InDelta(t, 60*time.Second, l().In, float64(time.Second))
@@ -172,7 +172,7 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 }
 
 func TestPushForgetsPublishersOfYesterday(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	key := r.partition.names.key(publishers)
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	for i := range 10 {

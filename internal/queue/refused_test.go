@@ -15,7 +15,7 @@ import (
 
 func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
-	r := newRigOn(t, server)
+	r := newSceneOn(t, server)
 	g := r.group("g")
 	for i := range 8 {
 		r.push(due(fmt.Sprint(i)))
@@ -56,45 +56,45 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 
 func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
-	scripts := map[string]func(r *rig, g *Group) error{
-		"push": func(r *rig, _ *Group) error {
+	scripts := map[string]func(r *scene, g *Group) error{
+		"push": func(r *scene, _ *Group) error {
 			_, err := r.partition.Push(r.ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
 			return err
 		},
-		"claim": func(r *rig, g *Group) error {
+		"claim": func(r *scene, g *Group) error {
 			_, err := g.Claim(r.ctx(), r.request("d", 10))
 			return err
 		},
-		"nack": func(r *rig, g *Group) error {
+		"nack": func(r *scene, g *Group) error {
 			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed")}})
 			return err
 		},
-		"last nack": func(r *rig, g *Group) error {
+		"last nack": func(r *scene, g *Group) error {
 			_, _, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}}})
 			return err
 		},
-		"extend": func(r *rig, g *Group) error {
+		"extend": func(r *scene, g *Group) error {
 			_, err := g.Extend(r.ctx(), lease, []Held{handedOut("held", "1")})
 			return err
 		},
-		"release": func(r *rig, g *Group) error {
+		"release": func(r *scene, g *Group) error {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1)}})
 			return err
 		},
-		"ack": func(r *rig, g *Group) error {
+		"ack": func(r *scene, g *Group) error {
 			_, err := g.Ack(r.ctx(), done("held"))
 			return err
 		},
-		"bury": func(r *rig, g *Group) error {
+		"bury": func(r *scene, g *Group) error {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *rig, _ *Group) error { return r.partition.Reschedule(r.ctx(), "k", 0) },
+		"reschedule": func(r *scene, _ *Group) error { return r.partition.Reschedule(r.ctx(), "k", 0) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {
 			t.Run(name+" without "+command, func(t *testing.T) {
-				r := newRigOn(t, server)
+				r := newSceneOn(t, server)
 				g := r.group("g")
 				r.group("h")
 				r.push(due("held"))
@@ -130,7 +130,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
-		r := newRigOn(t, server)
+		r := newSceneOn(t, server)
 		require.NoError(t, r.client.Set(t.Context(), string(r.partition.names)+":"+kind, "x", 0).Err())
 		before := r.state()
 		limited := r.through(r.deny(server, "hdel"))
@@ -144,7 +144,7 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 }
 
 // deny is a client of a user that must not use a command.
-func (r *rig) deny(server *redistest.Server, command string) *redis.Client {
+func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
 	r.t.Helper()
 	user := "no-" + command
 	redistest.Command(r.t, r.client, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-"+command)
@@ -154,7 +154,7 @@ func (r *rig) deny(server *redistest.Server, command string) *redis.Client {
 }
 
 // places is in how many sets that group g gets it from a message is.
-func (*rig) places(state map[string]string, id string) int {
+func (*scene) places(state map[string]string, id string) int {
 	count := 0
 	for key := range state {
 		set, member, _ := strings.Cut(key, " ")

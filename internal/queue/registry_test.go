@@ -19,7 +19,7 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 	t.Helper()
 	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
-	r := &rig{t: t, client: server.Client(t)}
+	r := &scene{t: t, client: server.Client(t)}
 	return s, func() map[string]map[string]string {
 		t.Helper()
 		keys, err := r.client.Keys(t.Context(), "{"+s.prefix+":*").Result()

@@ -19,7 +19,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	redistest.Command(t, replica.Client(t), "REPLICAOF", host, port)
-	r := newRigOn(t, master)
+	r := newSceneOn(t, master)
 	waiting := Batch{
 		Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
 		Replicas: 1, ReplicaTimeout: 200 * time.Millisecond,

@@ -18,7 +18,7 @@ func TestTheObserverIsToldOfEachCall(t *testing.T) {
 	var calls []observe.Called
 	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
 	require.NoError(t, err)
-	topic := store.Topic(t.Name() + newRig(t).partition.topic)
+	topic := store.Topic(t.Name() + newScene(t).partition.topic)
 	told := func() observe.Called {
 		t.Helper()
 		require.Len(t, calls, 1)

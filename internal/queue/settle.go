@@ -63,7 +63,7 @@ func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err err
 			ids = append(ids, d.ID)
 		}
 		done = done[n:]
-		some, err := g.inParts(ctx, ackScript, []any{g.name}, ids)
+		some, err := g.runUntilDone(ctx, ackScript, []any{g.name}, ids)
 		if err != nil {
 			return missing, err
 		}
@@ -84,9 +84,9 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// inParts calls a script that answers with ids that it has not found and ids to send
+// runUntilDone calls a script that answers with ids that it has not found and ids to send
 // again, until none of these is left. It returns the former.
-func (g *Group) inParts(ctx context.Context, s *script, args []any, ids []string) (missing []string, err error) {
+func (g *Group) runUntilDone(ctx context.Context, s *script, args []any, ids []string) (missing []string, err error) {
 	for len(ids) > 0 {
 		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
 		if err != nil {

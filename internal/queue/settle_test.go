@@ -12,7 +12,7 @@ import (
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
 func TestAckRemovesAllOfAMessage(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id), due("b"))
@@ -29,7 +29,7 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 }
 
 func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 10)
@@ -54,7 +54,7 @@ func ack(t *testing.T, g *Group, ids ...string) {
 }
 
 func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "stalled", 1)
@@ -67,105 +67,6 @@ func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "nothing brings an acked message back")
-}
-
-func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
-	r := newRig(t)
-	g := r.group("g")
-	r.push(due("a"), due("b"))
-	r.claim(g, "c", 10)
-	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
-	assert.Equal(t, map[string]string{
-		"groups g":  "member",
-		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
-		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "changed:g b": "new",
-	}, r.state())
-	assert.Equal(t, []string{"b#2/1/1"}, r.claim(g, "c", 10))
-}
-
-func nack(t *testing.T, g *Group, nacks ...Nack) {
-	t.Helper()
-	stale, _, err := g.Nack(t.Context(), 0, nacks)
-	require.NoError(t, err)
-	require.Empty(t, stale)
-}
-
-func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
-	r := newRig(t)
-	g, h := r.group("g"), r.group("h")
-	r.push(due("a"))
-	r.claim(g, "c", 1)
-	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
-		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
-		"queue:h a": "now+0s",
-	}, r.state())
-
-	for group, want := range map[*Group]string{g: "changed", h: ""} {
-		claims, err := group.Claim(t.Context(), r.request("x", 1))
-		require.NoError(t, err)
-		require.Len(t, claims.Messages, 1)
-		assert.Equal(t, "body a", string(claims.Messages[0].Body))
-		assert.Equal(t, want, string(claims.Messages[0].Metadata))
-	}
-	nack(t, g, Nack{Delivery{"a", "2/1/1"}, 0, nil})
-	assert.Equal(t, "changed", r.state()["changed:g a"], "no metadata, no change")
-	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
-	ack(t, g, "a")
-	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
-}
-
-// TestMetadataOutlivesTheRegistrationOfOtherGroups: whose metadata are read does not
-// depend on how many groups there are.
-func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
-	r := newRig(t)
-	g := r.group("g")
-	r.group("h")
-	r.push(due("a"))
-	r.claim(g, "c", 1)
-	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
-	claims, err := g.Claim(t.Context(), r.request("c", 1))
-	require.NoError(t, err)
-	require.Len(t, claims.Messages, 1)
-	assert.Equal(t, "changed", string(claims.Messages[0].Metadata))
-}
-
-func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
-	r := newRig(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id))
-	r.claim(g, "c", 1)
-	nackMax := func(token string) []Buried {
-		_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
-		require.NoError(t, err)
-		return buried
-	}
-	assert.Empty(t, nackMax("1"))
-	require.Equal(t, []string{id + "#2/1/1"}, r.claim(g, "c", 1))
-	assert.Equal(t, []Buried{{id, "not acked in 2 deliveries"}}, nackMax("2/1/1"))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
-	}, r.state())
-}
-
-func TestNackTellsDeliveriesFromLosses(t *testing.T) {
-	r := newRig(t)
-	g := r.group("g")
-	r.push(due("a"))
-	for _, token := range []string{"1", "2/0/1", "3/0/2"} {
-		require.Equal(t, []string{"a#" + token}, r.claim(g, "c", 1))
-		if token != "3/0/2" {
-			r.expire(g, "a")
-		}
-	}
-	_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{"a", "3/0/2"}}})
-	require.NoError(t, err)
-	assert.Equal(t, []Buried{{"a", "not acked in 1 deliveries, and lost with its consumer 1 times"}}, buried)
 }
 
 // stale are the ways to use a delivery that is not the current one any more.
@@ -190,23 +91,23 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 }
 
 func TestAStaleDeliveryChangesNothing(t *testing.T) {
-	situations := map[string]func(r *rig, g *Group){
-		"leased anew": func(r *rig, g *Group) {
+	situations := map[string]func(r *scene, g *Group){
+		"leased anew": func(r *scene, g *Group) {
 			r.expire(g, "a")
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
-		"acked":  func(r *rig, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *rig, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
-		"released and leased anew": func(r *rig, g *Group) {
+		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
+		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
+		"released and leased anew": func(r *scene, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
 			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
-		"buried": func(r *rig, g *Group) {
+		"buried": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
 		},
-		"buried, requeued and leased anew": func(r *rig, g *Group) {
+		"buried, requeued and leased anew": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
 			_, err = g.Requeue(r.ctx(), []string{"a"})
@@ -217,7 +118,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 	for situation, arrange := range situations {
 		for name, use := range stale {
 			t.Run(situation+"/"+name, func(t *testing.T) {
-				r := newRig(t)
+				r := newScene(t)
 				g := r.group("g")
 				r.push(due("a"))
 				require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
@@ -233,7 +134,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 }
 
 func TestExtendStartsTheLeaseAnew(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
@@ -248,7 +149,7 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 }
 
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 1)
@@ -274,7 +175,7 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 }
 
 func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
@@ -285,7 +186,7 @@ func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
 }
 
 func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
@@ -310,7 +211,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(due(id))
@@ -324,7 +225,7 @@ func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
 }
 
 func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
-	r := newRig(t)
+	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)

@@ -24,7 +24,7 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var slow []time.Duration
 			for range tries {
-				r := newRigOn(t, server)
+				r := newSceneOn(t, server)
 				call := prepare(r, r.group("g"))
 				redistest.Command(t, r.client, "SLOWLOG", "RESET")
 				call()
@@ -39,7 +39,7 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 }
 
 // slowScripts tells how long those scripts took that are in the slow log.
-func (r *rig) slowScripts() []time.Duration {
+func (r *scene) slowScripts() []time.Duration {
 	r.t.Helper()
 	entries, err := r.client.SlowLogGet(r.ctx(), -1).Result()
 	require.NoError(r.t, err)
@@ -53,22 +53,22 @@ func (r *rig) slowScripts() []time.Duration {
 }
 
 // slowCases prepare a topic with the group g and return the calls to look at.
-var slowCases = map[string]func(r *rig, g *Group) func(){
-	"claim 1,000 small messages": func(r *rig, g *Group) func() {
+var slowCases = map[string]func(r *scene, g *Group) func(){
+	"claim 1,000 small messages": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 1000, 200)
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
 	},
-	"claim bodies of 64 KiB": func(r *rig, g *Group) func() {
+	"claim bodies of 64 KiB": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 100, 64<<10)
 		return func() { require.Len(r.t, r.claim(g, "c", 100), 16) }
 	},
-	"claim before bodies of 4 MiB": func(r *rig, g *Group) func() {
+	"claim before bodies of 4 MiB": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 20, 4*mebibyte)
 		r.push(due("0"), due("1"))
 		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.names.key(scheduled), z(0, "0"), z(0, "1")).Err())
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 2) }
 	},
-	"claim among 1,000 groups": func(r *rig, g *Group) func() {
+	"claim among 1,000 groups": func(r *scene, g *Group) func() {
 		r.groups(999)
 		r.claim(g, "c", 1)
 		return func() { require.Empty(r.t, r.claim(g, "c", 1)) }
@@ -76,7 +76,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 	"fan out to 32 groups":    fanOut(31),
 	"fan out to 100 groups":   fanOut(99),
 	"fan out to 1,000 groups": fanOut(999),
-	"ack bodies of 1 MiB": func(r *rig, g *Group) func() {
+	"ack bodies of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 200, mebibyte)
 		var done []Done
 		for _, id := range ids {
@@ -89,7 +89,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
-	"ack one of 1,000 groups": func(r *rig, g *Group) func() {
+	"ack one of 1,000 groups": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 500, 100)
 		r.differentRefs(ids, 1000)
 		return func() {
@@ -99,14 +99,14 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.keyOf(unackOf, "g")).Val())
 		}
 	},
-	"nack with metadata": func(r *rig, g *Group) func() {
+	"nack with metadata": func(r *scene, g *Group) func() {
 		var nacks []Nack
 		for _, id := range r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100) {
 			nacks = append(nacks, Nack{Delivery{id, "1"}, time.Second, make([]byte, 4<<10)})
 		}
 		return func() { nack(r.t, g, nacks...) }
 	},
-	"extend, release, bury and requeue 1,000": func(r *rig, g *Group) func() {
+	"extend, release, bury and requeue 1,000": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100)
 		var extensions []Held
 		var releases []Release
@@ -130,7 +130,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			require.NoError(r.t, err)
 		}
 	},
-	"read dead letters of 1 MiB": func(r *rig, g *Group) func() {
+	"read dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
 			letters, err := g.DeadLetters(r.ctx(), 1000)
@@ -138,7 +138,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			require.Len(r.t, letters, 200)
 		}
 	},
-	"discard dead letters of 1 MiB": func(r *rig, g *Group) func() {
+	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
 			missing, err := g.Discard(r.ctx(), ids)
@@ -147,7 +147,7 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
-	"reschedule and cancel among 1,000 groups": func(r *rig, g *Group) func() {
+	"reschedule and cancel among 1,000 groups": func(r *scene, g *Group) func() {
 		r.groups(999)
 		r.push(due(keyed(1, "k")))
 		require.Len(r.t, r.claim(g, "c", 1), 1)
@@ -159,8 +159,8 @@ var slowCases = map[string]func(r *rig, g *Group) func(){
 	},
 }
 
-func fanOut(others int) func(r *rig, g *Group) func() {
-	return func(r *rig, g *Group) func() {
+func fanOut(others int) func(r *scene, g *Group) func() {
+	return func(r *scene, g *Group) func() {
 		r.groups(others)
 		r.store(r.partition.names.key(scheduled), 500, 100)
 		want := max(1, 4000/(others+1))
@@ -169,7 +169,7 @@ func fanOut(others int) func(r *rig, g *Group) func() {
 }
 
 // groups registers more groups.
-func (r *rig) groups(more int) {
+func (r *scene) groups(more int) {
 	r.t.Helper()
 	names := make([]any, more)
 	for i := range names {
@@ -179,7 +179,7 @@ func (r *rig) groups(more int) {
 }
 
 // store puts messages into a set, as if they had got there by themselves.
-func (r *rig) store(set string, count, size int) (ids []string) {
+func (r *scene) store(set string, count, size int) (ids []string) {
 	r.t.Helper()
 	const source = `
 		local ids, body = {}, string.rep('x', tonumber(ARGV[2]))
@@ -196,7 +196,7 @@ func (r *rig) store(set string, count, size int) (ids []string) {
 
 // differentRefs makes messages wait for so many groups, g among them. No two messages
 // have the same list.
-func (r *rig) differentRefs(ids []string, groups int) {
+func (r *scene) differentRefs(ids []string, groups int) {
 	r.t.Helper()
 	for n, id := range ids {
 		names := make([]string, groups)

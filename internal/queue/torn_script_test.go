@@ -19,13 +19,13 @@ import (
 
 // tornEverywhere runs a case for each way to tear the last script of arrange: after one
 // of its writes, after two, and so on, each on a topic of its own.
-func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *rig)) {
+func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene)) {
 	t.Helper()
 	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
 	for writes := 1; ; writes++ {
 		torn := false
 		t.Run(fmt.Sprintf("%s torn after %d writes", name, writes), func(t *testing.T) {
-			r := newRigOn(t, server)
+			r := newSceneOn(t, server)
 			arrange(r)
 			if torn = r.tear(server, writes); torn {
 				afterwards(r)
@@ -41,7 +41,7 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *rig))
 // tear takes all of the last script but some writes off the append-only file, and
 // restarts Redis: it ignores the writes that are left, until the next restart. It
 // returns false if the script has fewer.
-func (r *rig) tear(server *redistest.Server, writes int) bool {
+func (r *scene) tear(server *redistest.Server, writes int) bool {
 	r.t.Helper()
 	dir := r.client.ConfigGet(r.ctx(), "dir").Val()["dir"]
 	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
@@ -80,7 +80,7 @@ func commands(content []byte) (list []string) {
 
 // reload makes Redis read its append-only file as it does when it starts. It does what
 // was torn before together with the next transaction, which may be about anything.
-func (r *rig) reload() {
+func (r *scene) reload() {
 	r.t.Helper()
 	_, err := r.client.TxPipelined(r.ctx(), func(pipe redis.Pipeliner) error {
 		pipe.Incr(r.ctx(), "anything")
@@ -92,7 +92,7 @@ func (r *rig) reload() {
 }
 
 // both gives a message to two groups, whose consumers hold it.
-func (r *rig) both() (g, h *Group) {
+func (r *scene) both() (g, h *Group) {
 	r.t.Helper()
 	g, h = r.group("g"), r.group("h")
 	r.push(due("a"))
@@ -102,7 +102,7 @@ func (r *rig) both() (g, h *Group) {
 }
 
 // hStillGetsIt lets the group h, which still needs the message, have it again.
-func (r *rig) hStillGetsIt() {
+func (r *scene) hStillGetsIt() {
 	r.t.Helper()
 	h := r.partition.Group("h")
 	nack(r.t, h, Nack{Delivery: Delivery{"a", "1"}})
@@ -115,12 +115,12 @@ func (r *rig) hStillGetsIt() {
 }
 
 func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
-	arrange := func(r *rig) {
+	arrange := func(r *scene) {
 		g, _ := r.both()
 		ack(r.t, g, "a")
 	}
 	for _, when := range []string{"before", "after"} {
-		tornEverywhere(t, "ack, sent again "+when+" the restart,", arrange, func(r *rig) {
+		tornEverywhere(t, "ack, sent again "+when+" the restart,", arrange, func(r *scene) {
 			if when == "after" {
 				r.reload()
 			}
@@ -134,13 +134,13 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 
 // TestATornAckRepeatsNoFence: its consumer dies, and another gets the message.
 func TestATornAckRepeatsNoFence(t *testing.T) {
-	arrange := func(r *rig) {
+	arrange := func(r *scene) {
 		g, _ := r.both()
 		r.expire(g, "a")
 		require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "c", 1))
 		ack(r.t, g, "a")
 	}
-	tornEverywhere(t, "ack", arrange, func(r *rig) {
+	tornEverywhere(t, "ack", arrange, func(r *scene) {
 		r.reload()
 		g := r.partition.Group("g")
 		r.expire(g, "a")
@@ -156,17 +156,17 @@ func TestATornAckRepeatsNoFence(t *testing.T) {
 // handles the message, and then a restart brings it back.
 func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 	d := Delivery{"a", "1"}
-	for name, settle := range map[string]func(r *rig, g *Group){
-		"nack":      func(r *rig, g *Group) { nack(r.t, g, Nack{d, 0, []byte("changed")}) },
-		"last nack": func(r *rig, g *Group) { _, _, _ = g.Nack(r.ctx(), 1, []Nack{{Delivery: d}}) },
-		"release":   func(r *rig, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1)}}) },
-		"bury":      func(r *rig, g *Group) { _, _ = g.Bury(r.ctx(), []Burial{{d, "bad"}}) },
+	for name, settle := range map[string]func(r *scene, g *Group){
+		"nack":      func(r *scene, g *Group) { nack(r.t, g, Nack{d, 0, []byte("changed")}) },
+		"last nack": func(r *scene, g *Group) { _, _, _ = g.Nack(r.ctx(), 1, []Nack{{Delivery: d}}) },
+		"release":   func(r *scene, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1)}}) },
+		"bury":      func(r *scene, g *Group) { _, _ = g.Bury(r.ctx(), []Burial{{d, "bad"}}) },
 	} {
-		arrange := func(r *rig) {
+		arrange := func(r *scene) {
 			g, _ := r.both()
 			settle(r, g)
 		}
-		tornEverywhere(t, name, arrange, func(r *rig) {
+		tornEverywhere(t, name, arrange, func(r *scene) {
 			g := r.partition.Group("g")
 			r.expire(g, "a")
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
@@ -182,7 +182,7 @@ func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 }
 
 // drain acks all that a group has, dead letters included.
-func (r *rig) drain(g *Group) {
+func (r *scene) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
 		p := r.partition.names
@@ -200,102 +200,17 @@ func (r *rig) drain(g *Group) {
 	require.NoError(r.t, err)
 }
 
-// TestATornClaimGivesNoDeliveryToTwoConsumers: the first gets its claim answered only
-// after another has claimed, and after the restart that does the torn part again.
-func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
-	situations := map[string]func(r *rig){
-		"one group": func(r *rig) { r.push(due("a"), due("b")) },
-		"two groups": func(r *rig) {
-			r.group("h")
-			r.push(due("a"), due("b"))
-		},
-		"claimed before": func(r *rig) {
-			r.push(due("a"), due("b"))
-			g := r.partition.Group("g")
-			require.Len(r.t, r.claim(g, "x", 2), 2)
-			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
-			r.expire(g, "b")
-		},
-		"one to bury": func(r *rig) {
-			r.push(due("a"), due("b"))
-			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.key(messages), "a").Err())
-		},
-	}
-	for name, situation := range situations {
-		var request Request
-		arrange := func(r *rig) {
-			g := r.group("g")
-			situation(r)
-			request = r.request("c", 10)
-			require.NotEmpty(r.t, r.claimWith(g, request))
-		}
-		tornEverywhere(t, name, arrange, func(r *rig) {
-			g := r.partition.Group("g")
-			others := r.claim(g, "d", 10)
-			require.NotEmpty(r.t, others)
-			r.reload()
-			for _, delivery := range r.claimWith(g, request) {
-				assert.NotContains(r.t, others, delivery)
-			}
-			for _, delivery := range others {
-				id, _, _ := strings.Cut(delivery, "#")
-				missing, err := g.Ack(r.ctx(), done(id))
-				require.NoError(r.t, err)
-				assert.Empty(r.t, missing)
-			}
-		})
-		tornEverywhere(t, name+", sent again first", arrange, func(r *rig) {
-			g := r.partition.Group("g")
-			r.reload()
-			first := r.claimWith(g, request)
-			for _, delivery := range r.claim(g, "d", 10) {
-				assert.NotContains(r.t, first, delivery)
-			}
-		})
-	}
-}
-
-// TestATornClaimLosesNothing: its consumer is gone, and nothing happens in between.
-func TestATornClaimLosesNothing(t *testing.T) {
-	for _, groups := range []int{1, 2} {
-		arrange := func(r *rig) {
-			g := r.group("g")
-			if groups > 1 {
-				r.group("h")
-			}
-			r.push(due("a"), due("b"))
-			require.Len(r.t, r.claim(g, "c", 10), 2)
-		}
-		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *rig) {
-			r.reload() // nothing in between
-			names := []string{"g", "h"}[:groups]
-			for _, name := range names {
-				g := r.partition.Group(name)
-				for _, id := range r.client.ZRange(r.ctx(), r.partition.names.keyOf(unackOf, name), 0, -1).Val() {
-					r.expire(g, id)
-				}
-				claims, err := g.Claim(r.ctx(), r.request("d", 10))
-				require.NoError(r.t, err)
-				assert.Empty(r.t, claims.Buried)
-				require.Len(r.t, claims.Messages, 2)
-				ack(r.t, g, "a", "b")
-			}
-			assert.Len(r.t, r.state(), groups, "only the groups are left")
-		})
-	}
-}
-
 // TestATornCancelHoldsNoKey: sent again it is ended, and if it is not, either the message
 // is delivered or nothing holds its key.
 func TestATornCancelHoldsNoKey(t *testing.T) {
 	id := keyed(1, "k")
 	var call func() []any
-	arrange := func(r *rig) {
+	arrange := func(r *scene) {
 		r.push(after(id, 60))
 		call = r.keyedCall(cancelScript, 1, time.Minute)
 		require.Equal(r.t, []any{"cancelled"}, call())
 	}
-	tornEverywhere(t, "cancel", arrange, func(r *rig) {
+	tornEverywhere(t, "cancel", arrange, func(r *scene) {
 		r.reload()
 		state := r.state()
 		_, whole := state["messages "+id]

@@ -20,7 +20,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 	for name, others := range map[string][]string{"one group": nil, "two groups": {"h"}} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.New(t, redistest.Durable...)
-			r := newRigOn(t, server)
+			r := newSceneOn(t, server)
 			g := r.group("g")
 			for _, other := range others {
 				r.group(other)
@@ -45,7 +45,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 }
 
 // tearAppendOnlyFile kills Redis and takes the end of the last EXEC off its file.
-func tearAppendOnlyFile(t *testing.T, r *rig, server *redistest.Server) {
+func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	t.Helper()
 	dir := r.client.ConfigGet(t.Context(), "dir").Val()["dir"]
 	require.NoError(t, server.KillFor(500*time.Millisecond))

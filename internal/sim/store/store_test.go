@@ -9,18 +9,18 @@ import (
 
 const second = 1_000_000 // µs
 
-// rig is a partition with a group.
-type rig struct {
+// scene is a partition with a group.
+type scene struct {
 	*Partition
 	t       *testing.T
 	number  int64
 	notices []Notice
 }
 
-func newRig(t *testing.T, groups ...string) *rig {
+func newScene(t *testing.T, groups ...string) *scene {
 	t.Helper()
 	topic := NewTopic()
-	r := &rig{Partition: topic.Partition(0), t: t}
+	r := &scene{Partition: topic.Partition(0), t: t}
 	topic.Notify = func(_ int, n Notice) { r.notices = append(r.notices, n) }
 	for _, g := range groups {
 		r.Register(g)
@@ -28,7 +28,7 @@ func newRig(t *testing.T, groups ...string) *rig {
 	return r
 }
 
-func (r *rig) push(now int64, ids ...string) {
+func (r *scene) push(now int64, ids ...string) {
 	r.number++
 	var call []Message
 	for _, id := range ids {
@@ -37,7 +37,7 @@ func (r *rig) push(now int64, ids ...string) {
 	r.Push(now, Batch{Publisher: "p", Number: r.number, Duplicates: "reject", Calls: [][]Message{call}})
 }
 
-func (r *rig) claim(now int64, group string, limit, free int) Claims {
+func (r *scene) claim(now int64, group string, limit, free int) Claims {
 	r.t.Helper()
 	r.number++
 	claims, known := r.Claim(now, Request{
@@ -58,7 +58,7 @@ func tokens(c Claims) []string {
 }
 
 func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	r.push(0, "a", "b")
 	first := r.claim(0, "g", 10, 1)
 	assert.Equal(t, []string{"a 1", "b 1"}, tokens(first), "the first claim may be ahead of the workers")
@@ -77,7 +77,7 @@ func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
 }
 
 func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	r.push(0, "a")
 	now := int64(0)
 	for n := range 4 {
@@ -90,7 +90,7 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 }
 
 func TestAKillerIsBuriedEvenIfOthersGiveItBack(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	r.push(0, "a")
 	now, kills := int64(0), 0
 	for range 20 {
@@ -106,7 +106,7 @@ func TestAKillerIsBuriedEvenIfOthersGiveItBack(t *testing.T) {
 }
 
 func TestOnlyHandedOutDeliveriesCountOnceExtended(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	r.push(0, "a", "b")
 	claims := r.claim(0, "g", 2, 2)
 	held := []Held{
@@ -121,7 +121,7 @@ func TestOnlyHandedOutDeliveriesCountOnceExtended(t *testing.T) {
 }
 
 func TestARepeatedRequestGetsTheSameMessages(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	r.push(0, "a", "b")
 	first := r.claim(0, "g", 1, 1)
 	request := Request{Group: "g", Consumer: "c", Number: r.number, Limit: 1, Free: 1, Lease: 10_000, Bytes: 1 << 20}
@@ -133,7 +133,7 @@ func TestARepeatedRequestGetsTheSameMessages(t *testing.T) {
 }
 
 func TestTheLastGroupRemovesTheBody(t *testing.T) {
-	r := newRig(t, "g", "h")
+	r := newScene(t, "g", "h")
 	r.push(0, "a")
 	r.claim(0, "g", 1, 1)
 	assert.Empty(t, r.Ack("g", []string{"a", "a"}), "an id given twice is found twice")
@@ -146,7 +146,7 @@ func TestTheLastGroupRemovesTheBody(t *testing.T) {
 }
 
 func TestABatchIsStoredOnce(t *testing.T) {
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	b := Batch{Publisher: "p", Number: 1, Duplicates: "reject", Calls: [][]Message{{{ID: "a"}}}}
 	assert.Equal(t, []string{"a"}, r.Push(0, b).Stored)
 	assert.Empty(t, r.Push(0, b).Stored)
@@ -155,7 +155,7 @@ func TestABatchIsStoredOnce(t *testing.T) {
 
 func TestKeysAreHeldByOneMessage(t *testing.T) {
 	const id, next = "00000000000000000000000001:k", "00000000000000000000000002:k"
-	r := newRig(t, "g")
+	r := newScene(t, "g")
 	batch := func(number int64, duplicates, id string) Pushed {
 		return r.Push(0, Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: [][]Message{{{ID: id, Delay: 1000}}}})
 	}

@@ -18,28 +18,26 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
 const lease = 30 * time.Second
 
-// rig is a topic of a test's own on a real Redis.
-type rig struct {
+// scene is a topic of a test's own on a real Redis.
+type scene struct {
 	t         *testing.T
 	client    *redis.Client
 	partition *Partition
 	number    map[string]int64 // the last request number of each consumer
 }
 
-func newRig(t *testing.T) *rig {
+func newScene(t *testing.T) *scene {
 	t.Helper()
-	return newRigOn(t, redistest.Shared(t))
+	return newSceneOn(t, redistest.Shared(t))
 }
 
-func newRigOn(t *testing.T, server *redistest.Server) *rig {
+func newSceneOn(t *testing.T, server *redistest.Server) *scene {
 	t.Helper()
 	client := server.Client(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	return &rig{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
+	return &scene{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
 }
 
 // newStore returns what the tests have in a Redis.
@@ -50,10 +48,10 @@ func newStore(t *testing.T, client redis.UniversalClient) *Store {
 	return s
 }
 
-func (r *rig) ctx() context.Context { return r.t.Context() }
+func (r *scene) ctx() context.Context { return r.t.Context() }
 
 // group returns a registered group.
-func (r *rig) group(name string) *Group {
+func (r *scene) group(name string) *Group {
 	r.t.Helper()
 	g := r.partition.Group(name)
 	require.NoError(r.t, g.Register(r.ctx()))
@@ -61,7 +59,7 @@ func (r *rig) group(name string) *Group {
 }
 
 // listen returns what a consumer hears next.
-func (r *rig) listen(g *Group, consumer string) (next func() Hint) {
+func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
 	r.t.Helper()
 	l := g.Listen(r.ctx(), consumer)
 	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
@@ -79,7 +77,7 @@ func (r *rig) listen(g *Group, consumer string) (next func() Hint) {
 
 // watch looks at a command on a key, within scripts too, and returns its further
 // arguments each time that it was used.
-func (r *rig) watch(command, key string) (uses func() [][]string) {
+func (r *scene) watch(command, key string) (uses func() [][]string) {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.client.Options().Addr)
 	require.NoError(r.t, err)
@@ -111,7 +109,7 @@ func (r *rig) watch(command, key string) (uses func() [][]string) {
 var batches int64
 
 // push stores messages as one call of a publisher of their own.
-func (r *rig) push(messages ...Message) {
+func (r *scene) push(messages ...Message) {
 	r.t.Helper()
 	batches++
 	refused, err := r.partition.Push(r.ctx(), Batch{
@@ -133,7 +131,7 @@ func after(id string, seconds int64) Message {
 func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
 
 // request asks for up to limit messages, by a consumer whose workers are all free.
-func (r *rig) request(consumer string, limit int) Request {
+func (r *scene) request(consumer string, limit int) Request {
 	r.number[consumer]++
 	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
@@ -153,12 +151,12 @@ func handedOut(id, token string) Held {
 }
 
 // claim claims up to limit messages and returns their deliveries as "id#token".
-func (r *rig) claim(g *Group, consumer string, limit int) []string {
+func (r *scene) claim(g *Group, consumer string, limit int) []string {
 	r.t.Helper()
 	return r.claimWith(g, r.request(consumer, limit))
 }
 
-func (r *rig) claimWith(g *Group, request Request) []string {
+func (r *scene) claimWith(g *Group, request Request) []string {
 	r.t.Helper()
 	claims, err := g.Claim(r.ctx(), request)
 	require.NoError(r.t, err)
@@ -174,7 +172,7 @@ func deliveries(claims Claims) []string {
 }
 
 // expire ends the lease of a message that a group holds.
-func (r *rig) expire(g *Group, id string) {
+func (r *scene) expire(g *Group, id string) {
 	r.t.Helper()
 	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.keyOf(unackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
@@ -182,7 +180,7 @@ func (r *rig) expire(g *Group, id string) {
 // state is all that the topic has in Redis, as "kind id" -> value. Times are
 // told in whole seconds from Redis's now. Records of publishers and claims are
 // left out: the tests of idempotence look at what they do.
-func (r *rig) state() map[string]string {
+func (r *scene) state() map[string]string {
 	r.t.Helper()
 	state := map[string]string{}
 	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.partition.names))+"*").Result()
@@ -203,7 +201,7 @@ func escapeGlob(s string) string {
 	return strings.NewReplacer("[", `\[`, "]", `\]`, "*", `\*`, "?", `\?`).Replace(s)
 }
 
-func (r *rig) contents(key string) map[string]string {
+func (r *scene) contents(key string) map[string]string {
 	r.t.Helper()
 	contents := map[string]string{}
 	kind, err := r.client.Type(r.ctx(), key).Result()
@@ -230,7 +228,7 @@ func (r *rig) contents(key string) map[string]string {
 	return contents
 }
 
-func (r *rig) now() time.Time {
+func (r *scene) now() time.Time {
 	r.t.Helper()
 	now, err := r.client.Time(r.ctx()).Result()
 	require.NoError(r.t, err)
@@ -238,7 +236,7 @@ func (r *rig) now() time.Time {
 }
 
 // score tells a time within a day of now as "now+30s", any other as its ms.
-func (r *rig) score(ms float64) string {
+func (r *scene) score(ms float64) string {
 	r.t.Helper()
 	require.Equal(r.t, float64(int64(ms)), ms, "scores are whole milliseconds")
 	away := time.UnixMilli(int64(ms)).Sub(r.now())
@@ -249,6 +247,6 @@ func (r *rig) score(ms float64) string {
 }
 
 // through is the partition as another client sees it.
-func (r *rig) through(client redis.UniversalClient) *Partition {
+func (r *scene) through(client redis.UniversalClient) *Partition {
 	return newPartition(newStore(r.t, client), r.partition.topic, r.partition.number)
 }

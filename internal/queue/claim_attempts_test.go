@@ -1,0 +1,178 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
+	r.expire(g, "a")
+	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
+	assert.Equal(t, map[string]string{
+		"groups g":  "member",
+		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2/0/1",
+		"unack:g b": "now+30s", "messages b": "body b",
+	}, r.state())
+}
+
+func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id), due("good"))
+	claim := func(limit int) Claims {
+		request := r.request("c", limit)
+		request.MaxDeliveries = 1
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		return claims
+	}
+	require.Equal(t, []string{id + "#1"}, deliveries(claim(1)))
+	_, err := g.Extend(t.Context(), lease, []Held{handedOut(id, "1")})
+	require.NoError(t, err)
+	r.expire(g, id)
+
+	claims := claim(10)
+	require.Equal(t, []string{"good#1"}, deliveries(claims))
+	assert.Equal(t, []Buried{{id, "not acked in 1 deliveries"}}, claims.Buried)
+	assert.Equal(t, map[string]string{
+		"groups g":     "member",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
+		"attempts:g " + id: "1/1/0", "messages " + id: "body " + id,
+		"unack:g good": "now+30s", "messages good": "body good",
+	}, r.state())
+}
+
+// TestAMessageThatKillsItsConsumerBecomesADeadLetter, although nobody can tell whether
+// its handlers saw it: after one hand-out more than MaxDeliveries at most.
+func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
+	for max, tokens := range [][]string{1: {"1", "2/0/1"}, 3: {"1", "2/0/1", "3/0/2", "4/0/3"}} {
+		if tokens == nil {
+			continue
+		}
+		r := newScene(t)
+		g := r.group("g")
+		r.push(due("a"))
+		claim := func() Claims {
+			request := r.request("c", 1)
+			request.MaxDeliveries = max
+			claims, err := g.Claim(t.Context(), request)
+			require.NoError(t, err)
+			return claims
+		}
+		for _, token := range tokens {
+			require.Equal(t, []string{"a#" + token}, deliveries(claim()))
+			r.expire(g, "a")
+		}
+		claims := claim()
+		assert.Empty(t, claims.Messages)
+		reason := fmt.Sprintf("not acked in 0 deliveries, and lost with its consumer %d times", max)
+		assert.Equal(t, []Buried{{"a", reason}}, claims.Buried)
+		assert.Equal(t, map[string]string{
+			"groups g": "member", "messages a": "body a",
+			"dead:g a": "now+0s", "reasons:g a": reason, "attempts:g a": tokens[max],
+		}, r.state())
+	}
+}
+
+// TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered: consumers with one worker claim ten,
+// hand out the first and die.
+func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	for i := range 20 {
+		r.push(due(fmt.Sprintf("%02d", i)))
+	}
+	handedOut, buried := map[string]int{}, 0
+	for range 500 {
+		request := r.request("c", 10)
+		request.Free, request.MaxDeliveries = 1, 3
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		for _, b := range claims.Buried {
+			buried++
+			require.GreaterOrEqual(t, handedOut[b.ID], 3, "%s: %s", b.ID, b.Reason)
+			require.LessOrEqual(t, handedOut[b.ID], 4)
+		}
+		for i, m := range claims.Messages {
+			if i == 0 {
+				handedOut[m.ID]++
+			}
+			r.expire(g, m.ID)
+		}
+	}
+	assert.Equal(t, 20, buried)
+}
+
+func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	claim := func(limit, free int) Claims {
+		request := r.request("c", limit)
+		request.Free = free
+		claims, err := g.Claim(t.Context(), request)
+		require.NoError(t, err)
+		return claims
+	}
+	r.push(due("a"), due("b"), due("c"))
+	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be ahead of the workers")
+	for _, id := range []string{"a", "b"} {
+		r.expire(g, id)
+	}
+	claims := claim(10, 0)
+	assert.Empty(t, claims.Messages, "what comes later does not overtake")
+	assert.True(t, claims.NeedsWorker)
+	assert.Zero(t, claims.Next)
+	before := r.state()
+	claims = claim(10, 1)
+	assert.Equal(t, []string{"a#2/0/1"}, deliveries(claims))
+	assert.True(t, claims.NeedsWorker)
+	before["unack:g a"], before["attempts:g a"] = "now+30s", "2/0/1"
+	assert.Equal(t, before, r.state())
+
+	nack(t, g, Nack{Delivery: Delivery{"a", "2/0/1"}})
+	claims = claim(10, 2)
+	assert.Equal(t, []string{"b#2/0/1", "c#1"}, deliveries(claims), "a first claim takes a place as well")
+	assert.True(t, claims.NeedsWorker)
+	claims = claim(10, 10)
+	assert.Equal(t, []string{"a#3/1/1"}, deliveries(claims))
+	assert.Equal(t, 2, claims.Messages[0].Attempt)
+	assert.Equal(t, int64(3), claims.Messages[0].Fence)
+	assert.False(t, claims.NeedsWorker)
+	assert.Positive(t, claims.Next)
+}
+
+func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"), due("d"))
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "a", "c").Err())
+	request := r.request("c", 10)
+	claims, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b#1", "d#1"}, deliveries(claims))
+	assert.Equal(t, []Buried{{"a", "message body is missing"}, {"c", "message body is missing"}}, claims.Buried)
+	again, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, claims.Buried, again.Buried, "sent again")
+	_, err = g.Requeue(t.Context(), []string{"a"})
+	require.NoError(t, err)
+	again, err = g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, []Buried{{"c", "message body is missing"}}, again.Buried, "as far as they still are dead letters")
+	require.Empty(t, r.claim(g, "c", 10), "it is buried again")
+	assert.Equal(t, map[string]string{
+		"groups g": "member",
+		"dead:g a": "now+0s", "reasons:g a": "message body is missing", "attempts:g a": "1/0/0",
+		"dead:g c": "now+0s", "reasons:g c": "message body is missing",
+		"unack:g b": "now+30s", "messages b": "body b",
+		"unack:g d": "now+30s", "messages d": "body d",
+	}, r.state())
+}

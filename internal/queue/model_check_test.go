@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// check compares what is in Redis with the model.
+func (m *model) check() {
+	want := map[string]string{}
+	for id, msg := range m.messages {
+		want["messages "+id] = "body"
+		if msg.key != "" {
+			want["keys "+msg.key] = id
+		}
+		if msg.scheduled {
+			want["scheduled "+id] = ""
+		}
+		if msg.several {
+			want["refs "+id] = strings.Join(slices.Sorted(maps.Keys(msg.groups)), ",")
+		}
+		for name, state := range msg.groups {
+			want[state.place+":"+name+" "+id] = ""
+			if state.place == "dead" {
+				want["reasons:"+name+" "+id] = ""
+			}
+			if state.entry {
+				want["attempts:"+name+" "+id] = state.count.String()
+			}
+			if state.metadata != "" {
+				want["changed:"+name+" "+id] = state.metadata
+			}
+		}
+	}
+	require.Equal(m.t, want, m.snapshot())
+}
+
+// snapshot reads what the topic has in Redis, as "kind id" -> value: none for times
+// and reasons.
+func (m *model) snapshot() map[string]string {
+	p := m.scene.partition.names
+	ctx := m.scene.ctx()
+	pipe := m.scene.client.Pipeline()
+	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1)}
+	hashes := map[string]*redis.MapStringStringCmd{
+		"messages": pipe.HGetAll(ctx, p.key(messages)),
+		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),
+		"refs":     pipe.HGetAll(ctx, p.key(refs)),
+	}
+	for _, g := range m.groups {
+		sets["queue:"+g] = pipe.ZRange(ctx, p.keyOf(queueOf, g), 0, -1)
+		sets["unack:"+g] = pipe.ZRange(ctx, p.keyOf(unackOf, g), 0, -1)
+		sets["dead:"+g] = pipe.ZRange(ctx, p.keyOf(deadOf, g), 0, -1)
+		sets["reasons:"+g] = pipe.HKeys(ctx, p.keyOf(reasonsOf, g))
+		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.keyOf(attemptsOf, g))
+		hashes["changed:"+g] = pipe.HGetAll(ctx, p.keyOf(changedOf, g))
+	}
+	_, err := pipe.Exec(ctx)
+	m.must(err)
+	got := map[string]string{}
+	for kind, reply := range sets {
+		for _, id := range reply.Val() {
+			got[kind+" "+id] = ""
+		}
+	}
+	for kind, reply := range hashes {
+		for id, value := range reply.Val() {
+			if kind == "refs" {
+				var names []string
+				m.must(json.Unmarshal([]byte(value), &names))
+				slices.Sort(names)
+				value = strings.Join(names, ",")
+			}
+			got[kind+" "+id] = value
+		}
+	}
+	return got
+}

@@ -1,0 +1,176 @@
+package queue
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// pick draws a message that is in one of the places for one of the groups.
+func (m *model) pick(rt *rapid.T, place string) (id, group string, state *modelState) {
+	var choices []string
+	for id, msg := range m.messages {
+		for name, state := range msg.groups {
+			if state.place == place {
+				choices = append(choices, id+" "+name)
+			}
+		}
+	}
+	if len(choices) == 0 {
+		rt.Skip("none in", place)
+	}
+	sort.Strings(choices)
+	id, group, _ = strings.Cut(rapid.SampledFrom(choices).Draw(rt, place), " ")
+	return id, group, m.messages[id].groups[group]
+}
+
+// finish ends a message for a group.
+func (m *model) finish(id, group string) {
+	delete(m.messages[id].groups, group)
+	if len(m.messages[id].groups) == 0 {
+		delete(m.messages, id)
+	}
+}
+
+func (m *model) ack(rt *rapid.T) {
+	id, group, _ := m.pick(rt, "unack")
+	m.finish(id, group)
+	m.again(func() {
+		_, err := m.group(group).Ack(m.scene.ctx(), done(id))
+		m.must(err)
+	})
+}
+
+func (m *model) nack(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")
+	most := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max")
+	nack := Nack{Delivery{id, state.token}, time.Hour, []byte(metadata)}
+	state.place, state.entry = "queue", true
+	state.count = state.issued.confirmed()
+	if metadata != "" {
+		state.metadata = metadata
+	}
+	var want []Buried
+	if reason := state.count.exhausted(most); reason != "" {
+		want = []Buried{{id, reason}}
+		state.place = "dead"
+		m.messages[id].key = ""
+	}
+	first := true
+	m.again(func() {
+		_, buried, err := m.group(group).Nack(m.scene.ctx(), most, []Nack{nack})
+		m.must(err)
+		if first {
+			require.Equal(m.t, want, buried)
+		}
+		first = false
+	})
+}
+
+func (m *model) release(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	release := Release{Delivery{id, state.token}, time.UnixMilli(1000)}
+	state.place, state.entry = "queue", true
+	state.count = state.issued.unseen()
+	m.again(func() {
+		_, err := m.group(group).Release(m.scene.ctx(), []Release{release})
+		m.must(err)
+	})
+}
+
+func (m *model) extend(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	held := Held{Delivery{id, state.token}, rapid.Bool().Draw(rt, "handed out")}
+	if held.HandedOut {
+		state.count, state.entry = state.issued.confirmed(), true
+	}
+	m.again(func() {
+		_, err := m.group(group).Extend(m.scene.ctx(), time.Hour, []Held{held})
+		m.must(err)
+	})
+}
+
+func (m *model) bury(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	burial := Burial{Delivery{id, state.token}, "bad"}
+	state.place = "dead"
+	m.messages[id].key = ""
+	m.again(func() {
+		_, err := m.group(group).Bury(m.scene.ctx(), []Burial{burial})
+		m.must(err)
+	})
+}
+
+func (m *model) expire(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	state.place = "queue" // as good as: the next claim takes it
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
+	m.request++
+	claims, err := m.group(group).Claim(m.scene.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
+	m.must(err)
+	if len(claims.Messages) != 1 || claims.Messages[0].ID != id {
+		m.t.Fatalf("claimed %v, want %s, whose lease ran out", deliveries(claims), id)
+	}
+	m.deliver(m.messages[id], group, claims.Messages[0], true)
+	m.last = nil
+}
+
+// stale uses deliveries that are not the current ones.
+func (m *model) stale(rt *rapid.T) {
+	place := rapid.SampledFrom([]string{"queue", "unack", "dead"}).Draw(rt, "place")
+	id, group, state := m.pick(rt, place)
+	tokens := slices.Clone(state.stale)
+	if place != "unack" && state.token != "" {
+		tokens = append(tokens, state.token)
+	}
+	g := m.group(group)
+	for _, token := range tokens {
+		d := Delivery{id, token}
+		_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
+		m.must(err)
+		_, err = g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
+		m.must(err)
+		_, err = g.Bury(m.scene.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
+		m.must(err)
+		_, err = g.Extend(m.scene.ctx(), time.Hour, []Held{{Delivery: d, HandedOut: true}})
+		m.must(err)
+	}
+}
+
+func (m *model) requeue(rt *rapid.T) {
+	id, group, state := m.pick(rt, "dead")
+	state.place, state.entry = "queue", true
+	state.count = counts{fence: state.count.fence}
+	m.again(func() {
+		_, err := m.group(group).Requeue(m.scene.ctx(), []string{id})
+		m.must(err)
+	})
+}
+
+func (m *model) discard(rt *rapid.T) {
+	id, group, _ := m.pick(rt, "dead")
+	m.finish(id, group)
+	m.again(func() {
+		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
+		m.must(err)
+	})
+}
+
+func (m *model) cancel(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
+	holder := m.holder(key)
+	delete(m.messages, holder)
+	err := m.scene.partition.Cancel(m.scene.ctx(), key)
+	if holder == "" {
+		require.ErrorIs(m.t, err, ErrNotFound)
+	} else {
+		m.must(err)
+	}
+	m.last = nil
+}

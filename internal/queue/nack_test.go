@@ -1,0 +1,108 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 10)
+	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
+	assert.Equal(t, map[string]string{
+		"groups g":  "member",
+		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
+		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "changed:g b": "new",
+	}, r.state())
+	assert.Equal(t, []string{"b#2/1/1"}, r.claim(g, "c", 10))
+}
+
+func nack(t *testing.T, g *Group, nacks ...Nack) {
+	t.Helper()
+	stale, _, err := g.Nack(t.Context(), 0, nacks)
+	require.NoError(t, err)
+	require.Empty(t, stale)
+}
+
+func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
+		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
+		"queue:h a": "now+0s",
+	}, r.state())
+
+	for group, want := range map[*Group]string{g: "changed", h: ""} {
+		claims, err := group.Claim(t.Context(), r.request("x", 1))
+		require.NoError(t, err)
+		require.Len(t, claims.Messages, 1)
+		assert.Equal(t, "body a", string(claims.Messages[0].Body))
+		assert.Equal(t, want, string(claims.Messages[0].Metadata))
+	}
+	nack(t, g, Nack{Delivery{"a", "2/1/1"}, 0, nil})
+	assert.Equal(t, "changed", r.state()["changed:g a"], "no metadata, no change")
+	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
+	ack(t, g, "a")
+	ack(t, h, "a")
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+// TestMetadataOutlivesTheRegistrationOfOtherGroups: whose metadata are read does not
+// depend on how many groups there are.
+func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
+	claims, err := g.Claim(t.Context(), r.request("c", 1))
+	require.NoError(t, err)
+	require.Len(t, claims.Messages, 1)
+	assert.Equal(t, "changed", string(claims.Messages[0].Metadata))
+}
+
+func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id))
+	r.claim(g, "c", 1)
+	nackMax := func(token string) []Buried {
+		_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
+		require.NoError(t, err)
+		return buried
+	}
+	assert.Empty(t, nackMax("1"))
+	require.Equal(t, []string{id + "#2/1/1"}, r.claim(g, "c", 1))
+	assert.Equal(t, []Buried{{id, "not acked in 2 deliveries"}}, nackMax("2/1/1"))
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "messages " + id: "body " + id,
+		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
+	}, r.state())
+}
+
+func TestNackTellsDeliveriesFromLosses(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"))
+	for _, token := range []string{"1", "2/0/1", "3/0/2"} {
+		require.Equal(t, []string{"a#" + token}, r.claim(g, "c", 1))
+		if token != "3/0/2" {
+			r.expire(g, "a")
+		}
+	}
+	_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{"a", "3/0/2"}}})
+	require.NoError(t, err)
+	assert.Equal(t, []Buried{{"a", "not acked in 1 deliveries, and lost with its consumer 1 times"}}, buried)
+}
