@@ -70,8 +70,8 @@ type PublisherConfig struct {
 	// is Redis's own limit.
 	MaxMessageBytes int
 
-	// PublishTimeout is how long Publish tries, unless the context of the messages
-	// ends earlier. At least 10ms. Default: 10s.
+	// PublishTimeout is how long a Publish call tries, unless the context of the
+	// messages ends earlier. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
 	// WaitReplicas is how many replicas must have received a message before Publish

@@ -92,8 +92,8 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // the error is ErrOutcomeUnknown, a *PartialPublishError or a *ReplicationError.
 //
 // A message whose own context has ended is refused, with one exception: middlewares such
-// as Watermill's Timeout leave an ended context on a message, so for a delivered message
-// whose lease is held, the context of the delivery counts instead.
+// as Watermill's Timeout leave an ended context on a message. If that context comes from a
+// delivery whose lease is held, the context of the delivery counts instead.
 //
 // A delivered message that is published again is due at once, since its delay is over,
 // unless its delay metadata has changed since.
