@@ -7,7 +7,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 ## test: install redis-server if it is missing, then run all tests
 test: redis-server
 	$(GO) test -race -shuffle=on -timeout 20m ./...
-	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races that are not ours
+	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server

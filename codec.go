@@ -12,10 +12,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// maxChangedMetadata bounds the metadata that a Nack keeps for the next delivery.
+// maxChangedMetadata limits the metadata that a Nack keeps for the next delivery.
 const maxChangedMetadata = 1 << 20
 
-// codec turns claimed messages of a topic into Watermill's and back.
+// codec turns claimed messages of a topic into Watermill messages and back.
 type codec struct {
 	config SubscriberConfig
 	topic  string
@@ -23,10 +23,10 @@ type codec struct {
 
 var (
 	errNilFromUnmarshaler = errors.New("unmarshaler returned nil")
-	errMetadataTooLarge   = errors.New("metadata are too large to be kept for the next delivery")
+	errMetadataTooLarge   = errors.New("metadata is too large to keep for the next delivery")
 )
 
-// decode makes the message to hand out. Its context is ctx with a Delivery.
+// decode returns the message to hand out. Its context is ctx with a Delivery.
 func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
 	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 	return msg, nil
 }
 
-// unmarshal decodes a message, with the metadata that a Nack has left, if any.
+// unmarshal decodes a message, with the metadata that a Nack kept, if any.
 func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error) {
 	defer recovered(&err)
 	msg, err = c.config.Unmarshaler.Unmarshal(c.topic, body)
@@ -56,7 +56,7 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 	if msg == nil {
 		return nil, errNilFromUnmarshaler
 	}
-	if msg.Acked() == nil { // made without NewMessage: could not be waited for
+	if msg.Acked() == nil { // made without NewMessage, so nothing can wait for its Ack
 		msg = msg.Copy()
 	}
 	if msg.Metadata == nil {
@@ -71,9 +71,9 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 	return msg, nil
 }
 
-// redelivery says when a nacked message is due again and, if a middleware has given it a
-// delay, with which metadata. Its payload stays as it was published, whatever a handler
-// has done to it. ctx is the context it was handed out with: a middleware may have
+// redelivery returns when a nacked message is due again and, if a middleware has given it a
+// delay, its new metadata. The payload stays as published, even if a handler has changed
+// it. ctx is the context that the message was handed out with: a middleware may have
 // replaced the one in the message.
 func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
@@ -97,14 +97,14 @@ func (c codec) changed(metadata message.Metadata) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d bytes, limit %d", errMetadataTooLarge, len(encoded), maxChangedMetadata)
 }
 
-// nackDelay is the delay after a delivery; the default one, if there is an error.
+// nackDelay is the delay after a delivery; with an error, it is the default delay.
 func (c codec) nackDelay(attempt int) (delay time.Duration, err error) {
 	delay = defaultNackDelay(attempt)
 	defer recovered(&err)
 	return c.config.NackDelay(attempt), nil
 }
 
-// letter is a dead letter as far as it can be read.
+// letter decodes a dead letter as far as possible.
 func (c codec) letter(b queue.DeadLetter) DeadLetter {
 	letter := DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
 	if msg, err := c.unmarshal(bytes.Clone(b.Body), b.Metadata); err == nil {

@@ -22,9 +22,9 @@ const (
 	// DefaultConsumerGroup is the group of a Subscriber that names none.
 	DefaultConsumerGroup = "default"
 
-	// MinRedeliveryDelay is the least time between a Nack and the next delivery,
-	// whatever asks for less: NackDelay, or a middleware that sets delay metadata.
-	// It keeps a message that always fails from occupying its consumers.
+	// MinRedeliveryDelay is the shortest time between a Nack and the next delivery,
+	// even if NackDelay or the delay metadata of a middleware asks for less. It keeps
+	// a message that always fails from occupying its consumers.
 	MinRedeliveryDelay = 100 * time.Millisecond
 )
 
@@ -42,18 +42,18 @@ type PublisherConfig struct {
 	// Marshaler encodes messages. Default: DefaultMarshaler.
 	Marshaler Marshaler
 
-	// Partitions is the least number of partitions of each topic published to, 1 to
-	// 256. The number is kept in Redis and only ever raised: subscribers are told, other
+	// Partitions is the minimum number of partitions of each topic published to, 1 to
+	// 256. Redis keeps the number, and it only grows: subscribers are notified, other
 	// publishers notice within 5s. More than 1 is for Redis Cluster, where it spreads a
 	// topic over the masters. Default: 1.
 	Partitions int
 
 	// PartitionKey chooses a message's partition: messages with the same key share
 	// one, and keep their order for a single subscriber with MaxInFlight 1, unless
-	// the number of partitions is raised between them. "" stands for no key; so does
-	// nil, the default. The messages of a call without a key share one partition, and
-	// calls take turns. A message with a key of SetKey goes by that one instead. It
-	// must be safe for concurrent use.
+	// the number of partitions is raised between them. "" means no key; nil, the
+	// default, means that no message has one. The messages of a call without a key
+	// share one partition, and calls rotate through the partitions. The key of SetKey
+	// takes precedence. It must be safe for concurrent use.
 	PartitionKey func(topic string, msg *message.Message) string
 
 	// OnDuplicate applies to messages that carry a key (SetKey).
@@ -70,8 +70,8 @@ type PublisherConfig struct {
 	// is Redis's own limit.
 	MaxMessageBytes int
 
-	// PublishTimeout is how long Publish tries, from its call on, if the context
-	// of the messages does not end before. At least 10ms. Default: 10s.
+	// PublishTimeout is how long a Publish call tries, unless the context of the
+	// messages ends earlier. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
 	// WaitReplicas is how many replicas must have received a message before Publish
@@ -87,7 +87,7 @@ type PublisherConfig struct {
 
 	// Observer is told of Publish, Cancel and Reschedule calls, of calls to Redis, and of
 	// outages, for metrics and traces. Use observe.Join for several. The logger given to
-	// NewPublisher is told as well. Default: nobody is told, at no cost.
+	// NewPublisher is told as well. Default: none, which costs nothing.
 	Observer observe.Observer
 }
 
@@ -149,8 +149,8 @@ func (c PublisherConfig) validateWait() error {
 type SubscriberConfig struct {
 	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
 	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
-	// whose Close leaves it open. Each subscription opens a connection of its own for each
-	// partition besides.
+	// whose Close leaves it open. Besides the client's connections, each subscription opens
+	// one for each partition.
 	Client redis.UniversalClient
 
 	// Prefix starts the name of every key. Publishers and subscribers that share
@@ -158,7 +158,7 @@ type SubscriberConfig struct {
 	Prefix string
 
 	// Unmarshaler decodes messages. If it is a Marshaler as well, metadata that a
-	// middleware changes along with the delay is kept for the next delivery.
+	// middleware changes together with the delay is kept for the next delivery.
 	// Default: DefaultMarshaler.
 	Unmarshaler Unmarshaler
 
@@ -166,40 +166,40 @@ type SubscriberConfig struct {
 	// group gets each message. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// Consumer names this subscriber for whoever looks into Redis. It need not be
+	// Consumer names this subscriber for people who look into Redis. It need not be
 	// unique. Default: the host name.
 	Consumer string
 
 	// MaxInFlight is how many messages of one subscription may be handed out and
 	// not yet acked or nacked, at most 1,000. More than 1 is for readers that handle
-	// messages concurrently, as Watermill's Router does: that many wait for a reader
-	// at once. It gives up order. Default: 1.
+	// messages concurrently, as Watermill's Router does: it offers them that many
+	// messages at once, and gives up order. Default: 1.
 	MaxInFlight int
 
 	// LeaseDuration is how long a message stays with a consumer that has gone
-	// silent. A consumer that is alive extends its leases every third of it, so a
-	// handler may take longer. At least 100ms. Default: 30s.
+	// silent. A live consumer extends its leases every third of it, so a handler may
+	// take longer. At least 100ms. Default: 30s.
 	LeaseDuration time.Duration
 
 	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
-	// the first delivery. Less than MinRedeliveryDelay counts as that. It must be
+	// the first delivery. A delay below MinRedeliveryDelay is raised to it. It must be
 	// safe for concurrent use. Default: 100ms doubled with each attempt up to
 	// 1 minute, varied by up to half.
 	NackDelay func(attempt int) time.Duration
 
-	// MaxDeliveries makes a message a dead letter of the group once it has been
-	// delivered that often without an Ack. With the default NackDelay, 5 deliveries last
-	// 2 seconds, 10 a minute and 20 eleven minutes. What was held ahead and given back
-	// does not count; a message that kills its consumer at once is delivered once more
-	// than this at most. Default: 0, no limit.
+	// MaxDeliveries makes a message a dead letter of the group after that many
+	// deliveries without an Ack. With the default NackDelay, 5 deliveries last
+	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was held ahead and
+	// given back was not delivered. A message that kills its consumer at once is
+	// delivered at most once more than this. Default: 0, no limit.
 	MaxDeliveries int
 
-	// MaxBufferBytes is how many bytes of message text a subscription may hold that no
-	// handler has been given yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
+	// MaxBufferBytes is how many bytes of messages a subscription may hold that no
+	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
 
-	// PollInterval is how often an idle subscription asks for messages even if
-	// nothing told it to. It bounds the delay when notifications are lost. At least
+	// PollInterval is how often an idle subscription asks for messages without a
+	// notification. It limits the delay when notifications are lost. At least
 	// 100ms. Default: 5s.
 	PollInterval time.Duration
 
@@ -207,9 +207,9 @@ type SubscriberConfig struct {
 	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
 
-	// Observer is told what happens to messages, of calls to Redis, and of what fails, for
+	// Observer is told what happens to messages, of calls to Redis, and of failures, for
 	// metrics and traces. Use observe.Join for several. The logger given to NewSubscriber
-	// is told as well. Default: nobody is told, at no cost.
+	// is told as well. Default: none, which costs nothing.
 	Observer observe.Observer
 }
 

@@ -37,8 +37,8 @@ func validateShared(client redis.UniversalClient, prefix string) error {
 	return nil
 }
 
-// validateDuration checks the bounds of a duration. A number without a unit is one of
-// nanoseconds, so what is too short by far was probably meant in another unit.
+// validateDuration checks the bounds of a duration. A number without a unit counts
+// nanoseconds, so a duration that is far too short was probably meant in another unit.
 func validateDuration(field string, d, least time.Duration) error {
 	switch {
 	case d > maxDuration:

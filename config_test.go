@@ -103,7 +103,7 @@ func TestConfigsAreValidated(t *testing.T) {
 	}
 }
 
-// halfCluster does not forward all that is needed.
+// halfCluster forwards only some of the methods needed.
 type halfCluster struct {
 	redis.UniversalClient
 	inner *redis.ClusterClient

@@ -15,16 +15,16 @@ import (
 )
 
 // DeadLetter is a message that a consumer group could not handle: it was not acked
-// in MaxDeliveries deliveries, was lost with its consumers as often, cannot be decoded,
-// or has lost its body.
+// in MaxDeliveries deliveries, was lost with its consumers that many times, cannot be
+// decoded, or has lost its body.
 type DeadLetter struct {
 	ID       string    // as in Delivery
 	BuriedAt time.Time // by Redis's clock
 	Reason   string    // for people to read
 	Body     []byte    // as it was published; nil if it is missing
 
-	// Message is the decoded body, with the metadata that the last Nack has kept; nil if
-	// that fails.
+	// Message is the decoded body, with the metadata that the last Nack kept; nil if it
+	// cannot be decoded.
 	Message *message.Message
 }
 
@@ -68,8 +68,8 @@ func (s *Subscriber) eachGroup(ctx context.Context, topic string, do func(ctx co
 	})
 }
 
-// RequeueDeadLetters makes dead letters of the subscriber's group due again, their
-// deliveries counted anew. It returns how many of the ids were dead letters.
+// RequeueDeadLetters makes dead letters of the subscriber's group due again and counts
+// their deliveries from 1. It returns how many of the ids were dead letters.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
 	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
 		return g.Requeue(ctx, ids)

@@ -98,7 +98,7 @@ func TestABodyThatCannotBeDecodedHoldsUpNothing(t *testing.T) {
 	assert.Contains(t, s.Client.HGet(t.Context(), s.Key("reasons:default"), "00001").Val(), "cannot decode: ")
 }
 
-// panicky panics at some bodies.
+// panicky panics on some bodies.
 type panicky struct{ redisdelay.DefaultMarshaler }
 
 func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) {
@@ -109,7 +109,7 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 	return msg, err
 }
 
-func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
+func TestAPanicInTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
 	s := fixture.New(t)
 	sub := s.Subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
 	messages, err := sub.Subscribe(t.Context(), s.Topic)
@@ -122,6 +122,6 @@ func TestAPanicOfTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
 		return err == nil && len(letters) == 1
 	}, fixture.Soon, 5*time.Millisecond)
 	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
-	assert.Nil(t, letters[0].Message, "nor can it be decoded for whoever looks")
+	assert.Nil(t, letters[0].Message, "DeadLetters cannot decode it either")
 	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
 }

@@ -13,7 +13,7 @@ import (
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// DelayError says that delay metadata of a message cannot be honoured.
+// DelayError says that the delay metadata of a message cannot be used.
 type DelayError struct {
 	Header string // delay.DelayedUntilKey or delay.DelayedForKey
 	Value  string
@@ -26,9 +26,9 @@ func (e *DelayError) Error() string {
 
 func (e *DelayError) Unwrap() error { return e.Err }
 
-// delayHeaders are the delay metadata of a message.
+// delayHeaders is the delay metadata of a message.
 type delayHeaders struct {
-	until string // RFC 3339, cut off to whole seconds
+	until string // RFC 3339, truncated to whole seconds
 	after string // a duration, exact, from when the delay was made
 }
 
@@ -37,16 +37,16 @@ func headersOf(metadata message.Metadata) delayHeaders {
 }
 
 // A delay that is over is marked in its headers, so that it does not count again when the
-// message is published once more, by whatever way it gets there: the headers mean the same
-// to who parses them, in a form that Watermill does not write. A delay made anew, by a
-// handler or a middleware, overwrites them, and so is told apart even if it is the same.
+// message is published again, by any route. The mark keeps what the headers mean to a
+// parser, in a form that Watermill does not write. A handler or middleware that sets a new
+// delay overwrites the mark, so even an equal delay counts as new.
 const (
 	overUntil     = "-00:00" // ends until, for UTC (RFC 3339, 4.3) instead of Z
 	overAfter     = "+"      // begins for
 	overAfterLess = "-0h"    // begins for, if it is negative
 )
 
-// honour marks the delay of a message that is delivered.
+// honour marks the delay of a delivered message as over.
 func honour(metadata message.Metadata) {
 	headers := pendingHeaders(metadata)
 	if less, negative := strings.CutPrefix(headers.after, "-"); negative {
@@ -63,7 +63,7 @@ func honour(metadata message.Metadata) {
 	metadata.Set(delay.DelayedUntilKey, headers.until+overUntil)
 }
 
-// pendingHeaders are the delay metadata of a message without what is over.
+// pendingHeaders is the delay metadata of a message without the delays that are over.
 func pendingHeaders(metadata message.Metadata) delayHeaders {
 	headers := headersOf(metadata)
 	if strings.HasSuffix(headers.until, overUntil) {
@@ -78,14 +78,14 @@ func pendingHeaders(metadata message.Metadata) delayHeaders {
 // remaining is the time from now to the due time; zero or less means that the message is
 // due.
 //
-// Watermill cuts the time in until down to whole seconds and counts the duration
+// Watermill truncates the time in until to whole seconds and counts the duration
 // in after from when the delay was made, so the due time T satisfies
-// until <= T < until+1s and T <= now+after. The lesser bound is never early and
+// until <= T < until+1s and T <= now+after. The smaller bound is never early and
 // is exact when the message is published at once. One header alone counts as
 // written.
 //
-// A time.Duration ends after 292 years, and a later time is an error. Of the milliseconds
-// until then, a sorted-set score holds each exactly.
+// A time.Duration ends after 292 years, so a later time is an error. A sorted-set score
+// holds every millisecond until then exactly.
 func (h delayHeaders) remaining(now time.Time) (time.Duration, error) {
 	if h == (delayHeaders{}) {
 		return 0, nil
@@ -117,7 +117,7 @@ func (h delayHeaders) fromUntil(now time.Time) (time.Duration, error) {
 		return 0, &DelayError{delay.DelayedUntilKey, h.until, err}
 	}
 	remaining := until.Sub(now)
-	if remaining == math.MaxInt64 { // Sub goes no further
+	if remaining == math.MaxInt64 { // Sub saturates
 		return 0, &DelayError{delay.DelayedUntilKey, h.until, errTooLate}
 	}
 	return remaining, nil

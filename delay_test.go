@@ -57,12 +57,12 @@ func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
 		headers delayHeaders
 		header  string
 	}{
-		"until is no time":            {delayHeaders{until: "tomorrow"}, delay.DelayedUntilKey},
+		"until is not a time":         {delayHeaders{until: "tomorrow"}, delay.DelayedUntilKey},
 		"until has no zone":           {delayHeaders{until: "2026-01-02T03:04:05"}, delay.DelayedUntilKey},
 		"until is a Unix time":        {delayHeaders{until: "1767323045"}, delay.DelayedUntilKey},
 		"until is past the last year": {delayHeaders{until: "10000-01-01T00:00:00Z"}, delay.DelayedUntilKey},
 		"until is too far away":       {delayHeaders{until: "9999-12-31T23:59:59Z"}, delay.DelayedUntilKey},
-		"for is no duration":          {delayHeaders{after: "soon"}, delay.DelayedForKey},
+		"for is not a duration":       {delayHeaders{after: "soon"}, delay.DelayedForKey},
 		"for has no unit":             {delayHeaders{after: "30"}, delay.DelayedForKey},
 		"for is too long":             {delayHeaders{after: "3000000h"}, delay.DelayedForKey},
 		"until is bad, for is good":   {delayHeaders{until: "x", after: "1s"}, delay.DelayedUntilKey},
@@ -79,11 +79,11 @@ func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
 	}
 }
 
-func TestADelayThatIsOverReadsTheSameAndCountsNoMore(t *testing.T) {
+func TestADelayThatIsOverReadsTheSameButNoLongerCounts(t *testing.T) {
 	for _, headers := range []delayHeaders{
 		{"2026-01-02T03:04:05Z", "30m0s"},
 		{"2026-01-02T03:04:05+02:00", "1.5s"},
-		{"2026-01-02T03:04:05.000Z", "10h"}, // as others may write them
+		{"2026-01-02T03:04:05.000Z", "10h"}, // as other programs may write them
 		{"0001-01-01T00:00:00Z", "0s"},
 		{"2026-01-02T03:04:05Z", "-5s"},
 		{"", "250ms"},
@@ -116,11 +116,11 @@ func TestADelayThatIsOverReadsTheSameAndCountsNoMore(t *testing.T) {
 			assert.Equal(t, before, after, "%v: %v", headers, over)
 		}
 		delay.Message(msg, delay.For(time.Second))
-		assert.Equal(t, headersOf(msg.Metadata), pendingHeaders(msg.Metadata), "a delay made anew counts")
+		assert.Equal(t, headersOf(msg.Metadata), pendingHeaders(msg.Metadata), "a new delay counts")
 	}
 }
 
-func TestOneHeaderMadeAnewCountsAlone(t *testing.T) {
+func TestOneNewHeaderCountsAlone(t *testing.T) {
 	msg := message.NewMessage("", nil)
 	delay.Message(msg, delay.For(time.Hour))
 	honour(msg.Metadata)
@@ -130,8 +130,8 @@ func TestOneHeaderMadeAnewCountsAlone(t *testing.T) {
 	assert.Equal(t, 5*time.Second, remaining)
 }
 
-// FuzzDelayHeaders reads any headers: an error, or a due time that is no earlier
-// than the headers allow and that a sorted-set score holds exactly.
+// FuzzDelayHeaders checks that any headers give an error, or a due time that is no earlier
+// than they allow and that a sorted-set score holds exactly.
 func FuzzDelayHeaders(f *testing.F) {
 	f.Add("2026-01-02T03:04:05Z", "1.5s")
 	f.Add("9999-12-31T23:59:59-23:59", "2562047h47m16.854775807s")

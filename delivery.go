@@ -7,28 +7,28 @@ import (
 
 // Delivery describes one delivery of a message.
 type Delivery struct {
-	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in the
-	// order of publishing, and is the same in every delivery and group.
+	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in
+	// publishing order, and is the same in every delivery and group.
 	ID string
 
-	// Attempt is which delivery to a handler of the group this is, from 1, as far as Redis
-	// knows: it is not told of a handler whose process dies before the next heartbeat, so
-	// that a number may come twice. What was only held ahead does not count. A dead
-	// letter that is requeued starts again at 1.
+	// Attempt counts the deliveries of the message to handlers of the group, from 1, as
+	// far as Redis knows: if a handler's process dies before the next heartbeat, the same
+	// number may come twice. A message that was only held ahead was not delivered. A
+	// dead letter that is requeued starts again at 1.
 	Attempt int
 
-	// Token grows each time that the group is given the message, also when a dead letter
-	// is requeued, and no two deliveries have the same. Pass it on as a fencing token:
-	// who keeps the highest that it has seen can refuse the work of a consumer that has
+	// Token grows with each delivery of the message to the group, also when a dead letter
+	// is requeued, and is never repeated. Pass it on as a fencing token: a service that
+	// keeps the highest token it has seen can reject the work of a consumer that has
 	// lost the message without noticing.
 	Token int64
 
 	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
-	// after a Nack, the time that it set; after a lease ran out, its end.
+	// after a Nack, the time that it set; after a lease ran out, the end of the lease.
 	DueAt time.Time
 
 	// LeasedUntil is when the lease ends, by Redis's clock, if the consumer goes
-	// silent at once. While it lives, it extends the lease.
+	// silent at once. A live consumer extends it.
 	LeasedUntil time.Time
 
 	held context.Context // ends when the consumer no longer holds the message

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-func TestTheTokenOnlyGrowsAlsoAcrossARequeue(t *testing.T) {
+func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 	s := fixture.New(t)
 	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
 	messages, err := sub.Subscribe(t.Context(), s.Topic)

@@ -47,8 +47,8 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	return m, nil
 }
 
-// contextOf ends when the context of any of the messages does. Those of one call tend
-// to share one, which then is the result.
+// contextOf returns a context that ends when the context of any of the messages does. If
+// they share one, as the messages of a call mostly do, it returns that one.
 func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 	if len(messages) == 0 {
 		return context.Background(), func() {}
@@ -79,8 +79,8 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 }
 
 // contextFor is the context that a message is published under: its own, or, if that has
-// ended, that of its delivery. As long as the consumer holds the message, it is a middleware
-// that has put a context on it and ended it, and not the caller.
+// ended, that of its delivery. While the consumer holds the message, an ended context on
+// it is a middleware's, not the caller's.
 func contextFor(msg *message.Message) context.Context {
 	ctx := msg.Context()
 	if ctx.Err() != nil {

@@ -23,36 +23,36 @@ var (
 	ErrMessageTooLarge = errors.New("message is too large")
 
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
-	// are stored: no answer came in time, or Redis has refused what the client sent again
+	// are stored: no answer came in time, or Redis refused a call that the client repeated
 	// after an answer was lost. Publishing them again may store them twice, unless they
-	// carry a key. Errors that are not this one say what is so: with a *ReplicationError
-	// all messages are stored, with a *PartialPublishError some, with any other none.
+	// carry a key. Other errors are certain: with a *ReplicationError all messages are
+	// stored, with a *PartialPublishError some, with any other none.
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 
 	// ErrStalePublisher is returned by Publish when another batch was stored under the
-	// number of this one, or a later one: the publisher's memory was set back, as when a
-	// virtual machine is restored from a snapshot. Nothing is stored, unless the error is
-	// ErrOutcomeUnknown as well. Later calls are not affected.
+	// number of this one, or under a later one: the process is an older copy of itself, as
+	// after a virtual machine is restored from a snapshot. Nothing is stored, unless the
+	// error is ErrOutcomeUnknown as well. Later calls are not affected.
 	ErrStalePublisher = queue.ErrStalePublisher
 
 	// ErrServerTooOld is returned by Publish, SubscribeInitialize and Subscribe when the
 	// server is older than Redis 7.0.
 	ErrServerTooOld = queue.ErrServerTooOld
 
-	// ErrProtocolTooNew is returned by everything that is done with a topic when a newer
-	// version of this library has made the topic's data what this one does not understand.
-	// Nothing is changed. The cure is to update this library.
+	// ErrProtocolTooNew is returned by every call for a topic when a newer version of this
+	// library has written the topic's data in a form that this version does not understand.
+	// Nothing is changed. To solve it, update this library.
 	ErrProtocolTooNew = queue.ErrProtocolTooNew
 )
 
-// PartialPublishError is returned by a Publish call that is not stored at once,
-// since it is large or its messages go to several partitions, when only a part of it
-// is stored.
+// PartialPublishError is returned by Publish when only some messages of a call are
+// stored. It can happen to calls that are large or whose messages go to several
+// partitions.
 type PartialPublishError struct {
 	Stored int // messages of the call that are stored
 	Total  int // messages of the call
 	// Missing has the indexes of the messages that are not stored or, if Err is
-	// ErrOutcomeUnknown, perhaps not.
+	// ErrOutcomeUnknown, may not be.
 	Missing []int
 	Err     error // why
 }
@@ -65,8 +65,8 @@ func (e *PartialPublishError) Error() string {
 func (e *PartialPublishError) Unwrap() error { return e.Err }
 
 // ReplicationError is returned by Publish when fewer replicas than
-// PublisherConfig.WaitReplicas had the messages in time, or Redis refused to wait for
-// them. The messages are stored, and may be lost if the master fails soon.
+// PublisherConfig.WaitReplicas received the messages in time, or Redis refused to wait
+// for them. The messages are stored, but may be lost if the master fails soon.
 type ReplicationError struct {
 	Want int   // replicas
 	Got  int   // replicas that have the messages
@@ -84,10 +84,10 @@ func (e *ReplicationError) Error() string {
 func (e *ReplicationError) Unwrap() error { return e.Err }
 
 // KeyTypeError is returned when a key in Redis that belongs to this library holds a value
-// of another type: some other program has written it.
+// of another type: another program has written it.
 type KeyTypeError struct {
 	Key  string
-	Type string // that it has, as TYPE names it
+	Type string // the type that it has, as TYPE names it
 	Want string // the type that it should have
 	Err  error  // what Redis said
 }
@@ -99,8 +99,8 @@ func (e *KeyTypeError) Error() string {
 // Unwrap returns Err.
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
-// leaving is an error that leaves the library. errors.As finds the types of this package
-// in it, where it holds those of the internal packages.
+// leaving is an error that leaves the library. errors.As finds the public type in it where
+// it holds the type of an internal package.
 type leaving struct{ error }
 
 func (e leaving) Unwrap() error { return e.error }
@@ -133,12 +133,12 @@ func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 	return true
 }
 
-// leave wraps an error with what was tried, for the caller.
+// leave makes an error public and says what was tried.
 func leave(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }
 
-// public is an error, or nil, for the caller.
+// public makes an error, or nil, ready for the caller.
 func public(err error) error {
 	if err == nil {
 		return nil

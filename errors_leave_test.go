@@ -41,7 +41,7 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 	}
 }
 
-func TestErrorsThatHaveNoPublicTypeLeaveAsTheyAre(t *testing.T) {
+func TestErrorsWithoutAPublicTypeAreUnchanged(t *testing.T) {
 	err := leave(ErrEmptyTopic, "subscribe")
 	require.ErrorIs(t, err, ErrEmptyTopic)
 	var partial *PartialPublishError

@@ -17,7 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func TestADuplicateNamesItsKeyAndMessage(t *testing.T) {
+func TestADuplicateErrorNamesItsKeyAndMessage(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "order-42", time.Hour)))
@@ -28,7 +28,7 @@ func TestADuplicateNamesItsKeyAndMessage(t *testing.T) {
 	assert.NotContains(t, err.Error(), "other")
 }
 
-func TestAKeyThatIsTooLongIsNotEchoedWhole(t *testing.T) {
+func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	key := "invoice-" + strings.Repeat("x", 100_000)
@@ -44,7 +44,7 @@ func TestAKeyThatIsTooLongIsNotEchoedWhole(t *testing.T) {
 	}
 }
 
-func TestErrorsOfConnectionsSayWhatIsWrong(t *testing.T) {
+func TestConnectionErrorsSayWhatIsWrong(t *testing.T) {
 	server, trusted := redistest.NewTLS(t)
 	plain := redistest.Shared(t)
 	tests := map[string]struct {
@@ -79,7 +79,7 @@ func otherName(config *tls.Config) *tls.Config {
 	return config
 }
 
-func TestPanicsOfTheConfigsFunctionsAreErrors(t *testing.T) {
+func TestPanicsInConfigFunctionsAreErrors(t *testing.T) {
 	tests := map[string]func(*redisdelay.PublisherConfig){
 		"Marshaler": func(c *redisdelay.PublisherConfig) { c.Marshaler = panickyMarshaler{} },
 		"PartitionKey": func(c *redisdelay.PublisherConfig) {

@@ -13,8 +13,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// Only one waiting message of a topic holds a key, so an order is closed once, however
-// often that is asked for.
+// Only one waiting message of a topic holds a key, so an order is closed once, no matter
+// how many such messages are published.
 func ExampleSetKey() {
 	client, stop := embedded()
 	defer stop()
@@ -78,7 +78,7 @@ func ExamplePublisher_Reschedule() {
 // On Redis Cluster, partitions spread one topic over the masters. The messages of one
 // order share a partition, and keep their order.
 func ExamplePublisherConfig_partitions() {
-	client, stop := embedded() // a *redis.ClusterClient, as a rule
+	client, stop := embedded() // usually a *redis.ClusterClient
 	defer stop()
 	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client:       client,

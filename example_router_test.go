@@ -15,8 +15,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// Watermill's DelayOnError sends a message whose handler fails back to Redis, for a
-// delay that grows. Meanwhile it holds up no other message.
+// Watermill's DelayOnError sends a message whose handler fails back to Redis, with a
+// growing delay. Meanwhile it holds up no other message.
 func Example_router() {
 	client, stop := embedded()
 	defer stop()

@@ -35,8 +35,8 @@ func ExampleSubscriberConfig_consumerGroup() {
 	// shipping order 42
 }
 
-// With MaxInFlight, one subscription has several messages handled at the same time, as
-// Watermill's Router does by itself. It gives up their order.
+// With MaxInFlight, handlers work on several messages of one subscription at the same
+// time, as Watermill's Router does by itself. Their order is lost.
 func ExampleSubscriberConfig_maxInFlight() {
 	client, stop := embedded()
 	defer stop()
@@ -68,7 +68,7 @@ func ExampleSubscriberConfig_maxInFlight() {
 }
 
 // A message that has failed MaxDeliveries times is a dead letter of its group. Someone
-// looks at it, mends what was wrong, and gives it another try.
+// looks at it, fixes the cause, and gives it another try.
 func ExampleSubscriber_DeadLetters() {
 	ctx := context.Background()
 	client, stop := embedded()

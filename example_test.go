@@ -16,7 +16,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// embedded returns a client of a Redis inside this process. It stands for your own.
+// embedded returns a client of a Redis inside this process, in place of your own.
 func embedded() (client redis.UniversalClient, stop func()) {
 	server := must(miniredis.Run())
 	client = redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -64,8 +64,8 @@ func Example() {
 	// closing order 1
 }
 
-// A Nack brings a message back after a delay. The context of the message tells which
-// delivery it is.
+// A Nack brings a message back after a delay. The message's context says which delivery
+// this is.
 func ExampleDeliveryFromContext() {
 	client, stop := embedded()
 	defer stop()

@@ -20,12 +20,12 @@ var (
 	ErrInvalidKey = errors.New("message key is empty or too long")
 
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
-	// key of one of the messages is in use. Nothing of the call is stored, unless
-	// it is stored in parts (PartialPublishError).
+	// key of one of the messages is in use. No message of the call is stored, unless
+	// the error is a *PartialPublishError as well.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
 	// ErrMessageNotFound is returned by Cancel and Reschedule when no message that
-	// they could act on holds the key.
+	// they can act on holds the key.
 	ErrMessageNotFound = queue.ErrNotFound
 )
 
@@ -33,35 +33,35 @@ const (
 	// KeyMetadata is the metadata that holds a message's key. See SetKey.
 	KeyMetadata = "_redisdelay_key"
 
-	// MaxKeyBytes is the most bytes that a message key may have.
+	// MaxKeyBytes is the maximum length of a message key in bytes.
 	MaxKeyBytes = 512
 )
 
 // OnDuplicate says what Publish does with a message whose key (SetKey) is held
-// by a message that still waits or is being handled.
+// by a message that is still waiting or being handled.
 type OnDuplicate string
 
 const (
-	// RejectDuplicate makes Publish return ErrDuplicateMessage and store nothing
+	// RejectDuplicate makes Publish return ErrDuplicateMessage and store no message
 	// of the call. It is the default.
 	RejectDuplicate OnDuplicate = "reject"
 
 	// IgnoreDuplicate drops the new message; Publish succeeds.
 	IgnoreDuplicate OnDuplicate = "ignore"
 
-	// ReplaceDuplicate drops the old message if no group has been given it yet, which
-	// happens when it is due, and stores the new one. Else both are delivered.
+	// ReplaceDuplicate stores the new message and drops the old one, unless a group
+	// has been given it, which happens once it is due: then both are delivered.
 	ReplaceDuplicate OnDuplicate = "replace"
 )
 
 // SetKey gives a message a key. Within a topic, one waiting message holds a key:
-// PublisherConfig.OnDuplicate says what happens to a second, and Cancel and
+// PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
 // acked the message, one of them has made it a dead letter, or it is cancelled.
 //
-// A handler that publishes the next message under the key of the one that it
-// handles needs ReplaceDuplicate. A handler that publishes the very message that it
-// handles, as a requeuer or a poison queue does, publishes it without its key.
+// A handler that publishes the next message under the key of its own message
+// needs ReplaceDuplicate. A handler that publishes its own message again, as a
+// requeuer or a poison queue does, publishes it without its key.
 func SetKey(msg *message.Message, key string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
@@ -70,13 +70,13 @@ func SetKey(msg *message.Message, key string) {
 }
 
 // Cancel takes back the message that holds a key (SetKey), from every group that
-// has not acked it. A consumer that has claimed it learns so at its next heartbeat,
+// has not acked it. A consumer that has claimed it finds out at its next heartbeat,
 // which cancels the message's context; the message does not come back.
 //
-// It acts on the message that holds the key when Redis gets to it, also when one takes
-// the place of another all the time. ErrMessageNotFound says that none holds the key.
-// After any other error, the message may have been taken back, or may be until the
-// context's deadline.
+// It acts on the message that holds the key when Redis runs the call, even if that
+// message is replaced all the time. ErrMessageNotFound says that none holds the key.
+// After any other error, the message may have been taken back, or may still be until
+// the context's deadline.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
-// waiting message holds the key. The delay metadata on the message stay as they are.
+// waiting message holds the key. The message's delay metadata stays as it is.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 }
 
 // keyOf is the key that a message is published under. A message that its handler
-// publishes again, as a requeuer or a poison queue does, has none: it holds its key itself.
+// publishes again, as a requeuer or a poison queue does, has none: it would be its own
+// duplicate.
 func keyOf(msg *message.Message) (string, error) {
 	key, keyed := msg.Metadata[KeyMetadata]
 	if !keyed {

@@ -86,7 +86,7 @@ func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
 	s.Settled()
 }
 
-// TestAKeyThatIsHeldThroughoutIsAlwaysFound although its message is replaced all the time.
+// TestAKeyThatIsHeldThroughoutIsAlwaysFound replaces the key's message all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 	s := fixture.New(t)
 	replacing := s.Publisher(fixture.Partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
@@ -117,8 +117,8 @@ func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrMessageNotFound)
 }
 
-// TestAKeyIsFoundInAnyPartition: once there are more of them, the next message with a key
-// may go to another than the last.
+// TestAKeyIsFoundInAnyPartition raises the number of partitions, after which the next
+// message with a key may go to another partition.
 func TestAKeyIsFoundInAnyPartition(t *testing.T) {
 	s := fixture.New(t)
 	for _, p := range []*redisdelay.Publisher{s.Publisher(), s.Publisher(fixture.Partitions(8))} {

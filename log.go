@@ -11,25 +11,25 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// errMayLose is the error that warnings are logged with: they are about lost messages.
+// errMayLose is the error that warnings are logged with.
 var errMayLose = errors.New("messages may be lost")
 
-// warn logs settings of the server that lose messages, once, after it was looked at.
+// warn logs the settings of the server that can lose messages, once they are known.
 func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 	for _, warning := range store.Warnings() {
 		logger.Error("Warning: "+warning, errMayLose, nil)
 	}
 }
 
-// journal writes to a log what an observer is told.
+// journal is an observer that writes to a log.
 type journal struct {
 	logger watermill.LoggerAdapter
 
 	mu   sync.Mutex
-	told map[outage]struct{} // guarded by mu; those that have not ended
+	told map[outage]struct{} // guarded by mu; outages that have not ended
 }
 
-// outage is something that fails again and again, and is logged once.
+// outage is an activity that keeps failing. It is logged once.
 type outage struct {
 	place observe.Place
 	what  observe.Activity
@@ -55,7 +55,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	}
 }
 
-// published leaves errors to the caller of Publish, who gets them.
+// published logs no errors: the caller of Publish gets them.
 func (j *journal) published(e observe.Published) {
 	if e.Err == nil {
 		j.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
@@ -79,7 +79,7 @@ func (j *journal) settled(e observe.Settled) {
 	switch {
 	case e.Stale:
 		fields["how"] = e.How
-		text = "A settlement has changed nothing: it came too late, or twice"
+		text = "A settlement changed nothing: it came too late, or twice"
 	case e.How == observe.Nacked:
 		fields["retry_in"] = e.RetryIn
 	}
@@ -102,7 +102,7 @@ func settlementText(how observe.Settlement) string {
 	return "Settled a message"
 }
 
-// buried logs dead letters as errors: nobody handles them from now on.
+// buried logs dead letters as errors: no handler gets them any more.
 func (j *journal) buried(e observe.Buried) {
 	fields := watermill.LogFields{"id": e.ID, "reason": e.Reason}
 	j.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
@@ -136,7 +136,7 @@ func (j *journal) failing(e observe.Failing) {
 func failureText(what observe.Activity) string {
 	switch what {
 	case observe.Publishing:
-		return "Publishing fails, trying again"
+		return "Publishing fails, retrying"
 	case observe.Claiming:
 		return "Cannot claim messages"
 	case observe.Settling:
@@ -150,7 +150,7 @@ func failureText(what observe.Activity) string {
 	case observe.Decoding:
 		return "The unmarshaler panicked"
 	case observe.Retrying:
-		return "Cannot keep what the message was given for its next delivery"
+		return "Cannot choose a nacked message's delay or keep its metadata"
 	}
 	return "Failed: " + string(what)
 }
@@ -181,8 +181,8 @@ func recoveryText(what observe.Activity) string {
 	return "Works again: " + string(what)
 }
 
-// outageOf returns the outage that a failure belongs to, if it is to be logged once. An
-// outage of publishing is one, however many topics and partitions are published to.
+// outageOf returns the outage that a failure belongs to, if it is logged once. Publishing
+// has one outage at a time, however many topics and partitions it affects.
 func outageOf(place observe.Place, what observe.Activity) (o outage, once bool) {
 	switch what {
 	case observe.Publishing:
@@ -199,7 +199,7 @@ func retirement(place observe.Place) outage {
 	return outage{place, observe.Claiming}
 }
 
-// begins notes an outage and returns whether it is new.
+// begins records an outage and returns whether it is new.
 func (j *journal) begins(o outage) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,7 +208,7 @@ func (j *journal) begins(o outage) bool {
 	return !known
 }
 
-// ends returns whether there was such an outage.
+// ends forgets an outage and returns whether there was one.
 func (j *journal) ends(o outage) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -217,7 +217,7 @@ func (j *journal) ends(o outage) bool {
 	return known
 }
 
-// at adds where something happens to the fields of a line.
+// at adds the place of an event to the fields of a line.
 func at(place observe.Place, fields watermill.LogFields) watermill.LogFields {
 	fields["topic"] = place.Topic
 	if place.Group != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-// journal keeps all that is logged, with the fields.
+// journal keeps every log line with its fields.
 type journal struct {
 	watermill.NopLogger
 	fields watermill.LogFields
@@ -38,7 +38,7 @@ func (j journal) add(level, text string, fields watermill.LogFields) {
 	j.lines.lines = append(j.lines.lines, fmt.Sprintf("%s: %s %v", level, text, j.fields.Add(fields)))
 }
 
-// has tells whether a line contains all of some texts.
+// has reports whether a line contains all the texts.
 func (j journal) has(texts ...string) bool {
 	j.lines.mu.Lock()
 	defer j.lines.mu.Unlock()

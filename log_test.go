@@ -37,7 +37,7 @@ func TestADeadLetterIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "reason": "not acked in 5 deliveries"}), lines[0].Fields)
 }
 
-func TestEachEndOfADeliveryHasALineOfItsOwn(t *testing.T) {
+func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	o := logging(logger)
 	texts := map[string]bool{}
@@ -56,7 +56,7 @@ func TestEachEndOfADeliveryHasALineOfItsOwn(t *testing.T) {
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "took": time.Second, "retry_in": time.Minute}), lines[1].Fields)
 }
 
-func TestWhatFailsAllTheTimeIsLoggedOnceUntilItWorksAgain(t *testing.T) {
+func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {
 	for what, lines := range map[observe.Activity]int{
 		observe.Publishing: 2, observe.Listening: 4, observe.Growing: 4, // with two partitions
 		observe.Claiming: 12, observe.Settling: 12, observe.Extending: 12, // not often anyway
@@ -80,7 +80,7 @@ func TestWhatFailsAllTheTimeIsLoggedOnceUntilItWorksAgain(t *testing.T) {
 	}
 }
 
-func TestABodyThatCannotBeDecodedIsLoggedAsADeadLetterOnlyAPanicWithItsStack(t *testing.T) {
+func TestAPanicInTheUnmarshalerIsLoggedWithItsStack(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	o := logging(logger)
 	o.Failing(observe.Failing{Place: aPlace, What: observe.Decoding, ID: "a", Err: errAway})

@@ -16,9 +16,9 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) ([]byte, error)
 }
 
-// Unmarshaler decodes what a Marshaler has encoded. A message that it cannot
-// decode, or for which it returns nil, becomes a dead letter. The message may keep
-// body. It must be safe for concurrent use.
+// Unmarshaler decodes what a Marshaler encoded. A body that it cannot decode, or
+// for which it returns nil, becomes a dead letter. The message may keep body. It
+// must be safe for concurrent use.
 type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }
@@ -36,8 +36,8 @@ type MarshalerUnmarshaler interface {
 // The keys of Watermill's delay metadata are written as the numbers 1 (until) and 2
 // (for), which saves 44 bytes in most messages.
 //
-// UUID, metadata and payload come back byte for byte, whatever they hold. A body
-// that is not such an array is an error.
+// UUID, metadata and payload come back byte for byte, whatever they contain. Any
+// other body is an error.
 type DefaultMarshaler struct{}
 
 var _ MarshalerUnmarshaler = DefaultMarshaler{}
@@ -158,7 +158,7 @@ func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, erro
 	return msg, nil
 }
 
-// nextBytes returns the next value of the body that reader is at, without copying it.
+// nextBytes returns the next value of body, at the position of reader, without copying it.
 func nextBytes(dec *msgpack.Decoder, reader *bytes.Reader, body []byte) ([]byte, error) {
 	length, err := dec.DecodeBytesLen()
 	if err != nil || length < 0 { // nil

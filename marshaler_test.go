@@ -35,12 +35,12 @@ func TestDefaultMarshalerKeepsEveryByte(t *testing.T) {
 			assert.Equal(t, msg.UUID, got.UUID)
 			assert.Equal(t, msg.Metadata, got.Metadata)
 			assert.Equal(t, msg.Payload, got.Payload)
-			assert.NotNil(t, got.Acked(), "the message can be waited for")
+			assert.NotNil(t, got.Acked(), "its Ack can be awaited")
 		})
 	}
 }
 
-func TestDefaultMarshalerGivesNilMetadataBackUsable(t *testing.T) {
+func TestDefaultMarshalerTurnsNilMetadataIntoAnEmptyMap(t *testing.T) {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("topic", &message.Message{})
 	require.NoError(t, err)
 	got, err := redisdelay.DefaultMarshaler{}.Unmarshal("topic", body)
@@ -48,7 +48,7 @@ func TestDefaultMarshalerGivesNilMetadataBackUsable(t *testing.T) {
 	assert.Equal(t, message.Metadata{}, got.Metadata)
 }
 
-// TestDefaultMarshalerFormat pins the format that docs/protocol.md promises to
+// TestDefaultMarshalerFormat pins the format that docs/protocol.md promises to programs in
 // other languages.
 func TestDefaultMarshalerFormat(t *testing.T) {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("id", []byte{1, 2}, "k", "v"))
@@ -74,9 +74,9 @@ func TestDefaultMarshalerRefusesBadBodies(t *testing.T) {
 		"two values":             "\x92\xa0\xc0",
 		"four values":            "\x94\xa0\xc0\xc0\xc0",
 		"uuid is a number":       "\x93\x01\xc0\xc0",
-		"metadata are a map":     "\x93\xa0\x80\xc0",
-		"metadata are no map":    "\x93\xa0\xc4\x01\x01\xc0",
-		"metadata end early":     "\x93\xa0\xc4\x03\x81\xa1k\xc0",
+		"metadata is a map":      "\x93\xa0\x80\xc0",
+		"metadata is not a map":  "\x93\xa0\xc4\x01\x01\xc0",
+		"metadata ends early":    "\x93\xa0\xc4\x03\x81\xa1k\xc0",
 		"a value is a number":    "\x93\xa0\xc4\x04\x81\xa1k\x01\xc0",
 		"bytes after metadata":   "\x93\xa0\xc4\x02\x80\x80\xc0",
 		"bytes after the end":    "\x93\xa0\xc0\xc0\xc0",

@@ -82,7 +82,7 @@ func TestDelayOnErrorKeepsItsDelayAndMetadata(t *testing.T) {
 	})
 	for i, want := range []time.Duration{200, 400, 500, 500} {
 		msg := s.Next(messages)
-		assert.Equal(t, "xxxx"[:i], msg.Metadata.Get("note"), "changed metadata are kept")
+		assert.Equal(t, "xxxx"[:i], msg.Metadata.Get("note"), "changed metadata is kept")
 		_, err := failing(msg)
 		require.Error(t, err)
 		start := time.Now()
@@ -112,7 +112,7 @@ func prepend(first *message.Message, rest <-chan *message.Message) <-chan *messa
 	return out
 }
 
-// TestANackKeepsThePayloadAsItWasPublished although a middleware has decrypted it in place.
+// TestANackKeepsThePayloadAsItWasPublished lets a middleware decrypt it in place.
 func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
 	s := fixture.New(t)
 	messages := s.Subscribe()
@@ -140,7 +140,7 @@ func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
 	s.Settled()
 }
 
-func TestMetadataThatAreTooLargeAreNotKept(t *testing.T) {
+func TestMetadataThatIsTooLargeIsNotKept(t *testing.T) {
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")
@@ -150,12 +150,12 @@ func TestMetadataThatAreTooLargeAreNotKept(t *testing.T) {
 	msg.Nack()
 	again := s.Next(messages)
 	assert.Empty(t, again.Metadata.Get("stack"))
-	assert.Equal(t, 1, s.Log.Count("metadata are too large"))
+	assert.Equal(t, 1, s.Log.Count("metadata is too large"))
 	again.Ack()
 	s.Settled()
 }
 
-func TestAPanicOfNackDelayLeavesTheDefault(t *testing.T) {
+func TestAPanicInNackDelayFallsBackToTheDefault(t *testing.T) {
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
 	s.Publish("a")

@@ -2,7 +2,7 @@ package redisdelay
 
 import "github.com/redisdelay/watermill-redisdelay/observe"
 
-// publicly has an observer get errors as callers get them, with the types of this package.
+// publicly gives an observer errors as callers get them, with the types of this package.
 func publicly(o observe.Observer) observe.Observer {
 	if tell := o.Published; tell != nil {
 		o.Published = func(e observe.Published) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestObserversGetErrorsOfTheTypesThatCallersGet(t *testing.T) {
+func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 	internal := reflect.ValueOf(&queue.KeyTypeError{Key: "k"})
 	for i := range reflect.TypeFor[observe.Observer]().NumField() {
 		field := reflect.TypeFor[observe.Observer]().Field(i)
@@ -35,9 +35,9 @@ func TestObserversGetErrorsOfTheTypesThatCallersGet(t *testing.T) {
 		require.ErrorAs(t, got, &wrong, field.Name)
 		assert.Equal(t, "k", wrong.Key)
 	}
-	assert.False(t, errors.As(internal.Interface().(error), new(*KeyTypeError)), "it has to be made so")
+	assert.False(t, errors.As(internal.Interface().(error), new(*KeyTypeError)), "it has to be converted")
 }
 
-func TestAnObserverThatWantsNothingStaysOne(t *testing.T) {
+func TestAnEmptyObserverStaysEmpty(t *testing.T) {
 	assert.True(t, reflect.ValueOf(publicly(observe.Observer{})).IsZero())
 }

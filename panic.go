@@ -7,8 +7,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 )
 
-// PanicError is what a panic in a function of yours, such as a Marshaler or
-// PublisherConfig.PartitionKey, becomes.
+// PanicError is returned for a panic in one of your functions, such as a Marshaler or
+// PublisherConfig.PartitionKey.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of its goroutine
@@ -22,14 +22,14 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// recovered, deferred, makes a panic an error.
+// recovered turns a panic into an error. Defer it.
 func recovered(err *error) {
 	if value := recover(); value != nil {
 		*err = &PanicError{Value: value, Stack: debug.Stack()}
 	}
 }
 
-// guardDelays makes a panic of the delay generator an error.
+// guardDelays turns a panic of the delay generator into an error.
 func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
 	if generate := config.DefaultDelayGenerator; generate != nil {
 		config.DefaultDelayGenerator = func(params delay.DefaultDelayGeneratorParams) (d delay.Delay, err error) {

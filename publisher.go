@@ -55,7 +55,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	observer := observe.Join(config.Observer, logging(logger))
 	store, err := queue.NewStore(config.Client, config.Prefix, observer)
 	if err != nil {
-		return nil, err // which Validate has found
+		return nil, err // from Validate
 	}
 	p := &Publisher{config: config, store: store, logger: logger}
 	p.publisher = publish.New(publish.Config{
@@ -74,16 +74,16 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 }
 
 // Publish stores messages, each due after its delay. It returns when they are
-// stored, and rides out connection errors and failovers until the context of a
-// message ends or PublishTimeout has passed. Calls of many goroutines share round
+// stored, and retries through connection errors and failovers until the context of
+// a message ends or PublishTimeout has passed. Calls of many goroutines share round
 // trips.
 //
-// delay.For is exact. delay.Until is turned into a duration by the publisher's clock, the
-// only host's clock that matters: as far as it is wrong, messages are early or late.
+// delay.For is exact. delay.Until becomes a duration by the publisher's clock. No other
+// host's clock matters; an error of this one makes messages early or late by that much.
 //
-// A call is stored whole or not at all, up to 500 messages and 4 MiB, unless keys
-// (PartitionKey, SetKey) send its messages to several partitions; a *PartialPublishError
-// tells when only a part of a call was stored.
+// A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
+// (PartitionKey, SetKey) send its messages to several partitions. A *PartialPublishError
+// says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
 // ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
@@ -91,12 +91,12 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // error of the message's context, of the Marshaler, or of Redis. Nothing is stored unless
 // the error is ErrOutcomeUnknown, a *PartialPublishError or a *ReplicationError.
 //
-// A message whose own context has ended is refused, unless a handler publishes what a
-// Subscriber has delivered and its lease is held: middlewares such as Watermill's Timeout
-// leave an ended context on the message. Then the context of the delivery counts.
+// A message whose own context has ended is refused, with one exception: middlewares such
+// as Watermill's Timeout leave an ended context on a message. If that context comes from a
+// delivery whose lease is held, the context of the delivery counts instead.
 //
-// A message that a subscriber has delivered, published again by its handler, is
-// due at once unless its delay metadata has changed since: that delay is over.
+// A delivered message that is published again is due at once, since its delay is over,
+// unless its delay metadata has changed since.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if topic == "" {
 		return ErrEmptyTopic
@@ -106,13 +106,13 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 			return ErrNilMessage
 		}
 		if msg.Metadata == nil {
-			msg.Metadata = message.Metadata{} // where the delay goes
+			msg.Metadata = message.Metadata{} // to hold the delay
 		}
 	}
 	return p.delayed.Publish(topic, messages...)
 }
 
-// storeFunc makes the part of Publish that follows delay.Publisher a Publisher.
+// storeFunc is the message.Publisher that delay.Publisher calls.
 type storeFunc func(topic string, messages ...*message.Message) error
 
 func (f storeFunc) Publish(topic string, messages ...*message.Message) error {
@@ -145,7 +145,7 @@ func (p *Publisher) open(name string) publish.Topic {
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return
 // ErrPublisherClosed. It leaves the Redis client open, may be called more than
-// once and from many goroutines, and returns the same to all. Its error says that calls
+// once and from many goroutines, and returns the same to all. An error means that calls
 // to Redis still hang; they end with the client's own timeouts.
 func (p *Publisher) Close() error {
 	p.close.Do(func() {

@@ -41,7 +41,7 @@ func TestPublishRefusesBadInputAndStoresNothing(t *testing.T) {
 		"nil message":             {bad: nil, is: redisdelay.ErrNilMessage},
 		"malformed until":         {bad: withMetadata("bad", nil, delay.DelayedUntilKey, "tomorrow"), as: &delayErr},
 		"malformed for":           {bad: withMetadata("bad", nil, delay.DelayedForKey, "30"), as: &delayErr},
-		"absurd for":              {bad: withMetadata("bad", nil, delay.DelayedForKey, "99999999h"), as: &delayErr},
+		"endless for":             {bad: withMetadata("bad", nil, delay.DelayedForKey, "99999999h"), as: &delayErr},
 		"payload too large":       {bad: message.NewMessage("bad", make([]byte, 4<<20)), is: redisdelay.ErrMessageTooLarge},
 		"empty key":               {bad: withMetadata("bad", nil, redisdelay.KeyMetadata, ""), is: redisdelay.ErrInvalidKey},
 		"long key":                {bad: withMetadata("bad", nil, redisdelay.KeyMetadata, strings.Repeat("k", 513)), is: redisdelay.ErrInvalidKey},
@@ -160,5 +160,5 @@ func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	require.NoError(t, client.Close())
 	start := time.Now()
 	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redis.ErrClosed)
-	assert.Less(t, time.Since(start), 5*time.Second, "no use in trying again")
+	assert.Less(t, time.Since(start), 5*time.Second, "retrying cannot help")
 }

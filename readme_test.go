@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// blocks are the code blocks of the README in a language.
+// blocks returns the code blocks of the README in a language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	readme, err := os.ReadFile("README.md")

@@ -49,7 +49,7 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	closed bool  // guarded by mu
-	errs   error // guarded by mu; of subscriptions that did not end in time
+	errs   error // guarded by mu; errors of subscriptions that did not end in time
 }
 
 var (
@@ -70,17 +70,17 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	}
 	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	if err != nil {
-		return nil, err // which Validate has found
+		return nil, err // from Validate
 	}
 	closing, cancel := context.WithCancel(context.Background())
 	return &Subscriber{config: config, store: store, logger: logger, closing: closing, cancel: cancel}, nil
 }
 
 // SubscribeInitialize registers the consumer group, so that it gets every message of
-// the topic that has not been given to the groups yet: what falls due from now on and, if
-// it is the first group, or the others have not looked since, what is due already.
-// Subscribe does that as well; call this to register a group before its first subscriber
-// runs. The errors are those of Subscribe.
+// the topic that has not been given to the groups yet: what becomes due from now on and,
+// if no other group has looked since, what is already due. Subscribe does the same; call
+// SubscribeInitialize to register a group before its first subscriber runs. The errors
+// are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	_, err := s.register(s.closing, topic, s.membership(topic))
 	return err
@@ -104,7 +104,7 @@ func (s *Subscriber) membership(topic string) membership {
 	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup)}
 }
 
-// membership is what a subscription sees of a topic.
+// membership is a topic as a subscription sees it.
 type membership struct{ *queue.Membership }
 
 func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
@@ -114,8 +114,8 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends
-// or Close is called; nothing else ends a subscription. Then it gives back what no
-// handler has seen, lets handlers finish for CloseTimeout, and closes the channel.
+// or Close is called; nothing else ends a subscription. Then it gives back the messages
+// that no handler has seen, waits up to CloseTimeout for handlers, and closes the channel.
 //
 // A message's context carries the values of ctx and a Delivery
 // (DeliveryFromContext). It ends after Ack or Nack, when the lease is lost
@@ -123,7 +123,7 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
-// ErrGroupRetired, ErrServerTooOld, or that of Redis when the group could not be registered.
+// ErrGroupRetired, ErrServerTooOld, or that of Redis when the group cannot be registered.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	membership := s.membership(topic)
 	partitions, err := s.register(ctx, topic, membership)
@@ -181,11 +181,11 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 	return nil
 }
 
-// Close ends all subscriptions, as Subscribe describes, and waits for that:
-// CloseTimeout and a second at most. It leaves the Redis client open, may be
-// called more than once and from many goroutines, and waits each time. Its error
-// says that acks or messages to give back did not reach Redis; those messages are
-// delivered again when their leases end.
+// Close ends all subscriptions, as Subscribe describes, and waits for them, at most
+// CloseTimeout and a second. It leaves the Redis client open, may be called more than
+// once and from many goroutines, and waits each time. An error means that acks or
+// messages to give back did not reach Redis; those messages are delivered again when
+// their leases end.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -7,7 +7,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// topic is a topic as package publish sees it.
+// topic is a topic as package publish uses it.
 type topic struct{ *queue.Topic }
 
 var _ publish.Topic = topic{}

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// task is one to enqueue, with the id that asynq would otherwise make.
+// task is a task to enqueue, with the id that asynq would otherwise generate.
 type task struct {
 	*asynq.Task
 	id string
@@ -22,7 +22,7 @@ func newTasks(n int) []task {
 	return list
 }
 
-// enqueueAll enqueues as fast as it goes. asynq has no call for several tasks.
+// enqueueAll enqueues as fast as possible. asynq has no call for several tasks.
 func enqueueAll(ctx context.Context, l *lab, tasks []task, options ...asynq.Option) error {
 	client := asynq.NewClientFromRedisClient(l.client())
 	return inCalls(ctx, 32, 1, tasks, func(call []task) error {

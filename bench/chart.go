@@ -13,8 +13,8 @@ const (
 	rowHeight  = 34
 )
 
-// plot is an SVG of one reading of all contestants: bars for the medians, with lines
-// from the least to the most.
+// plot returns an SVG of one reading of all contestants: bars for the medians, with lines
+// from the lowest to the highest value.
 func (o outcome) plot() string {
 	var most float64
 	for _, c := range o.contestants {

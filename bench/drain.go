@@ -94,7 +94,7 @@ func drainBacklog(ctx context.Context, l *lab, p pubsub, subscriptions int, t *t
 	return s, errors.Join(t.check(), p.settled(ctx, l))
 }
 
-// ack is the handler that does nothing else.
+// ack is a handler that only acks.
 func (t *tally) ack(msg *message.Message) {
 	t.add(msg.Payload)
 	msg.Ack()
@@ -162,7 +162,7 @@ func register(l *lab, groups int) error {
 	return nil
 }
 
-// drainGroups delivers a backlog to each of the groups, which are there before it.
+// drainGroups delivers a backlog to each of the groups, which exist before it.
 func drainGroups(ctx context.Context, l *lab, groups, n int) (sample, error) {
 	if err := register(l, groups); err != nil {
 		return nil, err

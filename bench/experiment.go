@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// runTimeout is how long one run may take before what is missing counts as lost.
+// runTimeout is how long one run may take before missing messages count as lost.
 const runTimeout = 3 * time.Minute
 
-// experiment lets contestants do the same in turns.
+// experiment lets contestants do the same work in turns.
 type experiment struct {
 	name        string
 	what        string // a sentence or two for the report
-	rounds      int    // at most; 0 for as many as asked
+	rounds      int    // at most; 0 for as many as the flag says
 	contestants []contestant
 	bars        []bar
 	chart       string // the reading to plot; "" for none
@@ -39,16 +39,16 @@ type reading struct {
 // sample is what one run measured.
 type sample []reading
 
-// bar is what a reading is held to; with no bound it is there to compare.
+// bar is what a reading must reach; without a bound it is only for comparison.
 type bar struct {
 	reading string
 	of      string   // a contestant
-	against []string // the best of these in the same round; none for an absolute bar
+	against []string // compare with the best of these in the same round; none for an absolute bar
 	least   float64  // 0 for none
 	most    float64  // 0 for none
 }
 
-// outcome is an experiment with what it measured, by contestant and round.
+// outcome is an experiment with its measurements, by contestant and round.
 type outcome struct {
 	experiment
 	samples map[string][]sample
@@ -86,7 +86,7 @@ func (s sample) get(name string) float64 {
 	return s[i].value
 }
 
-// values are a contestant's, round by round.
+// values are a contestant's readings, round by round.
 func (o outcome) values(contestant, reading string) []float64 {
 	var list []float64
 	for _, s := range o.samples[contestant] {
@@ -95,8 +95,8 @@ func (o outcome) values(contestant, reading string) []float64 {
 	return list
 }
 
-// measured are the values, round by round, that a bar is held against: the reading
-// itself, or its ratio to that of the best of the others in the same round.
+// measured are the values to compare with a bar, round by round: the reading itself, or
+// its ratio to the best of the others in the same round.
 func (o outcome) measured(b bar) []float64 {
 	list := o.values(b.of, b.reading)
 	for i := range list {
@@ -118,7 +118,7 @@ func (o outcome) best(b bar, round int) float64 {
 	return slices.Max(others)
 }
 
-// met tells whether the median passes.
+// met reports whether the median meets the bar.
 func (o outcome) met(b bar) bool {
 	median := spreadOf(o.measured(b)).median
 	return median >= b.least && (b.most == 0 || median <= b.most)

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors do what any delayed queue on Redis must at least do, with nothing
-// around it: no leases to extend, no groups, no lost replies.
+// The floors do only what any delayed queue on Redis must do: they extend no leases, and
+// know no groups and no lost replies.
 
 const floorBatch = 100
 
@@ -47,7 +47,7 @@ redis.call('ZREM', KEYS[3], unpack(ARGV))
 redis.call('HDEL', KEYS[1], unpack(ARGV))
 return 1`)
 
-// floor is a queue with as little as can be.
+// floor is a minimal queue.
 type floor struct {
 	client *redis.Client
 	keys   []string // bodies: hash, id -> payload; queue: zset, id -> due; unack: zset, id -> lease deadline
@@ -78,8 +78,8 @@ func (f floor) ack(ctx context.Context, ids []any) error {
 	return floorAck.Run(ctx, f.client, f.keys, ids...).Err()
 }
 
-// handOver delivers a batch, each message when the one before is acked, and returns
-// the ids.
+// handOver delivers a batch, each message after the previous one is acked, and returns the
+// ids.
 func handOver(out chan<- *message.Message, batch []any) (ids []any) {
 	for i := 0; i < len(batch); i += 2 {
 		msg := message.NewMessage(batch[i].(string), []byte(batch[i+1].(string)))

@@ -12,11 +12,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// lab is where experiments take place: a Redis of their own, without persistence.
+// lab is where experiments run: a separate Redis, without persistence.
 // It is not safe for concurrent use.
 type lab struct {
 	server  *redistest.Server
-	admin   *redis.Client // for the harness alone
+	admin   *redis.Client // only for the harness
 	scale   float64
 	profile string // directory; "" for none
 
@@ -37,10 +37,10 @@ func openLab(scale float64, profile string) (*lab, error) {
 func (l *lab) close() {
 	l.closeClients()
 	_ = l.admin.Close()
-	_ = l.server.Stop() // whatever happens, its guard ends it with this process
+	_ = l.server.Stop() // if that fails, its guard ends it with this process
 }
 
-// reset prepares for the next run: it leaves nothing of the one before.
+// reset prepares for the next run: it leaves nothing of the previous one.
 func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 	l.closeClients()
 	l.running = [2]string{experiment, contestant}
@@ -52,7 +52,7 @@ func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 
 func (l *lab) closeClients() {
 	for _, client := range l.clients {
-		_ = client.Close() // redisstream has closed its own
+		_ = client.Close() // redisstream has already closed its own
 	}
 	l.clients, l.shared = nil, nil
 }
@@ -64,7 +64,7 @@ func (l *lab) client() *redis.Client {
 	return client
 }
 
-// common returns the one client that a run's Pub/Subs of ours share.
+// common returns the client that the redisdelay Pub/Subs of a run share.
 func (l *lab) common() *redis.Client {
 	if l.shared == nil {
 		l.shared = l.client()
@@ -72,12 +72,12 @@ func (l *lab) common() *redis.Client {
 	return l.shared
 }
 
-// count is a number of messages to scale, in hundreds.
+// count scales a number of messages, to whole hundreds.
 func (l *lab) count(n int) int {
 	return max(100, int(float64(n)*l.scale)/100*100)
 }
 
-// duration is a time to scale.
+// duration scales a time.
 func (l *lab) duration(d time.Duration) time.Duration {
 	return max(time.Second, time.Duration(float64(d)*l.scale))
 }
@@ -106,7 +106,7 @@ func (l *lab) infoText(ctx context.Context, section, field string) (string, erro
 // usedMemory is what Redis holds once the clients of the run are gone.
 func (l *lab) usedMemory(ctx context.Context) (float64, error) {
 	l.closeClients()
-	if err := pause(ctx, 200*time.Millisecond); err != nil { // for Redis to drop them
+	if err := pause(ctx, 200*time.Millisecond); err != nil { // until Redis drops them
 		return 0, err
 	}
 	return l.info(ctx, "Memory", "used_memory")

@@ -50,7 +50,7 @@ func latenessRun(consumers int) func(ctx context.Context, l *lab) (sample, error
 				return nil, err
 			}
 		}
-		if err := pause(ctx, time.Second); err != nil { // until all are idle
+		if err := pause(ctx, time.Second); err != nil { // until all consumers are idle
 			return nil, err
 		}
 		used, err := l.measure(ctx, func() error {
@@ -66,7 +66,7 @@ func latenessRun(consumers int) func(ctx context.Context, l *lab) (sample, error
 	}
 }
 
-// delays notes how late messages are.
+// delays records how late messages are.
 type delays struct {
 	tally    *tally
 	earliest []time.Time // immutable once published; by the clock of the publisher
@@ -76,7 +76,7 @@ type delays struct {
 	err  error           // guarded by mu; of a message that was early
 }
 
-// messages makes as many as there are to be, due between from and from+within.
+// messages makes all messages, due between from and from+within.
 func (d *delays) messages(from, within time.Duration) []*message.Message {
 	list := newMessages(len(d.earliest))
 	for i, msg := range list {
@@ -102,7 +102,7 @@ func (d *delays) receive(msg *message.Message) {
 	}
 }
 
-// sample is to be called when all have arrived.
+// sample must be called when all messages have arrived.
 func (d *delays) sample() sample {
 	slices.Sort(d.late)
 	at := func(part float64) float64 {

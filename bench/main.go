@@ -1,12 +1,11 @@
-// Command bench measures redisdelay on a Redis of its own, beside its peers and
-// beside the floors that no library can go below, and says whether the bars that
-// the project has set itself are met.
+// Command bench measures redisdelay on a separate Redis, against its peers and against
+// floors that no library can beat, and says whether it meets the bars that the project has
+// set.
 //
 //	go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]
 //
-// Contestants of an experiment take turns, so that a machine which slows down does
-// so for all of them, and each starts on an empty Redis. A run fails if a message
-// is lost.
+// Contestants of an experiment take turns, so that a machine that slows down affects all of
+// them, and each starts on an empty Redis. A run fails if a message is lost.
 package main
 
 import (
@@ -72,10 +71,10 @@ func run() error {
 // -out says otherwise.
 func parse() (options, error) {
 	only := flag.String("only", "", "run the experiments whose name matches this regular expression")
-	rounds := flag.Int("rounds", 5, "rounds of each experiment; the long ones do fewer")
+	rounds := flag.Int("rounds", 5, "rounds of each experiment; long experiments have fewer")
 	scale := flag.Float64("scale", 1, "multiplies the numbers of messages and the times")
 	out := flag.String("out", "", "directory for README.md and plots (default "+documentation+" for a complete run)")
-	profile := flag.String("profile", "", "directory for CPU profiles of what is measured of redisdelay")
+	profile := flag.String("profile", "", "directory for CPU profiles of redisdelay")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
@@ -90,7 +89,7 @@ func parse() (options, error) {
 	return options{pattern, *rounds, *scale, *out, *profile}, nil
 }
 
-// experiments are all there are, in the order of the report.
+// experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
 	return []experiment{
 		drainOne(), drainTen(), router(),

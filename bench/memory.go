@@ -51,7 +51,7 @@ func scheduleOurs(ctx context.Context, l *lab, n int) error {
 	return publishAll(ctx, l, topic, delayed(newMessages(n), 24*time.Hour))
 }
 
-// delayed delays messages, unless by is zero.
+// delayed adds a delay to messages, unless by is zero.
 func delayed(messages []*message.Message, by time.Duration) []*message.Message {
 	if by == 0 {
 		return messages

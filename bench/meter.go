@@ -19,13 +19,13 @@ const (
 	duplicates = "duplicates"
 )
 
-// usage is what something took.
+// usage is the resources that a run used.
 type usage struct {
 	elapsed, redis, client time.Duration
-	commands               float64 // that Redis processed, those within scripts included
+	commands               float64 // that Redis processed, including those within scripts
 }
 
-// measure runs something between two readings of the meters.
+// measure calls do between two readings of the meters.
 func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
 	runtime.GC()
 	before, err := l.meters(ctx)
@@ -52,7 +52,7 @@ func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
 	}, nil
 }
 
-// throughput measures how fast so many messages are done, and reads the tally then.
+// throughput measures how fast do finishes n messages, then reads the tally.
 func (l *lab) throughput(ctx context.Context, t *tally, n int, do func() error) (sample, error) {
 	used, err := l.measure(ctx, do)
 	if err != nil {
@@ -74,7 +74,7 @@ func (u usage) per(n int, t *tally) sample {
 	return s
 }
 
-// meters reads them; elapsed is not one.
+// meters reads all meters; elapsed is not one of them.
 func (l *lab) meters(ctx context.Context) (usage, error) {
 	user, err1 := l.info(ctx, "CPU", "used_cpu_user")
 	system, err2 := l.info(ctx, "CPU", "used_cpu_sys")
@@ -88,8 +88,8 @@ func (l *lab) meters(ctx context.Context) (usage, error) {
 	}, errors.Join(err1, err2, err3, err4)
 }
 
-// startProfile profiles redisdelay, if asked for; stop ends that. The last round's
-// profile stays.
+// startProfile profiles redisdelay, if requested, until stop. The profile of the last round
+// stays.
 func (l *lab) startProfile() (stop func() error, err error) {
 	if l.profile == "" || !strings.HasPrefix(l.running[1], ours) {
 		return func() error { return nil }, nil

@@ -66,7 +66,7 @@ func millionRun(f filling) func(ctx context.Context, l *lab) (sample, error) {
 		topics := []string{"empty", "full"}
 		for turn := range turns {
 			for i := range topics {
-				i = (i + turn) % 2 // what comes first changes
+				i = (i + turn) % 2 // the order alternates
 				published, drained, err := f.publishThenDrain(ctx, l, topics[i], l.count(backlog))
 				if err != nil {
 					return nil, err

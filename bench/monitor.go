@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// claimKeys is the least number of keys of a call of claim.lua; the other scripts
-// that consumers call take fewer.
+// claimKeys is the minimum number of keys of a call of claim.lua; the other scripts that
+// consumers call have fewer.
 const claimKeys = 12
 
-// monitor counts the commands that clients send, with Redis's MONITOR: INFO
-// commandstats counts those within scripts as well. What runs has to be quiet.
+// monitor counts the commands that clients send, with Redis's MONITOR: INFO commandstats
+// counts those within scripts as well. It is only for runs with few commands.
 type monitor struct {
 	conn    net.Conn
 	reading sync.WaitGroup // the goroutine that reads, until stop
@@ -65,7 +65,7 @@ func (m *monitor) note(line string) {
 	}
 }
 
-// counts returns how many commands, and how many claims among them, were sent so far.
+// counts returns how many commands, and among them claims, have been sent so far.
 func (m *monitor) counts() (sent, claims float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -78,7 +78,7 @@ func publish(p pubsub, messages, goroutines, size int) contestant {
 	}}
 }
 
-// stored checks how many messages are in Redis, whoever put them there.
+// stored checks how many messages are in Redis, for any contestant.
 func (l *lab) stored(ctx context.Context, n int) error {
 	bodies := l.admin.HLen(ctx, messagesKey(topic)).Val() + l.admin.HLen(ctx, floorBodies(topic)).Val()
 	stream := l.admin.XLen(ctx, topic).Val()
@@ -161,8 +161,8 @@ func both(p pubsub) contestant {
 	}}
 }
 
-// publishFor publishes for a while, or until the list ends, which is an error, and
-// returns how many messages.
+// publishFor publishes for d and returns how many messages it published. The end of the
+// list is an error.
 func publishFor(d time.Duration, goroutines int, list []*message.Message, p message.Publisher) (int64, error) {
 	var published atomic.Int64
 	errs := make([]error, goroutines)

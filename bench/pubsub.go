@@ -16,22 +16,22 @@ const (
 	topic = "bench"
 	group = "workers"
 
-	// peerShare is what part of a backlog the peers get where they take that much
-	// longer. Their rates do not depend on it.
+	// peerShare is the fraction of a backlog (one in so many) that the peers get where
+	// they take that much longer. Their rates do not depend on it.
 	peerShare = 5
 
-	// callSize is how many messages a call publishes where that is not measured.
+	// callSize is how many messages a call publishes where publishing is not measured.
 	callSize = 500
 )
 
 // pubsub is a Watermill Pub/Sub with its defaults.
 type pubsub struct {
 	name       string
-	share      int // of a backlog: one in so many messages
+	share      int // it gets one in so many messages of a backlog
 	publisher  func(l *lab) (message.Publisher, error)
 	subscriber func(l *lab) (message.Subscriber, error)
 	fill       func(ctx context.Context, l *lab, messages []*message.Message) error
-	settled    func(ctx context.Context, l *lab) error // whether all is acked
+	settled    func(ctx context.Context, l *lab) error // an error unless all messages are acked
 }
 
 // redisDelay is this library. Its parts share a client.
@@ -49,14 +49,14 @@ func redisDelay() pubsub {
 		settled: func(ctx context.Context, l *lab) error {
 			left, err := l.admin.Exists(ctx, messagesKey(topic)).Result()
 			if err == nil && left > 0 {
-				err = fmt.Errorf("messages are left in Redis, though all were acked")
+				err = fmt.Errorf("messages are left in Redis although all were acked")
 			}
 			return err
 		},
 	}
 }
 
-// redisStream is the peer. It closes the clients that it is given, so each part gets its own.
+// redisStream is the peer. It closes the clients that it gets, so each part has its own.
 func redisStream() pubsub {
 	return pubsub{
 		name:  "redisstream",
@@ -83,7 +83,7 @@ func newSubscriber(l *lab, group string, maxInFlight int) (*redisdelay.Subscribe
 // messagesKey is where the bodies of a topic are; see docs/protocol.md.
 func messagesKey(topic string) string { return "{redisdelay:" + topic + ":0}:messages" }
 
-// publishAll publishes with redisdelay, as fast as it goes.
+// publishAll publishes with redisdelay, as fast as possible.
 func publishAll(ctx context.Context, l *lab, topic string, messages []*message.Message) error {
 	publisher, err := redisDelay().publisher(l)
 	if err != nil {
@@ -97,8 +97,8 @@ func publishAll(ctx context.Context, l *lab, topic string, messages []*message.M
 	return publisher.Close()
 }
 
-// fillStream appends in pipelines what redisstream's Publisher would append one by
-// one.
+// fillStream appends messages in pipelines, which redisstream's Publisher would append one
+// by one.
 func fillStream(ctx context.Context, l *lab, messages []*message.Message) error {
 	client := l.client()
 	return inCalls(ctx, 1, callSize, messages, func(call []*message.Message) error {
@@ -116,8 +116,8 @@ func fillStream(ctx context.Context, l *lab, messages []*message.Message) error 
 	})
 }
 
-// inCalls divides a list among goroutines, each of which passes its part to do in
-// calls of so many. It returns when all have ended, with the first error.
+// inCalls divides a list among goroutines. Each passes its part to do in calls of the given
+// size. It returns the first error when all have ended.
 func inCalls[T any](ctx context.Context, goroutines, size int, list []T, do func(call []T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

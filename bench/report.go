@@ -124,7 +124,7 @@ func (b bar) text(unit string) string {
 	return "≥ " + strings.TrimSpace(number(b.least)+" "+unit)
 }
 
-// unit is that of what a bar is held against.
+// unit is the unit of the values that are compared with a bar.
 func (o outcome) unit(b bar) string {
 	if len(b.against) > 0 {
 		return "×"
@@ -137,7 +137,7 @@ func (o outcome) unit(b bar) string {
 	return ""
 }
 
-// section is an experiment's part of the report: all that was measured.
+// section is an experiment's part of the report, with all measurements.
 func (o outcome) section() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\n## %s\n\n%s\n\n| | | median | min–max | rounds |\n| --- | --- | --- | --- | --- |\n", o.name, o.what)
@@ -155,7 +155,7 @@ func (s spread) text(unit string) string {
 	return fmt.Sprintf("%s (%s–%s)", strings.TrimSpace(number(s.median)+" "+unit), number(s.least), number(s.most))
 }
 
-// number writes what a reader can use: three digits, or all of a large number.
+// number formats a value: three digits, or all of a large number.
 func number(v float64) string {
 	switch {
 	case v == float64(int64(v)) && v < 1000 && v > -1000:

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// inFlight is the MaxInFlight for a Router: its handlers run at once, so a few dozen
+// inFlight is the MaxInFlight for a Router: its handlers run concurrently, so a few dozen
 // keep it busy, and more gain little.
 const inFlight = 100
 

@@ -30,13 +30,13 @@ func newMessages(n int) []*message.Message {
 	return list
 }
 
-// tally notes which messages have arrived. It is safe for concurrent use, and cheap
+// tally records which messages have arrived. It is safe for concurrent use, and cheap
 // enough for a measured loop.
 type tally struct {
-	arrivals   []atomic.Uint32 // how often, by number
+	arrivals   []atomic.Uint32 // how often each arrived, by number
 	unique     atomic.Int64
 	duplicates atomic.Int64
-	strangers  atomic.Int64  // messages that nobody sent
+	strangers  atomic.Int64  // messages that were not sent
 	all        chan struct{} // closed when each has arrived
 }
 
@@ -44,7 +44,7 @@ func newTally(n int) *tally {
 	return &tally{arrivals: make([]atomic.Uint32, n), all: make(chan struct{})}
 }
 
-// add notes an arrival and returns the message's number, -1 for none of ours.
+// add records an arrival and returns the message's number, -1 for an unknown one.
 func (t *tally) add(payload []byte) int {
 	if len(payload) != payloadSize {
 		t.strangers.Add(1)
@@ -63,7 +63,7 @@ func (t *tally) add(payload []byte) int {
 	return int(number)
 }
 
-// wait waits until all have arrived.
+// wait waits until all messages have arrived.
 func (t *tally) wait(ctx context.Context) error {
 	select {
 	case <-t.all:
@@ -73,7 +73,7 @@ func (t *tally) wait(ctx context.Context) error {
 	}
 }
 
-// waitFor waits until so many have arrived.
+// waitFor waits until n messages have arrived.
 func (t *tally) waitFor(ctx context.Context, n int64) error {
 	for t.unique.Load() < n {
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
@@ -83,10 +83,10 @@ func (t *tally) waitFor(ctx context.Context, n int64) error {
 	return nil
 }
 
-// check fails if anything arrived that nobody sent.
+// check fails if an unknown message arrived.
 func (t *tally) check() error {
 	if n := t.strangers.Load(); n > 0 {
-		return fmt.Errorf("%d messages arrived that nobody sent", n)
+		return fmt.Errorf("%d messages arrived that were not sent", n)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func poison() experiment {
 func poisonRun(ctx context.Context, l *lab) (sample, error) {
 	const good = 100
 	list := newMessages(good + 1)
-	bad := list[good] // the number that the tally of the good ones does not have
+	bad := list[good] // this number is not in the tally of the good ones
 	if err := publishAll(ctx, l, topic, append([]*message.Message{bad}, list[:good]...)); err != nil {
 		return nil, err
 	}

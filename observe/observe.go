@@ -1,23 +1,23 @@
-// Package observe is where a Publisher and a Subscriber tell what happens to messages:
-// the one seam for logs, metrics and traces.
+// Package observe is how a Publisher and a Subscriber report what happens to messages, for
+// logs, metrics and traces.
 package observe
 
 import "time"
 
 // Observer is told what happens. A nil function is not called and costs nothing. The
-// functions are called where things happen, from many goroutines at once: they must be
-// quick, must not block or panic, and must not keep a slice that they are given.
+// functions are called in place, from many goroutines at once: they must be quick, must
+// not block or panic, and must not keep a slice that they are given.
 type Observer struct {
 	Published func(Published) // a Publish call has ended
 	Changed   func(Changed)   // a Cancel or Reschedule call has ended
 	Claimed   func(Claimed)   // a subscription has leased messages
 	HandedOut func(HandedOut) // a handler has been given a message
-	Settled   func(Settled)   // Redis knows what has become of a delivery
+	Settled   func(Settled)   // Redis knows how a delivery has ended
 	Buried    func(Buried)    // a message has become a dead letter
 	LeaseLost func(LeaseLost) // another consumer may have a message
-	Called    func(Called)    // Redis has answered a call, or has not
-	Failing   func(Failing)   // something has failed, and is tried again
-	Recovered func(Recovered) // what failed works again
+	Called    func(Called)    // a call to Redis has ended, with or without an answer
+	Failing   func(Failing)   // an activity has failed, and is retried
+	Recovered func(Recovered) // an activity that failed works again
 }
 
 // Place is where something happens.
@@ -27,8 +27,8 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish call. A call whose arguments are at fault is not told:
-// a delay or a key that cannot be used, a message that cannot be encoded or is too large.
+// Published is the end of a Publish call. A call with invalid arguments is not reported:
+// a delay or key that cannot be used, a message that cannot be encoded or is too large.
 type Published struct {
 	Topic    string
 	Messages int
@@ -37,7 +37,7 @@ type Published struct {
 }
 
 // Changed is the end of a Cancel or Reschedule call. A call with a key or a delay that
-// cannot be used is not told.
+// cannot be used is not reported.
 type Changed struct {
 	Topic string
 	Key   string
@@ -66,22 +66,22 @@ type HandedOut struct {
 	Place
 	ID      string
 	Attempt int
-	Late    time.Duration // since it was due, by Redis's clock; below 0 would be early
+	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
 
-// Settled is a delivery that has ended. It is told once for each message that was Claimed,
-// unless Redis cannot be reached before the subscription ends.
+// Settled is a delivery that has ended. It is reported once for each message that was
+// Claimed, unless Redis cannot be reached before the subscription ends.
 type Settled struct {
 	Place
 	ID  string
 	How Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
-	// RetryIn is when the message is due again, after Nacked; it is not if the message has
-	// become a dead letter, which Buried tells.
+	// RetryIn is when the message is due again, after Nacked. It does not apply if the
+	// message has become a dead letter, which Buried reports.
 	RetryIn time.Duration
-	// Stale says that the delivery was not the current one any more, so that nothing has
-	// changed. It says so too when a reply was lost and the call was made again.
+	// Stale says that the delivery was no longer the current one, so nothing has changed.
+	// It is also true when a reply was lost and the call was made again.
 	Stale bool
 }
 
@@ -92,9 +92,9 @@ type Settlement string
 const (
 	Acked       Settlement = "ack"
 	Nacked      Settlement = "nack"
-	Released    Settlement = "release" // given back, no handler has seen it
+	Released    Settlement = "release" // given back; no handler has seen it
 	Abandoned   Settlement = "close"   // its handler has outlasted CloseTimeout
-	Undecodable Settlement = "bury"    // no handler has seen it; Buried is told as well
+	Undecodable Settlement = "bury"    // no handler has seen it; Buried is reported as well
 )
 
 // Buried is a message that has become a dead letter.
@@ -104,7 +104,7 @@ type Buried struct {
 	Reason string
 }
 
-// LeaseLost is a message that another consumer may have by now.
+// LeaseLost is a message that another consumer may already have.
 type LeaseLost struct {
 	Place
 	ID        string
@@ -121,8 +121,8 @@ type Called struct {
 	Err       error
 }
 
-// Failing is something that has failed. It is tried again, unless What says otherwise. Each
-// failure is told.
+// Failing is an activity that has failed. It is retried, except for Decoding and Retrying.
+// Each failure is reported.
 type Failing struct {
 	Place
 	What Activity
@@ -130,7 +130,7 @@ type Failing struct {
 	Err  error
 }
 
-// Recovered is something that works again.
+// Recovered is an activity that works again.
 type Recovered struct {
 	Place
 	What  Activity
@@ -149,7 +149,7 @@ const (
 	Listening  Activity = "listen" // for notifications; polls go on
 	Growing    Activity = "grow"   // looking for new partitions
 
-	// About one message, and not tried again:
+	// Concern one message and are not retried:
 	Decoding Activity = "decode"   // it becomes a dead letter
-	Retrying Activity = "schedule" // choosing a nacked message's delay; the default one counts
+	Retrying Activity = "schedule" // choosing a nacked message's delay; the default applies
 )

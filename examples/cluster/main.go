@@ -1,13 +1,13 @@
 // Cluster tracks shipments over a topic with twelve partitions on a Redis Cluster, and
 // kills a master meanwhile.
 //
-// The events of a shipment share a partition and keep their order; the partitions share
-// the masters. Until a replica has replaced the master, the shipments there are held up,
-// and no others.
+// The events of a shipment share a partition and keep their order; the partitions spread
+// over the masters. Until a replica has replaced the killed master, only the shipments on
+// that master are held up.
 //
 // It starts a cluster with redis-server, or uses the one that REDIS_ADDRS names
-// (host:port,host:port), of which it kills nothing. It ends by itself, with an error if
-// an event came early, out of order or not at all.
+// (host:port,host:port), whose masters it does not kill. It ends by itself, with an error
+// if an event came early, out of order or not at all.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	deadline = time.Minute      // should something hang
+	deadline = time.Minute      // in case something hangs
 	patience = 10 * time.Second // after that, an event counts as lost
 )
 
@@ -56,7 +56,7 @@ func run() (err error) {
 		}
 		defer func() { err = errors.Join(err, own.Stop()) }()
 		addrs = own.Addrs()
-		logging.Disable() // go-redis would tell of each connection that the killed master refuses
+		logging.Disable() // go-redis would log each connection that the killed master refuses
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -76,21 +76,21 @@ func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Clus
 		// A failover takes some 4s, and 8s more if the first election fails. The new
 		// master may lack the last messages: see WaitReplicas in docs/scaling.md.
 		PublishTimeout: time.Minute,
-	}, nil) // a logger would get what is tried again meanwhile
+	}, nil) // a logger would get the retries
 	if err != nil {
 		return err
 	}
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: "tracking",
-		MaxInFlight:   1, // more would give up the order
+		MaxInFlight:   1, // a higher number would give up the order
 	}, nil)
 	if err != nil {
 		return err
 	}
-	t := newTracker(publisher, "tracking."+watermill.NewShortUUID()) // a topic of this run's own
+	t := newTracker(publisher, "tracking."+watermill.NewShortUUID()) // a topic for this run only
 
-	// The first events make the partitions, and wait there. A subscription that is older
+	// The first events create the partitions, and wait there. A subscription that is older
 	// than its partitions finds them within PollInterval.
 	if err := t.publish(ctx, 0, 1); err != nil {
 		return err
@@ -100,7 +100,7 @@ func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Clus
 		return err
 	}
 	complete := make(chan struct{})
-	go func() { // ends with messages, which subscriber.Close closes, if not before
+	go func() { // ends with messages, which subscriber.Close closes at the latest
 		defer close(complete)
 		t.follow(messages)
 	}()
@@ -118,8 +118,8 @@ func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Clus
 	return t.printSummary()
 }
 
-// deliver publishes all events but the first of each shipment. A cluster that the
-// program has started fails over meanwhile.
+// deliver publishes all events but the first of each shipment. If the program has started
+// the cluster, a master fails meanwhile.
 func (t *tracker) deliver(ctx context.Context, client *redis.ClusterClient, own *redistest.Cluster) error {
 	err := t.showPartitions(ctx, client)
 	if err = errors.Join(err, t.publish(ctx, 1, atKill)); err != nil {
@@ -133,8 +133,8 @@ func (t *tracker) deliver(ctx context.Context, client *redis.ClusterClient, own 
 	return errors.Join(err, <-published)
 }
 
-// failOver kills the master of partition 0 and, once its replica has replaced it, brings
-// it back.
+// failOver kills the master of partition 0 and brings it back once its replica has replaced
+// it.
 func (t *tracker) failOver(ctx context.Context, client *redis.ClusterClient, own *redistest.Cluster) error {
 	slot, err := client.ClusterKeySlot(ctx, t.partition("0")).Result()
 	if err != nil {
@@ -152,7 +152,7 @@ func (t *tracker) failOver(ctx context.Context, client *redis.ClusterClient, own
 	return nil
 }
 
-// showPartitions counts the partitions on each master. Each has a set of groups there.
+// showPartitions counts the partitions on each master, by their sets of groups.
 func (t *tracker) showPartitions(ctx context.Context, client *redis.ClusterClient) error {
 	var mu sync.Mutex
 	var shares []string
@@ -171,7 +171,7 @@ func (t *tracker) showPartitions(ctx context.Context, client *redis.ClusterClien
 	return err
 }
 
-// partition is what the keys of a partition begin with, as docs/protocol.md tells.
+// partition is the prefix of a partition's keys; see docs/protocol.md.
 func (t *tracker) partition(number string) string {
 	return fmt.Sprintf("{%s:%s:%s}", redisdelay.DefaultPrefix, t.topic, number)
 }

@@ -19,13 +19,13 @@ import (
 const (
 	shipments   = 24
 	events      = 24                     // of each shipment
-	atKill      = 5                      // how many of them were published by then
-	interval    = 400 * time.Millisecond // from one to the next
+	atKill      = 5                      // how many of them are published before the kill
+	interval    = 400 * time.Millisecond // between events
 	wait        = 300 * time.Millisecond // the delay of each
 	shipmentKey = "shipment"             // in the metadata
 )
 
-// tracker publishes the events of shipments and notes how they come. It is safe for
+// tracker publishes the events of shipments and records how they arrive. It is safe for
 // concurrent use.
 type tracker struct {
 	publisher *redisdelay.Publisher
@@ -71,8 +71,8 @@ func (t *tracker) publish(ctx context.Context, from, to int) (err error) {
 	return err
 }
 
-// publishOf publishes events of one shipment, each on time or, if it is late, as soon
-// as the one before is stored.
+// publishOf publishes events of one shipment, each on time or, if late, as soon as the
+// previous one is stored.
 func (t *tracker) publishOf(ctx context.Context, shipment, from, to int) error {
 	phase := interval * time.Duration(shipment) / shipments
 	for number := from; number < to; number++ {
@@ -97,7 +97,7 @@ func (t *tracker) publishOf(ctx context.Context, shipment, from, to int) error {
 	return nil
 }
 
-// follow handles messages until each event has come, or there are no more.
+// follow handles messages until all events have arrived, or the channel closes.
 func (t *tracker) follow(messages <-chan *message.Message) {
 	for msg := range messages {
 		complete := t.note(msg.UUID, time.Now())
@@ -108,7 +108,7 @@ func (t *tracker) follow(messages <-chan *message.Message) {
 	}
 }
 
-// note notes a delivery, and tells whether it was the last.
+// note records a delivery, and reports whether it was the last.
 func (t *tracker) note(uuid string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +143,7 @@ func (t *tracker) say(what string) {
 	t.print(what)
 }
 
-// print prints how things are. The caller holds mu.
+// print prints the current state. The caller holds mu.
 func (t *tracker) print(what string) {
 	t.shown = time.Now()
 	heldUp := 0

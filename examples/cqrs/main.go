@@ -1,8 +1,8 @@
 // Cqrs sends delayed commands over Watermill's command bus.
 //
-// Each user is welcomed at once. The handler of that command sends another one,
-// delayed, to remind the user; and its handler sends the last reminder. All that
-// a delay takes is delay.WithContext in the call of Send.
+// Each user is welcomed at once. The handler of that command sends a delayed command to
+// remind the user, and its handler sends the last reminder. A delay only takes
+// delay.WithContext in the call of Send.
 //
 // It ends by itself, with an error if a command came early or not at all.
 package main
@@ -70,8 +70,8 @@ type app struct {
 	reminders *reminders
 }
 
-// newApp does what it would do with any other Pub/Sub: only the publisher and the
-// subscribers come from another constructor.
+// newApp is the same as with any other Pub/Sub, except for the constructors of the
+// publisher and the subscribers.
 func newApp(client redis.UniversalClient, users int) (*app, error) {
 	logger := watermill.NewSlogLogger(slog.New(
 		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
@@ -100,7 +100,7 @@ func newApp(client redis.UniversalClient, users int) (*app, error) {
 	return &app{publisher: publisher, bus: bus, router: router, reminders: reminders}, nil
 }
 
-// addHandlers gives each command handler a consumer group of its own.
+// addHandlers gives each command handler its own consumer group.
 func addHandlers(
 	router *message.Router, client redis.UniversalClient, topics topics,
 	handlers []cqrs.CommandHandler, logger watermill.LoggerAdapter,
@@ -129,7 +129,7 @@ func marshaler() cqrs.CommandEventMarshaler {
 	return cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
 }
 
-// topics has a topic for each command.
+// topics names a topic for each command.
 type topics struct{ prefix string }
 
 func (t topics) publish(p cqrs.CommandBusGeneratePublishTopicParams) (string, error) {

@@ -31,7 +31,7 @@ type RemindUser struct {
 	User  string    `json:"user"`
 	Text  string    `json:"text"`
 	Last  bool      `json:"last"`
-	DueAt time.Time `json:"due_at"` // by Redis's clock; to see how late it comes
+	DueAt time.Time `json:"due_at"` // by Redis's clock; to measure lateness
 }
 
 // reminders handles the commands. It is safe for concurrent use.
@@ -44,7 +44,7 @@ type reminders struct {
 
 	mu       sync.Mutex
 	reminded map[string]bool // guarded by mu; users who have had the last reminder
-	early    int             // guarded by mu; reminders before their time
+	early    int             // guarded by mu; reminders that came early
 }
 
 func newReminders(client redis.UniversalClient, bus *cqrs.CommandBus, users int) *reminders {
@@ -105,7 +105,7 @@ func (r *reminders) redisTime(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// note keeps account of the reminders. One may come twice.
+// note records a reminder. The same one may come twice.
 func (r *reminders) note(command *RemindUser, late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,8 @@ const (
 	// patience is how long after its due time a message counts as lost.
 	patience = 3 * time.Second
 
-	// lookout is how long the shop stays open, after the last message, to see
-	// whether one comes twice.
+	// lookout is how long the shop stays open after the last message, in case one comes
+	// twice.
 	lookout = 500 * time.Millisecond
 
 	rowFormat = "%7s  %-6s  %-14s  %11s  %-42s  %8s\n"
@@ -22,8 +22,8 @@ const (
 
 var errBadDelivery = errors.New("messages came early or not at all")
 
-// book keeps what has become of each order, as a shop's database would, and
-// prints it. It is safe for concurrent use.
+// book records what happens to each order, as a shop's database would, and prints it. It
+// is safe for concurrent use.
 type book struct {
 	start   time.Time
 	settled chan struct{} // closed when each order is paid or closed
@@ -54,7 +54,7 @@ func newBook(orders int) *book {
 	}
 }
 
-// placed notes an order whose message must not come before due.
+// placed records an order whose message must not come before due.
 func (b *book) placed(o order, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,13 +64,13 @@ func (b *book) placed(o order, due time.Time) {
 	}
 }
 
-// paid notes that the message of an order has been cancelled.
+// paid records that the message of an order has been cancelled.
 func (b *book) paid(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entries[id]
 	if e.deliveries > 0 {
-		// Cancel does not stop a handler that has the message already.
+		// Cancel does not stop a handler that already has the message.
 		b.print(e, "paid while being closed: refunded", "")
 		return
 	}
@@ -79,7 +79,7 @@ func (b *book) paid(id string) {
 	b.settle()
 }
 
-// paidTooLate notes a payment that found no message to cancel.
+// paidTooLate records a payment that found no message to cancel.
 func (b *book) paidTooLate(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,9 +87,9 @@ func (b *book) paidTooLate(id string) {
 	b.print(e, fmt.Sprintf("paid after %s: too late, refunded", e.PaidAfter), "")
 }
 
-// delivered notes that the message of an order has come, at a time of Redis's
-// clock. Whether that is early or late is decided by what the shop has asked for,
-// not by what the message says.
+// delivered records that the message of an order has arrived, at a time by Redis's clock.
+// Whether that is early or late depends on what the shop asked for, not on what the
+// message says.
 func (b *book) delivered(id string, at time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,9 +107,9 @@ func (b *book) delivered(id string, at time.Time) error {
 	return nil
 }
 
-// closeUnlessPaid says what a message does to its order. The state of the order
-// decides: delivery is at least once, so a message may come a second time, and
-// one that a handler has already may come in spite of Cancel.
+// closeUnlessPaid says what a message does to its order. The state of the order decides:
+// delivery is at least once, so a message may come a second time, and Cancel does not stop
+// a message that a handler already has.
 func (b *book) closeUnlessPaid(e *entry) string {
 	switch {
 	case e.paid:
@@ -122,7 +122,7 @@ func (b *book) closeUnlessPaid(e *entry) string {
 	}
 }
 
-// settle notes that one more order is paid or closed. The caller holds mu.
+// settle records that one more order is paid or closed. The caller holds mu.
 func (b *book) settle() {
 	if b.open--; b.open == 0 {
 		close(b.settled)

@@ -1,11 +1,11 @@
-// Quickstart is a shop that closes orders which are not paid in time.
+// Quickstart is a shop that closes orders that are not paid in time.
 //
-// Each order publishes a message to close it, delayed until its time to pay is
-// over. A payment cancels the message. What is left is delivered when it is due,
-// and the program prints how late that was.
+// Each order publishes a message to close it, delayed until its time to pay is over. A
+// payment cancels the message. The other messages are delivered when they are due, and the
+// program prints how late that was.
 //
-// It needs nothing but Go: without REDIS_ADDR, Redis runs inside the program. It
-// ends by itself, with an error if a message came early or not at all.
+// It needs nothing but Go: without REDIS_ADDR, Redis runs inside the program. It ends by
+// itself, with an error if a message came early or not at all.
 package main
 
 import (

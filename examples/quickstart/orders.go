@@ -27,7 +27,7 @@ type item struct {
 	Quantity int    `json:"quantity"`
 }
 
-// pieces is how many things were ordered.
+// pieces is how many pieces were ordered.
 func (o order) pieces() int {
 	n := 0
 	for _, item := range o.Items {

@@ -57,7 +57,7 @@ func (s *shop) place(ctx context.Context, o order) error {
 	return nil
 }
 
-// pay takes the payment of an order, which makes its message needless.
+// pay takes the payment of an order and cancels its message.
 func (s *shop) pay(ctx context.Context, o order) error {
 	err := s.publisher.Cancel(ctx, s.topic, o.ID)
 	switch {
@@ -125,7 +125,7 @@ type event struct {
 	do func(ctx context.Context) error
 }
 
-// events is what the customers do, in the order of time.
+// events is what the customers do, in order of time.
 func (s *shop) events(orders []order) []event {
 	var events []event
 	for i, o := range orders {

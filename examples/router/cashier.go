@@ -17,8 +17,8 @@ import (
 
 const rowFormat = "%7s  %-7s  %-14s  %11s  %8v  %5v  %s\n"
 
-// cashier handles payments, with a gateway of its own that fails as the scenario
-// says. It is safe for concurrent use.
+// cashier handles payments, with its own gateway that fails as the scenario says. It is
+// safe for concurrent use.
 type cashier struct {
 	start time.Time
 	done  chan struct{} // closed when each payment has ended
@@ -28,7 +28,7 @@ type cashier struct {
 	open  int              // guarded by mu; payments that have not ended
 }
 
-// file is what has become of a payment.
+// file is the record of a payment.
 type file struct {
 	*payment
 	calls    int
@@ -60,7 +60,7 @@ func (c *cashier) charge(msg *message.Message) error {
 	defer c.mu.Unlock()
 	f, err := c.file(msg)
 	if err != nil {
-		return &declinedError{err.Error()} // it will not get better
+		return &declinedError{err.Error()} // retrying will not help
 	}
 	if delivery, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && delivery.Attempt > f.attempts {
 		f.attempts = delivery.Attempt
@@ -87,8 +87,8 @@ func pauseBefore(attempt int) time.Duration {
 	return pause
 }
 
-// report is a middleware that prints the errors that reach the router, which
-// nacks the message then.
+// report is a middleware that prints the errors that reach the router, which then nacks
+// the message.
 func (c *cashier) report(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := next(msg)
@@ -105,7 +105,7 @@ func (c *cashier) report(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// poisoned is the handler of payments that cannot succeed. It would tell a person.
+// poisoned is the handler of payments that cannot succeed. A real one would alert a person.
 func (c *cashier) poisoned(msg *message.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *cashier) print(f *file, what string) {
 	fmt.Printf(rowFormat, since, f.ID, f.Customer, f.Amount, f.attempts, f.calls, what)
 }
 
-// end notes that a payment has ended. The caller holds mu.
+// end records that a payment has ended. The caller holds mu.
 func (c *cashier) end(f *file, as outcome) {
 	if f.outcome == "" {
 		if c.open--; c.open == 0 {
@@ -148,7 +148,7 @@ func (c *cashier) end(f *file, as outcome) {
 	f.outcome = as
 }
 
-// check returns an error that tells which payments ended otherwise than they should.
+// check returns an error that names the payments that did not end as they should.
 func (c *cashier) check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

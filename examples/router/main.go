@@ -1,13 +1,13 @@
 // Router charges payments through a gateway that fails now and then, with three
 // of Watermill's middlewares:
 //
-//   - Retry calls the handler again, at once and in this process: for hiccups.
-//   - DelayOnError gives a message that failed for longer a growing delay. It goes
-//     back to Redis for that time, where it holds up no other message.
-//   - PoisonQueue moves a message that can never succeed to a topic of its own,
-//     where another handler picks it up.
+//   - Retry calls the handler again, at once and in this process: for brief failures.
+//   - DelayOnError gives a message that keeps failing a growing delay. It waits in
+//     Redis meanwhile, where it holds up no other message.
+//   - PoisonQueue moves a message that can never succeed to another topic, where
+//     another handler picks it up.
 //
-// It ends by itself, with an error if a payment ended otherwise than it should.
+// It ends by itself, with an error if a payment did not end as it should.
 package main
 
 import (
@@ -82,8 +82,8 @@ func newRouter(client redis.UniversalClient, topic string, c *cashier) (*redisde
 	if err != nil {
 		return nil, nil, fmt.Errorf("create subscriber: %w", err)
 	}
-	// The router would log each failed handling as an error. Here they are the
-	// point of it all, and the cashier prints them.
+	// The router would log each failure as an error. Here failures are the point, and the
+	// cashier prints them.
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("create router: %w", err)
@@ -98,7 +98,7 @@ func newRouter(client redis.UniversalClient, topic string, c *cashier) (*redisde
 	return publisher, router, nil
 }
 
-// middlewares are those of the charge handler. The first is the outermost: the
+// middlewares returns the charge handler's middlewares. The first is the outermost: the
 // error of a handler goes through them from the last to the first.
 func middlewares(c *cashier, poison message.HandlerMiddleware) []message.HandlerMiddleware {
 	delayOnError := &middleware.DelayOnError{
@@ -115,8 +115,8 @@ func middlewares(c *cashier, poison message.HandlerMiddleware) []message.Handler
 	}
 	return []message.HandlerMiddleware{
 		c.report,
-		// DelayOnError is outside of the poison queue, which hides the errors that it
-		// deals with. The other way round, it would delay the poisoned messages.
+		// DelayOnError is outside the poison queue, which hides the errors that it handles.
+		// Inside, it would delay the poisoned messages.
 		delayOnError.Middleware,
 		poison,
 		retry.Middleware,

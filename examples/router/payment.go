@@ -10,13 +10,13 @@ const (
 	// nacked.
 	callsPerDelivery = 3
 
-	// firstDelay is how long after that it is delivered again; each next delay is
-	// delayFactor times as long. Watermill cuts the factor down to an integer.
+	// firstDelay is the delay until its next delivery; each further delay is delayFactor
+	// times as long. Watermill truncates the factor to an integer.
 	firstDelay  = 300 * time.Millisecond
 	delayFactor = 2
 )
 
-// payment is the message. What is not exported is for the scenario.
+// payment is the message. The unexported fields are for the scenario.
 type payment struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -39,7 +39,7 @@ var (
 	errDown    = errors.New("gateway is down")
 )
 
-// declinedError is an error for good: no retry will help.
+// declinedError is a permanent error: no retry will help.
 type declinedError struct{ reason string }
 
 func (e *declinedError) Error() string { return "declined: " + e.reason }
@@ -49,8 +49,8 @@ func isDeclined(err error) bool {
 	return errors.As(err, &declined)
 }
 
-// scenario is what happens to some payments. A gateway that is down stays so for
-// all calls of a delivery.
+// scenario is what happens to some payments. A gateway that is down stays down for all
+// calls of a delivery.
 func scenario() []*payment {
 	down := func(deliveries int) []error {
 		failures := make([]error, deliveries*callsPerDelivery)

@@ -13,11 +13,11 @@ import (
 
 const group = "warehouse"
 
-// backend is all that differs between the Pub/Subs.
+// backend is what differs between the Pub/Subs.
 type backend struct {
 	publisher  message.Publisher
 	subscriber message.Subscriber
-	delays     bool // whether it honours delays
+	delays     bool // whether it supports delays
 	remark     string
 }
 
@@ -48,7 +48,7 @@ func newRedisdelay(server *redisserver.Server, logger watermill.LoggerAdapter) (
 	return backend{publisher, subscriber, true, "It keeps each message until it is due."}, nil
 }
 
-// newRedisstream gives publisher and subscriber a client each, since their Close
+// newRedisstream gives the publisher and the subscriber a client each, since their Close
 // closes it.
 func newRedisstream(server *redisserver.Server, logger watermill.LoggerAdapter) (backend, error) {
 	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: server.Client()}, logger)
@@ -58,11 +58,11 @@ func newRedisstream(server *redisserver.Server, logger watermill.LoggerAdapter) 
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 		Client:        server.Client(),
 		ConsumerGroup: group,
-		// By default, the first read waits for a message for ever, context or no.
+		// By default, the first read waits for a message for ever, whatever its context.
 		DisableIndefiniteInitialBlock: true,
 	}, watermill.NopLogger{}) // it would log the end of each read as an error
 	if err != nil {
 		return backend{}, fmt.Errorf("create subscriber: %w", err)
 	}
-	return backend{publisher, subscriber, false, "It knows no delay: each message comes at once."}, nil
+	return backend{publisher, subscriber, false, "It has no delays: each message comes at once."}, nil
 }

@@ -3,8 +3,8 @@
 //	go run ./examples/swap -backend redisstream
 //	go run ./examples/swap -backend redisdelay
 //
-// Only the constructors in backend.go differ. Both deliver each message; the
-// delays that the messages ask for are honoured by redisdelay alone.
+// Only the constructors in backend.go differ. Both deliver each message; only redisdelay
+// waits for the delays that the messages ask for.
 //
 // It ends by itself, with an error if a message did not arrive.
 package main

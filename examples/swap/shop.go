@@ -39,7 +39,7 @@ func sampleOrders() []order {
 // shop has the handlers. It is safe for concurrent use.
 type shop struct {
 	publisher   message.Publisher
-	delays      bool // whether to expect that delays are honoured
+	delays      bool // whether to expect delays
 	paidTopic   string
 	packedTopic string
 	done        chan struct{} // closed when all orders are shipped
@@ -47,7 +47,7 @@ type shop struct {
 	mu    sync.Mutex
 	sold  map[string]time.Time // guarded by mu; by order id
 	left  int                  // guarded by mu; orders that are not shipped
-	hasty int                  // guarded by mu; orders packed before their time
+	hasty int                  // guarded by mu; orders packed too early
 }
 
 func newShop(b backend, orders int) *shop {
@@ -62,7 +62,7 @@ func newShop(b backend, orders int) *shop {
 	}
 }
 
-// newRouter is what stays as it is when the Pub/Sub changes.
+// newRouter stays the same when the Pub/Sub changes.
 func (s *shop) newRouter(b backend, logger watermill.LoggerAdapter) (*message.Router, error) {
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *shop) pack(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{message.NewMessage(watermill.NewUUID(), msg.Payload)}, nil
 }
 
-// ship handles an order that is packed.
+// ship handles a packed order.
 func (s *shop) ship(msg *message.Message) error {
 	var o order
 	if err := json.Unmarshal(msg.Payload, &o); err != nil {
@@ -121,7 +121,7 @@ func (s *shop) ship(msg *message.Message) error {
 	defer s.mu.Unlock()
 	at, ok := s.sold[o.ID]
 	if !ok {
-		return nil // shipped already: delivery is at least once
+		return nil // already shipped: delivery is at least once
 	}
 	fmt.Printf(rowFormat, o.ID, o.Goods, o.PackAfter, time.Since(at).Round(time.Millisecond))
 	delete(s.sold, o.ID)

@@ -20,10 +20,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// traced is how people wrap a client to instrument it.
+// traced wraps a client as people do to instrument it.
 type traced struct{ *redis.ClusterClient }
 
-// replicasOf are clients of a cluster's replicas.
+// replicasOf returns clients of a cluster's replicas.
 func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 	t.Helper()
 	masters, err := cluster.Masters(t.Context())
@@ -41,8 +41,8 @@ func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 	return replicas
 }
 
-// TestAWrappedClusterClientWaitsForReplicas has one replica sleep: those of other masters
-// know nothing of the messages.
+// TestAWrappedClusterClientWaitsForReplicas puts one replica to sleep. The replicas of
+// other masters do not have the messages.
 func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t, "--enable-debug-command", "yes")
 	client := cluster.Client(t)
@@ -72,7 +72,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 	require.NoError(t, <-slept)
 }
 
-// TestNothingIsReadFromReplicas uses clients that read from them where they can.
+// TestNothingIsReadFromReplicas uses clients that read from replicas when possible.
 func TestNothingIsReadFromReplicas(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	for name, options := range fixture.ReplicaReaders() {
@@ -112,8 +112,8 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 	}
 }
 
-// readCommands lists what a replica was asked by clients of ours: replication sends it
-// writes only.
+// readCommands lists the commands of our clients that a replica has run: replication sends
+// only writes.
 func readCommands(t *testing.T, replica *redis.Client) (commands []string) {
 	t.Helper()
 	info, err := replica.Info(context.Background(), "commandstats").Result()

@@ -18,7 +18,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func TestCloseGivesBackAtOnceWhatNoHandlerHasSeen(t *testing.T) {
+func TestCloseGivesBackUnseenMessagesAtOnce(t *testing.T) {
 	s := fixture.New(t)
 	var warm []string
 	for i := range 400 { // so that the subscription claims ahead
@@ -131,7 +131,7 @@ func TestCloseWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-func TestARouterShutDownWhileAHandlerRunsKeepsItsResult(t *testing.T) {
+func TestARouterThatIsShutDownKeepsTheResultOfARunningHandler(t *testing.T) {
 	s := fixture.New(t)
 	p, out := s.Publisher(), s.Beside("-out")
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: fixture.Soon}, watermill.NopLogger{})

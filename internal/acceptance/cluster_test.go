@@ -85,7 +85,7 @@ func TestTwelvePartitionsShareTheMastersEvenly(t *testing.T) {
 	}
 }
 
-// scriptsByMaster is how many scripts each master has run.
+// scriptsByMaster returns how many scripts each master has run.
 func scriptsByMaster(s *fixture.Scene) map[string]int {
 	s.T.Helper()
 	var mu sync.Mutex
@@ -168,11 +168,11 @@ func TestNotificationsWakeSubscriptionsOnACluster(t *testing.T) {
 
 func TestWaitForReplicas(t *testing.T) {
 	wait := func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 300*time.Millisecond }
-	t.Run("none there", func(t *testing.T) {
+	t.Run("no replicas", func(t *testing.T) {
 		s := fixture.New(t)
 		p := s.Publisher(wait)
 		messages := s.Subscribe()
-		for _, uuid := range []string{"a", "b"} { // the second finds the script loaded
+		for _, uuid := range []string{"a", "b"} { // for the second, the script is already loaded
 			var shortfall *redisdelay.ReplicationError
 			require.ErrorAs(t, p.Publish(s.Topic, message.NewMessage(uuid, nil)), &shortfall)
 			assert.Equal(t, redisdelay.ReplicationError{Want: 1}, *shortfall)

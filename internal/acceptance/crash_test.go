@@ -21,8 +21,8 @@ import (
 // consumerEnv makes the test binary a consumer process: "address topic lease".
 const consumerEnv = "REDISDELAY_TEST_CONSUMER"
 
-// consume prints each message that it gets. A line on standard input decides what
-// becomes of the last one; without a line the handler does not end.
+// consume prints each message that it gets. A line on standard input says how to settle
+// the last one; without a line the handler does not end.
 func consume(args []string) {
 	lease, err := time.ParseDuration(args[2])
 	check(err)

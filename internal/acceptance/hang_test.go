@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// slack is how far from its bound a call may end.
+// slack is how much later than its bound a call may end.
 const slack = 100 * time.Millisecond
 
 // silent is the address of a server that accepts connections and never answers.
@@ -114,9 +114,9 @@ func TestEveryCallEndsInTimeWhileRedisHangs(t *testing.T) {
 	}
 }
 
-// TestPublishThatIsStoredWaitsForNothingElse hangs after the push: what the library
-// asks about the server's settings must not hold Publish up.
-func TestPublishThatIsStoredWaitsForNothingElse(t *testing.T) {
+// TestPublishReturnsOnceItsMessageIsStored hangs after the push: checking the server's
+// settings must not hold up Publish.
+func TestPublishReturnsOnceItsMessageIsStored(t *testing.T) {
 	server := redistest.New(t)
 	client := server.Client(t)
 	hook := &hangAfterPush{server: server}

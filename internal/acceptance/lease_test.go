@@ -51,7 +51,7 @@ func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T
 	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "-@all")
 
 	other := s.Next(s.Subscribe(short))
-	require.Error(t, msg.Context().Err(), "another consumer has the message while the first handler goes on")
+	require.Error(t, msg.Context().Err(), "another consumer has the message while the first handler continues")
 	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	assert.Equal(t, int64(2), fixture.Delivery(t, other).Token)
 	other.Ack()

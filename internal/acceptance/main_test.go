@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 		consume(strings.Fields(args))
 		return
 	}
-	// Watermill's TestReconnect never ends the goroutines that publish and note what
+	// Watermill's TestReconnect never ends the goroutines that publish and record what
 	// was published.
 	redistest.Main(m,
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func1"),

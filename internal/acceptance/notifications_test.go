@@ -78,7 +78,7 @@ func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
 		require.Eventually(t, func() bool { return seen.Load() == int64(n+1) }, fixture.Soon, time.Millisecond)
 		<-time.After(50 * time.Millisecond)
 		if n == 0 {
-			claims.Store(0) // from here on, they know of each other
+			claims.Store(0) // from now on, they know about each other
 		}
 	}
 	s.Settled()

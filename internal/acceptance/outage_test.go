@@ -51,7 +51,7 @@ func TestARestartLosesNothing(t *testing.T) {
 	t.Logf("%d of %d messages were redelivered", redelivered, count)
 }
 
-func TestPublishToANewTopicRidesOutADeadRedis(t *testing.T) {
+func TestPublishToANewTopicSurvivesADeadRedis(t *testing.T) {
 	server := redistest.New(t)
 	impatient := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
@@ -82,7 +82,7 @@ func TestPublishGivesUpWhenRedisDoesNotAnswer(t *testing.T) {
 
 	err = p.Publish(s.Topic+"-new", message.NewMessage("a", nil))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the partitions of the topic are not known yet")
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, "the topic's partitions are not known yet")
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
@@ -111,7 +111,7 @@ func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 	require.NoError(t, server.Signal(syscall.SIGCONT))
 }
 
-func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
+func TestPublishLogsAnOutageOnce(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	p := s.Publisher()
@@ -122,7 +122,7 @@ func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
 	for range cap(published) {
 		go func() { published <- publish("during") }()
 	}
-	require.Eventually(t, func() bool { return s.Log.Count("Publishing fails, trying again") > 0 }, fixture.Soon, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Log.Count("Publishing fails, retrying") > 0 }, fixture.Soon, 5*time.Millisecond)
 	<-time.After(500 * time.Millisecond) // a few more attempts
 	server.Up()
 	for range cap(published) {
@@ -130,6 +130,6 @@ func TestPublishThatRidesOutAnOutageSaysSoOnce(t *testing.T) {
 		require.True(t, err == nil || errors.Is(err, redisdelay.ErrOutcomeUnknown), "%v", err)
 	}
 	require.NoError(t, publish("after"))
-	assert.Equal(t, 1, s.Log.Count("Publishing fails, trying again"), "%v", s.Log.Lines())
+	assert.Equal(t, 1, s.Log.Count("Publishing fails, retrying"), "%v", s.Log.Lines())
 	assert.Equal(t, 1, s.Log.Count("Publishing works again"), "%v", s.Log.Lines())
 }

@@ -27,8 +27,8 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// secondAnswer is a hook that lets a push be applied and then hands out an error, as the
-// client does when the first reply is lost and its second attempt is refused.
+// secondAnswer is a hook that lets a push succeed and then returns an error, as the client
+// does when the first reply is lost and its second attempt is refused.
 type secondAnswer struct {
 	fixture.Hook
 	text   answer
@@ -47,7 +47,7 @@ func (h *secondAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isPush tells the push script by its third key.
+// isPush recognizes the push script by its third key.
 func isPush(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	if len(args) < 6 || !strings.HasPrefix(cmd.Name(), "eval") {
@@ -57,8 +57,8 @@ func isPush(cmd redis.Cmder) bool {
 	return strings.HasSuffix(key, ":publishers")
 }
 
-// TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown has each
-// message stored before Redis refuses what the client sends for it the second time.
+// TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown stores each
+// message before Redis refuses the client's second attempt.
 func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *testing.T) {
 	for _, text := range []answer{
 		"WRONGPASS invalid username-password pair or user is disabled.",
@@ -83,8 +83,8 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *
 	}
 }
 
-// TestPasswordsThatChangeUnderLoad looks whether anything is stored whose Publish has
-// said that it certainly is not.
+// TestPasswordsThatChangeUnderLoad checks that no message is stored whose Publish failed
+// for certain.
 func TestPasswordsThatChangeUnderLoad(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
@@ -159,7 +159,7 @@ func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 	s.Settled()
 }
 
-// lostWait is a hook that loses the first answers to WAIT in the network.
+// lostWait is a hook that loses the first answers to WAIT.
 type lostWait struct {
 	fixture.Hook
 	pushes atomic.Int64
@@ -191,15 +191,15 @@ func TestAWaitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	})
 	err := p.Publish(s.Topic, message.NewMessage("a", nil))
 	var shortfall *redisdelay.ReplicationError
-	require.ErrorAs(t, err, &shortfall, "it has no replica")
+	require.ErrorAs(t, err, &shortfall, "there is no replica")
 	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 	assert.Equal(t, int64(3), hook.pushes.Load())
 	s.Expect(s.Subscribe(), "a")
 	s.Settled()
 }
 
-// TestAPublisherRestoredFromASnapshotHeals puts the record of a later life of the
-// publisher in place of its own.
+// TestAPublisherRestoredFromASnapshotHeals replaces the publisher's record by that of a
+// later copy of it.
 func TestAPublisherRestoredFromASnapshotHeals(t *testing.T) {
 	for name, record := range map[string]struct {
 		number  int

@@ -112,7 +112,7 @@ func TestAPublisherWithFewerPartitionsKeepsTheHigherNumber(t *testing.T) {
 	assert.Len(t, partitionsInUse(s), 6)
 }
 
-// partitionsInUse lists the hash tags of partitions that messages were published to.
+// partitionsInUse lists the hash tags of partitions with published messages.
 func partitionsInUse(s *fixture.Scene) (tags []string) {
 	s.T.Helper()
 	keys, err := s.Keys(s.T.Context())
@@ -125,8 +125,8 @@ func partitionsInUse(s *fixture.Scene) (tags []string) {
 	return tags
 }
 
-// TestGroupsAddedWhileMessagesFlow adds groups to a topic with partitions: each gets
-// what was not due yet when its Subscribe returned, once.
+// TestGroupsAddedWhileMessagesFlow adds groups to a topic with partitions: each gets every
+// message once that was not due when its Subscribe returned.
 func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 	s := onCluster(t)
 	const count, every, wait = 1000, 2 * time.Millisecond, 100 * time.Millisecond
@@ -169,7 +169,7 @@ func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 	}
 }
 
-func TestRunningSubscriptionsAreToldOfNewPartitions(t *testing.T) {
+func TestRunningSubscriptionsAreNotifiedOfNewPartitions(t *testing.T) {
 	for name, arrange := range map[string]func(*testing.T) *fixture.Scene{"one server": fixture.New, "Cluster": onCluster} {
 		t.Run(name, func(t *testing.T) {
 			s := arrange(t)
@@ -187,9 +187,9 @@ func TestRunningSubscriptionsAreToldOfNewPartitions(t *testing.T) {
 	}
 }
 
-// TestPartitionsAddedWhileASubscriptionBeginsToListenAreNoticed publishes at once after
-// Subscribe, so that the notification may come before anyone listens.
-func TestPartitionsAddedWhileASubscriptionBeginsToListenAreNoticed(t *testing.T) {
+// TestPartitionsAddedWhileASubscriptionStartsAreNoticed publishes right after Subscribe, so
+// that the notification may come before the subscription listens.
+func TestPartitionsAddedWhileASubscriptionStartsAreNoticed(t *testing.T) {
 	for n := range 10 {
 		s := fixture.New(t)
 		p := s.Publisher(fixture.Partitions(12))

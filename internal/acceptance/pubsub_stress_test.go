@@ -9,9 +9,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 )
 
-// TestPubSubStressTest runs ten of Watermill's suites at once. Restarts of the
-// server are left out: each suite would restart it under the nine others, whose
-// own timeouts do not allow for that.
+// TestPubSubStressTest runs ten of Watermill's suites at once. It leaves out restarts of
+// the server: each suite would restart it under the nine others, whose timeouts do not
+// allow for that.
 func TestPubSubStressTest(t *testing.T) {
 	s := newSuite(t, 100*time.Millisecond)
 	s.features.RestartServiceCommand = nil

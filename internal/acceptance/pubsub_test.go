@@ -18,11 +18,11 @@ import (
 
 // TestPubSub is Watermill's universal suite, with messages due at once.
 //
-// Its TestReconnect notes what was published in a goroutine of its own, without a
-// lock. So it may report a message that was delivered at once as "extra", and the
-// race detector finds the race in test_pubsub.go. It is left out here, and in
-// TestPubSubDelayed under -race; `make test` runs that one a second time without.
-// TestARestartLosesNothing shows the same with messages due at once, under -race.
+// Its TestReconnect records published messages in another goroutine, without a lock. So
+// it may report a message that was delivered at once as "extra", and the race detector
+// finds the race in test_pubsub.go. It is left out here, and in TestPubSubDelayed under
+// -race; `make test` runs that one a second time without -race. TestARestartLosesNothing
+// shows the same with messages due at once, under -race.
 func TestPubSub(t *testing.T) {
 	s := newSuite(t, 0)
 	s.features.RestartServiceCommand = nil
@@ -48,7 +48,7 @@ func TestPubSubCluster(t *testing.T) {
 	})
 	t.Run("8 partitions", func(t *testing.T) {
 		s := &suite{client: client, features: features, partitions: 8}
-		// There is order within a partition only; see TestOrderOfAPartitionKey.
+		// Order holds only within a partition; see TestOrderOfAPartitionKey.
 		s.features.GuaranteedOrder = false
 		s.features.GuaranteedOrderWithSingleSubscriber = false
 		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
@@ -78,7 +78,7 @@ type suite struct {
 	features   tests.Features
 }
 
-// newSuite is for a server that keeps what it has acknowledged over a crash.
+// newSuite starts a server that loses nothing acknowledged in a crash.
 func newSuite(t *testing.T, by time.Duration) *suite {
 	t.Helper()
 	server := redistest.New(t, redistest.Durable...)

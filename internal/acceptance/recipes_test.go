@@ -23,7 +23,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-// The recipes of docs/recipes.md, as the tests of stacks use them.
+// The recipes of docs/recipes.md, as the tests use them.
 
 // recipe: an order for all of them
 var errBadOrder = errors.New("an order that nobody can handle")
@@ -32,7 +32,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 	delayOnError := &middleware.DelayOnError{
 		InitialInterval: 200 * time.Millisecond,
 		MaxInterval:     time.Minute,
-		Multiplier:      2, // a whole number: Watermill cuts off what follows the point
+		Multiplier:      2, // a whole number: Watermill drops the fraction
 	}
 	poison, err := middleware.PoisonQueueWithFilter(publisher, "orders.poison", func(err error) bool {
 		return errors.Is(err, errBadOrder)
@@ -44,7 +44,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 	retry := middleware.Retry{
 		MaxRetries:          2,
 		InitialInterval:     10 * time.Millisecond,
-		ResetContextOnRetry: true, // or each retry begins with the context that Timeout has ended
+		ResetContextOnRetry: true, // otherwise each retry starts with the context that Timeout ended
 		ShouldRetry:         func(p middleware.RetryParams) bool { return !errors.Is(p.Err, errBadOrder) },
 	}
 	return []message.HandlerMiddleware{
@@ -74,15 +74,15 @@ func deliveryKey(msg *message.Message) (string, error) {
 // recipe: equal payloads
 func payloadKey(msg *message.Message) (string, error) {
 	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
-		return deliveryKey(msg) // the first delivery has left its payload behind
+		return deliveryKey(msg) // the first delivery has recorded its payload
 	}
 	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
 }
 
 // end of recipe
 
-// TestTheRecipesAreTheOnesThatAreTested compares the blocks of the page with the code above.
-func TestTheRecipesAreTheOnesThatAreTested(t *testing.T) {
+// TestTheRecipesInTheDocsAreTheTestedOnes compares the blocks of the page with the code above.
+func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	page, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("recipes_test.go")
@@ -112,12 +112,12 @@ func (r *tags) IsDuplicate(_ context.Context, key string) (bool, error) {
 	return known, nil
 }
 
-func TestADeduplicatorDropsWhatWasNackedUnlessItsKeyNamesTheDelivery(t *testing.T) {
+func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing.T) {
 	for name, test := range map[string]struct {
 		key   middleware.MessageHasher
 		calls int64 // for a message that fails once, and another with the same payload
 	}{
-		"the default key":      {nil, 1}, // the message that failed is lost
+		"the default key":      {nil, 1}, // the failed message is lost
 		"a key of deliveries":  {deliveryKey, 3},
 		"a key of the payload": {payloadKey, 2},
 	} {
@@ -140,7 +140,7 @@ func TestADeduplicatorDropsWhatWasNackedUnlessItsKeyNamesTheDelivery(t *testing.
 	}
 }
 
-// TestTheWholeStack has messages of all kinds.
+// TestTheWholeStack publishes messages of all kinds.
 func TestTheWholeStack(t *testing.T) {
 	s := fixture.New(t)
 	s.Topic = "orders-" + watermill.NewShortUUID()

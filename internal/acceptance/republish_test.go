@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-// TestADeliveredMessagePublishedAgainIsNotDelayedAgain publishes messages with the
-// delay metadata of the delivered one, by way of what requeuers and poison queues do.
+// TestADeliveredMessagePublishedAgainIsNotDelayedAgain publishes messages with the delay
+// metadata of the delivered one, as requeuers and poison queues do.
 func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
@@ -25,7 +25,7 @@ func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
 	redisdelay.SetKey(original, "k")
 	require.NoError(t, p.Publish(s.Topic, original))
 	msg := s.Next(messages)
-	require.NoError(t, p.Publish(s.Topic, msg), "neither delayed nor a duplicate of itself")
+	require.NoError(t, p.Publish(s.Topic, msg), "it is neither delayed nor a duplicate of itself")
 	published := s.Now()
 	msg.Ack()
 	again := s.Next(messages)
@@ -38,9 +38,9 @@ func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
 	last.Ack()
 }
 
-// TestADelayThatIsOverStaysOverInACopyThatWasEncoded is what relays do: neither the context
-// nor the strings of the message that was delivered are left.
-func TestADelayThatIsOverStaysOverInACopyThatWasEncoded(t *testing.T) {
+// TestADelayThatIsOverStaysOverInAnEncodedCopy copies as relays do, which keep neither the
+// context nor the strings of the delivered message.
+func TestADelayThatIsOverStaysOverInAnEncodedCopy(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()
@@ -64,7 +64,7 @@ func TestADelayThatIsOverStaysOverInACopyThatWasEncoded(t *testing.T) {
 }
 
 // TestADelayMadeByAHandlerCounts makes delays that read the same as the delivered
-// ones, since Watermill's metadata have whole seconds.
+// ones, since Watermill's metadata has whole seconds.
 func TestADelayMadeByAHandlerCounts(t *testing.T) {
 	const pause = 50 * time.Millisecond
 	ways := map[string]func(msg *message.Message) *message.Message{

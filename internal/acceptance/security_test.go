@@ -19,8 +19,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// documentedUser makes the user that docs/scaling.md names on a server, with some
-// rules besides, and returns its name and password.
+// documentedUser creates the user of docs/scaling.md on a server, with additional rules,
+// and returns its name and password.
 func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) (name, password string) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/scaling.md")
@@ -45,8 +45,8 @@ func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) 
 	return fields[0], password
 }
 
-// TestLeastPrivilegeOverTLS does all that an application does, with the documented
-// rights and no others.
+// TestLeastPrivilegeOverTLS does everything that an application does, with only the
+// documented rights.
 func TestLeastPrivilegeOverTLS(t *testing.T) {
 	server, trusted := redistest.NewTLS(t)
 	name, password := documentedUser(t, server.Client(t))
@@ -64,7 +64,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	allRights(fixture.NewWith(t, client), cluster.Client(t))
 }
 
-// allRights uses the whole API. The admin looks on.
+// allRights uses the whole API. The admin checks the effects.
 func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	t := s.T
 	p := s.Publisher(fixture.Partitions(2))
@@ -129,7 +129,7 @@ func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
 	s.Publish("a", "b")
 	s.Expect(messages, "a", "b")
 	s.Idle(messages)
-	assert.Equal(t, 1, s.Log.Count("No notifications"), "told once")
+	assert.Equal(t, 1, s.Log.Count("No notifications"), "logged once")
 	assert.Equal(t, 1, s.Log.Count("error: "), "%v", s.Log.Lines())
 }
 
@@ -146,5 +146,5 @@ func TestABadCertificateFailsFast(t *testing.T) {
 	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
 	_, err = s.Subscriber().Subscribe(t.Context(), s.Topic)
 	require.ErrorContains(t, err, "certificate")
-	assert.Less(t, time.Since(start), 8*time.Second, "no use in trying until PublishTimeout")
+	assert.Less(t, time.Since(start), 8*time.Second, "retrying until PublishTimeout cannot help")
 }

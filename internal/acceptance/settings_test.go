@@ -12,22 +12,22 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
+func TestSettingsThatLoseMessagesAreLogged(t *testing.T) {
 	const eviction, persistence = "maxmemory-policy is allkeys-lru; set it to noeviction", "set appendonly to yes"
 	tests := map[string]struct {
 		options               []string
 		eviction, persistence int
 	}{
-		"safe":            {redistest.Durable, 0, 0},
-		"snapshots":       {[]string{"--save", "3600 1"}, 0, 0},
-		"evicting":        {append([]string{"--maxmemory-policy", "allkeys-lru"}, redistest.Durable...), 1, 0},
-		"nothing is kept": {nil, 0, 1},
+		"safe":           {redistest.Durable, 0, 0},
+		"snapshots":      {[]string{"--save", "3600 1"}, 0, 0},
+		"evicting":       {append([]string{"--maxmemory-policy", "allkeys-lru"}, redistest.Durable...), 1, 0},
+		"no persistence": {nil, 0, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.NewOn(t, redistest.New(t, test.options...))
 			p, sub := s.Publisher(), s.Subscriber()
-			for range 3 { // the publisher and the subscriber tell it once each
+			for range 3 { // the publisher and the subscriber each log it once
 				require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
 				_, err := sub.Subscribe(t.Context(), s.Topic)
 				require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestSettingsThatLoseMessagesAreTold(t *testing.T) {
 	}
 }
 
-func TestSettingsThatMayNotBeReadAreNoProblem(t *testing.T) {
+func TestSettingsThatCannotBeReadAreNotLogged(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	redistest.Command(t, s.Client, "ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")

@@ -65,7 +65,7 @@ func untilCancelled(calls *atomic.Int64) message.NoPublishHandlerFunc {
 	}
 }
 
-// TestAPoisonQueueWorksAroundATimeout: Timeout leaves its ended context on the message.
+// TestAPoisonQueueWorksAroundATimeout, which leaves its ended context on the message.
 func TestAPoisonQueueWorksAroundATimeout(t *testing.T) {
 	short := middleware.Timeout(50 * time.Millisecond)
 	for name, test := range map[string]struct {
@@ -108,8 +108,8 @@ func failing(calls *atomic.Int64) message.NoPublishHandlerFunc {
 	}
 }
 
-// TestProducedMessagesMayCarryTheContextOfTheHandler publishes after Timeout has ended it.
-func TestProducedMessagesMayCarryTheContextOfTheHandler(t *testing.T) {
+// TestProducedMessagesMayCarryTheHandlersContext publishes after Timeout has ended it.
+func TestProducedMessagesMayCarryTheHandlersContext(t *testing.T) {
 	s := fixture.New(t)
 	out := s.Beside("-out")
 	router := newRouter(s)
@@ -125,7 +125,7 @@ func TestProducedMessagesMayCarryTheContextOfTheHandler(t *testing.T) {
 	s.Settled()
 }
 
-// TestAContextThatEndedWithItsDeliveryIsObeyed is the other side: the lease is gone.
+// TestAContextThatEndedWithItsDeliveryIsObeyed shows the opposite: the lease is gone.
 func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
@@ -147,7 +147,7 @@ func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
 	require.ErrorIs(t, p.Publish(s.Topic, own), context.Canceled)
 }
 
-func TestRetriesAroundATimeoutNeedTheirContextBack(t *testing.T) {
+func TestRetriesAroundATimeoutNeedToResetTheContext(t *testing.T) {
 	for reset, want := range map[bool][]error{
 		true:  {nil, nil, nil},
 		false: {nil, context.Canceled, context.Canceled},
@@ -208,12 +208,12 @@ func TestAPoisonQueueAroundDelayOnErrorPoisonsLater(t *testing.T) {
 	start := s.Now()
 	s.Publish("a")
 	msg := poisoned.Next(messages)
-	assert.False(t, fixture.Delivery(t, msg).DueAt.Before(start.Add(400*time.Millisecond)), "with the delay that the middleware made")
+	assert.False(t, fixture.Delivery(t, msg).DueAt.Before(start.Add(400*time.Millisecond)), "with the delay of the middleware")
 	msg.Ack()
 	s.Settled()
 }
 
-func TestABreakerThatIsOpenDelaysMessages(t *testing.T) {
+func TestAnOpenBreakerDelaysMessages(t *testing.T) {
 	s := fixture.New(t)
 	delayOnError := &middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 1}
 	breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
@@ -233,7 +233,7 @@ func TestABreakerThatIsOpenDelaysMessages(t *testing.T) {
 	assert.Equal(t, int64(6), calls.Load(), "three failures, and each message once")
 }
 
-// TestAThrottleKeepsItsMessages has them wait for their turn for longer than a lease.
+// TestAThrottleKeepsItsMessages makes them wait for longer than a lease.
 func TestAThrottleKeepsItsMessages(t *testing.T) {
 	s := fixture.New(t)
 	var mu sync.Mutex

@@ -22,10 +22,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// pretender is a server that answers as it likes.
+// pretender is a server that gives any answers.
 type pretender struct {
 	t      *testing.T
-	answer func(command []string) string // a whole reply
+	answer func(command []string) string // returns a whole reply
 
 	mu       sync.Mutex
 	commands []string // guarded by mu; the names
@@ -123,7 +123,7 @@ func (p *pretender) sent(name string) int {
 
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
-// callsOf are the ways to meet a server for the first time.
+// callsOf are the calls that may be the first to a server.
 func callsOf(s *fixture.Scene) map[string]func() error {
 	p, sub := s.Publisher(), s.Subscriber()
 	return map[string]func() error{
@@ -155,7 +155,7 @@ func TestAServerThatIsTooOldIsNamed(t *testing.T) {
 	assert.Zero(t, server.sent("evalsha"), "nothing is run on it")
 }
 
-func TestAServerThatIsTooOldIsNamedWithoutTheRightToAsk(t *testing.T) {
+func TestAServerThatIsTooOldIsNamedWithoutTheRightToInfo(t *testing.T) {
 	for name, text := range map[string]string{
 		"6.0":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: Unknown Redis command called from Lua script",
 		"6.2":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: -OOM command not allowed",
@@ -176,7 +176,7 @@ func TestAServerThatIsTooOldIsNamedWithoutTheRightToAsk(t *testing.T) {
 	}
 }
 
-func TestTheVersionOfAServerIsAskedOnce(t *testing.T) {
+func TestTheServerVersionIsReadOnce(t *testing.T) {
 	for _, version := range []string{"7.0.15", "7.2.4", "8.2.1", "255.255.255", "unstable"} {
 		t.Run(version, func(t *testing.T) {
 			server, client := pretend(t, func(command []string) string {
@@ -202,7 +202,7 @@ func TestTheVersionOfAServerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestOneInfoServesManyFirstCalls has them all at once.
+// TestOneInfoServesManyFirstCalls makes them all at once.
 func TestOneInfoServesManyFirstCalls(t *testing.T) {
 	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)

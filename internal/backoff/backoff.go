@@ -30,8 +30,8 @@ func (b *Backoff) Reset() { b.attempts = 0 }
 // Wait pauses for the next step. It returns false at once when ctx ends.
 func (b *Backoff) Wait(ctx context.Context) bool { return wait(ctx, b.Next(), nil) }
 
-// WaitUnless is Wait that also ends when there is reason to believe that the next
-// attempt succeeds.
+// WaitUnless is Wait that also ends when hope says that the next attempt will probably
+// succeed.
 func (b *Backoff) WaitUnless(ctx context.Context, hope <-chan struct{}) bool {
 	return wait(ctx, b.Next(), hope)
 }
@@ -49,13 +49,13 @@ func wait(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
 	}
 }
 
-// Turns spaces out the attempts of several loops that fail for one reason: each
+// Turns spaces out the attempts of several loops that fail for the same reason: each
 // takes a turn before it tries again. It is safe for concurrent use.
 type Turns struct {
 	gap time.Duration // immutable; between two turns
 
 	mu   sync.Mutex
-	last time.Time // guarded by mu; of the last turn, which may be still to come
+	last time.Time // guarded by mu; of the last turn, which may be in the future
 }
 
 // NewTurns returns Turns that are a gap apart.

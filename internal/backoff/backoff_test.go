@@ -53,10 +53,10 @@ func TestTurnsAreAGapApart(t *testing.T) {
 		loops.Wait()
 		assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, taken)
 
-		time.Sleep(10 * time.Second) //nolint:forbidigo // advances the clock of the bubble
+		time.Sleep(10 * time.Second) //nolint:forbidigo // advances the bubble's clock
 		start = time.Now()
 		assert.True(t, turns.Wait(t.Context()))
-		assert.Zero(t, time.Since(start), "nobody has had a turn for long")
+		assert.Zero(t, time.Since(start), "the last turn was long ago")
 	})
 }
 

@@ -16,12 +16,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
-// inFlights are the MaxInFlight that the rounds take turns with.
+// inFlights are the values of MaxInFlight that the rounds use in turn.
 var inFlights = []int{1, 2, 5, 10, 20, 50, 100}
 
-// TestNothingIsHeldBehindASlowMessage has a consumer learn that its handlers are fast,
-// and then blocks them all. Another one is idle: it must get all that the first has not
-// handed out.
+// TestNothingIsHeldBehindASlowMessage lets a consumer learn that its handlers are fast,
+// and then blocks them all. An idle consumer must get every message that the first has
+// not handed out.
 func TestNothingIsHeldBehindASlowMessage(t *testing.T) {
 	server := newScene(t)
 	for n := range size(2*len(inFlights), 200) {
@@ -46,7 +46,7 @@ func TestNothingIsHeldBehindASlowMessage(t *testing.T) {
 type round struct {
 	*scene
 	inFlight int
-	held     *waits // of what the blocked consumer has not handed out
+	held     *waits // of messages that the blocked consumer has not handed out
 	blocking atomic.Bool
 	free     chan struct{} // closed when the handlers may end
 	handled  atomic.Int64
@@ -54,7 +54,7 @@ type round struct {
 	sent     int
 }
 
-// run returns the longest waits of those that the blocked consumer did not handle.
+// run returns the longest waits of messages that the blocked consumer did not handle.
 func (r *round) run(feed func(*round)) []time.Duration {
 	r.T.Helper()
 	r.pub = r.publisher(redisdelay.PublisherConfig{})
@@ -102,7 +102,7 @@ func (r *round) learn() {
 	r.until("it has learned", quiet, func() bool { return int(r.handled.Load()) == r.sent })
 }
 
-// send publishes messages that are due at once, in one call.
+// send publishes messages without a delay, in one call.
 func (r *round) send(count int) {
 	r.T.Helper()
 	var call []*message.Message
@@ -116,7 +116,7 @@ func (r *round) send(count int) {
 	require.NoError(r.T, r.pub.Publish(r.Topic, call...))
 }
 
-// burst sends more than both consumers take, in calls with random gaps.
+// burst sends more messages than both consumers take, in calls with random gaps.
 func (r *round) burst() {
 	for left := 2*r.inFlight + 1 + rand.IntN(5*r.inFlight+50); left > 0; {
 		count := min(left, 1+rand.IntN(2*r.inFlight+5))

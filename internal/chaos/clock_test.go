@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clock is the clock of a Redis, apart from that of the host. These cases run on
-// miniredis: redis-server cannot be given another clock, since libfaketime clashes
-// with its allocator. What matters is where the library takes its time from.
+// clock is Redis's clock, which differs from the host's. These cases run on miniredis:
+// redis-server cannot be given another clock, since libfaketime clashes with its
+// allocator. They show which clock the library uses.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration // guarded by mu
-	last   time.Time     // guarded by mu; when it was read last
+	last   time.Time     // guarded by mu; the last reading
 	stood  time.Duration // guarded by mu; the longest time between two readings
 }
 
@@ -39,8 +39,8 @@ func (c *clock) now() time.Time {
 	return now.Add(c.offset)
 }
 
-// stoodStill is how long the clock of miniredis may have stood still, for want of a
-// processor to set it, and so how early a message may be by the hosts' clock.
+// stoodStill is how long the clock of miniredis may have stood still because no processor
+// was free to set it, and so how early a message may be by the hosts' clock.
 func (c *clock) stoodStill() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +71,8 @@ func newSceneWithClock(t *testing.T) (*scene, *clock) {
 	return newSceneAt(t, server.Addr()), c
 }
 
-// TestHostsFiveMinutesOff sets Redis's clock five minutes apart from that of the
-// publishers and consumers. The history is in the hosts' time: durations must hold.
+// TestHostsFiveMinutesOff sets Redis's clock five minutes off the clock of the publishers
+// and consumers. The history is in the hosts' time, where durations must be right.
 func TestHostsFiveMinutesOff(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"ahead": 5 * time.Minute, "behind": -5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 	}
 }
 
-// TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or
-// early by the steps, and are never lost.
+// TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or early
+// by the steps, but are never lost.
 func TestRedisClockStepped(t *testing.T) {
 	const most = 3 * time.Second
 	s, clock := newSceneWithClock(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// healthy runs traffic on another topic of the same server. The returned function
-// ends it and judges it: damage elsewhere must not touch it.
+// healthy runs traffic on another topic of the same server. The returned function ends
+// and judges it: damage elsewhere must not affect it.
 func (s *scene) healthy() (judge func()) {
 	s.T.Helper()
 	other := newSceneAt(s.T, s.addr)
@@ -40,8 +40,8 @@ func (s *scene) healthy() (judge func()) {
 	}
 }
 
-// lateness is a quantile of how late first deliveries were, of messages whose
-// UUIDs start with a name.
+// lateness is a quantile of how late the first deliveries of messages were whose UUIDs
+// start with name.
 func (s *scene) lateness(name string, quantile float64) time.Duration {
 	s.T.Helper()
 	due := map[string]int64{}
@@ -59,12 +59,12 @@ func (s *scene) lateness(name string, quantile float64) time.Duration {
 	return time.Duration(late[int(quantile*float64(len(late)-1))]) * time.Microsecond
 }
 
-// limited asserts that errors were logged, a few times a second.
+// limited asserts that errors were logged, at most a few times a second.
 func (l *errorLog) limited(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	require.NotEmpty(t, l.errors, "damage must be told")
+	require.NotEmpty(t, l.errors, "damage must be logged")
 	most, within := 0, 0
 	for i := range l.times {
 		for l.times[i].Sub(l.times[within]) > time.Second {
@@ -98,7 +98,7 @@ func TestDamagedBodies(t *testing.T) {
 	}
 	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())
 	s.until("the rest is handled", quiet, func() bool { return s.history.Count(Handled) == count*8/10 })
-	s.until("the damaged are dead letters", quiet, func() bool {
+	s.until("the damaged messages are dead letters", quiet, func() bool {
 		return s.Client.ZCard(t.Context(), s.Key("dead:g")).Val() == int64(count*2/10)
 	})
 	stop()
@@ -125,13 +125,13 @@ func TestKeysOfAnotherType(t *testing.T) {
 			require.NoError(t, s.Client.Del(t.Context(), s.Key(kind)).Err())
 			require.NoError(t, s.Client.Set(t.Context(), s.Key(kind), "damage", 0).Err())
 			require.NoError(t, s.Client.Publish(t.Context(), s.Key("wake"), "0").Err())
-			s.until("the damage is told", quiet, func() bool {
+			s.until("the damage is logged", quiet, func() bool {
 				return slices.ContainsFunc(log.lines(), func(line string) bool { return strings.Contains(line, s.Key(kind)) })
 			})
 			<-time.After(time.Duration(size(1, 5)) * time.Second)
 			log.limited(t)
 
-			// Mended, it goes on by itself.
+			// After the repair, the subscription continues by itself.
 			require.NoError(t, s.Client.Del(t.Context(), s.Key(kind)).Err())
 			publish.Name = "mended"
 			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
@@ -143,8 +143,8 @@ func TestKeysOfAnotherType(t *testing.T) {
 	}
 }
 
-// TestRightsWithdrawn takes single commands away from a consumer in the middle of a
-// run, so that scripts stop half-way, and gives them back.
+// TestRightsWithdrawn takes away a consumer's rights to single commands, so that scripts
+// stop half-way, and gives them back.
 func TestRightsWithdrawn(t *testing.T) {
 	s := newScene(t)
 	judgeHealthy := s.healthy()
@@ -178,7 +178,7 @@ func TestRightsWithdrawn(t *testing.T) {
 	judgeHealthy()
 }
 
-// TestGroupsDeleted deletes the registrations of the groups under live subscribers.
+// TestGroupsDeleted deletes the registrations of groups while subscribers run.
 func TestGroupsDeleted(t *testing.T) {
 	s := newScene(t)
 	judgeHealthy := s.healthy()

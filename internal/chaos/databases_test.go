@@ -17,7 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// TestTwoDatabases has the same topic and group in two databases of one server, which
+// TestTwoDatabases uses the same topic and group in two databases of one server, which
 // share its channels: steady traffic in one, single messages in the other.
 func TestTwoDatabases(t *testing.T) {
 	s := newScene(t)
@@ -45,8 +45,8 @@ func TestTwoDatabases(t *testing.T) {
 	assert.Less(t, longest[0], promptly+3*paused(), "longest waits: %v", longest)
 }
 
-// TestGarbageOnTheChannel publishes there what nobody of ours would. Nothing may be
-// later than the safety poll for it.
+// TestGarbageOnTheChannel publishes what the library never would. It may delay no message
+// beyond the poll.
 func TestGarbageOnTheChannel(t *testing.T) {
 	const poll = time.Second
 	for _, garbage := range []string{
@@ -80,9 +80,8 @@ func TestGarbageOnTheChannel(t *testing.T) {
 	}
 }
 
-// single publishes messages that are due in a while, each when the one before has
-// come, with two consumers for them, and returns the longest waits. The first that does
-// not come at all is the last.
+// single publishes delayed messages, each after the one before has arrived, for two
+// consumers, and returns the longest waits. It stops at a message that does not arrive.
 func (s *scene) single(config redisdelay.SubscriberConfig, count int) []time.Duration {
 	s.T.Helper()
 	waits := newWaits()

@@ -15,11 +15,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// healing bounds how long a killed server may take to come back as a replica.
+// healing is how long a killed server may take to come back as a replica.
 const healing = 2 * time.Minute
 
-// traffic publishes and consumes until the returned function ends it, waits for the
-// backlog and returns what the checker found.
+// traffic publishes and consumes until the returned function is called, which waits for
+// the backlog and returns what the checker found.
 func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	s.T.Helper()
 	var consumers []func()
@@ -54,8 +54,8 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	}
 }
 
-// goesOn waits until messages are handled that were published from now on, in calls
-// enough for each partition to have had its turn many times.
+// goesOn waits until messages published from now on are handled, in enough calls to give
+// each partition many turns.
 func (s *scene) goesOn(within time.Duration) {
 	s.T.Helper()
 	before := s.history.Count(Published)
@@ -64,7 +64,7 @@ func (s *scene) goesOn(within time.Duration) {
 	s.until("messages are handled", within, func() bool { return s.history.Count(Handled) > handled+200 })
 }
 
-// resumes waits until messages go on after a fault, and tells how long that took.
+// resumes waits until messages flow after a fault, and logs how long that took.
 func (s *scene) resumes(within time.Duration) {
 	s.T.Helper()
 	start := time.Now()
@@ -72,8 +72,8 @@ func (s *scene) resumes(within time.Duration) {
 	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
-// judgeFailovers allows what asynchronous replication brings with it: messages that
-// the new master has not received, and acks that it has not, which come again.
+// judgeFailovers allows the losses of asynchronous replication: messages that the new
+// master has not received, and acks, whose messages come again.
 func (s *scene) judgeFailovers(report Report, waited bool) {
 	s.T.Helper()
 	s.T.Logf("%d messages lost and %d delivered again after an ack", len(report.Lost), len(report.Resurrected))
@@ -85,7 +85,7 @@ func (s *scene) judgeFailovers(report Report, waited bool) {
 	assert.Zero(s.T, report.Published[Failed])
 }
 
-// TestClusterFailovers kills masters, and has replicas take over in peace, under load.
+// TestClusterFailovers kills masters, and demotes live ones, under load.
 func TestClusterFailovers(t *testing.T) {
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func (s *scene) slot(t *testing.T) int {
 	return int(slot)
 }
 
-// TestClusterMigrations moves the slots of the topic about under load.
+// TestClusterMigrations moves the slots of the topic between masters under load.
 func TestClusterMigrations(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	s := newSceneOn(t, func() redis.UniversalClient {
@@ -144,8 +144,7 @@ func TestClusterMigrations(t *testing.T) {
 	assert.Zero(t, report.Published[Failed]+report.Published[Unknown])
 }
 
-// TestSentinelFailovers kills the master, and has the replica take over in peace,
-// under load.
+// TestSentinelFailovers kills the master, and demotes a live one, under load.
 func TestSentinelFailovers(t *testing.T) {
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -177,9 +176,9 @@ func TestSentinelFailovers(t *testing.T) {
 	}
 }
 
-// TestSentinelStalledReplica has a replica take over that has received nothing for a
-// while. Without WAIT, all that was published meanwhile is lost, though Publish
-// returned nil; with it, Publish has told so.
+// TestSentinelStalledReplica makes a replica the master that has received nothing for a
+// while. Without WAIT, all messages published meanwhile are lost, though Publish returned
+// nil; with it, Publish returns an error.
 func TestSentinelStalledReplica(t *testing.T) {
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +217,7 @@ func TestSentinelStalledReplica(t *testing.T) {
 				assert.Len(t, report.Lost, count, "this is what WaitReplicas is for")
 				report.Lost = nil
 			} else {
-				assert.Equal(t, count, report.Published[Unknown], "stored, and not replicated")
+				assert.Equal(t, count, report.Published[Unknown], "stored, but not replicated")
 			}
 			assert.Empty(t, report.Failures())
 		})

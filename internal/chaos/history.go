@@ -1,7 +1,7 @@
-// Package chaos injects the faults that users meet and counts what comes of them.
+// Package chaos injects the faults that users meet and counts their effects.
 //
-// Each case is a test. Its short form runs with all other tests; `make chaos` runs
-// the full form. docs/reliability.md lists the cases and what they have caught.
+// Each case is a test. Its short form runs with all other tests; `make chaos` runs the
+// full form. docs/reliability.md lists the cases and what they catch.
 package chaos
 
 import (
@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Kind is what an Event tells.
+// Kind is what an Event reports.
 type Kind string
 
 // What happens to messages.
 const (
-	Published Kind = "published" // Publish was called; Outcome tells how it ended
+	Published Kind = "published" // Publish was called; Outcome says how it ended
 	Delivered Kind = "delivered" // a handler got the message
-	Handled   Kind = "handled"   // a handler is done and about to ack
-	Refused   Kind = "refused"   // a handler has failed and is about to nack
+	Handled   Kind = "handled"   // a handler is done and will ack
+	Refused   Kind = "refused"   // a handler has failed and will nack
 	Acked     Kind = "acked"     // Redis has accepted an ack
-	Used      Kind = "used"      // what a worker process takes up; about no message
+	Used      Kind = "used"      // resources of a worker process; not about a message
 )
 
 // Outcome is how a Publish call ended.
@@ -35,13 +35,13 @@ const (
 	Unknown Outcome = "unknown" // no answer, or the process died
 )
 
-// Event is one thing that happened to a message. Times are those of the host that
-// Redis runs on, in µs.
+// Event is one thing that happened to a message. Times are by the clock of Redis's host, in
+// µs.
 type Event struct {
 	Kind    Kind    `json:"kind"`
 	UUID    string  `json:"uuid,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"` // of Published
-	Due     int64   `json:"due,omitempty"`     // of Published: not to be delivered before
+	Due     int64   `json:"due,omitempty"`     // of Published: must not be delivered before
 	ID      string  `json:"id,omitempty"`      // of all but Published
 	Worker  string  `json:"worker,omitempty"`  // of all but Published, if it has a name
 	Group   string  `json:"group,omitempty"`   // of all but Published
@@ -58,10 +58,10 @@ type Event struct {
 type History struct {
 	mu     sync.Mutex
 	events []Event // guarded by mu
-	usage  Event   // guarded by mu; the last that is Used
+	usage  Event   // guarded by mu; the last Used event
 }
 
-// Add adds an event, now unless it says when.
+// Add adds an event. Its time is now unless it has one.
 func (h *History) Add(e Event) {
 	if e.At == 0 {
 		e.At = time.Now().UnixMicro()
@@ -75,14 +75,14 @@ func (h *History) Add(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Usage is what a worker process has told last about what it takes up.
+// Usage is the last report of a worker process about its resources.
 func (h *History) Usage() Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.usage
 }
 
-// Count is how many messages an event of a kind is known of.
+// Count is how many messages have an event of a kind.
 func (h *History) Count(kind Kind) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,7 +102,7 @@ func (h *History) Events() []Event {
 	return slices.Clone(h.events)
 }
 
-// Report is what a case found, as UUIDs of messages. All lists must be empty.
+// Report is what a case found, in UUIDs of messages. All lists must be empty.
 type Report struct {
 	Lost        []string // published, handled by no consumer of a group, gone from Redis
 	Stuck       []string // still in Redis at the end
@@ -116,7 +116,7 @@ type Report struct {
 	Redelivered int // deliveries beyond the first, for each message and group
 }
 
-// Failures lists what must not be, a line for each verdict.
+// Failures lists what must not happen, a line for each verdict.
 func (r Report) Failures() string {
 	var lines []string
 	for _, verdict := range []struct {
@@ -144,9 +144,9 @@ func (r Report) String() string {
 		r.Deliveries, r.Redelivered, 100*float64(r.Redelivered)/float64(max(1, r.Deliveries)))
 }
 
-// Check judges the history. Each group must have handled each message that was
-// published, but for those whose UUIDs are left in Redis, which are stuck, and those
-// that are excused: dead letters on purpose, say.
+// Check judges the history. Each group must have handled each published message, except
+// those whose UUIDs are left in Redis, which are stuck, and those that are excused, such
+// as intended dead letters.
 func (h *History) Check(groups, left, excused []string) Report {
 	c := newChecker(h.Events())
 	report := Report{Published: map[Outcome]int{}, Stuck: unique(left)}
@@ -191,7 +191,7 @@ type checker struct {
 	due        map[string]int64       // by UUID
 	deliveries []Event                // in order of time
 	handled    map[groupMessage]bool  // by UUID
-	acked      map[groupMessage]int64 // by id: when the first ack was known to be accepted
+	acked      map[groupMessage]int64 // by id: when the first ack was accepted
 }
 
 func newChecker(events []Event) *checker {

@@ -58,8 +58,8 @@ func TestPublishersKilled(t *testing.T) {
 	s.judge("g")
 }
 
-// TestStaleConsumers stops consumer processes past their leases, lets others take
-// over, and continues them while those still handle the messages.
+// TestStaleConsumers stops consumer processes past their leases, lets others take over,
+// and continues them while the others still handle the messages.
 func TestStaleConsumers(t *testing.T) {
 	s := newScene(t)
 	const lease = 300 * time.Millisecond
@@ -92,8 +92,8 @@ func TestStaleConsumers(t *testing.T) {
 	s.keeps("steady")
 }
 
-// keeps asserts that nobody else was given a message while a worker, which was
-// never stopped, was handling it: no stale nack, extend or release took effect.
+// keeps asserts that no other worker got a message while a worker that was never stopped
+// was handling it: no stale nack, extend or release took effect.
 func (s *scene) keeps(worker string) {
 	s.T.Helper()
 	type lease struct{ from, to int64 }
@@ -111,7 +111,7 @@ func (s *scene) keeps(worker string) {
 			leases[e.ID][len(leases[e.ID])-1].to = e.At
 		}
 	}
-	require.NotZero(s.T, taken, "%s has taken over nothing", worker)
+	require.NotZero(s.T, taken, "%s has not taken over a message", worker)
 	for _, e := range s.history.Events() {
 		for _, l := range leases[e.ID] {
 			if e.Kind == Delivered && e.Claimed > l.from && e.Claimed < l.to {
@@ -121,8 +121,8 @@ func (s *scene) keeps(worker string) {
 	}
 }
 
-// TestRedisKilled kills Redis under load, and keeps it away for up to five seconds,
-// longer than the client tries. It keeps what it has acknowledged.
+// TestRedisKilled kills Redis under load and keeps it away for up to five seconds, longer
+// than the client tries. This Redis loses nothing that it has acknowledged.
 func TestRedisKilled(t *testing.T) {
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
 	consumers := []*process{
@@ -137,7 +137,7 @@ func TestRedisKilled(t *testing.T) {
 	}
 	for range size(4, 30) {
 		before := s.history.Count(Handled)
-		s.until("consumers go on", 5*time.Second, func() bool { return s.history.Count(Handled) > before })
+		s.until("consumers continue", 5*time.Second, func() bool { return s.history.Count(Handled) > before })
 		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
 		require.NoError(t, s.server.KillFor(time.Duration(rand.IntN(5000))*time.Millisecond))
 		require.NoError(t, s.server.Wait())

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notAcked is the reason that says that handlers have seen the message so many times.
+// notAcked matches the reason that says how often handlers have seen the message.
 var notAcked = regexp.MustCompile(`^not acked in (\d+) deliveries$`)
 
-// TestDeadLettersWereSeen has processes die while they hold messages that no handler
-// has seen. These must not become dead letters as if one had.
+// TestDeadLettersWereSeen kills processes while they hold messages that no handler has
+// seen. These must not become dead letters as if one had.
 func TestDeadLettersWereSeen(t *testing.T) {
 	for _, maxDeliveries := range []int{1, 3} {
 		for _, inFlight := range []int{1, 10} {
@@ -36,8 +36,8 @@ func TestDeadLettersWereSeen(t *testing.T) {
 	}
 }
 
-// dying runs consumers that die after a random number of messages or at a random
-// moment, and others in their place, until all messages are acked or dead letters.
+// dying runs consumers that die after a random number of messages or at a random moment,
+// and replaces them, until all messages are acked or dead letters.
 func (s *scene) dying(together int, j job) (deaths int) {
 	s.T.Helper()
 	start := func() *process {
@@ -53,7 +53,7 @@ func (s *scene) dying(together int, j job) (deaths int) {
 		require.True(s.T, time.Now().Before(deadline), "in Redis: %v", s.sizes())
 		i := rand.IntN(together)
 		select {
-		case <-kill: // whatever it is about
+		case <-kill: // whatever the process is doing
 			consumers[i].kill()
 			kill = time.After(200*time.Millisecond + rand.N(800*time.Millisecond))
 		case <-consumers[i].done:
@@ -68,7 +68,7 @@ func (s *scene) dying(together int, j job) (deaths int) {
 	return deaths
 }
 
-// settled tells whether all that is left in Redis are dead letters.
+// settled reports whether Redis has nothing but dead letters left.
 func (s *scene) settled() bool {
 	ctx := context.Background()
 	for _, kind := range []string{"scheduled", "queue:g", "unack:g"} {
@@ -79,9 +79,9 @@ func (s *scene) settled() bool {
 	return true
 }
 
-// judgeLetters fails the case if a dead letter names more deliveries than handlers
-// have seen, or if a message is neither handled nor a dead letter. Those that died on
-// the way to a handler may be no more than the handlers of the processes that died.
+// judgeLetters fails the case if a dead letter names more deliveries than handlers have
+// seen, or if a message is neither handled nor a dead letter. At most one message for each
+// handler of a dead process may be a dead letter unseen.
 func (s *scene) judgeLetters(count, deaths, inFlight int) {
 	s.T.Helper()
 	seen := map[string]int{}
@@ -116,8 +116,8 @@ func (s *scene) judgeLetters(count, deaths, inFlight int) {
 	assert.Equal(s.T, count, report.Published[OK])
 }
 
-// TestAMessageThatKillsItsConsumer ends the process of whoever gets it. It becomes a
-// dead letter after MaxDeliveries and one more hand-out at most.
+// TestAMessageThatKillsItsConsumer publishes messages that end the process of their
+// handler. They become dead letters after at most MaxDeliveries + 1 hand-outs.
 func TestAMessageThatKillsItsConsumer(t *testing.T) {
 	for _, maxDeliveries := range []int{1, 3} {
 		for _, inFlight := range []int{1, 10} {
@@ -153,7 +153,7 @@ func TestAMessageThatKillsItsConsumer(t *testing.T) {
 	}
 }
 
-// replacing runs a consumer, and another whenever it has died, until all messages are
+// replacing runs a consumer, and replaces it whenever it dies, until all messages are
 // acked or dead letters.
 func (s *scene) replacing(j job) (deaths int) {
 	s.T.Helper()

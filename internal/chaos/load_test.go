@@ -19,8 +19,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// TestPoison puts messages that always fail among good ones. Lateness with and
-// without them is measured in turns, since a busy machine makes either late.
+// TestPoison mixes messages that always fail with good ones. It measures the lateness with
+// and without them in turns, since a busy machine delays both.
 func TestPoison(t *testing.T) {
 	good, bad := size(1000, 10_000), size(10, 100)
 	var without, with []time.Duration
@@ -28,7 +28,7 @@ func TestPoison(t *testing.T) {
 		without = append(without, latenessOfTheGood(t, good, 0))
 		with = append(with, latenessOfTheGood(t, good, bad))
 	}
-	t.Logf("lateness of the good ones, p99: %s without poison, %s with it", without, with)
+	t.Logf("lateness of the good messages, p99: %s without poison, %s with it", without, with)
 	if *full { // the short form runs beside other tests, which may take the processor
 		slices.Sort(without)
 		slices.Sort(with)
@@ -36,8 +36,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// latenessOfTheGood is the 99th percentile of how late the good messages of a
-// steady stream are, with bad ones spread among them.
+// latenessOfTheGood is the 99th percentile of how late the good messages of a steady
+// stream are, with bad messages spread among them.
 func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
 	t.Helper()
 	const maxDeliveries = 3
@@ -63,7 +63,7 @@ func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
 	s.until("the poison is dead", quiet, func() bool {
 		return s.Client.ZCard(t.Context(), s.Key("dead:g")).Val() == int64(bad)
 	})
-	s.until("the good ones are handled", quiet, func() bool { return s.history.Count(Handled) == good })
+	s.until("the good messages are handled", quiet, func() bool { return s.history.Count(Handled) == good })
 	stop()
 	deliveries := map[string]int{}
 	for _, e := range s.history.Events() {
@@ -80,7 +80,7 @@ func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
 	return s.lateness("good", 0.99)
 }
 
-// TestThunderingBacklog makes many messages due in the same moment.
+// TestThunderingBacklog makes many messages due at the same moment.
 func TestThunderingBacklog(t *testing.T) {
 	if *full {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a processor for Redis
@@ -94,11 +94,11 @@ func TestThunderingBacklog(t *testing.T) {
 	require.NoError(t, err)
 	name := s.Topic
 	within := time.Duration(size(2, 15)) * time.Second
-	for !s.backlog(publisher, subscriber, count, within) { // too slow to have all due at once
+	for !s.backlog(publisher, subscriber, count, within) { // too slow: some were due before the last was stored
 		within *= 2
 		s.Topic = fmt.Sprint(name, "-", within)
 	}
-	scores := s.scores() // all, as nobody claims yet
+	scores := s.scores() // of all messages, since no subscriber runs yet
 
 	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestThunderingBacklog(t *testing.T) {
 	}
 	require.NoError(t, subscriber.Close())
 	require.NoError(t, publisher.Close())
-	assert.True(t, slices.IsSorted(order), "by due time, then in the order of publishing")
+	assert.True(t, slices.IsSorted(order), "by due time, then in publishing order")
 	assert.Len(t, slices.Compact(order), count)
 	s.drained()
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("messages")).Val())
@@ -131,9 +131,8 @@ func TestThunderingBacklog(t *testing.T) {
 	}
 }
 
-// backlog publishes messages with one due time, after a while, to a topic with a
-// group, and tells whether all of them were there before. Each call asks for what is
-// left until then.
+// backlog publishes messages with the same later due time to a topic with a group, and
+// reports whether all were stored in time. Each call's delay is the time left until then.
 func (s *scene) backlog(
 	publisher message.Publisher, subscriber *redisdelay.Subscriber, count int, within time.Duration,
 ) bool {
@@ -153,7 +152,7 @@ func (s *scene) backlog(
 	return time.Now().Before(due)
 }
 
-// scores returns the due times of what is scheduled.
+// scores returns the due times of the scheduled messages.
 func (s *scene) scores() map[string]int64 {
 	s.T.Helper()
 	entries, err := s.Client.ZRangeWithScores(context.Background(), s.Key("scheduled"), 0, -1).Result()
@@ -184,7 +183,7 @@ func TestShutdown(t *testing.T) {
 	cancel()
 	require.NoError(t, <-published)
 	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 5 }), s.dial())
-	s.drained() // long before the leases end: all was given back at once
+	s.drained() // long before the leases end, since every message was given back
 	stop()
 	report := s.judge("g")
 	assert.Zero(t, report.Redelivered)

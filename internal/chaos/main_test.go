@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // by default
-		_ = flag.Set("test.parallel", "8") // what runs in parallel here waits most of the time
+		_ = flag.Set("test.parallel", "8") // these tests mostly wait
 	}
 	redistest.Main(m)
 }

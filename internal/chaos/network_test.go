@@ -88,7 +88,7 @@ func (s *scene) attemptsAreWhole() {
 	}
 }
 
-// TestScriptFlush flushes the script cache all the time.
+// TestScriptFlush keeps flushing the script cache.
 func TestScriptFlush(t *testing.T) {
 	s := newScene(t)
 	var log errorLog
@@ -123,7 +123,7 @@ func TestScriptFlush(t *testing.T) {
 	t.Logf("%d flushes", flushes)
 }
 
-// errorLog keeps what is logged as an error, and when.
+// errorLog keeps logged errors and their times.
 type errorLog struct {
 	watermill.NopLogger
 	mu     sync.Mutex
@@ -132,7 +132,7 @@ type errorLog struct {
 }
 
 func (l *errorLog) Error(msg string, err error, _ watermill.LogFields) {
-	if strings.HasPrefix(msg, "Warning: ") { // this Redis keeps nothing, on purpose
+	if strings.HasPrefix(msg, "Warning: ") { // this Redis has no persistence, on purpose
 		return
 	}
 	l.mu.Lock()
@@ -149,8 +149,8 @@ func (l *errorLog) lines() []string {
 	return slices.Clone(l.errors)
 }
 
-// TestLongHandlers lets handlers take five times their lease: with the consumer
-// alive, nothing is redelivered.
+// TestLongHandlers lets handlers take five times their lease: while the consumer is alive,
+// no message is redelivered.
 func TestLongHandlers(t *testing.T) {
 	s := newScene(t)
 	const lease = 300 * time.Millisecond
@@ -169,7 +169,7 @@ func TestLongHandlers(t *testing.T) {
 	assert.Zero(t, s.judge("g").Redelivered)
 }
 
-// TestNoMemory lets Redis run out of memory: publishing fails, the backlog drains.
+// TestNoMemory lets Redis run out of memory: publishing fails, but the backlog drains.
 func TestNoMemory(t *testing.T) {
 	s := newScene(t, "--maxmemory-policy", "noeviction")
 	count := size(2000, 20_000)

@@ -17,9 +17,9 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// TestOrderOverRandomGaps has a subscriber with MaxInFlight 1 handle a slow message S
-// while M1 waits behind it, and publishes M2 about when M1 has been held for as long as
-// a consumer may hold back anything. The order must be S, M1, M2.
+// TestOrderOverRandomGaps lets a subscriber with MaxInFlight 1 handle a slow message S
+// while M1 waits behind it, and publishes M2 about when M1 has been held for as long as a
+// consumer may hold a message. The order must be S, M1, M2.
 func TestOrderOverRandomGaps(t *testing.T) {
 	server := newScene(t)
 	slower := startProxy(t, server.addr, func([]string) fate {
@@ -53,8 +53,8 @@ func TestOrderOverRandomGaps(t *testing.T) {
 	}
 }
 
-// ordered is a topic whose one handler tells what it gets. It is not safe for
-// concurrent use, but for the handler.
+// ordered is a topic whose only handler reports what it gets. Only the handler may be
+// called concurrently.
 type ordered struct {
 	*scene
 	pub  *redisdelay.Publisher
@@ -73,7 +73,7 @@ func (o *ordered) handler(msg *message.Message) {
 	msg.Ack()
 }
 
-// trial tells whether messages came in order.
+// trial reports whether messages came in order.
 func (o *ordered) trial() bool {
 	var want []string
 	send := func(payload []byte, count int) {
@@ -85,7 +85,7 @@ func (o *ordered) trial() bool {
 		}
 		assert.NoError(o.T, o.pub.Publish(o.Topic, call...))
 	}
-	send(nil, 40+rand.IntN(20)) // it learns that its handler is fast
+	send(nil, 40+rand.IntN(20)) // the subscriber learns that its handler is fast
 	got := o.take(len(want))
 	first, second := rand.N(20*time.Millisecond), 97*time.Millisecond+rand.N(6*time.Millisecond)
 	slow := first + 97*time.Millisecond + rand.N(6*time.Millisecond) // S ends at that time, too
@@ -96,7 +96,7 @@ func (o *ordered) trial() bool {
 	send([]byte("slow"), 1)
 	got = append(got, o.take(1)...)
 	<-time.After(first)
-	send(nil, 1+rand.IntN(3)) // M1, and perhaps some more
+	send(nil, 1+rand.IntN(3)) // M1, and perhaps a few more
 	<-time.After(second)
 	send(nil, 1) // M2
 	got = append(got, o.take(len(want)-len(got))...)
@@ -107,7 +107,7 @@ func (o *ordered) trial() bool {
 	return false
 }
 
-// take waits for so many messages.
+// take waits for count messages.
 func (o *ordered) take(count int) []string {
 	var got []string
 	timeout := time.After(20 * time.Second)

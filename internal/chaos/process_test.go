@@ -23,7 +23,7 @@ func (p *process) signal(sig syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(sig))
 }
 
-// kill ends the process and waits for its last words.
+// kill ends the process and waits for its last output.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -33,7 +33,7 @@ func (p *process) kill() {
 // wait waits for the process to end by itself.
 func (p *process) wait() {
 	<-p.done
-	_ = p.cmd.Wait() // what it reported counts
+	_ = p.cmd.Wait() // only its output counts
 }
 
 // spawn starts a worker process whose events go to a history.

@@ -90,7 +90,7 @@ func (p *proxy) end(conns ...net.Conn) {
 	}
 }
 
-// forward passes commands on and decides what becomes of their replies.
+// forward passes commands on and decides the fate of their replies.
 func (p *proxy) forward(client, server net.Conn, fates chan<- fate) {
 	defer p.end(client, server)
 	defer close(fates)
@@ -110,7 +110,7 @@ func (p *proxy) forward(client, server net.Conn, fates chan<- fate) {
 	}
 }
 
-// reply passes replies back, as their fates have it. Pushed messages have none.
+// reply passes replies back according to their fates. Pushed messages have no fate.
 func (p *proxy) reply(server, client net.Conn, fates <-chan fate) {
 	defer p.end(client, server)
 	reader := bufio.NewReader(server)

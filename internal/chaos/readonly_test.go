@@ -19,14 +19,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// TestAClientThatReadsFromReplicas uses clients that send what only reads to replicas,
-// which are behind their masters.
+// TestAClientThatReadsFromReplicas uses clients that send reads to replicas, which lag
+// behind their masters.
 func TestAClientThatReadsFromReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	for name, options := range fixture.ReplicaReaders() {
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOn(t, func() redis.UniversalClient {
-				own := options // which a client changes
+				own := options // the client changes its options
 				own.Addrs = cluster.Addrs()
 				return redis.NewClusterClient(&own)
 			})
@@ -35,17 +35,17 @@ func TestAClientThatReadsFromReplicas(t *testing.T) {
 				clients = append(clients, s.dial())
 				require.NoError(t, clients[len(clients)-1].Ping(t.Context()).Err())
 			}
-			<-time.After(300 * time.Millisecond) // for go-redis to measure who answers fastest
+			<-time.After(300 * time.Millisecond) // for go-redis to measure latencies
 			defer stutter(t, cluster)()
 			defer s.ballast()()
-			t.Run("what was just published can be cancelled", func(t *testing.T) { s.cancelsAtOnce(t, clients) })
+			t.Run("a new message can be cancelled", func(t *testing.T) { s.cancelsAtOnce(t, clients) })
 			t.Run("new partitions know the groups", func(t *testing.T) { s.raisesPartitions(t, clients) })
 		})
 	}
 }
 
-// stutter stops the replicas for moments, so that they are behind again and again, and
-// answer clients before they have caught up.
+// stutter keeps pausing the replicas, so that they fall behind and answer clients before
+// they have caught up.
 func stutter(t *testing.T, cluster *redistest.Cluster) (end func()) {
 	t.Helper()
 	var replicas []*redistest.Server
@@ -72,8 +72,8 @@ func stutter(t *testing.T, cluster *redistest.Cluster) (end func()) {
 	}
 }
 
-// ballast gives the replica of the topic so much to read that it answers clients
-// before it has read all.
+// ballast gives the topic's replica so much to read that it answers clients before it has
+// caught up.
 func (s *scene) ballast() (end func()) {
 	client, key, much := s.dial(), s.Key("ballast"), make([]byte, 2<<20)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,11 +112,11 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 		})
 	}
 	callers.Wait()
-	require.Zero(t, missing.Load(), "Cancel did not find what had just been published")
+	require.Zero(t, missing.Load(), "Cancel did not find new messages")
 }
 
-// raisesPartitions registers two groups, at once raises the number of partitions, and
-// lets one group have what falls due before the newer one looks.
+// raisesPartitions registers two groups, raises the number of partitions right away, and
+// lets the older group claim before the newer one.
 func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) {
 	t.Helper()
 	const partitions = 8
@@ -147,7 +147,7 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 	require.Zero(t, missed, "messages that did not reach a group")
 }
 
-// receives tells how many of so many messages a group gets.
+// receives returns how many of count messages a group gets.
 func (s *scene) receives(client redis.UniversalClient, group string, count int) int {
 	s.T.Helper()
 	var got atomic.Int64

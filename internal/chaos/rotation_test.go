@@ -17,15 +17,15 @@ import (
 )
 
 // TestPasswordRotation changes the password of publishers under load and cuts their
-// connections. They learn the new one a moment later. A Publish that fails for certain
-// must have stored nothing, however the client's own retries have ended.
+// connections. They get the new one a moment later. A Publish that fails for certain must
+// have stored nothing, however the client's own retries end.
 func TestPasswordRotation(t *testing.T) {
 	s := newScene(t)
 	password := &atomic.Value{}
 	rotate := func() {
 		fresh := fmt.Sprint(rand.Uint64())
 		redistest.Command(t, s.Client, "ACL", "SETUSER", "publisher", "on", "resetpass", ">"+fresh, "~*", "&*", "+@all")
-		_ = s.Client.ClientKillByFilter(t.Context(), "USER", "publisher").Err() // the first time, there is none
+		_ = s.Client.ClientKillByFilter(t.Context(), "USER", "publisher").Err() // the first time, there is no connection
 		<-time.After(rand.N(30 * time.Millisecond))
 		password.Store(fresh)
 	}

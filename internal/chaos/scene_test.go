@@ -28,13 +28,12 @@ func size(short, long int) int {
 	return short
 }
 
-// quiet is how long a case waits for the backlog to drain before what is left
-// counts as stuck.
+// quiet is how long a case waits for the backlog to drain. Messages left then are stuck.
 const quiet = 60 * time.Second
 
 // scene is one case: a topic, the servers and the history.
 type scene struct {
-	*fixture.Scene        // its client looks on, and meets no fault of the network
+	*fixture.Scene        // its client only observes, and meets no network faults
 	addr           string // of a single server
 	server         *redistest.Server
 	connect        func() redis.UniversalClient
@@ -63,7 +62,7 @@ func newSceneOn(t *testing.T, connect func() redis.UniversalClient) *scene {
 	return &scene{Scene: fixture.NewWith(t, client), connect: connect, history: &History{}}
 }
 
-// dial returns a client with go-redis's default options, as users have.
+// dial returns a client with go-redis's default options, as users have it.
 func (s *scene) dial() redis.UniversalClient {
 	client := s.connect()
 	s.T.Cleanup(func() { _ = client.Close() })
@@ -99,7 +98,7 @@ func (s *scene) inProcess(j job, client redis.UniversalClient) (stop func()) {
 	return stop
 }
 
-// kindOf tells a key's kind from its name: "messages", or "unack" of some group.
+// kindOf returns a key's kind from its name: "messages", or "unack" of any group.
 func kindOf(key string) string {
 	kind, _, _ := strings.Cut(fixture.Kind(key), ":")
 	return kind
@@ -135,7 +134,7 @@ func (s *scene) until(what string, within time.Duration, met func() bool) {
 	require.Eventually(s.T, met, within, 20*time.Millisecond, what)
 }
 
-// drained waits until Redis has no message any more, quiet at most.
+// drained waits until Redis has no messages, at most for quiet.
 func (s *scene) drained() {
 	s.T.Helper()
 	deadline := time.Now().Add(quiet)
@@ -148,8 +147,7 @@ func (s *scene) drained() {
 	}
 }
 
-// judge fails the case unless the checker finds nothing, and no half message is
-// left in Redis.
+// judge fails the case if the checker finds a fault or Redis has half a message.
 func (s *scene) judge(groups ...string) Report {
 	s.T.Helper()
 	report := s.history.Check(groups, s.bodies(), nil)
@@ -163,7 +161,7 @@ func (s *scene) judge(groups ...string) Report {
 	return report
 }
 
-// sizes tells how much is in each key of the topic.
+// sizes returns the size of each key of the topic.
 func (s *scene) sizes() map[string]int64 {
 	s.T.Helper()
 	ctx := context.Background()
@@ -195,5 +193,5 @@ func (s *scene) consistent() {
 			}
 		}
 	}
-	assert.Equal(s.T, bodies, inSets, "ids with bodies, and ids in sets")
+	assert.Equal(s.T, bodies, inSets, "ids with bodies against ids in sets")
 }

@@ -17,8 +17,8 @@ import (
 
 var soak = flag.Duration("soak", 10*time.Second, "how long TestSoak runs")
 
-// TestSoak mixes faults under steady traffic with 20 consumers, and watches that
-// nothing grows.
+// TestSoak mixes faults under steady traffic with 20 consumers, and checks that no
+// resource grows.
 func TestSoak(t *testing.T) {
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
 	p := startProxy(t, s.addr, func(command []string) fate {
@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) {
 			require.NoError(t, s.server.Signal(syscall.SIGCONT))
 		},
 	}
-	s.until("the consumers have begun and tell of it", quiet, func() bool {
+	s.until("the consumers have started and report their usage", quiet, func() bool {
 		return s.history.Count(Delivered) > 0 && s.history.Usage().Heap > 0
 	})
 	start := time.Now()
@@ -73,10 +73,10 @@ func TestSoak(t *testing.T) {
 	assert.Less(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(5))
 }
 
-// usage is what Redis and the consumers take up.
+// usage is the resources of Redis and the consumers.
 type usage struct {
 	keys, memory     int64 // in Redis
-	heap, goroutines int64 // of the consumers' process, as told last
+	heap, goroutines int64 // of the consumers' process, as last reported
 }
 
 func (s *scene) usage() usage {
@@ -94,9 +94,9 @@ func (s *scene) usage() usage {
 	return u
 }
 
-// flat asserts that usage does not grow from the second quarter of the time to the
-// last: in the first one, connections fill their pools. Medians count, as faults
-// come and go, each at least once in a quarter.
+// flat asserts that usage does not grow from the second quarter of the time to the last:
+// in the first one, connections fill their pools. It compares medians, since faults come
+// and go, each at least once in a quarter.
 func (s *scene) flat(seen []usage) {
 	s.T.Helper()
 	quarter := len(seen) / 4

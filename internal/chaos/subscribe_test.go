@@ -13,9 +13,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// handle starts a subscription whose handler a case writes itself. Each message has
-// a goroutine of its own. The returned function closes the subscriber and waits for
-// the handlers.
+// handle starts a subscription with the case's own handler, in a goroutine for each
+// message. The returned function closes the subscriber and waits for the handlers.
 func (s *scene) handle(config redisdelay.SubscriberConfig, handler func(msg *message.Message)) (stop func()) {
 	s.T.Helper()
 	if config.Client == nil {
@@ -56,7 +55,7 @@ func (s *scene) publisher(config redisdelay.PublisherConfig) *redisdelay.Publish
 // waits are how long messages waited once they were due, by UUID.
 type waits struct {
 	mu   sync.Mutex
-	due  map[string]time.Time // guarded by mu; of those that nobody has yet
+	due  map[string]time.Time // guarded by mu; of messages that no handler has yet
 	took []time.Duration      // guarded by mu
 }
 
@@ -68,7 +67,7 @@ func (w *waits) publish(uuid string, due time.Time) {
 	w.due[uuid] = due
 }
 
-// got says that a handler has the message, late or not.
+// got records that a handler has the message.
 func (w *waits) got(uuid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +83,7 @@ func (w *waits) waiting() int {
 	return len(w.due)
 }
 
-// longest returns the longest waits, the very longest first. Who waits still counts.
+// longest returns the longest waits, longest first. Messages that still wait count too.
 func (w *waits) longest(n int) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,12 +99,11 @@ func (w *waits) longest(n int) []time.Duration {
 	return all
 }
 
-// promptly is how late a message may be for a consumer that is idle.
+// promptly is how late a message may be while a consumer is idle.
 const promptly = 300 * time.Millisecond
 
-// paused watches how long the machine pauses, which makes everything late. The
-// function returned ends that and returns the longest time in which Redis, with the
-// client, did not answer.
+// paused measures how long the machine pauses, which makes everything late. The returned
+// function ends that and returns the longest time that a reply from Redis took.
 func (s *scene) paused() (end func() time.Duration) {
 	const pause = 5 * time.Millisecond
 	client := s.dial()
@@ -113,7 +111,7 @@ func (s *scene) paused() (end func() time.Duration) {
 	go func() {
 		var most time.Duration
 		for last := time.Now(); ; last = time.Now() {
-			_ = client.Ping(context.Background()).Err() // only its time counts
+			_ = client.Ping(context.Background()).Err() // only how long it takes matters
 			select {
 			case <-time.After(pause):
 			case <-done:

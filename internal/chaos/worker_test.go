@@ -32,8 +32,8 @@ type job struct {
 	Addr  string
 	Topic string
 
-	// A publisher publishes Count messages, Batch in each call, due after Delay. 0
-	// means without end.
+	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
+	// means no end.
 	Publish bool
 	Name    string // starts the UUIDs of a publisher
 	Count   int
@@ -46,22 +46,22 @@ type job struct {
 	WaitReplicas int
 
 	// A consumer handles messages until it is told to stop.
-	Consumers     int // subscribers, each with a client; 0: one, with the client given
+	Consumers     int // subscribers, each with its own client; 0: one, with the given client
 	Group         string
 	Lease         time.Duration
 	MaxInFlight   int
 	MaxDeliveries int
 	Handling      time.Duration // of one message
 	Poison        string        // messages whose UUIDs start with this fail
-	FailFirst     int           // only in so many deliveries; 0: always
-	DieAfter      int           // messages, of which the last is not handled; 0: never
+	FailFirst     int           // in how many deliveries they fail; 0: always
+	DieAfter      int           // after how many messages, without handling the last; 0: never
 	Killer        string        // messages whose UUIDs start with this end the process
 
 	logger watermill.LoggerAdapter // of a worker in this process
 }
 
-// work runs the job of a worker process. Each event is a line of output, written at
-// once, so that a kill loses none.
+// work runs the job of a worker process. It writes each event at once, as a line of
+// output, so that a kill loses none.
 func work(encoded string) {
 	var j job
 	var mu sync.Mutex
@@ -73,7 +73,7 @@ func work(encoded string) {
 			e.At = time.Now().UnixMicro()
 			mu.Lock()
 			defer mu.Unlock()
-			_ = output.Encode(e) // the reader is gone: so will this process be
+			_ = output.Encode(e) // without its reader, this process ends soon
 		})
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 	return nil
 }
 
-// tellUsage reports twice a second what this process takes up.
+// tellUsage reports the resources of this process twice a second.
 func tellUsage(ctx context.Context, report func(Event)) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -119,8 +119,8 @@ func tellUsage(ctx context.Context, report func(Event)) {
 	}
 }
 
-// publish tells of each call before it is made, with an unknown outcome, in case
-// the process dies, and again when it has ended.
+// publish reports each call before it is made, with an unknown outcome, in case the
+// process dies, and again when it has ended.
 func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client: client, PublishTimeout: j.Timeout, Partitions: j.Partitions, WaitReplicas: j.WaitReplicas,
@@ -151,7 +151,7 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 	var shortfall *redisdelay.ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
-		outcome = Unknown // stored, and no promise made
+		outcome = Unknown // stored, but perhaps not replicated
 	case errors.Is(err, redisdelay.ErrOutcomeUnknown):
 		outcome = Unknown
 	case err != nil:
@@ -197,7 +197,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 	}
 	report(Event{
 		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
-		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // it is rounded up
+		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // LeasedUntil is rounded up
 	})
 	dies := j.DieAfter > 0 && handedOut.Add(1) >= int64(j.DieAfter)
 	if dies || j.Killer != "" && strings.HasPrefix(msg.UUID, j.Killer) {
@@ -216,8 +216,8 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 	msg.Ack()
 }
 
-// ackHook reports the acks that Redis has accepted, from the replies of ack.lua: it
-// is the script whose six keys start with an unack set and end with the keys.
+// ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
+// script whose six keys start with an unack set and end with the keys hash.
 type ackHook struct {
 	fixture.Hook
 	report func(Event)
@@ -238,7 +238,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		gone := map[any]bool{}
-		lists, _ := call.Slice() // what was not there, and what is sent again
+		lists, _ := call.Slice() // acks that found no message, and acks to send again
 		for _, list := range lists {
 			ids, _ := list.([]any)
 			for _, id := range ids {

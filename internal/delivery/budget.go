@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// maxClaim is the most messages that one claim asks for. Beyond a few hundred,
-	// larger batches save nothing and keep Redis busy for milliseconds.
+	// maxClaim is how many messages one claim asks for at most. Batches of more than a
+	// few hundred save nothing and keep Redis busy for milliseconds.
 	maxClaim = 500
 
-	// claimBytes is the most message text that one claim asks for.
+	// claimBytes is how many bytes of messages one claim asks for at most.
 	claimBytes = 1 << 20
 
-	// unreadPause is how long nothing is claimed when nobody reads what is offered.
+	// unreadPause is how long nothing is claimed while nobody reads the channel.
 	unreadPause = 150 * time.Millisecond
 
 	// maxReserved is how long a reservation holds: a claim that hangs must not keep
@@ -23,39 +23,39 @@ const (
 	maxReserved = 80 * time.Millisecond
 )
 
-// budget is how much may be claimed: a message for each worker that waits, and ahead of
-// time what the workers will soon be free for. Only an accepted message shows that somebody
+// budget is how much may be claimed: a message for each free worker, and in advance the
+// messages that workers will soon be free for. Only an accepted message shows that somebody
 // reads. So a window limits how many messages may wait: it starts at one and widens with
-// each message that is accepted. Partitions get their shares in the order in which they
-// ask. It is guarded by buffer.mu.
+// each accepted message. Partitions get their shares in the order in which they ask. It is
+// guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
 	reserved int // messages that claims under way may get
-	bytes    int // that those claims may get
+	bytes    int // bytes that those claims may get
 
 	unread atomic.Bool // an offer was not accepted in time
-	probe  bool        // while unread: one message may be claimed to see
+	probe  bool        // while unread: one message may be claimed to look for a reader
 	retry  *time.Timer // sets probe; nil unless unread
 }
 
-// ask is a partition that waits for its share.
+// ask is a partition's request for a share.
 type ask struct {
 	answer chan *reservation // holds one
 	need   need
 }
 
-// need is what a partition can use.
+// need is which messages a partition has.
 type need int
 
 const (
 	anyMessage need = iota
-	freeWorker      // what is due next is only for a worker that waits
+	freeWorker      // the next message is only for a free worker
 )
 
 // reservation is how much a claim may get.
 type reservation struct {
 	messages int
-	free     int // how many of the messages are for workers that wait
+	free     int // how many of the messages are for free workers
 	bytes    int
 
 	returns int // buffer.returns when it was made
@@ -63,8 +63,8 @@ type reservation struct {
 	expiry  *time.Timer
 }
 
-// reserve waits until a claim is within the budget; nil when ctx ends. Each reservation
-// is ended by fill.
+// reserve waits until the budget allows a claim; nil when ctx ends. fill ends the
+// reservation.
 func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 	a := &ask{answer: make(chan *reservation, 1), need: n}
 	b.mu.Lock()
@@ -87,11 +87,11 @@ func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 	return nil
 }
 
-// grant gives partitions that ask what there is to claim. The caller holds mu.
+// grant gives the budget to partitions that ask. The caller holds mu.
 func (b *buffer) grant() {
 	for len(b.budget.asking) > 0 && !b.closed {
 		messages, free := b.claimable()
-		b.full.Store(true) // before it looks, since passed counts first and then looks
+		b.full.Store(true) // before reading the counts: passed changes them before it reads full
 		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
 		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
 		if window > 0 && bytes > 0 {
@@ -111,21 +111,21 @@ func (b *buffer) grant() {
 	}
 }
 
-// claimable is how many more messages may be claimed, and how many of them for workers
-// that wait. Without such a worker, nothing is claimable until half of what may be ahead
-// is gone or, with fast handlers, a good batch is missing: Redis works on the next claim
+// claimable is how many more messages may be claimed, and how many of them for idle
+// workers. Without a free worker, nothing is claimable until half of what may be held
+// ahead is gone or, with fast handlers, half a claim. So Redis works on the next claim
 // while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
-	free = max(0, len(b.idle)-b.budget.reserved)
+	free = max(0, len(b.free)-b.budget.reserved)
 	if b.budget.unread.Load() {
 		if free == 0 || !b.budget.probe {
 			return 0, 0
 		}
 		return 1, 1
 	}
-	taken := b.queued() + b.budget.reserved - len(b.idle)
+	taken := b.queued() + b.budget.reserved - len(b.free)
 	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, maxClaim/2) }
-	if !enough(b.pace.ahead(len(b.workers))) { // not even with all of them quick
+	if !enough(b.pace.ahead(len(b.workers))) { // not even if all workers were fast
 		return 0, 0
 	}
 	ahead := b.ahead(time.Now())
@@ -136,10 +136,10 @@ func (b *buffer) claimable() (messages, free int) {
 }
 
 // ahead is how many messages the workers will probably handle within lookAhead. A worker
-// that has been at its message for longer than usual is expected to be as slow with the
-// next. The caller holds mu.
+// whose message takes longer than usual is expected to be as slow with the next. The
+// caller holds mu.
 func (b *buffer) ahead(now time.Time) int {
-	rate := float64(len(b.idle)) * b.pace.rate(0)
+	rate := float64(len(b.free)) * b.pace.rate(0)
 	for _, w := range b.workers {
 		if w.item != nil {
 			rate += b.pace.rate(now.Sub(w.since))
@@ -148,7 +148,7 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*maxClaim, int(rate))
 }
 
-// reservation makes one, which holds for maxReserved. The caller holds mu.
+// reservation makes a reservation that holds for maxReserved. The caller holds mu.
 func (b *buffer) reservation(messages, free, bytes int) *reservation {
 	r := &reservation{messages: messages, free: free, bytes: bytes, returns: b.returns, live: true}
 	b.budget.reserved += messages
@@ -157,7 +157,7 @@ func (b *buffer) reservation(messages, free, bytes int) *reservation {
 	r.expiry = time.AfterFunc(maxReserved, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if !r.live { // by now
+		if !r.live { // it ended meanwhile
 			return
 		}
 		b.end(r)
@@ -167,7 +167,7 @@ func (b *buffer) reservation(messages, free, bytes int) *reservation {
 	return r
 }
 
-// end ends a reservation, unless it has. The caller holds mu.
+// end ends a reservation if it has not ended. The caller holds mu.
 func (b *buffer) end(r *reservation) {
 	if !r.live {
 		return
@@ -178,9 +178,9 @@ func (b *buffer) end(r *reservation) {
 	b.budget.bytes -= r.bytes
 }
 
-// unread notes that nobody reads what is offered. From now on, one message at a time is
-// claimed to see whether somebody does: after a pause, or when a handler has ended, since
-// that may be the reader itself. The caller holds mu.
+// unread records that nobody reads the channel. From now on, one message at a time is
+// claimed to look for a reader: after a pause, or when a handler ends, which may be the
+// reader itself. The caller holds mu.
 func (b *buffer) unread() {
 	b.budget.stopRetry()
 	b.budget.unread.Store(true)
@@ -205,9 +205,9 @@ func (b *budget) stopRetry() {
 	b.retry = nil
 }
 
-// read notes that an offer was accepted.
+// read records that an offer was accepted.
 func (b *buffer) read() {
-	if !b.budget.unread.Load() { // as a rule
+	if !b.budget.unread.Load() { // the usual case
 		return
 	}
 	b.mu.Lock()

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// maxHold is how long a consumer may hold a message that no handler of its own takes
-// and that another, idle consumer could handle.
+// maxHold is how long a consumer may hold a message that none of its handlers takes and
+// that an idle consumer could handle.
 //
 // Three such consumers, one after another, stay within the 300 ms that a message may
 // wait: two may hold it ahead, and a third may offer it to a reader that has stopped.
 const maxHold = 80 * time.Millisecond
 
-// buffer holds, in order, the messages that are claimed and that no handler has, and gives
-// them to the workers. It takes back those that wait for too long (relieve), and decides
-// how many more may be claimed (budget.go). It is safe for concurrent use.
+// buffer holds, in order, the claimed messages that no handler has, and gives them to the
+// workers. It takes back messages that wait too long (relieve), and decides how many more
+// may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes int           // immutable
-	watch    chan struct{} // signalled when there is something to watch for relieve
-	watched  atomic.Bool   // relieve is going to look
+	watch    chan struct{} // signalled when relieve has something to watch
+	watched  atomic.Bool   // relieve will look
 	waiting  atomic.Int64  // messages that no handler has
 	bytes    atomic.Int64  // of those messages
-	window   atomic.Int64  // how many such messages there may be; see budget
-	full     atomic.Bool   // a partition waits since there are too many
+	window   atomic.Int64  // limit of waiting; see budget
+	full     atomic.Bool   // a partition waits because there are too many
 
 	mu      sync.Mutex
 	workers []*worker // guarded by mu
-	idle    []*worker // guarded by mu; the waiting ones; with any, there are no items
+	free    []*worker // guarded by mu; while there are free workers, items is empty
 	items   []*item   // guarded by mu; those before head are gone
 	head    int       // guarded by mu
-	closed  bool      // guarded by mu; nothing more comes in
+	closed  bool      // guarded by mu; takes no more messages
 	returns int       // guarded by mu; how often messages were taken back
 	pace    pace      // guarded by mu
 	budget  budget    // guarded by mu
@@ -47,7 +47,7 @@ func newBuffer(maxBytes, workers int) *buffer {
 	return b
 }
 
-// next ends what a worker was doing and waits for its next message; nil when ctx ends.
+// next finishes a worker's message and waits for its next one; nil when ctx ends.
 func (b *buffer) next(ctx context.Context, w *worker) *item {
 	b.mu.Lock()
 	now := time.Now()
@@ -56,7 +56,7 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	if it != nil {
 		w.item, w.since = it, now
 	} else {
-		b.idle = append(b.idle, w)
+		b.free = append(b.free, w)
 	}
 	b.grant()
 	b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.idle = slices.DeleteFunc(b.idle, func(other *worker) bool { return other == w })
+	b.free = slices.DeleteFunc(b.free, func(other *worker) bool { return other == w })
 	select {
 	case it := <-w.next:
 		return it
@@ -79,7 +79,7 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	}
 }
 
-// finish notes that a worker is done with its message. The caller holds mu.
+// finish records that a worker is done with its message. The caller holds mu.
 func (b *buffer) finish(w *worker, now time.Time) {
 	if w.item == nil {
 		return
@@ -87,9 +87,9 @@ func (b *buffer) finish(w *worker, now time.Time) {
 	switch w.stage.Load() {
 	case handling:
 		b.pace.note(now.Sub(w.since))
-		b.budget.probe = true // whoever settles messages may be about to read more
+		b.budget.probe = true // the handler that settled it may read the next
 	case preparing:
-		b.budget.probe = true // it was not offered
+		b.budget.probe = true // the message was not offered
 	}
 	w.item = nil
 	w.stage.Store(preparing)
@@ -112,16 +112,16 @@ func (b *buffer) pop() *item {
 // queued is how many items there are. The caller holds mu.
 func (b *buffer) queued() int { return len(b.items) - b.head }
 
-// fill puts in what a claim got and ends its reservation. It returns what must be
-// given back instead: if messages were taken back while the claim was under way, they
-// come before what it got.
+// fill puts in the messages of a claim and ends its reservation. It returns them to be
+// given back if messages were taken back while the claim was under way: those come
+// first.
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.grant()
 	b.end(r)
 	if len(items) == 0 {
-		b.budget.probe = true // nobody has seen whether there is a reader
+		b.budget.probe = true // the claim did not show whether there is a reader
 		return nil
 	}
 	if b.closed || r.returns != b.returns {
@@ -129,10 +129,10 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	}
 	now := time.Now()
 	for _, it := range items {
-		b.wait(1, it)
-		if last := len(b.idle) - 1; last >= 0 {
-			w := b.idle[last]
-			b.idle = b.idle[:last]
+		b.count(1, it)
+		if last := len(b.free) - 1; last >= 0 {
+			w := b.free[last]
+			b.free = b.free[:last]
 			w.item, w.since = it, now
 			w.next <- it
 			continue
@@ -145,23 +145,23 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	return nil
 }
 
-// look has relieve look after what waits: items, or an offer that is not accepted at once.
+// look makes relieve watch what waits: items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		tell(b.watch)
 	}
 }
 
-// wait counts messages that no handler has.
-func (b *buffer) wait(messages int, it *item) {
+// count counts messages that no handler has.
+func (b *buffer) count(messages int, it *item) {
 	b.waiting.Add(int64(messages))
 	b.bytes.Add(int64(messages * it.size))
 }
 
-// passed notes that a message no longer waits, and whether somebody has taken it: then
-// the window widens by one.
+// passed records that a message no longer waits. If somebody has taken it, the window
+// widens by one.
 func (b *buffer) passed(it *item, taken bool) {
-	b.wait(-1, it)
+	b.count(-1, it)
 	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
 		b.window.Add(1)
 	}
@@ -172,13 +172,13 @@ func (b *buffer) passed(it *item, taken bool) {
 	}
 }
 
-// relieve takes back everything, if something has waited for maxHold: the handlers
-// have become slow, or nobody reads, and others may be free. It returns what is to be
-// given back, and when to look again; never, if nothing waits.
+// relieve takes back all messages if one has waited for maxHold: the handlers have
+// become slow or nobody reads, and other consumers may be free. It returns the messages to
+// give back, and when to look again; not ok means that nothing waits.
 func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watched.Store(false) // before it looks, so that no offer is missed
+	b.watched.Store(false) // before looking, so that no offer is missed
 	oldest, ok := b.oldest()
 	if !ok {
 		return nil, 0, false
@@ -192,8 +192,8 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 	return b.drain(), 0, true
 }
 
-// oldest is when the message that has waited longest was claimed. It may be in the buffer
-// or on offer. The caller holds mu.
+// oldest is when the longest waiting message was claimed. It may be in the buffer or on
+// offer. The caller holds mu.
 func (b *buffer) oldest() (since time.Time, ok bool) {
 	if b.queued() > 0 {
 		since, ok = b.items[b.head].arrived, true
@@ -206,15 +206,15 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 	return since, ok
 }
 
-// recallOffers has workers give back what they have offered for too long. The caller
-// holds mu.
+// recallOffers makes workers give back messages that they have offered for too long. The
+// caller holds mu.
 func (b *buffer) recallOffers(now time.Time) {
 	some := false
 	for _, w := range b.workers {
 		if w.item == nil || now.Sub(w.item.arrived) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
-		if !some { // before the recall, since a late accept of the offer says the opposite
+		if !some { // before the recall: if the offer is accepted late, read undoes it
 			b.unread()
 		}
 		some = true
@@ -223,13 +223,13 @@ func (b *buffer) recallOffers(now time.Time) {
 	}
 }
 
-// drain takes out all items. Claims under way are void, since what they get comes
-// after that. The caller holds mu.
+// drain takes out all items. It voids the claims under way, whose messages come after
+// them. The caller holds mu.
 func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
-		b.wait(-1, it)
-		it.partition.settler.expect(1) // at once: a claim made from now on would overtake it
+		b.count(-1, it)
+		it.partition.settler.expect(1) // now, so that no claim can overtake it
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0
@@ -244,7 +244,7 @@ func (b *buffer) recall() []*item {
 	return b.drain()
 }
 
-// close takes out all items; what comes in later is given back at once.
+// close takes out all items; messages of later claims are given back at once.
 func (b *buffer) close() []*item {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -27,7 +27,7 @@ func TestEndingGivesBackFirst(t *testing.T) {
 	})
 }
 
-func TestEndingGivesBackWhatAClaimUnderWayGets(t *testing.T) {
+func TestEndingGivesBackMessagesOfAClaimUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.latency = 300 * time.Millisecond
@@ -41,7 +41,7 @@ func TestEndingGivesBackWhatAClaimUnderWayGets(t *testing.T) {
 	})
 }
 
-func TestEndingAsksAgainForAClaimWhoseReplyWasLost(t *testing.T) {
+func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		failing, failed := make(chan struct{}), make(chan struct{})

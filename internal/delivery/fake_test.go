@@ -12,8 +12,8 @@ import (
 
 var errAway = errors.New("redis is away")
 
-// fakeGroup is a consumer group in memory. Its hooks run before each call and may
-// fail or delay it.
+// fakeGroup is a consumer group in memory. Its hook runs before each call and may fail or
+// delay it.
 type fakeGroup struct {
 	mu      sync.Mutex
 	ready   []queue.Claimed
@@ -28,15 +28,15 @@ type fakeGroup struct {
 
 	requests []queue.Request
 	claimed  []time.Time
-	rounds   [][]string // ids of each Ack
+	rounds   [][]string // the ids of each Ack
 	acked    []string
 	nacked   []queue.Nack
 	released []queue.Release
 	buried   []queue.Burial
 	extended []time.Time
-	heldLast []queue.Held // of the last Extend
+	heldLast []queue.Held // those of the last Extend
 	hints    chan time.Duration
-	looks    chan time.Duration // of other consumers
+	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
 	deaf     chan struct{} // ends the listener
 }
@@ -68,7 +68,7 @@ func (g *fakeGroup) call(ctx context.Context, name string) error {
 	hook, latency := g.hook, g.latency
 	g.mu.Unlock()
 	if latency > 0 {
-		time.Sleep(latency) //nolint:forbidigo // a slow server, in a synctest bubble
+		time.Sleep(latency) //nolint:forbidigo // stands for a slow server, in a synctest bubble
 	}
 	if hook != nil {
 		if err := hook(name); err != nil {
@@ -177,7 +177,7 @@ func (g *fakeGroup) Bury(ctx context.Context, burials []queue.Burial) ([]string,
 	return nil, nil
 }
 
-// claims is how many there have been.
+// claims is how many claims there have been.
 func (g *fakeGroup) claims() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

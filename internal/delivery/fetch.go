@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// Claims, settlements and leases of a partition may all fail at once, for one
-	// reason. They take turns when they try again: together they try, and report a
+	// Claims, settlements and leases of a partition may all fail at once, for the same
+	// reason. They take turns to try again, so that together they try, and report a
 	// failure, at most five times a second.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
-	// maxHeld is how many messages of a partition may be held, most of them with an
-	// ack that does not reach Redis, before no more are claimed.
+	// maxHeld is how many messages of a partition may be held before claiming stops.
+	// Only acks that do not reach Redis make them that many.
 	maxHeld = 4 * maxClaim
 
-	// lastTries is how long an ended subscription tries to learn what a claim got
-	// whose reply was lost.
+	// lastTries is how long an ended subscription repeats a claim whose reply was lost,
+	// to learn what it got.
 	lastTries = time.Second
 )
 
@@ -42,7 +42,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 		if r == nil {
 			return
 		}
-		if p.behind() { // by now
+		if p.behind() { // it fell behind meanwhile
 			p.subscription.buffer.fill(r, nil)
 			continue
 		}
@@ -52,7 +52,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 	}
 }
 
-// outlasting is a context that ends with calls, or a while after ctx.
+// outlasting returns a context that ends with calls, or a while after ctx.
 func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(calls)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
@@ -62,8 +62,8 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 	}
 }
 
-// behind tells whether claiming must wait for the settler: acks pile up, or messages are
-// being given back, which come before any others.
+// behind reports whether claiming must wait for the settler: acks pile up, or messages are
+// being given back, and others must not overtake them.
 func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.releasing() }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
@@ -77,9 +77,9 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 	return true
 }
 
-// claim makes one request, sending it again until it is answered or trying ends,
-// since any of the attempts may have leased messages. A group that is retired may be
-// restored: it looks for that until ctx ends.
+// claim makes one request. It sends it again until it is answered or trying ends, since
+// any attempt may have leased messages. If the group is retired, it asks until ctx ends
+// whether the group was restored.
 func (p *partition) claim(ctx, trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
@@ -105,7 +105,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 		}
 		trouble.failed(err)
 		select {
-		case <-p.listening: // that was before
+		case <-p.listening: // a signal from before this failure
 		default:
 		}
 		if !pause.WaitUnless(trying, p.listening) || !p.turns.Wait(trying) {
@@ -129,8 +129,8 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	return items
 }
 
-// atMostPoll is when to look again if something is due in a while; a negative time says
-// that nothing is.
+// atMostPoll is when to look again if the next message is due then; a negative time means
+// that there is none.
 func (p *partition) atMostPoll(in time.Duration) time.Duration {
 	if poll := p.subscription.config.PollInterval; in < 0 || in > poll {
 		return spread(poll)

@@ -66,7 +66,7 @@ func TestAHintDuringAClaimIsNotForgotten(t *testing.T) {
 func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g) // whose nacks are due after a second; notifications are lost
+		r := run(g) // its nacks are due after a second, and notifications are lost
 		start := time.Now()
 		(<-r.Messages()).Nack()
 		pass(2 * time.Second)
@@ -76,12 +76,12 @@ func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
 	})
 }
 
-func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
+func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.next = 100 * time.Millisecond
 		r := run(g)
-		for range 20 { // another consumer claims each message before it, and tells
+		for range 20 { // another consumer claims each message first, and says so
 			pass(100*time.Millisecond + 10*time.Microsecond)
 			g.looks <- 100 * time.Millisecond
 		}
@@ -99,7 +99,7 @@ func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
 			g.add(1)
 			g.hints <- 0
 			(<-r.Messages()).Ack()
-			assert.Zero(t, time.Since(start), "who found a message goes first")
+			assert.Zero(t, time.Since(start), "a consumer that found a message goes first")
 			pass(time.Second)
 		}
 		r.stop()
@@ -107,19 +107,19 @@ func TestAConsumerLetsAnotherGoFirstThatFindsMoreMessages(t *testing.T) {
 	})
 }
 
-func TestWhatOthersSayPutsOffNoPoll(t *testing.T) {
+func TestNotificationsDoNotPostponeThePoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
 		start := time.Now()
 		go func() {
-			for time.Since(start) < 3*testPoll { // another consumer, or a program that is none
+			for time.Since(start) < 3*testPoll { // from another consumer, or any other program
 				pass(100 * time.Millisecond)
 				g.looks <- -1
 			}
 		}()
 		pass(time.Second)
-		g.add(1) // of which nobody tells
+		g.add(1) // without a notification
 		added := time.Now()
 		(<-r.Messages()).Ack()
 		assert.LessOrEqual(t, time.Since(added), testPoll)

@@ -38,7 +38,7 @@ func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
 		for range 500 {
 			(<-r.Messages()).Ack()
 		}
-		for range 3 { // each below maxHold, but not all that are buffered
+		for range 3 { // each takes less than maxHold, the buffered ones together more
 			msg := <-r.Messages()
 			pass(90 * time.Millisecond)
 			msg.Ack()
@@ -52,7 +52,7 @@ func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
 	})
 }
 
-func TestNothingIsClaimedBeforeWhatIsGivenBackHasArrived(t *testing.T) {
+func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2000)
 		g.latency = time.Millisecond
@@ -84,7 +84,7 @@ func TestNothingIsClaimedBeforeWhatIsGivenBackHasArrived(t *testing.T) {
 	})
 }
 
-func TestWhatAClaimGetsAfterAReturnIsGivenBackToo(t *testing.T) {
+func TestMessagesOfAClaimUnderWayAreGivenBackWithTheBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		g.latency = time.Millisecond

@@ -63,7 +63,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // lets a bubble's clock run
 
-// learn makes a subscription believe that its handler is fast.
+// learn makes a subscription expect fast handlers.
 func learn(r *running, messages int) {
 	for range messages {
 		(<-r.Messages()).Ack()

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// A consumer stays behind a due time by minYield and up to maxYield more, to let another
-	// consumer of the group claim first and tell that it has. Otherwise all idle consumers
-	// of a group would claim the same message.
+	// A consumer claims minYield after a due time, plus up to maxYield, to let another
+	// consumer of the group claim first and say so. Otherwise all idle consumers of a group
+	// would claim the same message.
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
 )
 
-// hints gathers when something may be due, from claims, nacks and notifications.
+// hints collects, from claims, nacks and notifications, when something may be due.
 type hints struct {
 	poll time.Duration // immutable; the longest time between two claims
 
 	mu      sync.Mutex
 	at      time.Time     // guarded by mu; zero: at once
 	known   bool          // guarded by mu; whether at says anything
-	latest  time.Time     // guarded by mu; when to claim at the latest, whatever others say
-	yield   time.Duration // guarded by mu; up to how far to stay behind
+	latest  time.Time     // guarded by mu; when to claim at the latest, despite others
+	yield   time.Duration // guarded by mu; limit of lag
 	changed chan struct{} // signalled when at has become earlier
 }
 
@@ -33,8 +33,7 @@ func newHints(poll time.Duration) hints {
 	return hints{poll: poll, changed: make(chan struct{}, 1), known: true}
 }
 
-// reset forgets all hints: a claim is about to look. Hints that come while it
-// looks count again.
+// reset forgets all hints before a claim. Hints that come during the claim count again.
 func (h *hints) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,12 +41,12 @@ func (h *hints) reset() {
 	h.latest = time.Now().Add(spread(h.poll))
 }
 
-// spread takes up to an eighth off a poll interval, so that many consumers do not all poll
-// at once.
+// spread shortens a poll interval by up to an eighth, so that many consumers do not all
+// poll at once.
 func spread(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
-// found notes what a claim got, and when the next message is due. A consumer that finds
-// messages goes first the next time, too.
+// found records how many messages a claim got, and when the next one is due. A consumer
+// that finds messages goes first the next time, too.
 func (h *hints) found(messages int, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,9 +59,9 @@ func (h *hints) found(messages int, next time.Duration) {
 	h.earlier(next)
 }
 
-// hear notes what a notification says. What another consumer says after it has looked
-// replaces older hints; if it found something, it may go first the next time. Any program
-// may say anything, so no claim is put off beyond the poll interval.
+// hear takes the hint of a notification. The hint of a consumer that has looked replaces
+// older ones; if it found something, it may go first the next time. Any program can send
+// notifications, so they put off no claim beyond the poll interval.
 func (h *hints) hear(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,14 +81,14 @@ func (h *hints) hear(hint queue.Hint) {
 	h.earlier(hint.In + h.lag())
 }
 
-// add says that something may be due in a while.
+// add takes a hint that something may be due in a while.
 func (h *hints) add(in time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.earlier(in)
 }
 
-// earlier counts a hint if it is earlier than those before. The caller holds mu.
+// earlier keeps a hint if it is earlier than the others. The caller holds mu.
 func (h *hints) earlier(in time.Duration) {
 	at := time.Now().Add(in)
 	if h.known && !at.Before(h.at) {
@@ -99,15 +98,15 @@ func (h *hints) earlier(in time.Duration) {
 	tell(h.changed)
 }
 
-// lag is how far to stay behind a due time. The caller holds mu.
+// lag is how long after a due time to claim. The caller holds mu.
 func (h *hints) lag() time.Duration {
 	if h.yield == 0 {
 		return 0
 	}
-	return minYield + rand.N(h.yield) // time to hear from another; random, so as not to look all at once
+	return minYield + rand.N(h.yield) // random, so that consumers do not all look at once
 }
 
-// wait is how long nothing will be due.
+// wait is how long to wait for the next due time.
 func (h *hints) wait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestWhatOthersSayDuringAClaimMakesNoOther(t *testing.T) {
+func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHints(testPoll)
 		h.reset()
@@ -26,7 +26,7 @@ func TestWhatOthersSayDuringAClaimMakesNoOther(t *testing.T) {
 	})
 }
 
-func TestAConsumerLooksEarlierWhenAnotherSaysSo(t *testing.T) {
+func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHints(testPoll)
 		h.reset()

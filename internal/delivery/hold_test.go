@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestABusyConsumerClaimsNothingOfATrickle(t *testing.T) {
+func TestABusyConsumerLeavesATrickleToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		g.latency = time.Millisecond
@@ -34,7 +34,7 @@ func TestABusyConsumerClaimsNothingOfATrickle(t *testing.T) {
 	})
 }
 
-func TestBlockedWorkersKeepNothingAndClaimNothing(t *testing.T) {
+func TestBlockedWorkersHoldNothingAndClaimNothing(t *testing.T) {
 	for _, workers := range []int{1, 2, 5, 10, 20, 50, 100} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestBlockedWorkersKeepNothingAndClaimNothing(t *testing.T) {
 				require.Zero(t, g.held(3000, 1000+workers))
 				claims := g.claims()
 				pass(10 * time.Second)
-				assert.Equal(t, claims, g.claims(), "what was given back is for others")
+				assert.Equal(t, claims, g.claims(), "messages that were given back are for others")
 				blocked[0].Ack()
 				(<-r.Messages()).Ack()
 				for _, msg := range blocked[1:] {
@@ -68,16 +68,16 @@ func TestAReaderThatHandlesOneAtATimeHoldsUpNoOther(t *testing.T) {
 		g := newFakeGroup(1000)
 		g.latency = time.Millisecond
 		r := run(g, func(c *Config) { c.MaxInFlight = 10 })
-		for handled := range 20 { // each begins when no message is on offer
+		for handled := range 20 { // the handler starts while no message is on offer
 			start := time.Now()
 			msg := <-r.Messages()
-			assert.LessOrEqual(t, time.Since(start), 10*time.Millisecond, "who comes back gets the next at once")
+			assert.LessOrEqual(t, time.Since(start), 10*time.Millisecond, "the reader gets the next message at once")
 			pass(maxHold + 20*time.Millisecond)
 			require.Zero(t, g.held(1000, handled+1))
 			claims := g.claims()
 			pass(10 * time.Second)
-			assert.InDelta(t, 40, g.claims()-claims, 5, "it looks for a reader four times in a second")
-			require.LessOrEqual(t, g.held(1000, handled+1), 1, "one to see whether there is a reader")
+			assert.InDelta(t, 40, g.claims()-claims, 5, "it looks for a reader four times a second")
+			require.LessOrEqual(t, g.held(1000, handled+1), 1, "one message, to look for a reader")
 			for g.held(1000, handled+1) > 0 {
 				pass(10 * time.Millisecond)
 			}
@@ -88,7 +88,7 @@ func TestAReaderThatHandlesOneAtATimeHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestWithNobodyReadingMessagesAreHeldOneAtATime(t *testing.T) {
+func TestWithoutAReaderMessagesAreHeldOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		r := run(g, func(c *Config) { c.MaxInFlight = 20 })
@@ -97,13 +97,13 @@ func TestWithNobodyReadingMessagesAreHeldOneAtATime(t *testing.T) {
 		require.LessOrEqual(t, g.held(500, 0), 1)
 		start := time.Now()
 		learn(r, 10)
-		assert.LessOrEqual(t, time.Since(start), 2*unreadPause, "a reader that comes is noticed")
+		assert.LessOrEqual(t, time.Since(start), 2*unreadPause, "a new reader is noticed")
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})
 }
 
-func TestWhatIsForAFreeWorkerIsClaimedForOneOnly(t *testing.T) {
+func TestAMessageForAFreeWorkerIsClaimedOnlyForOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		r := run(g)
@@ -115,7 +115,7 @@ func TestWhatIsForAFreeWorkerIsClaimedForOneOnly(t *testing.T) {
 			msg := <-r.Messages()
 			claims := g.claims()
 			pass(time.Second)
-			assert.LessOrEqual(t, g.claims(), claims+1, "a look ahead, and then no more")
+			assert.LessOrEqual(t, g.claims(), claims+1, "it looks ahead once")
 			msg.Ack()
 		}
 		r.stop()

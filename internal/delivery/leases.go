@@ -14,10 +14,9 @@ import (
 // leases keeps the leases of all messages of a partition that are held: in the
 // buffer, handed out, or with their acks on the way.
 //
-// A lease in Redis ends at the time of the call that set it, plus its duration. A
-// call is made no earlier than it is sent, so by this host's monotonic clock the
-// lease is certain until it was sent, plus the duration. A margin leaves time to
-// tell the handler.
+// A lease in Redis starts when the call that sets it runs, which is no earlier than when
+// the call is sent. So by this host's monotonic clock it is certain for its duration from
+// the sending. A margin leaves time to tell the handler.
 type leases struct {
 	config Config
 	group  Group
@@ -25,11 +24,11 @@ type leases struct {
 	turns  *backoff.Turns
 	report *reporter
 
-	earlier chan struct{} // tells guard that a lease ends before it means to look
+	earlier chan struct{} // tells guard that a lease ends before its next look
 
 	mu   sync.Mutex
 	held map[string]*item // guarded by mu; by id
-	look time.Time        // guarded by mu; when guard means to look next
+	look time.Time        // guarded by mu; guard's next look
 }
 
 func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {
@@ -45,16 +44,16 @@ func newLeases(config Config, group Group, turns *backoff.Turns, report *reporte
 	}
 }
 
-// until is how long a lease is certain that was set by a call sent at a time.
+// until is when a lease stops being certain if its call was sent at a time.
 func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Lease - l.margin) }
 
-// hold starts keeping the leases of messages claimed by a call sent at a time.
+// hold starts keeping the leases of claimed messages. sent is when the claim was sent.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	items, all, now := make([]*item, len(claimed)), make([]item, len(claimed)), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
-		if old := l.held[m.ID]; old != nil { // its lease ran out, and nobody else came
+		if old := l.held[m.ID]; old != nil { // its lease ran out, and no other consumer claimed it
 			l.lose(old)
 		}
 		items[i] = &all[i]
@@ -62,14 +61,14 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		items[i].arrived, items[i].trusted = now, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
-	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply took its time
+	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply was slow
 		tell(l.earlier)
 	}
 	return items
 }
 
-// handOut notes how to tell a message's handler that the lease is lost. It
-// returns false if that has happened already.
+// handOut keeps cancel, which tells a message's handler that the lease is lost. It
+// returns false if the lease is already lost.
 func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +89,8 @@ func (l *leases) lose(it *item) {
 	l.report.leaseLost(it)
 }
 
-// drop forgets deliveries that are settled. A message that was given back may be held
-// again by now: that delivery stays.
+// drop forgets settled deliveries. A message that was given back may already be held
+// again: its new delivery stays.
 func (l *leases) drop(settled []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +115,8 @@ func (l *leases) count() int {
 	return len(l.held)
 }
 
-// extend extends all leases every third of their duration, and sooner after an
-// error, until ctx ends.
+// extend extends all leases every third of their duration, and sooner after an error,
+// until ctx ends.
 func (l *leases) extend(ctx context.Context) {
 	timer := time.NewTimer(l.config.Lease / 3)
 	defer timer.Stop()
@@ -164,7 +163,7 @@ func (l *leases) all() []queue.Held {
 	return list
 }
 
-// extended notes the answer to a call that was sent at a time.
+// extended applies the answer to a call. sent is when the call was sent.
 func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,8 +179,8 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 	}
 }
 
-// guard gives up messages whose leases are no longer certain, until ctx ends. It
-// does not depend on Redis answering.
+// guard gives up messages whose leases are no longer certain, until ctx ends. It needs no
+// answer from Redis.
 func (l *leases) guard(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -196,7 +195,7 @@ func (l *leases) guard(ctx context.Context) {
 	}
 }
 
-// giveUp loses what is not certain now and returns when to look again.
+// giveUp loses the leases that are not certain now and returns when to look again.
 func (l *leases) giveUp(now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

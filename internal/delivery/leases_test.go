@@ -20,7 +20,7 @@ func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id,
 
 func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
 	l := newTestLeases()
-	it := l.hold(claimed("a", "1"), time.Now().Add(-testLease))[0] // the process was stopped
+	it := l.hold(claimed("a", "1"), time.Now().Add(-testLease))[0] // as after a stopped process
 	ctx, cancel := context.WithCancelCause(t.Context())
 	assert.False(t, l.handOut(it, cancel))
 	assert.NoError(t, ctx.Err())
@@ -36,7 +36,7 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 	require.Equal(t, []queue.Held{{Delivery: second.delivery()}}, l.all())
 
 	l.extended([]queue.Held{{Delivery: first.delivery()}}, []string{"a"}, time.Now())
-	assert.False(t, second.lost, "it was the first that is stale")
+	assert.False(t, second.lost, "only the first is stale")
 	l.drop([]*item{second})
 	assert.Zero(t, l.count())
 }
@@ -139,7 +139,7 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		r := run(g)
 		pass(testLease / 2)
 		g.add(1)
-		g.view(func() { g.latency = 20 * time.Second }) // longer than until guard looks
+		g.view(func() { g.latency = 20 * time.Second }) // guard looks sooner
 		g.hints <- 0
 		sent := time.Now()
 		msg := <-r.Messages()

@@ -8,7 +8,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maxListenBackoff is long: without notifications there is still the poll.
+// maxListenBackoff is long, since polls go on without notifications.
 const maxListenBackoff = 30 * time.Second
 
 // listen turns notifications into hints until ctx ends.
@@ -37,7 +37,7 @@ func (p *partition) listenOnce(ctx context.Context, heard func()) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer func() {
 		if stop() {
-			_ = listener.Close() // nothing is lost with it
+			_ = listener.Close() // nothing is lost if this fails
 		}
 	}()
 	for first := true; ; first = false {
@@ -47,7 +47,7 @@ func (p *partition) listenOnce(ctx context.Context, heard func()) error {
 		}
 		if first {
 			heard()
-			tell(p.subscription.grown) // it may have been told before anyone listened
+			tell(p.subscription.grown) // a notification may have come before the listener
 		}
 		if hint.Grown {
 			tell(p.subscription.grown)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAListenerThatHearsAgainHurriesClaims(t *testing.T) {
+func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
@@ -31,14 +31,14 @@ func TestAListenerThatHearsAgainHurriesClaims(t *testing.T) {
 	})
 }
 
-func TestClaimsThatWorkAgainHurryTheListener(t *testing.T) {
+func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
 		for range 7 { // so that the next pause is 16s or more
 			g.deaf <- struct{}{}
 		}
-		g.hints <- 0 // is there to be heard
+		g.hints <- 0 // for the new listener
 		g.setHook(func(string) error { return errAway })
 		pass(testPoll + time.Second)
 		g.setHook(nil)

@@ -2,17 +2,17 @@ package delivery
 
 import "time"
 
-// lookAhead is how far ahead messages are claimed. It is half of maxHold, so that
-// handlers that are slower than expected still take what is held in time.
+// lookAhead is how far ahead messages are claimed. It is half of maxHold, so that handlers
+// that are slower than expected still take the messages in time.
 const lookAhead = maxHold / 2
 
 // pace is how fast messages are handled.
 type pace struct {
-	cycle time.Duration // of one message at one worker, averaged; 0: not known yet
+	cycle time.Duration // average time of one message at one worker; 0: not known yet
 }
 
-// note counts how long a message took, from when a worker got it to its ack or nack. A
-// slow message counts at once, fast ones gradually: to hold too much costs others.
+// note records how long a message took, from when a worker got it to its ack or nack. A
+// slow message counts at once, fast ones gradually, since holding too much costs others.
 func (p *pace) note(cycle time.Duration) {
 	switch {
 	case p.cycle == 0:
@@ -24,9 +24,9 @@ func (p *pace) note(cycle time.Duration) {
 	}
 }
 
-// rate is how many messages a worker handles within lookAhead that has been busy with one
-// for this long. It is 0 before the first message is handled, and for a worker that has
-// been busy for all that time.
+// rate is how many messages a worker handles within lookAhead if it has been busy with
+// one for this long. It is 0 before the first message is handled, and for a worker that
+// has been busy for lookAhead.
 func (p *pace) rate(busy time.Duration) float64 {
 	if p.cycle == 0 || busy >= lookAhead {
 		return 0
@@ -34,7 +34,7 @@ func (p *pace) rate(busy time.Duration) float64 {
 	return float64(lookAhead) / float64(max(p.cycle, busy))
 }
 
-// ahead is the rate of all workers together, if none is busy for long.
+// ahead is the rate of all workers together if none is slow.
 func (p *pace) ahead(workers int) int {
 	return min(2*maxClaim, int(float64(workers)*p.rate(0)))
 }

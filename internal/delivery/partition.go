@@ -20,10 +20,10 @@ type partition struct {
 	leases       *leases
 	settler      *settler
 	report       reporter
-	turns        *backoff.Turns // for all that fails and is tried again
-	listening    chan struct{}  // tells fetch that notifications work again
+	turns        *backoff.Turns // for everything that fails and is retried
+	listening    chan struct{}  // tells claim that notifications work again
 	claiming     chan struct{}  // tells listen that claims work again
-	need         need           // owned by fetch; what the next claim is good for
+	need         need           // owned by fetch; which messages the next claim gets
 }
 
 func newPartition(s *Subscription, number int) *partition {
@@ -64,18 +64,18 @@ type item struct {
 	partition *partition
 	size      int           // bytes of body and metadata
 	arrived   time.Time     // when the reply to the claim came
-	took      time.Duration // how long a handler had it; set before it is settled
+	took      time.Duration // how long a handler had the message; set before it is settled
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 
-	trusted time.Time               // guarded by leases.mu; until when the lease is certain
+	trusted time.Time               // guarded by leases.mu; when the lease stops being certain
 	lost    bool                    // guarded by leases.mu
-	cancel  context.CancelCauseFunc // guarded by leases.mu; set once it is handed out
+	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
 }
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
-// tell signals a channel that holds one signal.
+// tell sends a signal on a channel that holds one.
 func tell(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

@@ -17,7 +17,7 @@ func TestAPartitionThatHangsHoldsUpNoOther(t *testing.T) {
 		for range 50 {
 			(<-r.Messages()).Ack()
 		}
-		assert.Less(t, time.Since(start), time.Second, "the only place was promised to the one that hangs")
+		assert.Less(t, time.Since(start), time.Second, "the partition that hangs had reserved the only message")
 		hanging.view(func() { hanging.latency = 0 })
 		for range 10 {
 			(<-r.Messages()).Ack()
@@ -99,7 +99,7 @@ func TestNewPartitionsAreNoticed(t *testing.T) {
 	})
 }
 
-func TestNewPartitionsAreOpenedAtOnceWhenTold(t *testing.T) {
+func TestANotificationOpensNewPartitionsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := newFakeGroup(0)
 		topic := &fakeTopic{groups: []*fakeGroup{first}}

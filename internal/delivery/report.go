@@ -8,8 +8,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// reporter tells an observer what happens in one place. It is the only caller of the
-// observer, and costs nothing where that has no function.
+// reporter tells an observer what happens in one place. Only it calls the observer. It
+// costs nothing where the observer has no function.
 type reporter struct {
 	observer observe.Observer
 	place    observe.Place
@@ -34,14 +34,14 @@ func (r *reporter) claimed(items []*item) {
 	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
 }
 
-// handedOut returns when that was, if anybody wants to know.
+// handedOut returns the time if the observer needs it.
 func (r *reporter) handedOut(it *item) (at time.Time) {
 	if r.observer.HandedOut == nil && r.observer.Settled == nil {
 		return at
 	}
 	at = time.Now()
 	if r.observer.HandedOut != nil {
-		// Redis's clock at the time of the claim, and what has passed here since.
+		// Redis's clock at the claim, plus the time since then by this host's clock.
 		claimed := it.LeasedUntil.Add(-r.lease)
 		r.observer.HandedOut(observe.HandedOut{
 			Place: r.place, ID: it.ID, Attempt: it.Attempt, Late: claimed.Sub(it.DueAt) + at.Sub(it.arrived),
@@ -50,8 +50,8 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	return at
 }
 
-// settled tells how a delivery has ended. Stale are the ids of those that were not the
-// current ones any more.
+// settled reports how a delivery has ended. stale has the ids of deliveries that were no
+// longer current.
 func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Duration, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
@@ -77,14 +77,14 @@ func (r *reporter) leaseLost(it *item) {
 	}
 }
 
-// failed tells what has failed about one message.
+// failed reports a failure that concerns one message.
 func (r *reporter) failed(what observe.Activity, id string, err error) {
 	if r.observer.Failing != nil {
 		r.observer.Failing(observe.Failing{Place: r.place, What: what, ID: id, Err: err})
 	}
 }
 
-// trouble tells when an activity fails and when it works again. It is for one goroutine.
+// trouble reports when an activity fails and when it works again. It is for one goroutine.
 type trouble struct {
 	report *reporter
 	what   observe.Activity
@@ -101,7 +101,7 @@ func (t *trouble) failed(err error) {
 // lasts tells whether it has failed and not worked since.
 func (t *trouble) lasts() bool { return !t.since.IsZero() }
 
-// worked returns whether it had failed before.
+// worked returns whether the activity had failed before.
 func (t *trouble) worked() bool {
 	if !t.lasts() {
 		return false

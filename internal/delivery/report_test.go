@@ -16,7 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// witness keeps all that an observer is told.
+// witness keeps every event that an observer is told.
 type witness struct {
 	mu     sync.Mutex
 	events []any // guarded by mu
@@ -42,7 +42,7 @@ func (w *witness) observer() observe.Observer {
 	}
 }
 
-// observed has a subscription tell a witness.
+// observed makes a witness the observer of a subscription.
 func observed(w *witness) func(*Config) {
 	return func(c *Config) {
 		c.Observer, c.Place = w.observer(), observe.Place{Topic: "t", Group: "g"}
@@ -63,7 +63,7 @@ func told[E any](w *witness) (events []E) {
 
 var place = observe.Place{Topic: "t", Group: "g"}
 
-func TestAnObserverIsToldTheWayOfAMessage(t *testing.T) {
+func TestAnObserverFollowsAMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.body = []byte("four")
@@ -88,7 +88,7 @@ func TestAnObserverIsToldTheWayOfAMessage(t *testing.T) {
 	})
 }
 
-func TestAnObserverIsToldHowEachDeliveryEnds(t *testing.T) {
+func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(4)
 		w := &witness{}
@@ -109,7 +109,7 @@ func TestAnObserverIsToldHowEachDeliveryEnds(t *testing.T) {
 		require.Equal(t, "0001", nacked.UUID)
 		pass(time.Second)
 		nacked.Nack()
-		<-r.Messages() // nobody settles it
+		<-r.Messages() // it is not settled
 		r.stop()
 		require.NoError(t, <-r.ended)
 		assert.Equal(t, []observe.Failing{
@@ -128,14 +128,14 @@ func TestAnObserverIsToldHowEachDeliveryEnds(t *testing.T) {
 	})
 }
 
-func TestEachMessageThatIsClaimedIsSettledOnce(t *testing.T) {
+func TestEachClaimedMessageIsSettledOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3000)
 		g.latency = time.Millisecond
 		w := &witness{}
 		r := run(g, observed(w), func(c *Config) { c.MaxInFlight = 10 })
 		learn(r, 1000)
-		for range 10 { // behind them the buffer is given back
+		for range 10 { // slow, so that the buffer is given back
 			<-r.Messages()
 		}
 		pass(time.Second)
@@ -160,7 +160,7 @@ func TestEachMessageThatIsClaimedIsSettledOnce(t *testing.T) {
 	})
 }
 
-func TestAnObserverIsToldOfALostLeaseAndOfItsStaleNack(t *testing.T) {
+func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
@@ -177,7 +177,7 @@ func TestAnObserverIsToldOfALostLeaseAndOfItsStaleNack(t *testing.T) {
 	})
 }
 
-func TestAnObserverIsToldOfEachFailureAndOfTheEndOfAnOutage(t *testing.T) {
+func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
@@ -204,9 +204,9 @@ func TestAnObserverIsToldOfEachFailureAndOfTheEndOfAnOutage(t *testing.T) {
 				}
 			}
 			if what == observe.Extending && len(after) == 0 {
-				continue // the ack came first, and nothing was left to extend
+				continue // after the ack, nothing was left to extend
 			}
-			require.Len(t, after, 1, "%s is told once", what)
+			require.Len(t, after, 1, "%s is reported once", what)
 			assert.NotZero(t, after[0])
 		}
 	})
@@ -226,5 +226,5 @@ func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
 		failing.failed(errAway)
 		failing.worked()
 	}))
-	assert.True(t, r.handedOut(it).IsZero(), "nor is the clock read")
+	assert.True(t, r.handedOut(it).IsZero(), "the clock is not read either")
 }

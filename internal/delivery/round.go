@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// round is what goes out together.
+// round is the settlements that go out together.
 type round struct {
 	acks     []*item
 	nacks    []nack
@@ -17,14 +17,14 @@ type round struct {
 	burials  []burial
 }
 
-// nack is a message whose handler has failed, or has not finished in time.
+// nack is a message whose handler failed or did not finish in time.
 type nack struct {
 	item *item
 	how  observe.Settlement
 	nack queue.Nack
 }
 
-// burial is a message that no handler can be given.
+// burial is a message that cannot be given to a handler.
 type burial struct {
 	item   *item
 	reason string
@@ -34,7 +34,7 @@ func (r *round) empty() bool {
 	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
 }
 
-// soonest is when what has been given back is due again.
+// soonest is when the next of the sent nacks and releases is due again.
 func soonest(sent round, nacksLeft []nack, releasesLeft []*item) (in time.Duration, due bool) {
 	if len(sent.releases) > len(releasesLeft) {
 		return 0, true

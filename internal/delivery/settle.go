@@ -10,8 +10,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// settler tells Redis what has become of messages. What is settled during one round
-// of calls goes out in the next; nothing waits for company.
+// settler tells Redis how deliveries have ended. Messages settled during one round of
+// calls go out in the next; no message waits for others to join it.
 type settler struct {
 	config Config
 	group  Group
@@ -20,7 +20,7 @@ type settler struct {
 	turns  *backoff.Turns
 	report *reporter
 
-	signal   chan struct{} // there is something pending
+	signal   chan struct{} // signalled when something is pending
 	advanced chan struct{} // tells fetch that messages have been settled
 
 	mu       sync.Mutex
@@ -74,10 +74,10 @@ func (s *settler) add(to func(*round)) {
 	tell(s.signal)
 }
 
-// expect notes that messages are about to be released: until they are, nothing is claimed.
+// expect announces messages to be released: until they are, nothing is claimed.
 func (s *settler) expect(messages int) { s.expecting(messages) }
 
-// returned notes that messages that were expected have been released, or will not be.
+// returned says that expected messages have been released, or will not be.
 func (s *settler) returned(messages int) {
 	s.expecting(-messages)
 	tell(s.advanced)
@@ -89,15 +89,15 @@ func (s *settler) expecting(messages int) {
 	s.released += messages
 }
 
-// releasing tells whether messages are on their way back.
+// releasing reports whether messages are on their way back.
 func (s *settler) releasing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.released > 0
 }
 
-// run sends rounds until ctx ends, or drained is closed and nothing is pending.
-// Whatever fails is sent again: an ack that Redis has not seen is work done twice.
+// run sends rounds until ctx ends, or drained is closed and nothing is pending. It sends
+// failed calls again: an ack that does not reach Redis makes a handler do the work twice.
 func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	trouble := trouble{report: s.report, what: observe.Settling}
@@ -117,7 +117,7 @@ func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 	}
 }
 
-// await blocks until something is pending; false when there is no more to do.
+// await blocks until something is pending; false when nothing is left to do.
 func (s *settler) await(ctx context.Context, drained <-chan struct{}) bool {
 	for {
 		s.mu.Lock()
@@ -147,8 +147,8 @@ func (s *settler) collect() round {
 	return r
 }
 
-// send makes the calls of a round. One that fails does not keep back the others;
-// what did not arrive is pending again.
+// send makes the calls of a round. A failed call does not hold up the others; what did not
+// arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
 	nacks, err2 := inChunks(r.nacks, queue.MaxMessages, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
@@ -176,7 +176,7 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 
 func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, list(nacks, func(n nack) queue.Nack { return n.nack }))
-	s.report.buried(buried) // is so even after an error
+	s.report.buried(buried) // they are buried even after an error
 	if err != nil {
 		return err
 	}

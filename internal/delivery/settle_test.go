@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestWhatFailsToSettleIsSentAgainAndHoldsUpNothingElse(t *testing.T) {
+func TestFailedSettlementsAreSentAgainAndHoldUpNoOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
 		g.setHook(func(call string) error {

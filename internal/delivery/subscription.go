@@ -8,14 +8,14 @@
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions                         (subscription.go)
 //
-// and these for each partition of the topic, so that a partition that Redis does not answer
-// for holds up no other:
+// and these for each partition of the topic, so that a partition that does not answer holds
+// up no other:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
 //	listen   hears when to claim earlier                  (listen.go, hints.go)
 //	settle   sends acks, nacks and the like               (settle.go)
-//	extend   keeps the leases of all that is held         (leases.go)
-//	guard    ends what could not be extended in time      (leases.go)
+//	extend   extends the leases of all held messages      (leases.go)
+//	guard    gives up what was not extended in time       (leases.go)
 //
 // They share the buffer of claimed messages (buffer.go), which decides how much more may be
 // claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what
@@ -34,8 +34,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// closeGrace is how long beyond CloseTimeout a subscription may take to tell
-// Redis what it gives back.
+// closeGrace is how much longer than CloseTimeout a subscription may take to settle
+// messages.
 const closeGrace = 500 * time.Millisecond
 
 var (
@@ -53,7 +53,8 @@ type Topic interface {
 	// are. It is not called concurrently.
 	Partitions(ctx context.Context) (int, error)
 	Group(partition int) Group
-	// Listen hears what is told of the partition, except for the consumer's own claims.
+	// Listen hears the notifications of the partition, except about the consumer's own
+	// claims.
 	Listen(ctx context.Context, partition int, consumer string) Listener
 }
 
@@ -68,20 +69,20 @@ type Group interface {
 	Leave(ctx context.Context, consumer string) error
 }
 
-// Listener hears when a group has messages earlier than a claim has said. See
+// Listener hears when a group has messages earlier than the last claim said. See
 // queue.Listener.
 type Listener interface {
 	Next(ctx context.Context) (queue.Hint, error)
 	Close() error
 }
 
-// Config is what a subscription works with. All fields are required but
-// MaxDeliveries, Observer and Place.
+// Config configures a subscription. All fields are required except MaxDeliveries, Observer
+// and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
-	// Redelivery says how to nack a message that was handed out with ctx. The nack
-	// is valid even with an error, which is told to the observer.
+	// Redelivery returns how to nack a message that was handed out with ctx. The nack is
+	// valid even with an error, which is reported to the observer.
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription
@@ -89,12 +90,12 @@ type Config struct {
 	MaxInFlight   int
 	Lease         time.Duration
 	MaxDeliveries int
-	MaxBytes      int // of message text that is held and no handler has
+	MaxBytes      int // of held messages that no handler has
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
 
 	Observer observe.Observer
-	Place    observe.Place // what Observer is told of topic and group
+	Place    observe.Place // topic and group, for Observer
 }
 
 // presence is what the consumer says of itself. It claims at least once in a poll
@@ -111,7 +112,7 @@ type Subscription struct {
 	out    chan *message.Message
 	offers sync.RWMutex // read-locked to send on out, locked to close it
 	buffer *buffer
-	// abandon is closed when handlers have had their time to finish.
+	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
 }
@@ -131,19 +132,19 @@ func New(topic Topic, config Config) *Subscription {
 // Messages is where messages are handed out. Run closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// goroutines are those of a subscription, in the order in which they end.
+// goroutines are a subscription's, in the order in which they end.
 type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
-	fetchers sync.WaitGroup // end with ctx, and what they have claimed
+	fetchers sync.WaitGroup // end with ctx, after their last claim
 	settlers sync.WaitGroup // end once drained is closed and all is settled
 	keepers  sync.WaitGroup // end with ctx, or with the context of calls
 	drained  chan struct{}  // closed when nothing more will need settling
 }
 
-// Run delivers the messages of this many partitions, and of those added later, until
-// ctx ends. Then it gives back what was not handed out, waits CloseTimeout for the
-// rest, gives that back too, and returns. The error says that Redis could not be told
-// everything, or that a decoder has not ended; what has not ended by then ends on its own.
+// Run delivers the messages of this many partitions, and of partitions added later, until
+// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
+// handlers of the others, gives back the rest, and returns. The error says that not all of
+// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
 func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
 	// must arrive.
@@ -166,11 +167,11 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 
 // drain ends the subscription, in CloseTimeout and closeGrace at most.
 func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *goroutines) error {
-	s.giveBack(s.buffer.close()) // first, since others can handle it
+	s.giveBack(s.buffer.close()) // first, since other consumers can handle them
 	hard, cancelHard := context.WithTimeout(calls, s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
-	complete := ended(hard, &g.workers) // each with its message, at abandon at the latest
+	complete := ended(hard, &g.workers) // each with its message, or when abandon is closed
 	complete = ended(hard, &g.fetchers) && complete
 	close(g.drained)
 	complete = ended(hard, &g.settlers) && complete
@@ -210,10 +211,10 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(numbe
 	}
 }
 
-// ended waits for goroutines, but not longer than ctx.
+// ended waits for goroutines until ctx ends, and returns whether they have ended.
 func ended(ctx context.Context, running *sync.WaitGroup) bool {
 	done := make(chan struct{})
-	go func() { // ends with those it waits for
+	go func() { // ends with the goroutines it waits for
 		running.Wait()
 		close(done)
 	}()

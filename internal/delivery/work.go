@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// What a worker does with its message. An offer ends by being accepted or recalled,
+// What a worker does with its message. An offer ends when it is accepted or recalled,
 // whichever comes first.
 const (
 	preparing int32 = iota
@@ -21,23 +21,23 @@ const (
 
 // worker hands out one message at a time.
 type worker struct {
-	next   chan *item    // holds a message for a worker that waits
+	next   chan *item    // holds a message for a free worker
 	recall chan struct{} // holds a signal to give back the message on offer
 	stage  atomic.Int32
 
-	item  *item     // guarded by buffer.mu; nil while it waits
-	since time.Time // guarded by buffer.mu; when it got the item
+	item  *item     // guarded by buffer.mu; nil while the worker waits
+	since time.Time // guarded by buffer.mu; when the worker got the item
 }
 
 // work hands out one message after another until ctx ends.
 func (s *Subscription) work(ctx context.Context, w *worker) {
-	base := context.WithoutCancel(ctx) // of the contexts of messages
+	base := context.WithoutCancel(ctx) // base of the messages' contexts
 	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
 		s.handle(ctx, base, w, it)
 	}
 }
 
-// relieve gives back what waits for too long, until ctx ends.
+// relieve gives back messages that wait too long, until ctx ends.
 func (s *Subscription) relieve(ctx context.Context) {
 	timer := time.NewTimer(maxHold)
 	defer timer.Stop()
@@ -56,8 +56,8 @@ func (s *Subscription) relieve(ctx context.Context) {
 	}
 }
 
-// giveBack releases messages, all of a partition at once: what comes later must not be
-// claimed before.
+// giveBack releases messages, all those of a partition at once: a later message must not
+// be claimed before an earlier one.
 func (s *Subscription) giveBack(items []*item) {
 	lists := map[*partition][]*item{}
 	for _, it := range items {
@@ -65,18 +65,17 @@ func (s *Subscription) giveBack(items []*item) {
 	}
 	for p, list := range lists {
 		p.settler.release(list...)
-		p.settler.returned(len(list)) // as the buffer has said
+		p.settler.returned(len(list)) // the buffer expected them
 	}
 }
 
-// handle offers a message to whoever reads the channel and waits until it is
-// settled.
+// handle offers a message on the channel and waits until it is settled.
 func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	msg, err := s.config.Decode(handed, it.Claimed)
-	it.Body = nil // the message has it; items are freed many at a time
+	it.Body = nil // freed with the message; items are freed many at a time
 	if err != nil {
 		s.buffer.passed(it, true)
 		p.report.failed(observe.Decoding, it.ID, err)
@@ -104,7 +103,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 }
 
-// await waits until a handler has settled its message or has had its time.
+// await waits until the handler settles the message or its time is over.
 func (s *Subscription) await(msg *message.Message, it *item, cancel context.CancelCauseFunc) {
 	at := it.partition.report.handedOut(it)
 	select {
@@ -118,8 +117,8 @@ func (s *Subscription) await(msg *message.Message, it *item, cancel context.Canc
 	}
 }
 
-// settle settles a message that a handler has had. One that it has neither acked nor
-// nacked in time is given back, and the delivery counts, since the handler has seen it.
+// settle settles a message that a handler has had. A message that was neither acked nor
+// nacked in time is given back; the delivery counts, since the handler has seen it.
 func (s *Subscription) settle(delivered context.Context, msg *message.Message, it *item) {
 	p := it.partition
 	select {
@@ -136,8 +135,8 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 	}
 }
 
-// offer hands a message out, unless ctx or the message's own context ends first, or it
-// is recalled. A recall may come too late.
+// offer hands a message out, unless ctx or the message's own context ends first or the
+// offer is recalled. It may be both accepted and recalled.
 func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *message.Message) (accepted, recall bool) {
 	s.offers.RLock()
 	defer s.offers.RUnlock()
@@ -147,7 +146,7 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 	w.stage.Store(offering)
 	next, told := preparing, false
 	select {
-	case s.out <- msg: // a fast reader waits already
+	case s.out <- msg: // a fast reader is already waiting
 		next = handling
 	default:
 		s.buffer.look()
@@ -162,7 +161,7 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 	}
 	if recall = !w.stage.CompareAndSwap(offering, next); recall {
 		if !told {
-			<-w.recall // is sent at once
+			<-w.recall // it is about to be sent
 		}
 		if next == handling {
 			w.stage.Store(handling)

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// maxBackground is how many calls may be under way at once. The Redis client has fewer
-// connections, as a rule; the bound is for calls that hang.
+// maxBackground is how many calls may be under way at once. The Redis client usually has
+// fewer connections; the limit is for calls that hang.
 const maxBackground = 64
 
 // background makes calls to Redis that cannot be interrupted, each in a goroutine of its
-// own, so that whoever waits for one can leave at any time. It owns the goroutines until
-// they end, which the Redis client's timeouts see to. It is safe for concurrent use.
+// own, so that a caller can stop waiting at any time. It owns the goroutines until they
+// end, at the latest by the Redis client's timeouts. It is safe for concurrent use.
 type background struct {
 	slots   chan struct{} // holds a value for each call under way
 	closing context.Context
@@ -27,8 +27,8 @@ func newBackground() *background {
 	return &background{slots: make(chan struct{}, maxBackground), closing: closing, cancel: cancel}
 }
 
-// start starts a call once fewer than maxBackground are under way. The call's context ends
-// with close. The error is that of ctx, or ErrClosed; then the call is not made.
+// start starts a call once fewer than maxBackground are under way. close ends the call's
+// context. With an error, that of ctx or ErrClosed, the call is not made.
 func (b *background) start(ctx context.Context, call func(context.Context)) error {
 	select {
 	case b.slots <- struct{}{}:
@@ -48,8 +48,8 @@ func (b *background) start(ctx context.Context, call func(context.Context)) erro
 	return nil
 }
 
-// do makes a call and returns its error, or that of ctx when it ends first. Then the call
-// may still be made, or go on.
+// do makes a call and returns its error, or that of ctx if ctx ends first. In that case the
+// call may still be made, or continue.
 func (b *background) do(ctx context.Context, call func(context.Context) error) error {
 	done := make(chan error, 1)
 	if err := b.start(ctx, func(closing context.Context) {
@@ -80,7 +80,7 @@ func (b *background) close(ctx context.Context) error {
 // await waits for goroutines, or until ctx ends.
 func await(ctx context.Context, running *sync.WaitGroup) error {
 	idle := make(chan struct{})
-	go func() { // ends with the last of those
+	go func() { // ends with the last of the goroutines
 		running.Wait()
 		close(idle)
 	}()

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// maxMessages is the most messages that go out in one batch. More would keep Redis
-	// busy for over 10 ms and save nothing.
+	// maxMessages is how many messages a batch may have. More would keep Redis busy for
+	// over 10 ms and save nothing.
 	maxMessages = 500
 
-	// maxBytes is about the most message text that goes out in one batch. A call larger
-	// than that is a batch of its own.
+	// maxBytes is about how many bytes of messages a batch may have. A larger call is a
+	// batch of its own.
 	maxBytes = 4 << 20
 )
 
-// call is what one Publish call has for a batch.
+// call is what one Publish call adds to a batch.
 type call struct {
 	messages []queue.Message
 	bytes    int
@@ -34,19 +34,19 @@ func newCall(messages []queue.Message) *call {
 	return c
 }
 
-// batch is what one script call stores: calls join it, it is sent, and it is done.
+// batch is what one script call stores. Calls join it until it is sent.
 type batch struct {
 	done  chan struct{} // closed by finish
-	slow  chan struct{} // closed when it is not done within patience
+	slow  chan struct{} // closed if the batch is not done within patience
 	timer *time.Timer   // closes slow
 
 	// guarded by lanes.mu
 	calls           []*call // fixed once the batch is sent
 	messages, bytes int
-	publisher       string             // the name that it is sent under
+	publisher       string             // the publisher's name when it is sent
 	number          int64              // 0 until it is sent
 	cancel          context.CancelFunc // set when it is sent
-	callers         int                // that still wait for the outcome
+	callers         int                // those that still wait for the outcome
 	last            error              // of the last attempt
 }
 
@@ -56,7 +56,7 @@ func newBatch() *batch {
 	return b
 }
 
-// fits tells whether a call can join.
+// fits reports whether a call can join.
 func (b *batch) fits(c *call) bool {
 	return b.messages+len(c.messages) <= maxMessages && b.bytes+c.bytes <= maxBytes
 }
@@ -68,8 +68,8 @@ func (b *batch) add(c *call) {
 	b.bytes += c.bytes
 }
 
-// leave ends a call whose caller does not wait any longer, and returns its error. A batch
-// that nobody waits for is not sent, or not again.
+// leave ends a call whose caller stops waiting, and returns its error. A batch without a
+// waiting caller is not sent, or not sent again.
 func (b *batch) leave(c *call, cause error) error {
 	b.callers--
 	if b.number == 0 {
@@ -87,12 +87,12 @@ func (b *batch) leave(c *call, cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// seal lets no more calls join, since the batch is about to be sent.
+// seal closes the batch to further calls, since it is about to be sent.
 func (b *batch) seal(publisher string, number int64, cancel context.CancelFunc) {
 	b.publisher, b.number, b.cancel = publisher, number, cancel
 }
 
-// resolve sets one error for all calls, but for those that are rejected.
+// resolve sets one error for all calls except the rejected ones.
 func (b *batch) resolve(rejected []queue.Duplicate, err error) {
 	for _, c := range b.calls {
 		c.err = err

@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// fakeTopic answers each batch with the next of its answers; with none left it stores the
-// batch. All topics of a Publisher are one.
+// fakeTopic answers each batch with the next of its answers; without any left it stores the
+// batch. It stands for all topics of a Publisher.
 type fakeTopic struct {
 	partitions int // 0 stands for 1
 	latency    time.Duration
@@ -26,8 +26,8 @@ type fakeTopic struct {
 	answers  []error
 	rejected []queue.Duplicate
 	batches  []queue.Batch
-	names    map[int][]string // of the messages, by partition
-	key      string           // that a message holds
+	names    map[int][]string // names of the messages, by partition
+	key      string           // the key that a message holds
 	sought   int              // calls of Cancel
 	asked    int              // calls of Raise
 }
@@ -42,7 +42,7 @@ func (f *fakeTopic) publisher() *Publisher {
 
 func one(name string) []Message { return []Message{{Name: name}} }
 
-// far is a deadline that no test lives to see.
+// far is a deadline that no test reaches.
 var far = time.Now().Add(1000 * time.Hour)
 
 func (f *fakeTopic) Enlist(context.Context) error {
@@ -141,7 +141,7 @@ func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) e
 	return nil
 }
 
-// distinct numbers values in the order in which they first come.
+// distinct numbers the values in the order of their first appearance.
 func distinct(values []string) []int {
 	known := map[string]int{}
 	list := make([]int, len(values))

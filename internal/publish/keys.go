@@ -23,8 +23,8 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay tim
 		func(ctx context.Context, t Topic) error { return t.Reschedule(ctx, key, delay) })
 }
 
-// change makes a call for a key, once: an attempt that fails may have succeeded in Redis.
-// It creates no partitions, since nobody may publish to a topic of that name.
+// change makes a call for a key, once: a failed attempt may have succeeded in Redis. It
+// creates no partitions, since the topic may not exist.
 func (p *Publisher) change(ctx context.Context, told observe.Changed, call func(context.Context, Topic) error) error {
 	if p.closed.Load() {
 		return ErrClosed

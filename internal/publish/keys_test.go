@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestCancelAndRescheduleRaiseNothingAndAreMadeOnce(t *testing.T) {
+func TestCancelAndRescheduleRaiseNoPartitionsAndAreNotRepeated(t *testing.T) {
 	f := &fakeTopic{key: "k"}
 	p := f.publisher()
 	require.NoError(t, p.Reschedule(t.Context(), "t", "k", time.Hour))
@@ -47,7 +47,7 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestTheObserverIsToldHowEachCallEnds(t *testing.T) {
+func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var published []observe.Published
 		var changed []observe.Changed

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// linger is how long the goroutine of a lane waits for the next call.
+// linger is how long an idle lane waits for the next call before it ends.
 const linger = 100 * time.Millisecond
 
 // destination is a topic partition.
@@ -22,7 +22,7 @@ type destination struct {
 // lane is the traffic to one destination, one batch at a time.
 type lane struct {
 	waiting []*batch      // guarded by lanes.mu; calls join the last one
-	signal  chan struct{} // there is something waiting
+	signal  chan struct{} // signalled when a batch waits
 }
 
 // lanes sends batches, in a lane for each destination. It is safe for concurrent use.
@@ -37,7 +37,7 @@ type lanes struct {
 	closing chan struct{}  // closed by close
 
 	mu     sync.Mutex
-	open   map[destination]*lane // guarded by mu; only those used just now
+	open   map[destination]*lane // guarded by mu; only lanes in recent use
 	name   string                // guarded by mu; of the publisher
 	number int64                 // guarded by mu; of the last batch, for all lanes
 	closed bool                  // guarded by mu
@@ -49,10 +49,10 @@ func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
 	return ls
 }
 
-// newName makes a name for the publisher that nobody else has.
+// newName returns a unique name for the publisher.
 func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), "") }
 
-// join adds a call to a batch that is not sent yet.
+// join adds a call to a batch that has not been sent.
 func (ls *lanes) join(to destination, c *call) (*batch, error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -77,13 +77,13 @@ func (ls *lanes) join(to destination, c *call) (*batch, error) {
 	return last, nil
 }
 
-// run sends a lane's batches one after another, until no call has come for a while: a new
+// run sends a lane's batches one after another. It lingers after the last, since a new
 // goroutine for each call would cost more than the call.
 func (ls *lanes) run(to destination, l *lane) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
 	for {
-		runtime.Gosched() // callers that are about to join make a fuller batch
+		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
 		if b := ls.next(l, cancel); b != nil {
 			ls.send(ctx, to, b)
@@ -104,7 +104,7 @@ func (ls *lanes) run(to destination, l *lane) {
 	}
 }
 
-// next returns the next batch to send; nil when no call waits.
+// next returns the next batch to send; nil if no call waits.
 func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestCallsThatComeDuringABatchGoOutTogether(t *testing.T) {
+func TestCallsDuringABatchGoOutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
 		p := f.publisher()
@@ -30,7 +30,7 @@ func TestCallsThatComeDuringABatchGoOutTogether(t *testing.T) {
 		}
 		calls.Wait()
 		require.NoError(t, p.Close(t.Context()))
-		assert.Equal(t, []int64{1, 2}, f.numbers(), "the first call goes out alone, the rest wait for nothing but it")
+		assert.Equal(t, []int64{1, 2}, f.numbers(), "the first call goes out alone, the rest together after it")
 		assert.Len(t, f.batches[1].Calls, 49)
 	})
 }
@@ -83,8 +83,8 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 		unknown bool
 	}{
 		"refused by Redis":                     {[]error{full}, full, false},
-		"refused after a reply was lost":       {[]error{io.EOF, full}, full, false}, // it knows that the first came to nothing
-		"not permitted":                        {[]error{denied}, denied, true},      // perhaps a second attempt of the client's
+		"refused after a reply was lost":       {[]error{io.EOF, full}, full, false}, // so the first stored nothing
+		"not permitted":                        {[]error{denied}, denied, true},      // perhaps the client's second attempt
 		"another batch under its number":       {[]error{stale}, queue.ErrStalePublisher, false},
 		"a number that went back":              {[]error{older}, queue.ErrStalePublisher, true},
 		"client closed after a reply was lost": {[]error{io.EOF, redis.ErrClosed}, redis.ErrClosed, true},
@@ -120,7 +120,7 @@ func TestAStalePublisherTakesANewName(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
+func TestACallerThatLeavesLearnsWhetherItsCallWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher()
@@ -142,7 +142,7 @@ func TestACallerThatLeavesLearnsWhetherItWasSent(t *testing.T) {
 		})
 		calls.Wait()
 		require.NoError(t, p.Close(t.Context()))
-		assert.Empty(t, f.batches, "nobody waits for either any more")
+		assert.Empty(t, f.batches, "both callers have left")
 	})
 }
 

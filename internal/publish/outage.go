@@ -9,35 +9,35 @@ import (
 )
 
 const (
-	// maxFailing bounds how many destinations an outage remembers.
+	// maxFailing is how many destinations an outage remembers.
 	maxFailing = 1000
 
-	// staleAfter is how long a destination counts as failing after it has failed for the
-	// last time: nobody may publish to it any more.
+	// staleAfter is how long a destination counts as failing after its last failure:
+	// perhaps nothing is published to it any more.
 	staleAfter = time.Minute
 
-	// wholeTopic is the partition of what is done with a topic as a whole.
+	// wholeTopic is the partition number of calls for a topic as a whole.
 	wholeTopic = -1
 )
 
-// outage tells of each failure that may pass, and that publishing works again once no
-// destination fails any more. It is safe for concurrent use; the observer is told of one
-// thing at a time, in the order in which they happen.
+// outage reports each temporary failure, and that publishing works again once no
+// destination fails any more. It is safe for concurrent use; it calls the observer for one
+// event at a time, in their order.
 type outage struct {
 	observer observe.Observer
 
-	failing atomic.Int64 // how many destinations there are in last
+	failing atomic.Int64 // len(last)
 
 	mu    sync.Mutex
 	since time.Time                 // guarded by mu
-	last  map[destination]time.Time // guarded by mu; when each failed for the last time
+	last  map[destination]time.Time // guarded by mu; the last failure of each
 }
 
 func newOutage(observer observe.Observer) *outage {
 	return &outage{observer: observer, last: map[destination]time.Time{}}
 }
 
-// failed notes that a call to a destination has failed and is made again.
+// failed records that a call to a destination has failed and is made again.
 func (o *outage) failed(to destination, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +54,8 @@ func (o *outage) failed(to destination, err error) {
 	}
 }
 
-// worked notes that a call to a destination has succeeded. That others work does not
-// end an outage, since they may be on other servers.
+// worked records that a call to a destination has succeeded. That does not end the outage
+// of other destinations, which may be on other servers.
 func (o *outage) worked(to destination) {
 	if o.failing.Load() == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 type PartialError struct {
 	Stored  int // of the Total messages
 	Total   int
-	Missing []int // indexes of those not stored or, with ErrOutcomeUnknown, perhaps not
+	Missing []int // indexes of those that are not stored or, with ErrOutcomeUnknown, may not be
 	Err     error
 }
 
@@ -20,8 +20,8 @@ func (e *PartialError) Error() string {
 
 func (e *PartialError) Unwrap() error { return e.Err }
 
-// outcome sums up what has become of a call, of whose shares the first so many messages
-// are stored.
+// outcome returns the error of a call. stored is how many messages of each share are
+// stored, counted from its first.
 func outcome(shares []share, stored []int, errs []error) error {
 	err := errors.Join(errs...)
 	switch {

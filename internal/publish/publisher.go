@@ -1,9 +1,8 @@
 // Package publish stores the messages of Publish calls, and finds them by their keys.
 //
 // Concurrent calls share script calls: while a batch for a topic partition is under way,
-// calls for that partition gather, and what has gathered is the next batch. No call waits
-// for company, and calls stay independent: each is stored whole or not at all and has its
-// own result.
+// calls for that partition collect in the next batch. No call waits for others to join,
+// and calls stay independent: each is stored whole or not at all and has its own result.
 package publish
 
 import (
@@ -20,14 +19,14 @@ import (
 // Why a call fails, apart from what Redis says.
 var (
 	ErrClosed         = errors.New("redisdelay: publisher is closed")
-	ErrDuplicate      = errors.New("the key is in use: a message with it waits or is being handled")
+	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )
 
 // Config configures a Publisher.
 type Config struct {
 	Open       func(topic string) Topic // does no I/O
-	Partitions int                      // the least number that each topic published to has
+	Partitions int                      // the minimum number for each topic published to
 	Duplicates queue.Duplicates
 	Observer   observe.Observer
 
@@ -50,11 +49,11 @@ type Topic interface {
 // Message is a message to publish.
 type Message struct {
 	Name  string // for errors; it is not stored
-	Key   string // to find it by; empty: none
+	Key   string // the message key; empty: none
 	Delay time.Duration
 	Body  []byte
 
-	// PartitionKey chooses the partition of a message without a Key; empty: any will do.
+	// PartitionKey chooses the partition of a message without a Key; empty: any partition.
 	PartitionKey string
 }
 
@@ -65,7 +64,7 @@ type Publisher struct {
 	topics     *topics
 	lanes      *lanes
 	background *background   // the calls to Redis that lanes does not make
-	turn       atomic.Uint64 // of the partitions, for messages without a key
+	turn       atomic.Uint64 // chooses the partition of messages without a key
 	closed     atomic.Bool
 }
 
@@ -80,13 +79,13 @@ func New(config Config) *Publisher {
 	return p
 }
 
-// Publish stores messages and returns when they are stored, certain to fail, ctx ends or
-// the deadline has come. Those with the same key go to one partition, in their order; those
-// without all go to another, calls taking turns. What goes to one partition, 500 messages
-// and 4 MiB at most, is stored whole or not at all.
+// Publish stores messages. It returns when they are stored, when they certainly cannot be,
+// when ctx ends or at the deadline. Messages with the same key go to one partition, in
+// their order. Those without a key go to one partition together, a different one for each
+// call. Up to 500 messages and 4 MiB for one partition are stored whole or not at all.
 //
-// Messages may be stored if the error is ErrOutcomeUnknown, some are if it is a
-// *PartialError, and all are if it is a *queue.ReplicationError. With any other, none is.
+// With ErrOutcomeUnknown the messages may be stored, with a *PartialError some are, and with
+// a *queue.ReplicationError all are. With any other error, none is.
 func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	if p.closed.Load() {
 		return ErrClosed

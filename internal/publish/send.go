@@ -15,8 +15,8 @@ const (
 	maxBackoff = time.Second
 )
 
-// send sends a batch under its number, again and again while the error may pass and a
-// caller waits, and tells the callers how it ended.
+// send sends a batch under its number, again and again while the error is temporary and a
+// caller waits, and tells the callers the outcome.
 func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	topic := ls.topics.find(to.topic)
 	request := ls.common
@@ -50,7 +50,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	}
 }
 
-// stored tells whether messages are stored for all that an error says.
+// stored reports whether messages are stored, perhaps with too few replicas.
 func stored(err error) bool {
 	var shortfall *queue.ReplicationError
 	return err == nil || errors.As(err, &shortfall)
@@ -63,17 +63,17 @@ func (ls *lanes) note(b *batch, err error) {
 	b.last = err
 }
 
-// rename gives the publisher a name without a history.
+// rename gives the publisher a new name, which has no batches yet.
 func (ls *lanes) rename(stale string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.name == stale { // no other batch has done so
+	if ls.name == stale { // no other batch has renamed it
 		ls.name = ls.newName()
 	}
 }
 
-// finish ends a batch. It holds the lock at the end, so that a caller that leaves sees a
-// batch either done or not.
+// finish ends a batch. It holds the lock at the end, so that a caller that leaves sees the
+// batch either done or not done.
 func (ls *lanes) finish(b *batch, rejected []queue.Duplicate, err error) {
 	b.resolve(rejected, err)
 	ls.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// share is what goes to one partition.
+// share is the messages of a call that go to one partition.
 type share struct {
 	partition int
 	indexes   []int // of the messages in the call; nil: all of them
@@ -45,7 +45,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	return outcome(shares, stored, errs)
 }
 
-// withIDs gives messages ids, which sort in the order in which the messages are published.
+// withIDs gives messages ids, which sort in publishing order.
 func (p *Publisher) withIDs(messages []Message) []queue.Message {
 	now := time.Now()
 	list := make([]queue.Message, len(messages))
@@ -57,7 +57,7 @@ func (p *Publisher) withIDs(messages []Message) []queue.Message {
 	return list
 }
 
-// spread chooses partitions for messages, which list has with their ids.
+// spread chooses partitions for messages. list has the same messages, with ids.
 func (p *Publisher) spread(messages []Message, list []queue.Message, partitions int) []share {
 	turn := int(p.turn.Add(1) % uint64(partitions))
 	if partitions == 1 || !slices.ContainsFunc(messages, func(m Message) bool { return m.chooser() != "" }) {
@@ -80,8 +80,8 @@ func (p *Publisher) spread(messages []Message, list []queue.Message, partitions 
 	return shares
 }
 
-// chooser is what chooses a message's partition. A message key goes first: all messages
-// with it must meet.
+// chooser is the key that chooses a message's partition. The message key comes first:
+// duplicates must meet in one partition.
 func (m *Message) chooser() string {
 	if m.Key != "" {
 		return m.Key
@@ -89,8 +89,8 @@ func (m *Message) chooser() string {
 	return m.PartitionKey
 }
 
-// pick chooses the partition of a key. With more partitions, a key stays where it is
-// or goes to a new one (jump consistent hash, Lamping and Veach).
+// pick chooses the partition of a key. When partitions are added, a key stays where it is
+// or moves to a new one (jump consistent hash, Lamping and Veach).
 func pick(key string, partitions int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key)) // never fails
@@ -119,7 +119,7 @@ func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic st
 	return count, err
 }
 
-// split cuts messages into what a batch can take.
+// split cuts messages into pieces that fit a batch.
 func split(messages []queue.Message) [][]queue.Message {
 	var pieces [][]queue.Message
 	start, bytes := 0, 0

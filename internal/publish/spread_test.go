@@ -55,7 +55,7 @@ func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 	}
 }
 
-func TestMessagesGoWhereTheirKeysDoInOrder(t *testing.T) {
+func TestMessagesFollowTheirKeysInOrder(t *testing.T) {
 	f := &fakeTopic{partitions: 4}
 	p := f.publisher()
 	var call outgoing
@@ -136,7 +136,7 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 }
 
-func TestTooFewReplicasIsNoReasonToStop(t *testing.T) {
+func TestTooFewReplicasDoNotStopALargeCall(t *testing.T) {
 	shortfall := &queue.ReplicationError{Want: 1}
 	f := &fakeTopic{fail: func(int) error { return shortfall }}
 	p := f.publisher()

@@ -16,8 +16,8 @@ const (
 	// has seen. Looking also restores a number that Redis has lost.
 	lookEvery = 5 * time.Second
 
-	// maxTopics is how many topics a generation has. Twice as many are remembered: more
-	// than can be looked at within lookEvery, so that to remember others saves nothing.
+	// maxTopics is how many topics a generation has. Two generations are remembered.
+	// More would save nothing: they cannot all be looked at within lookEvery.
 	maxTopics = 1 << 14
 )
 
@@ -25,12 +25,12 @@ const (
 type topics struct {
 	// immutable
 	open       func(name string) Topic
-	least      int // what each topic's number is raised to
+	least      int // the minimum for each topic
 	background *background
 	outage     *outage
 
 	mu         sync.Mutex
-	young, old map[string]*knownTopic // guarded by mu; old ones are forgotten next
+	young, old map[string]*knownTopic // guarded by mu; old is forgotten next
 }
 
 type knownTopic struct {
@@ -39,11 +39,11 @@ type knownTopic struct {
 
 	mu         sync.Mutex
 	partitions int       // guarded by mu; 0: not known yet
-	seenAt     time.Time // guarded by mu; when Redis was asked
-	looking    *look     // guarded by mu; the one under way
+	seenAt     time.Time // guarded by mu; when Redis was last asked
+	looking    *look     // guarded by mu; the look under way
 }
 
-// look is a call that asks Redis, shared by all who wait for it.
+// look is a call that asks Redis, shared by all callers that wait for it.
 type look struct {
 	done chan struct{} // closed when err is set
 	err  error
@@ -54,7 +54,7 @@ func newTopics(open func(name string) Topic, least int, b *background, o *outage
 }
 
 // partitions returns how many partitions a topic has, raising the number if it is
-// too low. It tries until ctx ends or the deadline has come, while the error may pass.
+// too low. While the error is temporary, it tries until ctx ends or the deadline.
 func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
 	if partitions, fresh := topic.seen(); fresh {
@@ -86,8 +86,8 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	}
 }
 
-// look waits until Redis has been asked, by this caller or another. When a number is
-// known, it does not wait for others.
+// look waits until Redis has been asked, by this caller or another. If a number is known,
+// it does not wait for another caller's look.
 func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 	topic.mu.Lock()
 	current, known := topic.looking, topic.partitions > 0
@@ -101,7 +101,7 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 	} else {
 		topic.mu.Unlock()
 		if known {
-			return nil // the number never sinks
+			return nil // which is never too high, since the number only grows
 		}
 	}
 	select {
@@ -120,8 +120,8 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	topic.looked(current, partitions, err)
 }
 
-// find returns a topic. What is found stays for at least another generation; so each
-// topic costs the same, however many there are.
+// find returns a topic and remembers it for at least another generation. Each topic costs
+// the same, however many there are.
 func (t *topics) find(name string) *knownTopic {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,8 +166,8 @@ func (t *knownTopic) ask(ctx context.Context, least int) (partitions int, err er
 	return t.Raise(ctx, least)
 }
 
-// passing tells whether trying again may help.
+// passing reports whether an error is temporary, so that trying again may help.
 func passing(err error) bool { return queue.Transient(err) && !errors.Is(err, ErrClosed) }
 
-// whole stands for all that is done with a topic as a whole.
+// whole is the destination of calls for the topic as a whole.
 func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }

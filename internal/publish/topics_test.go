@@ -18,7 +18,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// opened returns topics that count how many had to be opened.
+// opened returns topics that count how many are opened.
 func opened(count *int) *topics {
 	return newTopics(func(string) Topic {
 		*count++
@@ -26,14 +26,14 @@ func opened(count *int) *topics {
 	}, 1, newBackground(), newOutage(observe.Observer{}))
 }
 
-func TestAHundredThousandTopicsAreBounded(t *testing.T) {
+func TestThePublisherRemembersABoundedNumberOfTopics(t *testing.T) {
 	count := 0
 	topics := opened(&count)
 	busy := topics.find("busy")
 	for n := range 100_000 {
 		topics.find(fmt.Sprint(n))
 		if n%1000 == 0 {
-			require.Same(t, busy, topics.find("busy"), "what is in use is not forgotten")
+			require.Same(t, busy, topics.find("busy"), "a topic in use is not forgotten")
 		}
 		require.LessOrEqual(t, len(topics.young), maxTopics)
 		require.LessOrEqual(t, len(topics.old), maxTopics)
@@ -42,10 +42,10 @@ func TestAHundredThousandTopicsAreBounded(t *testing.T) {
 	for n := 99_999; n >= 100_000-maxTopics; n-- {
 		topics.find(fmt.Sprint(n))
 	}
-	assert.Equal(t, 100_001, count, "the last ones are remembered")
+	assert.Equal(t, 100_001, count, "recent topics are remembered")
 }
 
-// BenchmarkNewTopics shows what a new topic costs among so many others.
+// BenchmarkNewTopics shows what a new topic costs among many others.
 func BenchmarkNewTopics(b *testing.B) {
 	for _, known := range []int{100, 1000, 16_000, 100_000} {
 		b.Run(fmt.Sprint(known), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkNewTopics(b *testing.B) {
 	}
 }
 
-// topicsOf returns topics that are all one fake, and counts the failures that are told.
+// topicsOf returns topics that are all one fake, and counts the reported failures.
 func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, told *atomic.Int64) {
 	t.Helper()
 	told = &atomic.Int64{}
@@ -125,8 +125,8 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 				require.Equal(t, 3, partitions())
 			}
 		}
-		assert.Equal(t, 11, f.asked, "it looks every now and then")
-		assert.Zero(t, told.Load(), "what does no harm is not told")
+		assert.Equal(t, 11, f.asked, "it still looks now and then")
+		assert.Zero(t, told.Load(), "harmless failures are not reported")
 	})
 }
 
@@ -191,7 +191,7 @@ func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 	})
 }
 
-func TestEachFailureIsToldAndTheEndOfAnOutageOnce(t *testing.T) {
+func TestEachFailureIsReportedAndTheEndOfAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failures, recoveries []observe.Place
 		var after time.Duration
@@ -219,7 +219,7 @@ func TestEachFailureIsToldAndTheEndOfAnOutageOnce(t *testing.T) {
 		assert.Len(t, recoveries, 1)
 		<-time.After(staleAfter + time.Second)
 		o.worked(a)
-		assert.Len(t, recoveries, 2, "nobody publishes to what failed any more")
+		assert.Len(t, recoveries, 2, "nothing is published to the failed destination any more")
 		for n := range 2 * maxFailing {
 			o.failed(destination{topic: fmt.Sprint(n)}, errors.New("x"))
 		}

@@ -9,12 +9,12 @@ import (
 )
 
 // patience is how long a caller waits before it gets a timer of its own for its deadline.
-// To set one for each call took a quarter of the client's time.
+// A timer for each call would take a quarter of the client's time.
 const patience = 200 * time.Millisecond
 
-// store stores messages, in one batch, and returns when they are stored, certain to fail,
-// ctx ends or the deadline has come. An error that is ErrOutcomeUnknown means that they may
-// be stored; with any other they are not.
+// store stores messages in one batch. It returns when they are stored, when they certainly
+// cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;
+// with any other error they are not.
 func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []queue.Message) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
@@ -33,7 +33,7 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	return c.err
 }
 
-// leave ends a call whose caller does not wait any longer, unless the batch is done.
+// leave ends a call whose caller stops waiting, unless the batch is done.
 func (ls *lanes) leave(b *batch, c *call, cause error) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -43,7 +43,7 @@ func (ls *lanes) leave(b *batch, c *call, cause error) error {
 	return b.leave(c, cause)
 }
 
-// wait waits until the batch is done. The error says why the caller waits no longer.
+// wait waits until the batch is done. The error says why the caller stopped waiting.
 func (b *batch) wait(ctx context.Context, deadline time.Time) error {
 	if time.Until(deadline) > patience {
 		select {

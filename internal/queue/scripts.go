@@ -25,10 +25,10 @@ var (
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf)
 	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys)
 
-	pauseScript   = newScript("pause", control)
-	resumeScript  = newScript("resume", control)
-	retireScript  = newScript("retire", groups, control, consumersOf)
-	forgetScript  = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
+	pauseScript  = newScript("pause", control)
+	resumeScript = newScript("resume", control)
+	retireScript = newScript("retire", groups, control, consumersOf)
+	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
 		claimsOf, consumersOf, messages, refs, messageKeys)
 	restoreScript = newScript("restore", control)
 	backlogScript = newScript("backlog", scheduled, queueOf, unackOf)

@@ -12,8 +12,8 @@ import (
 
 const shards = 3
 
-// Cluster is a Redis Cluster of three masters with a replica each. Faults are to
-// be made one at a time, since it survives only one.
+// Cluster is a Redis Cluster of three masters with a replica each. Make one fault at a
+// time, since it survives only one.
 type Cluster struct {
 	servers []*Server // the masters at the start, then the replica of each
 
@@ -22,8 +22,8 @@ type Cluster struct {
 	votes map[*Server]time.Time // guarded by mu; when a server last became a master
 }
 
-// StartCluster runs a cluster, whose servers have extra command-line options,
-// and waits until it serves all slots and every master has its replica.
+// StartCluster runs a cluster, whose servers get extra command-line options, and waits
+// until it serves all slots and every master has its replica.
 func StartCluster(options ...string) (*Cluster, error) {
 	return tryThrice(func() (*Cluster, error) { return startCluster(options) })
 }
@@ -52,17 +52,17 @@ func clusterOptions(bus int) []string {
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 		"--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1",
 		"--cluster-node-timeout", "2000",
-		// A replica stands for election however long its master has been away.
+		// A replica stands for election no matter how long its master has been away.
 		"--cluster-replica-validity-factor", "0",
 		"--cluster-allow-replica-migration", "no",
 		"--cluster-require-full-coverage", "no",
 	)
 }
 
-// form makes a cluster of servers that do not know each other, as redis-cli does.
+// form joins servers that do not know each other into a cluster, as redis-cli does.
 func (c *Cluster) form(ctx context.Context, buses []int) error {
 	for i, s := range c.servers {
-		// Masters with the same epoch would have to settle who goes first.
+		// Masters with the same epoch would first have to resolve the conflict.
 		if err := s.do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
@@ -90,8 +90,8 @@ func (c *Cluster) assignSlots(ctx context.Context) error {
 	return nil
 }
 
-// meet introduces every server to every other, which is faster than to have
-// them hear of each other.
+// meet introduces every server to every other, which is faster than letting them hear of
+// each other.
 func (c *Cluster) meet(ctx context.Context, buses []int) error {
 	for i, s := range c.servers {
 		for j, other := range c.servers[:i] {
@@ -128,7 +128,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Master returns the master of a slot. A master that is away remains it until
+// Master returns the master of a slot. A master that is away remains the master until
 // another is elected.
 func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
 	seen, err := c.look(ctx)
@@ -138,7 +138,7 @@ func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
 	return c.server(seen.owners()[slot].addr)
 }
 
-// Masters returns the masters in the order of the first slots they have.
+// Masters returns the masters in the order of their first slots.
 func (c *Cluster) Masters(ctx context.Context) ([]*Server, error) {
 	seen, err := c.look(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *Cluster) Masters(ctx context.Context) ([]*Server, error) {
 	return masters, nil
 }
 
-// Replicas returns the replicas of a slot's master that are not away.
+// Replicas returns the replicas of a slot's master that are up.
 func (c *Cluster) Replicas(ctx context.Context, slot int) ([]*Server, error) {
 	seen, err := c.look(ctx)
 	if err != nil {

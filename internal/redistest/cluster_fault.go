@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// votesLinger is for how long a replica counts the votes of its last election: it
-// takes itself for elected again, in an old epoch that nobody accepts, if it is
-// needed before. Redis forgets them after four times the node timeout.
+// votesLinger is how long a replica counts the votes of its last election. If it is needed
+// sooner, it considers itself elected again, in an old epoch that no server accepts. Redis
+// forgets the votes after four times the node timeout.
 const votesLinger = 9 * time.Second
 
-// Kill kills the master of a slot with SIGKILL and returns it. It stays away
-// until Heal. It is killed once the cluster can do without it, which takes up to
-// 9 s if its replica was a master just now.
+// Kill kills the master of a slot with SIGKILL and returns it. It stays away until Heal.
+// Kill first waits until the cluster can do without it, up to 9 s if its replica was a
+// master recently.
 func (c *Cluster) Kill(ctx context.Context, slot int) (*Server, error) {
 	master, replica, err := c.pair(ctx, slot)
 	if err != nil {
@@ -28,9 +28,9 @@ func (c *Cluster) Kill(ctx context.Context, slot int) (*Server, error) {
 	return master, master.Down()
 }
 
-// Heal brings back a master that Kill took away, once its replica has replaced
-// it: one that keeps nothing on disk would otherwise come back as an empty
-// master. It returns when the cluster could lose another.
+// Heal brings back a master that Kill took away, once its replica has replaced it: a master
+// without persistence would otherwise come back empty. It returns when the cluster can
+// lose another.
 func (c *Cluster) Heal(ctx context.Context, killed *Server) error {
 	c.mu.Lock()
 	heir := c.heirs[killed]
@@ -65,7 +65,7 @@ func (c *Cluster) Failover(ctx context.Context, slot int) error {
 	if err != nil {
 		return err
 	}
-	const attempt = 6 * time.Second // Redis gives up after 5
+	const attempt = 6 * time.Second // Redis gives up after 5 s
 	var asked time.Time
 	promoted := c.isMaster(replica)
 	err = until(ctx, func(ctx context.Context) error {
@@ -125,8 +125,8 @@ func (c *Cluster) isMaster(server *Server) func(context.Context) error {
 	}
 }
 
-// Migrate moves a slot from its master to another one, key by key, as redis-cli
-// does. Clients are sent after the keys meanwhile.
+// Migrate moves a slot from its master to another one, key by key, as redis-cli does.
+// Meanwhile, clients are redirected.
 func (c *Cluster) Migrate(ctx context.Context, slot int) error {
 	masters, err := c.Masters(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Cluster) Migrate(ctx context.Context, slot int) error {
 	if err := moveKeys(ctx, slot, source, target); err != nil {
 		return err
 	}
-	// The target first: once the source has let go it sends clients to the
+	// The target comes first: once the source has given up the slot, it sends clients to the
 	// target, which must not send them back.
 	if err := assign(ctx, slot, target, append([]*Server{target, source}, masters[1:]...)); err != nil {
 		return err
@@ -164,7 +164,7 @@ func open(ctx context.Context, slot int, source, target *Server) error {
 	if err != nil {
 		return err
 	}
-	// The target first here too, as the source sends clients there from then on.
+	// The target comes first here too, as the source then sends clients there.
 	if err := target.do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", sourceID); err != nil {
 		return err
 	}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// settleTimeout is what servers are given at most to agree on something. An
-// election takes about 4 s, and one that failed is held again after 8 s.
+// settleTimeout is how long servers may take to agree on something. An election takes
+// about 4 s, and a failed one is repeated after 8 s.
 const settleTimeout = 60 * time.Second
 
-// replicationOptions are those of servers that replicate. One that keeps nothing
-// on disk should not find what it was once sent as a replica either.
+// replicationOptions are the options of servers that replicate. A server without
+// persistence should not find data from its time as a replica either.
 func replicationOptions() []string {
 	return []string{
 		"--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16mb",
@@ -22,7 +22,7 @@ func replicationOptions() []string {
 	}
 }
 
-// runAll starts servers at once. If one cannot run, none does.
+// runAll starts servers at the same time. If one cannot run, none does.
 func runAll(servers []*Server) error {
 	errs := atOnce(servers, (*Server).run)
 	if err := errors.Join(errs...); err == nil {
@@ -50,7 +50,7 @@ func atOnce(servers []*Server, do func(*Server) error) []error {
 	return errs
 }
 
-// until repeats a check until it passes, and tells why it did not if it never does.
+// until repeats a check until it passes, and returns its last error if it never does.
 func until(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func until(ctx context.Context, check func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // else it is about the context
+		if last == nil || ctx.Err() == nil { // otherwise it is the context's error
 			last = err
 		}
 		select {
@@ -71,7 +71,7 @@ func until(ctx context.Context, check func(context.Context) error) error {
 	}
 }
 
-// do sends a command to this very server.
+// do sends a command to this server, whatever its role.
 func (s *Server) do(ctx context.Context, args ...any) error {
 	if err := s.admin.Do(ctx, args...).Err(); err != nil {
 		return fmt.Errorf("%v on %s: %w", args, s.Addr, err)
@@ -79,8 +79,8 @@ func (s *Server) do(ctx context.Context, args ...any) error {
 	return nil
 }
 
-// replicated reports why a server is neither a master with one replica that
-// keeps up nor such a replica.
+// replicated reports why a server is neither a master whose one replica keeps up nor such
+// a replica.
 func (s *Server) replicated(ctx context.Context) error {
 	info := s.admin.InfoMap(ctx, "replication")
 	if err := info.Err(); err != nil {

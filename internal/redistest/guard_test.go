@@ -31,7 +31,7 @@ func TestChild(t *testing.T) {
 		addrs = append(addrs, server.Addr)
 	}
 	fmt.Println(childPrefix, strings.Join(addrs, " "))
-	<-t.Context().Done() // killed before
+	<-t.Context().Done() // the test kills the process first
 }
 
 func TestServersEndWithTheirProcess(t *testing.T) {

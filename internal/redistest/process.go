@@ -12,11 +12,11 @@ import (
 
 const (
 	logFile    = "redis.log"
-	outputFile = "redis.out" // what the server says before it has a log
+	outputFile = "redis.out" // the server's output before it has a log
 )
 
-// launch starts the process, unless the server is to stop, and notes its id
-// where the guard and RestartCommand find it.
+// launch starts the process, unless the server is stopping, and writes its id to where
+// the guard and RestartCommand find it.
 func (s *Server) launch() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = output.Close() }() // the server has its own
+	defer func() { _ = output.Close() }() // the server has its own copy
 	cmd := exec.Command(program, s.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, output, output
 	if err := cmd.Start(); err != nil {
@@ -48,7 +48,7 @@ func (s *Server) supervise() {
 		s.mu.Lock()
 		cmd := s.cmd
 		s.mu.Unlock()
-		_ = cmd.Wait() // killed on purpose, most of the time
+		_ = cmd.Wait() // usually killed on purpose
 		for s.isAway() {
 			<-time.After(5 * time.Millisecond)
 		}
@@ -73,8 +73,8 @@ func (s *Server) hasAnswered() bool {
 	return s.answered
 }
 
-// startGuard runs a shell that waits for the end of its input, which comes when
-// this process ends in whatever way, and then kills the server.
+// startGuard runs a shell that waits for the end of its input and then kills the server.
+// The input ends with this process, however it ends.
 func (s *Server) startGuard() error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -87,11 +87,11 @@ func (s *Server) startGuard() error {
 	return errors.Join(err, read.Close())
 }
 
-// words is all that the server has said.
+// words is all output of the server.
 func (s *Server) words() string {
 	var said []byte
 	for _, name := range []string{outputFile, logFile} {
-		text, _ := os.ReadFile(filepath.Join(s.dir, name)) // perhaps it said nothing
+		text, _ := os.ReadFile(filepath.Join(s.dir, name)) // perhaps there is none
 		said = append(said, text...)
 	}
 	return string(said)
@@ -123,7 +123,7 @@ func (s *Server) Down() error {
 	return ignoreEnded(s.cmd.Process.Kill())
 }
 
-// Up lets a server start again after Down; Wait waits until it has.
+// Up lets a server start again after Down; Wait waits until it answers.
 func (s *Server) Up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that names the server to run: a program, or
-// the folder that has it. Without it, it is the redis-server on the PATH.
+// Variable is the environment variable that names the server to run: a program, or the
+// folder that has it. Without the variable, it is the redis-server on the PATH.
 const Variable = "REDIS_SERVER"
 
-// names are those of the servers that do what these tests need.
+// names are the servers that have what these tests need.
 var names = []string{"redis-server", "valkey-server", "redict-server"}
 
 var errRelative = errors.New("not an absolute path, and each package's tests run in a folder of their own")
 
-// Program returns the server to run. One that is named and is not there is an error:
-// no other stands in for it.
+// Program returns the server to run. If a named server is missing, it returns an error
+// instead of another server.
 func Program() (string, error) {
 	named := os.Getenv(Variable)
 	if named == "" {

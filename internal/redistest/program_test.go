@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheServerThatIsNamedRuns(t *testing.T) {
+func TestTheNamedServerRuns(t *testing.T) {
 	program, err := Program()
 	require.NoError(t, err)
 	folder := t.TempDir()
@@ -27,13 +27,13 @@ func TestTheServerThatIsNamedRuns(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNamedAndMissingFails(t *testing.T) {
+func TestAMissingNamedServerFails(t *testing.T) {
 	for what, test := range map[string]struct{ value, says string }{
-		"no program":             {filepath.Join(t.TempDir(), "redis-server"), "no such file"},
-		"not on the PATH":        {"no-such-server", "not found in $PATH"},
-		"a folder without":       {t.TempDir(), "has no redis-server"},
-		"a program that is none": {"/etc/passwd", "permission denied"},
-		"a relative path":        {"./redis-server", "absolute"},
+		"no program":      {filepath.Join(t.TempDir(), "redis-server"), "no such file"},
+		"not on the PATH": {"no-such-server", "not found in $PATH"},
+		"an empty folder": {t.TempDir(), "has no redis-server"},
+		"not a program":   {"/etc/passwd", "permission denied"},
+		"a relative path": {"./redis-server", "absolute"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv(Variable, test.value)

@@ -47,7 +47,7 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 		{"migration back", c.Migrate},
 		{"failover of another", c.Failover},
 		{"failover back", c.Failover},
-		{"kill of one that took over before", c.KillMaster},
+		{"kill of a master that was a replica", c.KillMaster},
 	}
 	for _, fault := range faults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-// killAndLook is KillMaster with a look at the cluster in between.
+// killAndLook is KillMaster with a check of the cluster in between.
 func killAndLook(ctx context.Context, c *Cluster, slot int) error {
 	killed, err := c.Kill(ctx, slot)
 	if err != nil {
@@ -83,7 +83,7 @@ func killAndLook(ctx context.Context, c *Cluster, slot int) error {
 		return err
 	})
 	if killed.listens(ctx) == nil {
-		return errors.New("the killed master is there before it is healed")
+		return errors.New("the killed master is back before it is healed")
 	}
 	return errors.Join(err, c.Heal(ctx, killed))
 }
@@ -119,7 +119,7 @@ func TestSentinelFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-func TestTLSServerIsForThoseWhoTrustIt(t *testing.T) {
+func TestATLSServerNeedsATrustingClient(t *testing.T) {
 	server, config := NewTLS(t)
 	require.NoError(t, server.Wait())
 	for _, test := range []struct {
@@ -141,15 +141,15 @@ func TestTLSServerIsForThoseWhoTrustIt(t *testing.T) {
 	require.NoError(t, server.Client(t).Ping(t.Context()).Err())
 }
 
-func TestServerThatCannotStartIsNotWaitedFor(t *testing.T) {
+func TestStartFailsAtOnceForAServerThatCannotStart(t *testing.T) {
 	start := time.Now()
 	_, err := Start("--no-such-option", "1")
 	require.ErrorContains(t, err, "has ended")
-	require.ErrorContains(t, err, "no-such-option", "what the server said")
+	require.ErrorContains(t, err, "no-such-option", "the server's output")
 	require.Less(t, time.Since(start), startTimeout)
 }
 
-func TestServerOnTakenPortDoesNotStart(t *testing.T) {
+func TestAServerOnATakenPortDoesNotStart(t *testing.T) {
 	taken := Shared(t)
 	var port int
 	_, err := fmt.Sscanf(taken.Addr, "127.0.0.1:%d", &port)
@@ -173,7 +173,7 @@ func TestStopLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started, servers := start()
-			require.NoError(t, servers[0].Down()) // stops as well
+			require.NoError(t, servers[0].Down()) // Stop must work for it as well
 			require.NoError(t, started.Stop())
 			for _, s := range servers {
 				require.NoDirExists(t, s.dir)
@@ -217,11 +217,11 @@ func read(t *testing.T, client redis.UniversalClient, pattern string) {
 	}
 }
 
-// reachReplica waits until a master's replica has all that the master has, which
-// a failover would otherwise lose.
+// reachReplica waits until a master's replica has all of the master's data, which a
+// failover would otherwise lose.
 func reachReplica(t *testing.T, master *Server) {
 	t.Helper()
-	conn := master.admin.Conn() // WAIT is about what its connection wrote, and all before
+	conn := master.admin.Conn() // WAIT covers the writes of its connection and all earlier ones
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.Set(t.Context(), "{fault}last", "", 0).Err())
 	reached, err := conn.Do(t.Context(), "WAIT", 1, 5000).Int()

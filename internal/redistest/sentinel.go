@@ -25,8 +25,8 @@ type Sentinel struct {
 	clients  []*redis.SentinelClient // of the watchers
 }
 
-// StartSentinel runs a master and a replica with extra command-line options, and
-// their sentinels, and waits until these could replace the master.
+// StartSentinel runs a master and a replica with extra command-line options, and their
+// sentinels, and waits until the sentinels can replace the master.
 func StartSentinel(options ...string) (*Sentinel, error) {
 	return tryThrice(func() (*Sentinel, error) { return startSentinel(options) })
 }
@@ -51,8 +51,8 @@ func startSentinel(options []string) (*Sentinel, error) {
 	return s, nil
 }
 
-// newReplicated makes a server with a configuration file, where sentinels note
-// whose replica it is, so that it comes back as what it was.
+// newReplicated makes a server with a configuration file. Sentinels record there whose
+// replica it is, so that it comes back in the same role.
 func newReplicated(port int, options []string) *Server {
 	s := newServer(port, append(replicationOptions(), options...)...)
 	s.args = slices.Insert(s.args, 0, configFile)
@@ -76,8 +76,8 @@ sentinel parallel-syncs %[1]s 1
 	return s
 }
 
-// run starts the master, its replica and then the sentinels, which should not
-// find anything missing at first.
+// run starts the master, its replica and then the sentinels, so that these find both
+// servers up.
 func (s *Sentinel) run(ctx context.Context) error {
 	if err := runAll(s.servers); err != nil {
 		return err
@@ -100,10 +100,10 @@ func (s *Sentinel) run(ctx context.Context) error {
 	return nil
 }
 
-// hasten has the sentinels look more often than every 10 s, and pause for less
-// than 30 s after a slow moment of the machine. They also connect to a new master
-// no sooner than a ping period after they last tried the old one, and replace it
-// in turn if they are not done in the time after which a server is down.
+// hasten makes the sentinels look more often than every 10 s, and pause for less than 30 s
+// after the machine was slow. It also shortens the ping period: they connect to a new
+// master only a ping period after they last tried the old one, and replace it in turn if
+// that takes longer than the time after which a server counts as down.
 func (s *Sentinel) hasten(ctx context.Context) error {
 	for _, w := range s.watchers {
 		err := w.do(ctx, "SENTINEL", "DEBUG",
@@ -176,7 +176,7 @@ func (s *Sentinel) replicated(ctx context.Context) error {
 	return nil
 }
 
-// healthy reports why the sentinels could not replace the master.
+// healthy reports why the sentinels cannot replace the master.
 func (s *Sentinel) healthy(ctx context.Context) error {
 	master, err := s.Master(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *Sentinel) healthy(ctx context.Context) error {
 	return nil
 }
 
-// ready reports why one sentinel could not replace the master.
+// ready reports why one sentinel cannot replace the master.
 func (s *Sentinel) ready(ctx context.Context, client *redis.SentinelClient, master *Server) error {
 	usable, err := client.CkQuorum(ctx, s.MasterName).Result()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Kill kills the master with SIGKILL and returns it. It stays away until Heal.
-// Should the sentinels be busy with something else, it waits for that first.
+// Kill kills the master with SIGKILL and returns it. It stays away until Heal. If the
+// sentinels are busy with something else, Kill waits for that first.
 func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
 	if err := until(ctx, s.healthy); err != nil {
 		return nil, err
@@ -21,12 +21,12 @@ func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
 	return master, master.Down()
 }
 
-// Heal brings back a master that Kill took away, as a replica, once the sentinels
-// have replaced it. It returns when they could replace another.
+// Heal brings back a master that Kill took away, as a replica, once the sentinels have
+// replaced it. It returns when they can replace another.
 //
-// It is tempting to let it come back as the master that it still takes itself
-// for, but one that keeps nothing on disk would be empty, and the sentinels look
-// on for some time before they make it a replica.
+// It is tempting to let it come back as a master, as it still considers itself, but
+// without persistence it would be empty, and the sentinels wait for some time before they
+// make it a replica.
 func (s *Sentinel) Heal(ctx context.Context, killed *Server) error {
 	if err := until(ctx, s.masterIs(s.other(killed))); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (s *Sentinel) KillMaster(ctx context.Context) error {
 	return s.Heal(ctx, killed)
 }
 
-// Failover has the sentinels exchange master and replica. The old master takes
-// writes, which are lost, until they have made it a replica.
+// Failover makes the sentinels exchange master and replica. Until they have made the old
+// master a replica, it accepts writes, which are lost.
 func (s *Sentinel) Failover(ctx context.Context) error {
 	if err := until(ctx, s.healthy); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Sentinel) Failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const attempt = 15 * time.Second // a sentinel gives up after 5 and rests for 10
+	const attempt = 15 * time.Second // a sentinel gives up after 5 s and rests for 10 s
 	var asked time.Time
 	promoted := s.masterIs(replica)
 	err = until(ctx, func(ctx context.Context) error {

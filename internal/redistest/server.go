@@ -1,7 +1,7 @@
-// Package redistest runs real Redis servers for tests, on free loopback ports:
-// single ones, a Cluster, and a master and a replica under Sentinel.
-// A missing server fails the test; it never skips it. [Variable] names another
-// server than the redis-server on the PATH.
+// Package redistest runs real Redis servers for tests, on free loopback ports: single
+// servers, a Cluster, and a master and a replica under Sentinel.
+// A missing server fails the test and never skips it. [Variable] names a server to use
+// instead of the redis-server on the PATH.
 package redistest
 
 import (
@@ -22,13 +22,13 @@ import (
 
 const startTimeout = 20 * time.Second
 
-// Durable makes a server keep what it has acknowledged over a crash.
+// Durable makes a server keep acknowledged writes in a crash.
 var Durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 var errStopped = errors.New("server is stopped")
 
-// Server is a redis-server process. When it ends without Stop, it is started
-// again on the same port with the same data, so killing it restarts it.
+// Server is a redis-server process. When it ends without Stop, it is started again on the
+// same port with the same data, so killing it restarts it.
 type Server struct {
 	Addr string
 
@@ -41,15 +41,15 @@ type Server struct {
 
 	stopped chan struct{} // closed when supervise has returned
 
-	guard      *exec.Cmd // kills the server should this process die
+	guard      *exec.Cmd // kills the server if this process dies
 	guardInput *os.File
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd // guarded by mu
-	answered bool      // guarded by mu; a server that never did is not started again
+	answered bool      // guarded by mu; a server that never answered is not started again
 	stopping bool      // guarded by mu
-	down     bool      // guarded by mu; not started again meanwhile
-	away     time.Time // guarded by mu; not started again before
+	down     bool      // guarded by mu; while true, the server is not started again
+	away     time.Time // guarded by mu; until then, the server is not started again
 }
 
 // Start runs a server with extra command-line options and waits until it answers.
@@ -64,8 +64,8 @@ func Start(options ...string) (*Server, error) {
 	})
 }
 
-// tryThrice starts something again if it could not be started, since another
-// process may take a free port first.
+// tryThrice tries to start something up to three times, since another process may take a
+// free port first.
 func tryThrice[T any](start func() (*T, error)) (*T, error) {
 	if _, err := Program(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func newServer(port int, options ...string) *Server {
 	}
 }
 
-// run starts the server and waits until it answers. If it does not, nothing is left of it.
+// run starts the server and waits until it answers. If it does not, run removes it.
 func (s *Server) run() error {
 	if err := s.prepare(); err != nil {
 		return errors.Join(err, os.RemoveAll(s.dir))
@@ -128,7 +128,7 @@ func (s *Server) prepare() (err error) {
 	return nil
 }
 
-// options are those of a client that tells at once what it meets.
+// options are the options of a client that returns each error at once.
 func (s *Server) options() *redis.Options {
 	return &redis.Options{
 		Addr: s.Addr, TLSConfig: s.tls,
@@ -156,8 +156,8 @@ func (s *Server) Wait() error {
 	}
 }
 
-// answers reports why the server does not, or that another process has its port
-// and answers in its place.
+// answers reports why the server does not answer, or that another process answers on its
+// port.
 func (s *Server) answers(ctx context.Context) error {
 	if err := s.listens(ctx); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (s *Server) answers(ctx context.Context) error {
 	return nil
 }
 
-// listens reports why the server cannot be connected to. The client would find
-// out too, but log it each time.
+// listens reports why the server does not accept connections. The client would find out
+// too, but log it each time.
 func (s *Server) listens(ctx context.Context) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// What the tests of one package have in common. It keeps nothing on disk; each
-// test uses topics of its own.
+// The servers that the tests of one package share. They have no persistence; each test uses
+// its own topics.
 var (
 	shared         perPackage[*Server]
 	sharedCluster  perPackage[*Cluster]
@@ -23,7 +23,7 @@ var (
 // stopper is a server, or several.
 type stopper interface{ Stop() error }
 
-// perPackage is started when a test first asks for it, and stopped by Main.
+// perPackage is started when a test first asks for it. Main stops it.
 type perPackage[T stopper] struct {
 	once    sync.Once
 	started T
@@ -48,8 +48,8 @@ func (c *perPackage[T]) stop() error {
 	return c.started.Stop()
 }
 
-// Main runs a package's tests, stops the shared servers and looks for goroutines
-// that are left, but for those that the options ignore. Call it from TestMain.
+// Main runs a package's tests, stops the shared servers and looks for leaked goroutines,
+// except those that the options ignore. Call it from TestMain.
 func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	for _, stop := range []func() error{shared.stop, sharedCluster.stop, sharedSentinel.stop} {
@@ -90,8 +90,8 @@ func New(t testing.TB, options ...string) *Server {
 	return forTest(t, server, err)
 }
 
-// NewTLS starts a server for one test that takes TLS connections only. The
-// configuration trusts its certificate.
+// NewTLS starts a server for one test that accepts only TLS connections. The configuration
+// trusts its certificate.
 func NewTLS(t testing.TB, options ...string) (*Server, *tls.Config) {
 	t.Helper()
 	server, config, err := StartTLS(options...)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// StartTLS runs a server that takes TLS connections only. The configuration
-// trusts the authority that signed its certificate.
+// StartTLS runs a server that accepts only TLS connections. The configuration trusts the
+// authority that signed its certificate.
 func StartTLS(options ...string) (*Server, *tls.Config, error) {
 	authority, err := newAuthority()
 	if err != nil {
@@ -47,7 +47,7 @@ func startTLS(authority *authority, options []string) (*Server, error) {
 	return s, s.run()
 }
 
-// authority signs certificates that are good for as long as tests run.
+// authority signs certificates that are valid for as long as tests run.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

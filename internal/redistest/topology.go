@@ -18,7 +18,7 @@ type member struct {
 	id, addr string
 	master   string // the id of the master of a replica
 	self     bool
-	sound    bool // connected, and nobody says that it fails
+	sound    bool // connected, and no server says that it fails
 	epoch    int
 	slots    []slotRange
 }
@@ -29,7 +29,7 @@ type view struct {
 	members []member
 }
 
-// views are those of the servers that answer.
+// views are the views of the servers that answer.
 type views []view
 
 func (c *Cluster) look(ctx context.Context) (views, error) {
@@ -97,7 +97,7 @@ func parseMember(line string) (member, error) {
 		epoch:  epoch,
 	}
 	for _, field := range fields[8:] {
-		if strings.HasPrefix(field, "[") { // a slot on its way, which still is where it was
+		if strings.HasPrefix(field, "[") { // a slot in migration, which still belongs to its old master
 			continue
 		}
 		slots, parseErr := parseSlots(field)
@@ -124,8 +124,8 @@ func (v view) self() member {
 	return v.members[slices.IndexFunc(v.members, func(m member) bool { return m.self })]
 }
 
-// owners returns the master of each slot. The newest claim counts, as one that
-// has just come back does not know that it was replaced.
+// owners returns the master of each slot. The newest claim counts, since a master that has
+// just come back does not know that it was replaced.
 func (seen views) owners() []member {
 	owners := make([]member, slotCount)
 	for _, v := range seen {
@@ -142,7 +142,7 @@ func (seen views) owners() []member {
 	return owners
 }
 
-// healthy reports why a cluster could not do without any one of its servers.
+// healthy reports why the cluster cannot lose any one of its servers.
 func (c *Cluster) healthy(ctx context.Context) error {
 	seen, err := c.look(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *Cluster) healthy(ctx context.Context) error {
 	return nil
 }
 
-// agree reports why not all servers are there and see the same cluster.
+// agree reports why not all servers are up and see the same cluster.
 func (seen views) agree(servers int) error {
 	if len(seen) != servers {
 		return fmt.Errorf("%d of %d servers answer", len(seen), servers)
@@ -187,7 +187,7 @@ func (seen views) agree(servers int) error {
 	return nil
 }
 
-// layout tells who is whose replica and has which slots.
+// layout lists each server's master and slots.
 func (v view) layout() []string {
 	var lines []string
 	for _, m := range v.members {

@@ -15,7 +15,7 @@ func TestParseMemberReadsALineOfClusterNodes(t *testing.T) {
 			"a 127.0.0.1:1@2 myself,master - 0 0 3 connected 0-5 7 9-10",
 			member{id: "a", addr: "127.0.0.1:1", self: true, sound: true, epoch: 3, slots: []slotRange{{0, 5}, {7, 7}, {9, 10}}},
 		},
-		"slot on its way": {
+		"slot in migration": {
 			"a 127.0.0.1:1@2 master - 0 0 3 connected 5 [5->-b] [6-<-b]",
 			member{id: "a", addr: "127.0.0.1:1", sound: true, epoch: 3, slots: []slotRange{{5, 5}}},
 		},
@@ -34,7 +34,7 @@ func TestParseMemberReadsALineOfClusterNodes(t *testing.T) {
 	}
 }
 
-func TestParseMemberRefusesWhatItCannotRead(t *testing.T) {
+func TestParseMemberRejectsMalformedLines(t *testing.T) {
 	for _, line := range []string{
 		"", "a :1@2 master - 0 0 3", "a :1@2 master - 0 0 x connected",
 		"a :1@2 master - 0 0 3 connected 5-x", "a :1@2 master - 0 0 3 connected 16384",

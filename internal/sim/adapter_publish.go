@@ -28,7 +28,7 @@ func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
 	return call(ctx, t.p.link(0), "raise", func(int64) int { return t.p.w.raise(least) })
 }
 
-// Push implements publish.Topic. Messages are stored under the ids that people can read.
+// Push implements publish.Topic. Messages are stored under readable ids.
 func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}
 	for _, messages := range b.Calls {
@@ -62,8 +62,8 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 	})
 }
 
-// withKey does something in all partitions, as queue.Topic does: it asks for their number
-// first, and does not raise it.
+// withKey calls do for all partitions, as queue.Topic does: it reads their number first,
+// and does not raise it.
 func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) error {
 	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })
 	if err != nil {
@@ -86,8 +86,8 @@ func (t publishTopic) withKey(ctx context.Context, kind string, do func(partitio
 	return nil
 }
 
-// inTime does something once, however often a partition gets the call, and not after the
-// deadline of its caller.
+// inTime calls do once, however often a partition gets the call, and not after the
+// caller's deadline.
 func inTime(ctx context.Context, do func(now int64) string) func(now int64) string {
 	deadline, _ := ctx.Deadline()
 	made, id := false, ""

@@ -22,7 +22,7 @@ type listener struct {
 
 	// guarded by World.mu
 	heard []heard
-	last  time.Time // when the last one arrives
+	last  time.Time // when the last notification arrives
 	cut   bool
 }
 
@@ -32,7 +32,7 @@ type heard struct {
 	notice store.Notice
 }
 
-// listen opens a connection. What it hears first says that it is open.
+// listen opens a connection. The first notification on it says that it is open.
 func (l *link) listen(group, consumer string) *listener {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -61,7 +61,7 @@ func (li *listener) snap() {
 	}
 }
 
-// notify sends a notification to all who listen. The caller holds mu.
+// notify sends a notification to all listeners. The caller holds mu.
 func (w *World) notify(partition int, n store.Notice) {
 	for _, c := range w.consumers {
 		if l := c.links[partition]; l != nil && (l.listener == nil || l.listener.concerns(n)) {
@@ -70,7 +70,7 @@ func (w *World) notify(partition int, n store.Notice) {
 	}
 }
 
-// hear sends a notification on its way to a consumer. The caller holds World.mu.
+// hear sends a notification to a consumer. The caller holds World.mu.
 func (l *link) hear(n store.Notice, lie bool) {
 	now := time.Now()
 	if lie {
@@ -98,7 +98,7 @@ func (li *listener) deliver(n store.Notice, now time.Time) {
 	}
 }
 
-// concerns tells whether a notification is for this consumer. See queue.Listener.
+// concerns reports whether a notification is for this consumer. See queue.Listener.
 func (li *listener) concerns(n store.Notice) bool {
 	switch {
 	case n.Grown:

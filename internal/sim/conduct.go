@@ -9,7 +9,7 @@ func (w *World) checkBounds(c *consumer) {
 			return
 		}
 	}
-	if c.held > mostHeld+c.plan.MaxInFlight || c.heldBytes > mostBytes+len(c.links)*lastClaim {
+	if c.held > maxHeld+c.plan.MaxInFlight || c.heldBytes > maxBytes+len(c.links)*lastClaim {
 		w.fail("bounds", "", "%s holds %d messages of %d bytes", c.name, c.held, c.heldBytes)
 	}
 }
@@ -31,7 +31,7 @@ func (w *World) checkQuiet(c *consumer) {
 	most := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
 	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
-	if blocked { // it has looked for as many readers as there may be
+	if blocked { // it may look for a reader that often
 		most += blockedCommands + c.plan.MaxInFlight
 	} else {
 		most += quietCommands
@@ -51,7 +51,7 @@ func (w *World) count(l *link) {
 	}
 }
 
-// checkClosed fails if a consumer that was told to leave has not.
+// checkClosed fails if a consumer does not leave when told to.
 func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
-// consumer is a process with one subscription and the goroutines that read it.
+// consumer is a process with one subscription and the goroutines that read its channel.
 type consumer struct {
 	*process
 	w       *World
@@ -19,28 +19,28 @@ type consumer struct {
 	group   *group
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when the subscription has ended
-	failing bool          // whether its subscription ended with an error; set before ended is closed
+	failing bool          // its subscription ended with an error; set before ended is closed
 
 	// guarded by World.mu
 	links     map[int]*link
 	free      int       // readers that wait for a message
-	idleSince time.Time // when the first of them began to
-	busySince time.Time // when the last of them ceased to
+	idleSince time.Time // when the first of them began to wait
+	busySince time.Time // when the last of them stopped waiting
 	handling  int       // messages at handlers
-	unread    bool      // nobody reads, though fewer than MaxInFlight are at handlers
-	noticed   time.Time // when it has found out that somebody reads again
-	leaving   time.Time // when it was told to
+	unread    bool      // nobody reads, though handlers have fewer than MaxInFlight
+	noticed   time.Time // when it finds out that somebody reads again
+	leaving   time.Time // when it was told to leave
 	stopped   bool
 	wentOn    time.Time
-	held      int // messages that it has and no handler
+	held      int // messages that it has and that no handler has
 	heldBytes int
 	commands  int
-	counted   time.Time // since when
+	counted   time.Time // since when commands are counted
 	worked    int       // messages handed out
-	lastWork  time.Time // when the last of them was
+	lastWork  time.Time // when the last of them was handed out
 }
 
-// deliveryKey is where a message's context has the delivery.
+// deliveryKey is the context key of a message's delivery.
 type deliveryKey struct{}
 
 // join starts a consumer.
@@ -103,7 +103,7 @@ func (c *consumer) redelivery(ctx context.Context, _ *message.Message) (queue.Na
 	return queue.Nack{Delay: delay}, nil
 }
 
-// link returns the consumer's way to a partition.
+// link returns the consumer's connection to a partition.
 func (c *consumer) link(partition int) *link {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *consumer) link(partition int) *link {
 	return c.links[partition]
 }
 
-// die kills the consumer: nothing more of it reaches anybody.
+// die kills the consumer: nothing it sends arrives any more.
 func (c *consumer) die(why string) {
 	c.w.note(c.name, why)
 	c.kill()

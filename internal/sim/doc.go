@@ -2,26 +2,25 @@
 // that a seed chooses, and checks at every step that they keep the promises of the
 // library.
 //
-// What is real: internal/delivery and internal/publish, with all their goroutines and
-// timers, in a testing/synctest bubble. What is played: Redis (package store does what
-// the scripts do), the network between it and each process, the processes themselves,
-// and the handlers. Each call takes its time out and back; with faults it is lost, its
-// reply is lost, it is executed again later, refused, or waits for a partition that
-// hangs. Notifications are late, lost or false. Consumers are killed, stopped, join and
-// leave. Partitions are added while others publish, by publishers and by another program.
-// Messages with keys are published, cancelled and rescheduled. Handlers take from nothing
-// to 20 s, change their pace, fail, or kill their consumer; readers stop reading, or handle
-// inline.
+// Real are internal/delivery and internal/publish, with all their goroutines and timers,
+// in a testing/synctest bubble. Simulated are Redis (package store does what the scripts
+// do), the network between it and each process, the processes themselves, and the
+// handlers. Each call takes time each way; with faults the call or its reply is lost, or
+// it is executed again later, refused, or waits for a partition that hangs. Notifications
+// are late, lost or false. Consumers are killed and stopped, join and leave. Publishers
+// and another program add partitions while others publish. Messages with keys are
+// published, cancelled and rescheduled. Handlers take up to 20 s, change their pace, fail,
+// or kill their consumer; readers stop reading, or handle inline.
 //
-// What is not simulated: the codec of messages, go-redis and its connections, the
-// scripts' own text (TestModel holds the scripts against package store), what a server
-// loses, memory that runs out in the middle of a script, clocks that step, and what
-// internal/queue does in several calls: to raise the number of partitions, to cancel and to
-// reschedule are one call to each partition here. A stopped
-// consumer's timers go on; only its calls, its handlers and its readers stand still.
+// Not simulated are the codec of messages, go-redis and its connections, the text of the
+// scripts (TestModel compares them with package store), what a server loses, memory that
+// runs out in the middle of a script, clocks that step, and the operations of
+// internal/queue that take several calls: raising the number of partitions, cancelling
+// and rescheduling are one call to each partition here. A stopped consumer's timers
+// continue; only its calls, its handlers and its readers stop.
 //
-// A seed chooses the plan, and every actor has a source of random numbers of its own,
-// so that one more call of one does not change the luck of the others. The order in which
-// goroutines run at one instant, and jitter inside the library, are not under the seed's
-// control: a seed that failed may have to be tried a few times.
+// A seed chooses the plan. Every actor has its own source of random numbers, so that one
+// more call of one actor does not change the luck of the others. The seed does not control
+// the order in which goroutines run at one instant, nor jitter inside the library: a seed
+// that failed may need a few tries to fail again.
 package sim

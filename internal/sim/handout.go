@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
-// handedOut notes that a handler has a message.
+// handedOut records that a handler has a message.
 func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery) *item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,15 +63,15 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 	}
 }
 
-// checkTold fails if a message goes to another consumer, and the handler that has it is
-// not told.
+// checkTold fails if a message goes to another consumer before the handler that has it is
+// told.
 func (w *World) checkTold(t *track, to *consumer) {
 	if t.handed && !t.holder.gone() && t.handler.Err() == nil {
 		w.fail("lease", t.m.id, "goes to %s while a handler of %s has it, whose context is not cancelled", to.name, t.holder.name)
 	}
 }
 
-// checkOrder fails if a message overtakes another, where there is but one consumer.
+// checkOrder fails if a message overtakes another with only one consumer.
 func (w *World) checkOrder(t *track) {
 	g, last := t.group, t.group.last
 	if !g.ordered || t.retried || t.expired {
@@ -84,7 +84,7 @@ func (w *World) checkOrder(t *track) {
 	g.last = t
 }
 
-// buried notes that a message has become a dead letter.
+// buried records that a message has become a dead letter.
 func (w *World) buried(g *group, who string, b store.Buried) {
 	w.log(who, "buries (%s)", []any{b.Reason}, b.ID)
 	t := w.messages[b.ID].tracks[g.name]

@@ -8,26 +8,26 @@ import (
 
 // The promises, in numbers.
 const (
-	mostWait   = 300 * time.Millisecond // of a message that is due while somebody is idle
-	mostHold   = 200 * time.Millisecond // of a message by a consumer that cannot handle it
-	mostBlind  = 150 * time.Millisecond // after a pause, until somebody who reads again is found
-	mostHeld   = 1500                   // messages, beyond those in flight
-	mostBytes  = 16 << 20               // of messages, beyond the last claim of each partition
+	maxWait    = 300 * time.Millisecond // of a due message while somebody is idle
+	maxHold    = 200 * time.Millisecond // of a message by a consumer that cannot handle it
+	maxBlind   = 150 * time.Millisecond // until a reader is found after its pause
+	maxHeld    = 1500                   // messages, beyond those in flight
+	maxBytes   = 16 << 20               // of messages, beyond the last claim of each partition
 	lastClaim  = 5 << 20
 	closeSlack = time.Second
 
-	// quietWindow is how long commands are counted; quietCommands how many there may be
+	// quietWindow is how long commands are counted; quietCommands is how many there may be
 	// besides those of each partition.
 	quietWindow   = 10 * time.Second
 	quietCommands = 40
-	// blockedCommands is the same where nobody reads: only an offer shows that somebody does.
+	// blockedCommands is the same without a reader, which only an offer can find.
 	blockedCommands = 100
 
-	// watchEvery is how often all that waits is looked at, besides when it is handed out.
+	// watchEvery is how often waiting messages are checked, besides at the hand-out.
 	watchEvery = 50 * time.Millisecond
 )
 
-// watch looks at all that waits, now and then.
+// watch checks all waiting messages now and then.
 func (w *World) watch() {
 	p := newProcess("watch", w.over)
 	for n := 0; p.rest(context.Background(), watchEvery, nil) == nil; n++ {
@@ -54,7 +54,7 @@ func (w *World) checkStates() {
 	}
 }
 
-// checkOpen looks at what is on its way to a group.
+// checkOpen checks the messages on their way to a group.
 func (w *World) checkOpen(g *group) {
 	now := time.Now()
 	for _, t := range g.open {
@@ -71,7 +71,7 @@ func (w *World) checkOpen(g *group) {
 	}
 }
 
-// excused tells whether nobody can do anything about a message: who has it is dead, is
+// excused reports whether nobody can do anything about a message: its consumer is dead or
 // stopped, or cannot give it back.
 func (t *track) excused(now time.Time) bool {
 	c := t.holder
@@ -85,7 +85,7 @@ func (t *track) excused(now time.Time) bool {
 	return now.Before(l.troubled)
 }
 
-// gone tells whether a consumer was killed or has ended.
+// gone reports whether a consumer was killed or has ended.
 func (c *consumer) gone() bool {
 	select {
 	case <-c.dead:
@@ -97,16 +97,16 @@ func (c *consumer) gone() bool {
 	}
 }
 
-// checkWait fails if somebody has been idle while a message that is due waited.
+// checkWait fails if a consumer was idle while a due message waited.
 func (w *World) checkWait(t *track, now time.Time) {
-	from, bound := t.since, mostWait
+	from, bound := t.since, maxWait
 	if t.place == leased && !now.Before(t.deadline) {
 		from = latest(from, t.deadline)
 	}
 	if t.expired || t.place == leased && !now.Before(t.deadline) {
-		bound += w.plan.Poll // nobody is told when a lease ends
+		bound += w.plan.Poll // there is no notification when a lease ends
 	}
-	if now.Sub(from) <= mostWait {
+	if now.Sub(from) <= maxWait {
 		return
 	}
 	for _, c := range t.group.consumers {
@@ -116,15 +116,15 @@ func (w *World) checkWait(t *track, now time.Time) {
 		}
 		limit := bound
 		if informed.IsZero() {
-			limit = mostWait + w.plan.Poll
+			limit = maxWait + w.plan.Poll
 			informed = idle
 		}
-		if limit == mostWait {
+		if limit == maxWait {
 			idle = latest(idle, informed)
 		}
 		idle = latest(idle, c.ahead(t))
 		since := latest(from, idle)
-		if limit > mostWait { // it looks once in a poll, and must find the message then
+		if limit > maxWait { // it polls once, and must find the message
 			since = latest(since, t.ready)
 		}
 		if waited := now.Sub(since); waited > limit {
@@ -142,8 +142,8 @@ func (t *track) state() string {
 	return "waiting"
 }
 
-// ahead is when a consumer that is idle has last claimed messages in front of one that
-// can be claimed too: it gets on with what waits, as fast as its calls are.
+// ahead is when an idle consumer last claimed messages that come before a claimable one:
+// it works through the queue as fast as its calls are.
 func (c *consumer) ahead(t *track) time.Time {
 	l := c.links[t.m.partition]
 	if c.free == 0 || l == nil || t.place == leased && time.Now().Before(t.deadline) || l.found.Before(t.ready) {
@@ -152,14 +152,14 @@ func (c *consumer) ahead(t *track) time.Time {
 	return l.found
 }
 
-// idle tells since when a consumer could have handled a message of a partition, and
-// since when it has heard all it must; zero if it has not.
+// idle returns since when a consumer could have handled a message of a partition, and
+// since when it has had all the notifications it needs; zero if it has not.
 func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
 	if c.free == 0 || c.stopped || !c.leaving.IsZero() || c.gone() {
 		return since, informed, false
 	}
 	l := c.links[partition]
-	if l == nil || l.opened.IsZero() { // it has yet to learn of the partition
+	if l == nil || l.opened.IsZero() { // it does not know the partition yet
 		first := c.links[0]
 		if first == nil || first.opened.IsZero() || now.Before(first.troubled) {
 			return since, informed, false
@@ -170,7 +170,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	if now.Before(l.troubled) {
 		return since, informed, false
 	}
-	// Who hands out one message after another is not idle, even if more could be at work.
+	// A consumer that hands out messages is not idle, even if more handlers could work.
 	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
 	if !c.wentOn.IsZero() {
 		since = latest(since, c.wentOn.Add(recovery))
@@ -199,7 +199,7 @@ func (w *World) checkHold(t *track, now time.Time) {
 	if !c.wentOn.IsZero() {
 		from = latest(from, c.wentOn.Add(recovery))
 	}
-	if held := now.Sub(from); held > mostHold+4*w.plan.Faults.Latency {
+	if held := now.Sub(from); held > maxHold+4*w.plan.Faults.Latency {
 		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
 	}
 }

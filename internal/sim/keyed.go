@@ -13,14 +13,14 @@ import (
 // change is a call of Cancel or Reschedule. All is guarded by World.mu.
 type change struct {
 	kind, key string
-	held      []string // by partition: who held the key when the call began
+	held      []string // by partition: the id that held the key when the call began
 	did       []string // the messages it acted on
 }
 
 // keyStart is where the key begins in an id.
 const keyStart = 27
 
-// changeKey is where a call's context has its change.
+// changeKey is the context key of a call's change.
 type changeKey struct{}
 
 // anyKey draws a key.
@@ -51,7 +51,7 @@ func (p *publisher) change() {
 	})
 }
 
-// holders lists who holds a key, by partition. The caller holds mu.
+// holders lists the messages that hold a key, by partition. The caller holds mu.
 func (w *World) holders(key string) []string {
 	list := make([]string, w.topic.Raise(1))
 	for n := range list {
@@ -87,14 +87,14 @@ func (p *publisher) rescheduled(ctx context.Context, partition int, now int64, k
 	return id
 }
 
-// did notes that a call has acted on a message.
+// did records that a call has acted on a message.
 func (p *publisher) did(ctx context.Context, id string) {
 	c, _ := ctx.Value(changeKey{}).(*change)
 	c.did = append(c.did, id)
 	p.w.log(p.name, "%ss", []any{c.kind}, id)
 }
 
-// checkChange fails if the answer of a call is not true.
+// checkChange fails if the answer of a call is wrong.
 func (w *World) checkChange(p *publisher, c *change, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,12 +114,12 @@ func (w *World) checkChange(p *publisher, c *change, err error) {
 	now := w.holders(c.key)
 	for n, id := range c.held {
 		if id != "" && id == now[n] && w.messages[id].concerned(c) {
-			w.fail("keys", id, "has held its key throughout the %s of it, which has ended with %v", c.kind, err)
+			w.fail("keys", id, "held its key throughout a %s, which has ended with %v", c.kind, err)
 		}
 	}
 }
 
-// concerned tells whether a call should have acted on a message that held its key all the
+// concerned reports whether a call should have acted on a message that held its key all the
 // time, and has not.
 func (m *item) concerned(c *change) bool {
 	if c.kind == "cancel" {
@@ -138,8 +138,8 @@ func (m *item) concerned(c *change) bool {
 	return true
 }
 
-// checkKey fails if another message holds the key of one that is stored now, in another
-// partition although there have always been as many.
+// checkKey fails if another partition has a message with the key of one that is stored now,
+// although the number of partitions has never changed.
 func (w *World) checkKey(m *item) {
 	if len(m.id) <= keyStart || w.plan.Raise > 0 {
 		return
@@ -158,7 +158,7 @@ func (w *World) checkEnd(p *publisher, start time.Time) {
 	}
 }
 
-// checkIDs fails if the ids of a call do not sort, or are without their keys.
+// checkIDs fails if the ids of a call do not sort, or lack their keys.
 func (p *publisher) checkIDs(messages []queue.Message) {
 	last := ""
 	for _, m := range messages {

@@ -6,8 +6,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// ledger checks what a subscription tells of its deliveries: each that is claimed is
-// settled once, and none is early.
+// ledger checks what a subscription reports: each claimed delivery is settled once, and
+// none is early.
 type ledger struct {
 	w    *World
 	name string // of the consumer
@@ -30,7 +30,7 @@ func (l *ledger) claimed(e observe.Claimed) {
 
 func (l *ledger) handedOut(e observe.HandedOut) {
 	if e.Late < 0 {
-		l.w.failNow("observer", "%s tells that %s is %v early", l.name, alias(e.ID), -e.Late)
+		l.w.failNow("observer", "%s reports %s %v early", l.name, alias(e.ID), -e.Late)
 	}
 }
 
@@ -39,7 +39,7 @@ func (l *ledger) settled(e observe.Settled) {
 	defer l.mu.Unlock()
 	switch l.open[e.ID] {
 	case 0:
-		l.w.failNow("observer", "%s tells that %s is settled once more than it was claimed", l.name, alias(e.ID))
+		l.w.failNow("observer", "%s reports %s settled more often than claimed", l.name, alias(e.ID))
 	case 1:
 		delete(l.open, e.ID)
 	default:
@@ -47,11 +47,11 @@ func (l *ledger) settled(e observe.Settled) {
 	}
 }
 
-// close checks that everything is settled, once a subscription has ended without an error.
+// close checks that everything is settled after a subscription ends without an error.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range l.open {
-		l.w.failNow("observer", "%s has ended and has not told that %s is settled", l.name, alias(id))
+		l.w.failNow("observer", "%s has ended and has not reported %s as settled", l.name, alias(id))
 	}
 }

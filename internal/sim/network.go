@@ -11,8 +11,8 @@ const (
 	// clientTimeout is how long a client waits for a reply.
 	clientTimeout = 3 * time.Second
 
-	// recovery is how long after a fault the library may need to try again: its
-	// longest pause, and the turns of loops that fail together.
+	// recovery is how long the library may take to try again after a fault: its longest
+	// pause, and the turns of loops that fail together.
 	recovery = 5 * time.Second
 )
 
@@ -21,7 +21,7 @@ var (
 	errTimeout = errors.New("sim: i/o timeout")
 )
 
-// refusal is an answer of the server itself that says nothing about the call.
+// refusal is an error that the server returns without running the call.
 type refusal string
 
 func (e refusal) Error() string { return string(e) }
@@ -29,7 +29,7 @@ func (e refusal) Error() string { return string(e) }
 // RedisError marks answers of a server.
 func (refusal) RedisError() {}
 
-// link is the way of a process to a partition.
+// link is a process's connection to a partition.
 type link struct {
 	w         *World
 	process   *process
@@ -38,25 +38,25 @@ type link struct {
 
 	// guarded by World.mu
 	luck       map[string]*rand.Rand // by kind of call
-	troubled   time.Time             // until when the library may suffer from faults
+	troubled   time.Time             // until when faults may affect the library
 	opened     time.Time             // when the first claim was answered
-	found      time.Time             // when a claim got something last
+	found      time.Time             // when a claim last got something
 	listener   *listener
-	misled     time.Time // when a notification was lost or false last
+	misled     time.Time // when a notification was last lost or false
 	informed   bool      // by a claim since
 	informedAt time.Time
 }
 
-// fate is what becomes of a call.
+// fate is what happens to a call.
 type fate struct {
 	out, back   time.Duration
 	lostRequest bool
 	lostReply   bool
 	sent        bool          // even if the caller gives up on the way
 	hang        time.Duration // until a loss is noticed
-	again       time.Duration // when it is executed once more; 0: never
+	again       time.Duration // when it is executed again; 0: never
 	refused     error         // instead of being executed
-	hidden      error         // what is said to the client's own second attempt
+	hidden      error         // the answer to the client's own second attempt
 }
 
 // draw chooses the fate of a call.
@@ -87,7 +87,7 @@ func (l *link) draw(kind string) fate {
 			result.lostRequest = true
 		case 1:
 			result.lostReply = true
-			if chance(r, 0.3) { // the client sends it again on its own, and hears of that attempt only
+			if chance(r, 0.3) { // the client itself sends it again, and sees only the second answer
 				result.hidden = refusal("NOAUTH Authentication required")
 			}
 		case 2:
@@ -104,10 +104,10 @@ func (l *link) draw(kind string) fate {
 	return result
 }
 
-// suffer notes that a fault has its effect until then. The caller holds World.mu.
+// suffer records that a fault lasts until then. The caller holds World.mu.
 func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.Add(recovery)) }
 
-// call sends a call to a partition; do is what the store does with it, maybe twice.
+// call sends a call to a partition. do is what the store does with it, perhaps twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
 	var none R
 	if err := l.process.alive(); err != nil {
@@ -151,7 +151,7 @@ func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R
 	return result, nil
 }
 
-// lost ends a call whose answer does not come, or is no.
+// lost ends a call without an answer, or with a refusal.
 func (l *link) lost(ctx context.Context, kind string, f fate, err error) error {
 	if f.refused != nil {
 		f.hang = f.back
@@ -170,8 +170,8 @@ func (l *link) failed(kind string, err error) error {
 	return err
 }
 
-// arrive waits while the partition hangs. A call that times out is executed all the
-// same, when the partition goes on.
+// arrive waits while the partition hangs. A call that times out is still executed when the
+// partition continues.
 func (l *link) arrive(ctx context.Context, late func()) error {
 	l.w.mu.Lock()
 	hangs := time.Until(l.w.stalls[l.partition])
@@ -189,7 +189,7 @@ func (l *link) arrive(ctx context.Context, late func()) error {
 	return errTimeout
 }
 
-// execute has the store do something.
+// execute runs do at the store.
 func execute[R any](w *World, do func(now int64) R) R {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
-// What a consumer's calls do at the store, and what is known about messages then. All
-// run with World.mu held.
+// What a consumer's calls do at the store, and what they show about messages. All run with
+// World.mu held.
 
-// ids lists what some deliveries are about, or anything else.
+// ids maps a list of deliveries, for example, to their ids.
 func ids[T, U any](list []T, of func(T) U) []U {
 	result := make([]U, len(list))
 	for i, v := range list {
@@ -23,7 +23,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 	w, p := c.w, c.w.topic.Partition(l.partition)
 	w.stats.Claims++
 	claims, known := p.Claim(now, r)
-	if !known { // whoever claims registers again
+	if !known { // the claim registers the group again
 		w.registerLocked(c.group)
 		claims, _ = p.Claim(now, r)
 	}
@@ -49,7 +49,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 	return claims
 }
 
-// claimed notes that a consumer has the lease of a message.
+// claimed records that a consumer has the lease of a message.
 func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replayed bool) {
 	now := time.Now()
 	msg := w.messages[m.ID]
@@ -91,7 +91,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 	t.group.add(t)
 }
 
-// received notes that a consumer knows what it has claimed.
+// received records that a consumer knows what it has claimed.
 func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -201,7 +201,7 @@ func set(ids []string) map[string]bool {
 	return result
 }
 
-// dueAfter is when a message is due after some ms.
+// dueAfter is when a message with a delay in ms is due.
 func dueAfter(now, delay int64) time.Time {
 	if delay <= 0 {
 		return time.UnixMilli(now / 1000)
@@ -209,5 +209,5 @@ func dueAfter(now, delay int64) time.Time {
 	return ceil(time.UnixMicro(now)).Add(time.Duration(delay) * time.Millisecond)
 }
 
-// ceil is a time as the score of what is due then.
+// ceil is a time as a score: in whole milliseconds, rounded up.
 func ceil(t time.Time) time.Time { return time.UnixMilli((t.UnixMicro() + 999) / 1000) }

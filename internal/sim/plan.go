@@ -2,10 +2,10 @@ package sim
 
 import "time"
 
-// Plan is what a simulation plays. A profile makes one from a seed.
+// Plan is what a simulation runs. A profile makes one from a seed.
 type Plan struct {
 	Profile  string
-	Duration time.Duration // until faults end and nothing more is published
+	Duration time.Duration // until faults and publishing end
 
 	Partitions    int
 	Raise         int // partitions that are added one by one
@@ -18,7 +18,7 @@ type Plan struct {
 	Publishers []PublisherPlan
 	Faults     Faults
 
-	// Strict says that nothing ever fails, so that every bound holds at all times.
+	// Strict says that nothing fails, so that every bound always holds.
 	Strict bool
 }
 
@@ -29,26 +29,26 @@ type GroupPlan struct {
 	Consumers []ConsumerPlan
 }
 
-// ordered tells whether the group gets its messages in order.
+// ordered reports whether the group gets its messages in order.
 func (p *Plan) ordered(g GroupPlan) bool {
 	f := p.Faults
 	crashes := f.Killed+f.Stopped+f.Left > 0
 	return len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
 }
 
-// ConsumerPlan is a consumer, and those that take its place.
+// ConsumerPlan is a consumer, and those that replace it.
 type ConsumerPlan struct {
 	MaxInFlight int
 	Readers     int     // goroutines that read the channel and handle inline
 	Nacks       float64 // chance that a handler fails
 	Pauses      float64 // chance that a reader stops reading for a while after a message
-	Moods       []Mood  // one after another, again and again
+	Moods       []Mood  // in turns
 }
 
 // Mood is how fast handlers are for a while.
 type Mood struct {
 	For         time.Duration
-	Least, Most time.Duration // that a handler takes
+	Least, Most time.Duration // how long a handler takes
 	// Blocked handlers end with the mood, if that is later.
 	Blocked bool
 }
@@ -63,22 +63,22 @@ type PublisherPlan struct {
 	Slow            float64 // chance that a message takes Slowness to handle
 	Slowness        time.Duration
 	Killers         float64 // chance that a message kills its consumer at once
-	Large           float64 // chance that a message is of LargeBytes
+	Large           float64 // chance that a message has LargeBytes
 	LargeBytes      int
-	First           []Scripted // what it publishes before all else
+	First           []Scripted // what it publishes first
 	Keyed           float64    // chance that a message has a key
-	Keys            int        // how many different ones there are
+	Keys            int        // how many different keys there are
 	Changes         float64    // chance that a Cancel or Reschedule follows a call
-	Partitions      int        // that it raises the number to; 0: it does not
+	Partitions      int        // what it raises the number to; 0: it does not
 	PublishTimeout  time.Duration
 	DuplicatePolicy string
 }
 
-// Scripted is a call at a certain time.
+// Scripted is a Publish call at a given time.
 type Scripted struct {
 	At    time.Duration
 	Count int           // messages
-	Slow  time.Duration // that the handler takes
+	Slow  time.Duration // how long the handler takes
 }
 
 // Faults is what may go wrong.

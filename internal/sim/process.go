@@ -21,8 +21,8 @@ type process struct {
 	dead chan struct{}   // closed when it is killed
 
 	mu     sync.Mutex
-	halt   chan struct{} // guarded by mu; closed while it is stopped
-	resume chan struct{} // guarded by mu; closed while it is not
+	halt   chan struct{} // guarded by mu; closed while the process is stopped
+	resume chan struct{} // guarded by mu; closed while the process runs
 	killed bool          // guarded by mu
 }
 
@@ -61,7 +61,7 @@ func (p *process) signals() (halt, resume <-chan struct{}) {
 	return p.halt, p.resume
 }
 
-// rest waits for a while and, if the process is stopped then, until it goes on.
+// rest waits for d and, if the process is stopped then, until it continues.
 func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct{}) error {
 	if d > 0 {
 		timer := time.NewTimer(d)
@@ -88,7 +88,7 @@ func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct
 	return p.alive()
 }
 
-// alive tells why a process can do nothing more, if so.
+// alive returns why a process can do nothing more; nil while it can.
 func (p *process) alive() error {
 	select {
 	case <-p.dead:

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Profiles are what kinds of plans there are: calm, where nothing fails, lossy, crashy
-// and mixed; and those that look at one thing, most of them calm.
+// Profiles are the kinds of plans: calm, where nothing fails, lossy, crashy and mixed; and
+// those that test one thing, mostly without faults.
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
 }
 
-// PlanOf makes the plan of a profile; nil if there is none of that name.
+// PlanOf makes a plan of a profile; nil if there is no such profile.
 func PlanOf(profile string, seed uint64) *Plan {
 	r := luck(seed, "plan "+profile)
 	p := common(r)
@@ -64,7 +64,7 @@ func PlanOf(profile string, seed uint64) *Plan {
 	return p
 }
 
-// pick draws one of some values.
+// pick draws one of the values.
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
 // common draws a plan without faults.
@@ -94,7 +94,7 @@ func common(r *rand.Rand) *Plan {
 	return p
 }
 
-// somebody draws a consumer.
+// somebody draws the plan of a consumer.
 func somebody(r *rand.Rand) ConsumerPlan {
 	c := ConsumerPlan{MaxInFlight: pick(r, 1, 1, 2, 5, 10, 20, 50, 100)}
 	c.Readers = c.MaxInFlight
@@ -131,7 +131,7 @@ func temper(r *rand.Rand) Mood {
 	return m
 }
 
-// writer draws a publisher.
+// writer draws the plan of a publisher.
 func writer(r *rand.Rand) PublisherPlan {
 	p := PublisherPlan{Least: 1, Most: 1, GapLeast: 10 * time.Millisecond, Gap: 100 * time.Millisecond}
 	switch r.IntN(3) {
@@ -148,14 +148,14 @@ func writer(r *rand.Rand) PublisherPlan {
 	return p
 }
 
-// killers lets some messages kill their consumers, where that has an end.
+// killers lets some messages kill their consumers, if MaxDeliveries ends that.
 func killers(r *rand.Rand, p *Plan) {
 	if p.MaxDeliveries > 0 {
 		p.Publishers[0].Killers = pick(r, 0, 0.001, 0.01)
 	}
 }
 
-// keyed has some messages carry keys, by which they are cancelled and rescheduled.
+// keyed gives some messages keys, by which they are cancelled and rescheduled.
 func keyed(r *rand.Rand, p *Plan) {
 	for i := range p.Publishers {
 		pub := &p.Publishers[i]
@@ -165,7 +165,7 @@ func keyed(r *rand.Rand, p *Plan) {
 	}
 }
 
-// keys has messages with keys come and go while partitions are added.
+// keys publishes and cancels messages with keys while partitions are added.
 func keys(r *rand.Rand, p *Plan) {
 	if chance(r, 0.5) {
 		p.Faults.Every, p.Faults.Background = 8*time.Second, 0.01
@@ -194,8 +194,7 @@ func one(p *Plan, consumers ...ConsumerPlan) {
 	p.Groups = []GroupPlan{{Name: "g", Consumers: consumers}}
 }
 
-// trickle has messages come in steadily while one consumer that used to be fast is at
-// work with a slow one.
+// trickle publishes steadily while a consumer that used to be fast handles a slow message.
 func trickle(r *rand.Rand, p *Plan) {
 	n := pick(r, 1, 1, 2, 5)
 	fast := ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{
@@ -208,7 +207,7 @@ func trickle(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{Least: 1, Most: 1, GapLeast: 40 * time.Millisecond, Gap: 60 * time.Millisecond}}
 }
 
-// blocked has all workers of a consumer block at once, while another is idle.
+// blocked blocks all workers of a consumer at once while another consumer is idle.
 func blocked(r *rand.Rand, p *Plan) {
 	trickle(r, p)
 	n := pick(r, 1, 2, 5, 10, 20, 50, 100)
@@ -220,7 +219,7 @@ func blocked(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{Least: n, Most: 4 * n, GapLeast: gap / 20, Gap: gap}}
 }
 
-// stuck has a single burst come to a consumer whose workers have just begun to block.
+// stuck sends a single burst to a consumer whose workers have just blocked.
 func stuck(r *rand.Rand, p *Plan) {
 	blocked(r, p)
 	const fast, cycle = 2 * time.Second, 12 * time.Second
@@ -236,7 +235,7 @@ func stuck(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{First: list}}
 }
 
-// bursts come seldom, to consumers of changing moods.
+// bursts sends rare bursts to consumers with changing moods.
 func bursts(r *rand.Rand, p *Plan) {
 	one(p, somebody(r), somebody(r))
 	p.Groups[0].Consumers[0].Readers = p.Groups[0].Consumers[0].MaxInFlight
@@ -244,8 +243,8 @@ func bursts(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{Least: 1, Most: 1000, GapLeast: 100 * time.Millisecond, Gap: 20 * time.Second}}
 }
 
-// order has messages come in threes, after many fast ones: a slow one, one that waits behind it, and one just
-// when that one is given back.
+// order publishes, after many fast messages, groups of three: a slow one, one that waits
+// behind it, and one just when the second is given back.
 func order(r *rand.Rand, p *Plan) {
 	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{{For: time.Hour, Most: 200 * time.Microsecond}}})
 	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)
@@ -255,7 +254,7 @@ func order(r *rand.Rand, p *Plan) {
 		second := slow + between(r, time.Millisecond, 10*time.Millisecond)
 		third := second + between(r, 97*time.Millisecond, 108*time.Millisecond)
 		list = append(list,
-			Scripted{At: at, Count: 40}, // which shows that handlers are fast
+			Scripted{At: at, Count: 40}, // shows that handlers are fast
 			Scripted{At: slow, Count: 1, Slow: between(r, 105*time.Millisecond, 250*time.Millisecond)},
 			Scripted{At: second, Count: 1}, Scripted{At: third, Count: 1},
 		)

@@ -97,7 +97,7 @@ func (p *publisher) run() {
 
 func (p *publisher) pause(d time.Duration) {
 	if d > 0 {
-		_ = p.rest(context.Background(), d, p.w.quieted) // the loop looks what it was
+		_ = p.rest(context.Background(), d, p.w.quieted) // the loop checks why it ended
 	}
 }
 
@@ -112,7 +112,7 @@ func (p *publisher) publish(n int, delay, slow time.Duration) {
 	})
 }
 
-// topicName is what the only topic is called.
+// topicName is the only topic.
 const topicName = "t"
 
 var large = make([]byte, 4<<20)
@@ -145,7 +145,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	return list
 }
 
-// stored is what a push does at the store. World.mu is held.
+// stored runs a push at the store. World.mu is held.
 func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 	partition := l.partition
 	if time.Now().Before(p.w.refusals[p.process]) && !p.w.quiet {
@@ -188,7 +188,7 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 	return result
 }
 
-// published notes what a Publish call has said.
+// published records the outcome of a Publish call.
 func (w *World) published(p *publisher, list []publish.Message, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +210,7 @@ func (w *World) published(p *publisher, list []publish.Message, err error) {
 	}
 }
 
-// said notes what has been said about a message, which must be true.
+// said checks what Publish has said about a message.
 func (m *item) said(w *World, err error) {
 	switch {
 	case err == nil:

@@ -20,7 +20,7 @@ func (c *consumer) read(ctx context.Context, n int, messages <-chan *message.Mes
 			c.wait(-1)
 			return
 		}
-		took, early, nack := c.begin(msg, chance(r, c.plan.Nacks), r.Float64()) //nolint:contextcheck // the message has its own
+		took, early, nack := c.begin(msg, chance(r, c.plan.Nacks), r.Float64()) //nolint:contextcheck // the message has a context of its own
 		if c.rest(ctx, took, early) != nil {
 			return
 		}
@@ -39,7 +39,7 @@ func (c *consumer) read(ctx context.Context, n int, messages <-chan *message.Mes
 	}
 }
 
-// wait counts the readers that wait.
+// wait changes the number of waiting readers.
 func (c *consumer) wait(more int) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -47,8 +47,8 @@ func (c *consumer) wait(more int) {
 	switch {
 	case c.free == 1 && more > 0:
 		c.idleSince = time.Now()
-		if c.unread && time.Since(c.busySince) > mostHold/4 {
-			c.noticed = time.Now().Add(mostBlind)
+		if c.unread && time.Since(c.busySince) > maxHold/4 {
+			c.noticed = time.Now().Add(maxBlind)
 		}
 		c.unread = false
 	case c.free == 0:
@@ -56,7 +56,7 @@ func (c *consumer) wait(more int) {
 	}
 }
 
-// done notes that a handler has ended.
+// done records that a handler has ended.
 func (c *consumer) done() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *consumer) done() {
 	c.unread = c.free == 0
 }
 
-// receive waits for a message; nil when there will be none.
+// receive waits for a message; nil when no more will come.
 func (c *consumer) receive(messages <-chan *message.Message) *message.Message {
 	for {
 		halt, resume := c.signals()
@@ -87,7 +87,7 @@ func (c *consumer) receive(messages <-chan *message.Message) *message.Message {
 	}
 }
 
-// begin notes that a handler has a message, and says how long it takes and how it ends.
+// begin records that a handler has a message, and draws how long it takes and how it ends.
 func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took time.Duration, early <-chan struct{}, nack bool) {
 	c.wait(-1)
 	d, _ := msg.Context().Value(deliveryKey{}).(store.Delivery)
@@ -116,7 +116,7 @@ func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took t
 	return took, c.w.quieted, fails && !c.w.isQuiet()
 }
 
-// mood is how long handlers take now; left is until when those last that are blocked.
+// mood is how long handlers take now; left is how much longer blocked ones take.
 func (c *consumer) mood() (least, most, left time.Duration) {
 	var cycle time.Duration
 	for _, m := range c.plan.Moods {

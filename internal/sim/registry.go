@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// newLink returns the way of a process to a partition. The caller holds mu.
+// newLink returns a connection of a process to a partition. The caller holds mu.
 func (w *World) newLink(p *process, partition int) *link {
 	l := &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
 	if until := w.stalls[partition]; time.Now().Before(until) {
@@ -35,7 +35,7 @@ func (w *World) registerLocked(g *group) {
 	g.registered = true
 }
 
-// takenBack notes that a message was replaced or cancelled.
+// takenBack records that a message was replaced or cancelled.
 func (w *World) takenBack(id string) {
 	m := w.messages[id]
 	m.gone = true

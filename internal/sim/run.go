@@ -9,7 +9,7 @@ import (
 // Run plays the plan and returns what went wrong, if anything.
 func (w *World) Run() (Stats, *Failure) {
 	end := newProcess("sim", w.over)
-	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // over or not
+	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // whether the simulation is over or not
 	for _, g := range w.groups {
 		for n, c := range g.plan.Consumers {
 			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, letters(n)), g, c) })
@@ -44,7 +44,7 @@ func letters(n int) string {
 	return letters(n/26-1) + string(rune('A'+n%26))
 }
 
-// manage keeps one consumer in place: another comes when it has gone.
+// manage keeps one consumer running: it replaces a consumer that has gone.
 func (w *World) manage(name string, g *group, plan ConsumerPlan) {
 	p := newProcess(name, w.over)
 	r := luck(w.seed, name)
@@ -66,7 +66,7 @@ func (w *World) manage(name string, g *group, plan ConsumerPlan) {
 	}
 }
 
-// forget takes a consumer that has ended from those that could do something.
+// forget removes a consumer that has ended.
 func (w *World) forget(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func without(list []*consumer, c *consumer) []*consumer {
 	return left
 }
 
-// grow adds the partitions that are planned, one now and then.
+// grow adds the planned partitions one by one.
 func (w *World) grow() {
 	p, r := newProcess("grow", w.over), luck(w.seed, "grow")
 	for n := range w.plan.Raise {
@@ -97,8 +97,8 @@ func (w *World) grow() {
 	}
 }
 
-// raise makes sure that there are so many partitions at least, and returns how many there
-// are. The caller holds mu.
+// raise makes sure that there are at least this many partitions, and returns how many
+// there are. The caller holds mu.
 func (w *World) raise(least int) int {
 	for n := w.topic.Raise(1); n < least; n++ {
 		w.raised[n] = time.Now()
@@ -107,7 +107,7 @@ func (w *World) raise(least int) int {
 	return w.topic.Raise(least)
 }
 
-// calm ends all faults and all that is published.
+// calm ends all faults and all publishing.
 func (w *World) calm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

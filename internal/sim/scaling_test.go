@@ -19,7 +19,7 @@ type scale struct {
 	handling                      time.Duration // of one message
 }
 
-// plan has each consumer busy for about half of the time.
+// plan keeps each consumer busy for about half of the time.
 func (s scale) plan() Plan {
 	p := Plan{
 		Profile: "scaling", Duration: s.duration(), Partitions: s.partitions, Strict: true,
@@ -40,7 +40,7 @@ func (s scale) plan() Plan {
 	return p
 }
 
-// duration is shorter where each message is told to very many.
+// duration is shorter with very many consumers to notify of each message.
 func (s scale) duration() time.Duration {
 	if s.consumers*s.groups > 100 {
 		return 10 * time.Second

@@ -14,11 +14,11 @@ import (
 var (
 	simSeed     = flag.Uint64("sim.seed", 0, "replay this seed of -sim.profile")
 	simProfile  = flag.String("sim.profile", "", "only this profile")
-	simTime     = flag.Duration("sim.time", 0, "simulate for so long, and print how much that was")
-	simTries    = flag.Int("sim.tries", 20, "how often to try a seed that is replayed")
-	simTolerate = flag.String("sim.tolerate", "", "promises that may be broken, with commas between them: wait, hold, order, ...")
-	simEvents   = flag.Int("sim.events", 60, "how many of the last events to tell")
-	simShort    = flag.Duration("sim.short", 0, "end the faults of a seed after so much virtual time, if not before")
+	simTime     = flag.Duration("sim.time", 0, "simulate for this long, and print how much that was")
+	simTries    = flag.Int("sim.tries", 20, "how often to try a replayed seed")
+	simTolerate = flag.String("sim.tolerate", "", "promises that may be broken, separated by commas: wait, hold, order, ...")
+	simEvents   = flag.Int("sim.events", 60, "how many of the last events to print")
+	simShort    = flag.Duration("sim.short", 0, "end the faults of a seed after this much virtual time, if not before")
 	simVerbose  = flag.Bool("sim.verbose", false, "trace empty claims as well")
 )
 
@@ -27,7 +27,7 @@ func simulate(t *testing.T, profile string, seed uint64) (stats Stats, failure *
 	t.Helper()
 	plan := PlanOf(profile, seed)
 	if plan == nil {
-		t.Fatalf("no profile %q; there are %v", profile, Profiles)
+		t.Fatalf("no profile %q; the profiles are %v", profile, Profiles)
 	}
 	if *simShort > 0 {
 		plan.Duration = min(plan.Duration, *simShort)
@@ -67,13 +67,13 @@ func replay(t *testing.T) {
 	t.Logf("seed %d of profile %s failed in %d of %d tries", *simSeed, *simProfile, failed, *simTries)
 }
 
-// tell says what went wrong, and how to see it again.
+// tell says what went wrong, and how to replay it.
 func tell(f *Failure) string {
 	return fmt.Sprintf("%v\nreplay: go test ./internal/sim -run TestSimulation -sim.profile %s -sim.seed %d -sim.short %v",
 		f, f.Profile, f.Seed, *simShort)
 }
 
-// profiles are those to play.
+// profiles returns the profiles to play.
 func profiles() []string {
 	if *simProfile != "" {
 		return []string{*simProfile}
@@ -81,7 +81,7 @@ func profiles() []string {
 	return Profiles
 }
 
-// short plays a few seeds, some of them new ones.
+// short plays a few seeds, some of them new.
 func short(t *testing.T) {
 	if *simShort == 0 {
 		*simShort = 20 * time.Second
@@ -98,7 +98,7 @@ func short(t *testing.T) {
 	}
 }
 
-// endure plays new seeds of all profiles for a time.
+// endure plays new seeds of all profiles for -sim.time.
 func endure(t *testing.T) {
 	atOnce := min(runtime.GOMAXPROCS(0), len(profiles()))
 	share := *simTime * time.Duration(atOnce) / time.Duration(len(profiles()))

@@ -9,7 +9,7 @@ import (
 // traceLength is how many events are remembered.
 const traceLength = 4000
 
-// event is something that happened. It is written out only if it is told.
+// event is something that happened. It is formatted only when printed.
 type event struct {
 	at   time.Time
 	who  string
@@ -37,7 +37,7 @@ func (t *trace) all() []event {
 	return list
 }
 
-// tell writes the last events, and before them those about one message.
+// tell prints the events about one message, then the last events.
 func (t *trace) tell(start time.Time, about string, last int) string {
 	var text strings.Builder
 	events := t.all()
@@ -79,7 +79,7 @@ func (e event) write(text *strings.Builder, start time.Time) {
 	text.WriteByte('\n')
 }
 
-// newID makes an id that sorts like a ULID and can be read.
+// newID makes a readable id that sorts like a ULID.
 func newID(now time.Time, publisher, number int, key string) string {
 	id := fmt.Sprintf("%013d%05d%08d", now.UnixMilli(), publisher, number)
 	if key != "" {
@@ -88,7 +88,7 @@ func newID(now time.Time, publisher, number int, key string) string {
 	return id
 }
 
-// alias is an id as people read it.
+// alias is the readable part of an id.
 func alias(id string) string {
 	var publisher, number int
 	if len(id) < 26 {

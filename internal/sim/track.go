@@ -7,7 +7,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
-// outcome is what a Publish call has said.
+// outcome is the result of a Publish call.
 type outcome int
 
 const (
@@ -17,7 +17,7 @@ const (
 	unknown
 )
 
-// item is a message that was published. All is guarded by World.mu.
+// item is a published message. All its fields are guarded by World.mu.
 type item struct {
 	id        string
 	publisher string
@@ -30,7 +30,7 @@ type item struct {
 	ignored   bool // not stored, since its key was in use
 	gone      bool // replaced or cancelled
 	size      int
-	slow      time.Duration // that its handler takes; 0: as long as others
+	slow      time.Duration // how long its handler takes; 0: as long as others
 	killer    bool
 	tracks    map[string]*track // by group
 }
@@ -44,22 +44,22 @@ const (
 	done                 // acked, dead or taken back
 )
 
-// track is a message on its way to a group. All is guarded by World.mu.
+// track is a message on its way to a group. All its fields are guarded by World.mu.
 type track struct {
 	m         *item
 	group     *group
 	place     place
 	due       time.Time // when it may be claimed
 	notBefore time.Time // when it may be handed out
-	since     time.Time // from when on it waits for a handler for no good reason
-	ready     time.Time // when it could be claimed, this time
+	since     time.Time // since when it waits for a handler without a good reason
+	ready     time.Time // since when it could be claimed, this time
 	index     int       // in group.open
 
 	holder   *consumer // whose lease it is
 	token    store.Token
 	deadline time.Time // of the lease
 	received time.Time // when the reply to the claim arrived
-	slow     bool      // that took so long that the lease cannot be relied on
+	slow     bool      // the reply was so slow that the lease cannot be relied on
 	handed   bool      // to a handler
 	handler  context.Context
 
@@ -69,13 +69,13 @@ type track struct {
 	acked   bool
 }
 
-// group is a consumer group. All is guarded by World.mu.
+// group is a consumer group. All its fields are guarded by World.mu.
 type group struct {
 	name       string
 	plan       GroupPlan
 	ordered    bool
 	registered bool
-	open       []*track // on their way: waiting, or leased and not handed out
+	open       []*track // waiting, or leased and not handed out
 	consumers  []*consumer
 	last       *track // handed out last
 }
@@ -95,7 +95,7 @@ func (g *group) add(t *track) {
 	}
 }
 
-// drop takes a message that does not wait any longer from those that do.
+// drop removes a message that no longer waits.
 func (g *group) drop(t *track) {
 	if t.index == 0 {
 		return
@@ -106,12 +106,12 @@ func (g *group) drop(t *track) {
 	t.index = 0
 }
 
-// holds tells whether a delivery is the one that a consumer has.
+// holds reports whether a consumer has this delivery.
 func (t *track) holds(c *consumer, token store.Token) bool {
 	return t.place == leased && t.holder == c && t.token.Fence == token.Fence
 }
 
-// release ends the lease of whoever has the message.
+// release ends the lease of the message.
 func (t *track) release() {
 	if t.holder != nil && t.place == leased && !t.handed && !t.received.IsZero() {
 		t.holder.held--
@@ -120,14 +120,14 @@ func (t *track) release() {
 	t.holder, t.received, t.slow, t.handed = nil, time.Time{}, false, false
 }
 
-// end says that the group is done with the message.
+// end records that the group is done with the message.
 func (t *track) end() {
 	t.release()
 	t.place = done
 	t.group.drop(t)
 }
 
-// back says that the message is due again.
+// back makes the message due again.
 func (t *track) back(due, now time.Time) {
 	handed := t.handed
 	t.release()
@@ -139,7 +139,7 @@ func (t *track) back(due, now time.Time) {
 	t.group.add(t)
 }
 
-// move says that the message is due at another time.
+// move gives the message another due time.
 func (t *track) move(due, now time.Time) {
 	t.due, t.notBefore, t.retried = due, due, true
 	t.since, t.ready = latest(due, now), latest(due, now)

@@ -69,7 +69,7 @@ func (w *World) someone(r *rand.Rand) *consumer {
 	return w.consumers[r.IntN(len(w.consumers))]
 }
 
-// afflict lets something happen to a process until a time.
+// afflict puts a process under a fault until a time.
 func (w *World) afflict(r *rand.Rand, what string, until map[*process]time.Time, most time.Duration) {
 	p, d := w.anyone(r), between(r, 50*time.Millisecond, most)
 	if p == nil {
@@ -110,7 +110,7 @@ func (w *World) deafen(r *rand.Rand) {
 	}
 }
 
-// stall lets a partition hang.
+// stall makes a partition hang.
 func (w *World) stall(r *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *World) lie(r *rand.Rand) {
 	gap, until := between(r, time.Millisecond, 200*time.Millisecond), time.Now().Add(between(r, time.Second, 20*time.Second))
 	g, partition := w.groups[r.IntN(len(w.groups))], r.IntN(w.topic.Raise(1))
 	own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
-	w.log("liar", "begins, every %v, to %s at %d", []any{gap, g.name, partition})
+	w.log("liar", "lies every %v to %s at %d", []any{gap, g.name, partition})
 	w.actors.Go(func() { w.liar(own, g, partition, gap, until) })
 }
 
@@ -181,11 +181,11 @@ func (w *World) stopOne(r *rand.Rand) {
 	w.mu.Unlock()
 	w.actors.Go(func() {
 		p := newProcess("sim", w.over)
-		_ = p.rest(context.Background(), d, w.quieted) // over or not
+		_ = p.rest(context.Background(), d, w.quieted) // whether the faults are over or not
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if c.stopped {
-			w.log(c.name, "goes on", nil)
+			w.log(c.name, "continues", nil)
 			c.stopped, c.wentOn = false, time.Now()
 			c.goOn()
 		}

@@ -10,13 +10,13 @@ import (
 
 // World is one simulation.
 type World struct {
-	// Tolerate names promises that may be broken, to see which others are.
+	// Tolerate names promises that may be broken, to find other broken ones.
 	Tolerate map[string]bool
-	// Measure has the lateness of each delivery kept.
+	// Measure keeps the lateness of each delivery.
 	Measure bool
-	// Events is how many of the last events a failure tells.
+	// Events is how many of the last events a failure prints.
 	Events int
-	// Verbose has claims that find nothing and extensions traced as well.
+	// Verbose traces extensions and empty claims as well.
 	Verbose bool
 
 	// immutable
@@ -45,7 +45,7 @@ type World struct {
 	quiet   bool // faults have ended
 	ended   bool
 	failure *Failure
-	active  time.Time // when anything happened to a message
+	active  time.Time // when something last happened to a message
 	stats   Stats
 }
 
@@ -60,7 +60,7 @@ type Stats struct {
 	Handled    map[string]int  // by consumer
 }
 
-// Failure is what went wrong first.
+// Failure is the first thing that went wrong.
 type Failure struct {
 	Rule    string // the promise that was broken
 	Seed    uint64
@@ -74,7 +74,7 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("profile %s, seed %d, after %v: %s: %s\n%s", f.Profile, f.Seed, f.At, f.Rule, f.Reason, f.Trace)
 }
 
-// NewWorld prepares a simulation. It must be run in the bubble it was made in.
+// NewWorld prepares a simulation. Run it in the same bubble.
 func NewWorld(seed uint64, plan Plan) *World {
 	w := &World{
 		Events: 60, seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
@@ -98,7 +98,7 @@ func (w *World) end() {
 	}
 }
 
-// fail notes what went wrong, if it is the first, and ends the simulation. The caller
+// fail keeps the first failure and ends the simulation. The caller
 // holds mu.
 func (w *World) fail(rule, id, reason string, args ...any) {
 	if w.failure != nil || w.ended || w.Tolerate[rule] {

@@ -23,8 +23,7 @@ type Server struct {
 	clients  []*redis.Client
 }
 
-// Start returns a server that answers. Stop must be called when it is not needed
-// any more.
+// Start returns a server that answers. Call Stop when it is no longer needed.
 func Start(ctx context.Context) (*Server, error) {
 	if addr := os.Getenv("REDIS_ADDR"); addr != "" {
 		return connect(ctx, addr)
@@ -57,7 +56,7 @@ func (s *Server) Client() redis.UniversalClient {
 // Stop closes all clients and, if it is embedded, the server.
 func (s *Server) Stop() {
 	for _, client := range s.clients {
-		_ = client.Close() // some Pub/Subs have closed theirs already
+		_ = client.Close() // some Pub/Subs have already closed theirs
 	}
 	if s.embedded != nil {
 		s.embedded.Close()
@@ -72,8 +71,8 @@ func (s *Server) String() string {
 	return "Redis at " + s.addr
 }
 
-// Topic returns a topic of this run's own, so that a run on a server that lasts
-// finds nothing of the runs before.
+// Topic returns a topic for this run only, so that a run on a lasting server finds nothing
+// of earlier runs.
 func Topic(name string) string {
 	return name + "." + watermill.NewShortUUID()
 }

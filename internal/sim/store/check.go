@@ -17,7 +17,7 @@ const (
 	Dead      Place = "dead"
 )
 
-// Place tells where a message is for a group.
+// Place returns where a message is for a group.
 func (p *Partition) Place(name, id string) Place {
 	g := p.groups[name]
 	switch {
@@ -35,13 +35,13 @@ func (p *Partition) Place(name, id string) Place {
 	return Nowhere
 }
 
-// Stored tells whether there is a body for a message.
+// Stored reports whether there is a body for a message.
 func (p *Partition) Stored(id string) bool {
 	_, stored := p.messages[id]
 	return stored
 }
 
-// Scheduled lists what is not given to the groups yet.
+// Scheduled lists the messages that have not been given to the groups.
 func (p *Partition) Scheduled() []string {
 	ids := make([]string, len(p.scheduled.list))
 	for i, e := range p.scheduled.list {
@@ -50,7 +50,7 @@ func (p *Partition) Scheduled() []string {
 	return ids
 }
 
-// Pending counts what a group has still to handle.
+// Pending counts the messages that a group still has to handle.
 func (p *Partition) Pending(name string) int {
 	g := p.groups[name]
 	if g == nil {
@@ -59,9 +59,9 @@ func (p *Partition) Pending(name string) int {
 	return len(p.scheduled.list) + len(g.queue.list) + len(g.unack.list)
 }
 
-// Check finds a message that is in two states or none, or without a body.
+// Check finds a message that is in two states, in none, or without a body.
 func (p *Partition) Check() error {
-	homes := map[string]int{} // in how many groups a message is
+	homes := map[string]int{} // how many groups have a message
 	for name, g := range p.groups {
 		for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {
 			for _, e := range set.list {

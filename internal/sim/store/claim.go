@@ -1,12 +1,12 @@
 package store
 
-// fanOutEntries bounds what one claim gives to the queues of the groups.
+// fanOutEntries is how many entries one claim gives to the queues of the groups at most.
 const fanOutEntries = 4000
 
-// mostSpent is how many messages a claim looks at to bury them, if that is above its limit.
-const mostSpent = 100
+// maxSpent is how many messages a claim may bury if its limit is lower.
+const maxSpent = 100
 
-// busyMS is how soon after its last claim a consumer does not tell the others.
+// busyMS is how soon after its last claim a consumer claims without notifying the others.
 const busyMS = 2
 
 // Request asks for due messages.
@@ -14,19 +14,19 @@ type Request struct {
 	Group, Consumer string
 	Number          int64
 	Limit           int // messages, 1 to 1000
-	Free            int // of them for workers that wait for a message now
+	Free            int // how many of them are for free workers
 	Lease           int64
 	MaxDeliveries   int
-	Bytes           int // stop at this much message text
+	Bytes           int // stop at this many bytes of messages
 }
 
-// Claimed is a message that is leased.
+// Claimed is a leased message.
 type Claimed struct {
 	ID       string
 	Token    Token
 	Due      int64 // ms
 	Body     []byte
-	Metadata []byte // as a nack has left it
+	Metadata []byte // as a nack set it
 }
 
 // Buried is a message that has become a dead letter.
@@ -38,7 +38,7 @@ type Claims struct {
 	Messages    []Claimed
 	Buried      []Buried
 	Wait        int64 // µs until more is due; negative: nothing is scheduled
-	NeedsWorker bool  // what is due next is only for a free worker
+	NeedsWorker bool  // the next message is only for a free worker
 	Replayed    bool
 }
 
@@ -50,8 +50,8 @@ type claimed struct {
 	buried   []Buried
 }
 
-// Claim leases due messages. The same request again gets the same messages, as far as
-// they are still held. ok is false when the group is not registered.
+// Claim leases due messages. A repeated request gets the same messages, if they are still
+// held. ok is false when the group is not registered.
 func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	g := p.groups[r.Group]
 	if g == nil {
@@ -67,7 +67,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	}
 	reach := r.Limit
 	if r.MaxDeliveries > 0 && (g.beginsSpent(&g.unack, nowMS(now), r) || g.beginsSpent(&g.queue, nowMS(now), r)) {
-		reach = max(reach, mostSpent)
+		reach = max(reach, maxSpent)
 	}
 	expired := g.unack.upTo(nowMS(now), reach)
 	source, fresh := p.due(g, nowMS(now), reach-len(expired))
@@ -104,7 +104,7 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 	return false
 }
 
-// due is what the group may get besides ended leases, and the set that it is in.
+// due lists what the group may get besides ended leases, and the set that has it.
 func (p *Partition) due(g *group, now int64, room int) (*zset, []entry) {
 	due := p.scheduled.upTo(now, room)
 	if len(due) > 0 {
@@ -130,7 +130,7 @@ func (p *Partition) fanOut(due []entry) {
 	}
 }
 
-// give leases a message or buries it; false when the claim must end before it.
+// give leases a message or buries it; false if the claim must end before it.
 func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request, size *int) bool {
 	body, stored := p.messages[e.id]
 	last, retried := g.attempts[e.id]
@@ -178,7 +178,7 @@ func (p *Partition) bury(g *group, claims *Claims, id string, ms int64, reason s
 	claims.Buried = append(claims.Buried, Buried{id, reason})
 }
 
-// toDead makes a message a dead letter that is in no other set but unack.
+// toDead makes a dead letter of a message that is in no other set than unack.
 func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	g.reasons[id] = reason
 	g.dead.add(ms, id)
@@ -199,7 +199,7 @@ func (p *Partition) replay(g *group, last claimed, deadline int64) Claims {
 	return claims
 }
 
-// wait is how long nothing more can be due, in µs.
+// wait is how long until more can be due, in µs.
 func (p *Partition) wait(g *group, now int64) int64 {
 	first, found := int64(0), false
 	for _, set := range []*zset{&p.scheduled, &g.queue, &g.unack} {
@@ -213,7 +213,7 @@ func (p *Partition) wait(g *group, now int64) int64 {
 	return max(0, first*1000-now)
 }
 
-// current tells whether a delivery still holds its message.
+// current reports whether a delivery still holds its message.
 func (g *group) current(id string, token Token) bool {
 	if !g.unack.has(id) {
 		return false

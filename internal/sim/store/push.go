@@ -15,16 +15,16 @@ type Batch struct {
 	Number     int64
 	Duplicates string // reject, ignore or replace
 	Calls      [][]Message
-	Fails      string // why it cannot be stored now; empty: it can
+	Fails      string // why it cannot be stored; empty: it can
 }
 
-// Pushed is what has become of a batch.
+// Pushed is the outcome of a batch.
 type Pushed struct {
 	Refused  []int    // calls whose key is in use
-	Stored   []string // ids that were stored by this very call
-	Ignored  []string // ids that are not stored, since their keys are in use
-	Replaced []string // ids whose place was taken
-	Failed   string   // why nothing of it is stored, nor will be
+	Stored   []string // ids stored by this call
+	Ignored  []string // ids not stored, since their keys are in use
+	Replaced []string // ids that were replaced
+	Failed   string   // why none of it is or will be stored
 	Stale    bool     // the publisher has sent a later batch
 }
 
@@ -124,8 +124,8 @@ func (p *Partition) Cancel(key string) string {
 	return id
 }
 
-// Reschedule gives the waiting message that holds a key a new due time. It returns
-// its id, if it waits anywhere.
+// Reschedule gives the waiting message that holds a key a new due time. It returns its
+// id, if there is one.
 func (p *Partition) Reschedule(now int64, key string, delay int64) string {
 	id := p.keys[key]
 	if id == "" {

@@ -12,10 +12,10 @@ type Delivery struct {
 type Nack struct {
 	Delivery
 	Delay    int64  // ms
-	Metadata []byte // nil keeps what there was
+	Metadata []byte // nil keeps the metadata as it is
 }
 
-// Release is a message given back that no handler has seen.
+// Release is a message that is given back before a handler has seen it.
 type Release struct {
 	Delivery
 	Due int64 // ms
@@ -33,10 +33,10 @@ type Held struct {
 	HandedOut bool // to a handler
 }
 
-// Ack ends messages for a group. It returns those that were not there to be acked.
+// Ack ends messages for a group. It returns those that the group does not hold.
 func (p *Partition) Ack(name string, ids []string) (missing []string) {
 	g := p.groups[name]
-	var found []string // an id that comes twice is there twice
+	var found []string // an id given twice is found twice
 	for _, id := range ids {
 		if g == nil || !g.unack.has(id) {
 			missing = append(missing, id)
@@ -51,7 +51,7 @@ func (p *Partition) Ack(name string, ids []string) (missing []string) {
 	return missing
 }
 
-// finish ends a message for one group; the last one takes the body.
+// finish ends a message for one group; the last group removes the body.
 func (p *Partition) finish(g *group, name, id string) {
 	delete(g.attempts, id)
 	delete(g.changed, id)
@@ -103,7 +103,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 	return stale, buried
 }
 
-// Extend starts leases anew, and counts the deliveries that handlers have seen.
+// Extend restarts leases, and counts the deliveries that handlers have seen.
 func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (stale []string) {
 	g := p.groups[name]
 	for _, h := range held {
@@ -154,7 +154,7 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 	return stale
 }
 
-// Requeue makes dead letters due again. It returns those that are none.
+// Requeue makes dead letters due again. It returns the ids that are not dead letters.
 func (p *Partition) Requeue(now int64, name string, ids []string) (missing []string) {
 	g := p.groups[name]
 	for _, id := range ids {
@@ -176,7 +176,7 @@ func (p *Partition) Requeue(now int64, name string, ids []string) (missing []str
 	return missing
 }
 
-// Discard removes dead letters for good. It returns the ids of those that are none.
+// Discard removes dead letters for good. It returns the ids that are not dead letters.
 func (p *Partition) Discard(name string, ids []string) (missing []string) {
 	g := p.groups[name]
 	for _, id := range ids {

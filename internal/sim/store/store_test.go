@@ -67,12 +67,12 @@ func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
 	r.Nack(0, "g", 3, []Nack{{Delivery: a}})
 	r.Release(0, "g", []Release{{Delivery: b}})
 	again := r.claim(0, "g", 10, 1)
-	assert.Equal(t, []string{"a 2/1/1", "b 2/0/0"}, tokens(again), "what was given back once may be ahead again")
+	assert.Equal(t, []string{"a 2/1/1", "b 2/0/0"}, tokens(again), "a message given back once may be held ahead again")
 
 	r.Release(0, "g", []Release{{Delivery: Delivery{"a", again.Messages[0].Token}}, {Delivery: Delivery{"b", again.Messages[1].Token}}})
 	again = r.claim(0, "g", 10, 1)
 	assert.Equal(t, []string{"a 3/1/1"}, tokens(again))
-	assert.True(t, again.NeedsWorker, "what was claimed before is only for a worker")
+	assert.True(t, again.NeedsWorker, "a message claimed before is only for a free worker")
 	assert.Equal(t, []string{"b 3/0/1"}, tokens(r.claim(0, "g", 10, 1)))
 }
 
@@ -89,13 +89,13 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 	assert.Equal(t, []Buried{{"a", "not acked in 0 deliveries, and lost with its consumer 3 times"}}, claims.Buried)
 }
 
-func TestAKillerIsBuriedAlsoIfOthersGiveItBack(t *testing.T) {
+func TestAKillerIsBuriedEvenIfOthersGiveItBack(t *testing.T) {
 	r := newScene(t, "g")
 	r.push(0, "a")
 	now, kills := int64(0), 0
 	for range 20 {
 		if len(r.claim(now, "g", 1, 1).Messages) > 0 {
-			kills++ // of the consumer that has it now
+			kills++ // the consumer that has it now dies
 		}
 		now += 11 * second
 		if claims := r.claim(now, "g", 1, 1); len(claims.Messages) > 0 {
@@ -120,7 +120,7 @@ func TestOnlyHandedOutDeliveriesCountOnceExtended(t *testing.T) {
 	assert.Equal(t, []string{"a 2/1/1", "b 2/0/1"}, tokens(again))
 }
 
-func TestTheSameRequestGetsTheSameMessages(t *testing.T) {
+func TestARepeatedRequestGetsTheSameMessages(t *testing.T) {
 	r := newScene(t, "g")
 	r.push(0, "a", "b")
 	first := r.claim(0, "g", 1, 1)
@@ -132,11 +132,11 @@ func TestTheSameRequestGetsTheSameMessages(t *testing.T) {
 	assert.Empty(t, late.Messages)
 }
 
-func TestTheLastGroupTakesTheBody(t *testing.T) {
+func TestTheLastGroupRemovesTheBody(t *testing.T) {
 	r := newScene(t, "g", "h")
 	r.push(0, "a")
 	r.claim(0, "g", 1, 1)
-	assert.Empty(t, r.Ack("g", []string{"a", "a"}), "an id that comes twice is there twice")
+	assert.Empty(t, r.Ack("g", []string{"a", "a"}), "an id given twice is found twice")
 	assert.True(t, r.Stored("a"))
 	assert.Equal(t, Queued, r.Place("h", "a"))
 	r.claim(0, "h", 1, 1)

@@ -9,19 +9,19 @@ import (
 // Token fences a delivery of a message to a group.
 type Token struct {
 	Fence      int // how often the group has claimed the message; it never repeats
-	Deliveries int // that a handler has certainly seen without an ack
+	Deliveries int // deliveries that a handler has certainly seen
 	Unsure     int // claims for a free worker that may have been deliveries
 }
 
 var (
 	// firstClaim leaves no entry.
 	firstClaim = Token{Fence: 1}
-	// aheadAgain is of a message that was given back unseen once: like one that is
-	// claimed for the first time, it may be held ahead.
+	// aheadAgain is the token of a message that was given back unseen once: like a
+	// message that is claimed for the first time, it may be held ahead.
 	aheadAgain = Token{Fence: 2}
 )
 
-// ParseToken reads a token. "1" and a garbled one are those of a first claim.
+// ParseToken reads a token. "1" and a garbled token stand for a first claim.
 func ParseToken(text string) Token {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
@@ -45,16 +45,16 @@ func (t Token) String() string {
 
 func (t Token) entry() string { return fmt.Sprintf("%d/%d/%d", t.Fence, t.Deliveries, t.Unsure) }
 
-// Attempt is what a handler is told: 1 for the first delivery.
+// Attempt is the number that a handler sees: 1 for the first delivery.
 func (t Token) Attempt() int { return max(1, t.Deliveries+t.Unsure) }
 
 // confirmed is the token once a handler has seen the delivery.
 func (t Token) confirmed() Token { return Token{t.Fence, t.Deliveries + 1, max(0, t.Unsure-1)} }
 
-// unseen is the token once the delivery has come back without being seen.
+// unseen is the token once the delivery has been given back unseen.
 func (t Token) unseen() Token { return Token{t.Fence, t.Deliveries, max(0, t.Unsure-1)} }
 
-// spent tells whether the group may not get the message again.
+// spent reports whether the group may not get the message again.
 func (t Token) spent(maxDeliveries int) bool {
 	return maxDeliveries > 0 && t.Deliveries+t.Unsure >= maxDeliveries
 }

@@ -7,7 +7,7 @@ import (
 
 // Topic is a topic with its partitions and the consumer groups in them.
 type Topic struct {
-	// Notify, if not nil, is told what the scripts would publish.
+	// Notify, if not nil, gets the notifications that the scripts would publish.
 	Notify func(partition int, n Notice)
 
 	partitions []*Partition
@@ -16,9 +16,9 @@ type Topic struct {
 // Notice is a notification.
 type Notice struct {
 	Wait     int64  // µs until something is due; negative: nothing is scheduled
-	Group    string // whom it is for; empty: all
+	Group    string // the group it is for; empty: all
 	Looked   bool   // Consumer has claimed all that is due
-	Found    int    // messages, by the one who looked
+	Found    int    // messages that Consumer found
 	Consumer string // who looked
 	Grown    bool   // there are more partitions, and nothing else
 }
@@ -30,7 +30,7 @@ func NewTopic() *Topic {
 	return t
 }
 
-// Raise makes sure that there are at least so many partitions, all known to all
+// Raise makes sure that there are at least this many partitions, all known to all
 // groups, and returns how many there are.
 func (t *Topic) Raise(least int) int {
 	grown := len(t.partitions) > 0 && least > len(t.partitions)
@@ -63,7 +63,7 @@ type Partition struct {
 	notify     func(Notice)
 	scheduled  zset
 	messages   map[string][]byte
-	refs       map[string][]string // the groups that still need the body, if they are several
+	refs       map[string][]string // the groups that still need the body, if more than one
 	keys       map[string]string
 	publishers map[string]pushed
 	groups     map[string]*group
@@ -89,7 +89,7 @@ func newPartition(notify func(Notice)) *Partition {
 	}
 }
 
-// Register makes a group known, so that it gets what falls due from now on.
+// Register makes a group known, so that it gets what becomes due from now on.
 func (p *Partition) Register(name string) {
 	if p.groups[name] == nil {
 		p.groups[name] = &group{
@@ -107,7 +107,7 @@ func (p *Partition) Groups() []string { return slices.Sorted(maps.Keys(p.groups)
 // Holder is the id of the message that holds a key; empty if there is none.
 func (p *Partition) Holder(key string) string { return p.keys[key] }
 
-// nowMS is the clock as the score of what is due now.
+// nowMS is the clock in whole milliseconds: the highest score that is due.
 func nowMS(now int64) int64 { return now / 1000 }
 
 // ceilMS is the clock rounded up.
@@ -128,12 +128,12 @@ func keyOf(id string) string {
 	return ""
 }
 
-// wake tells sleeping subscribers when something is due.
+// wake notifies sleeping subscribers when something is due.
 func (p *Partition) wake(now, due int64, group string) {
 	p.notify(Notice{Wait: max(0, due*1000-now), Group: group})
 }
 
-// free gives the key of a message back, unless a newer message has taken it.
+// free releases the key of a message, unless a newer message has taken it.
 func (p *Partition) free(id string) {
 	if key := keyOf(id); key != "" && p.keys[key] == id {
 		delete(p.keys, key)
