@@ -40,6 +40,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		DueAt:       claimed.DueAt,
 		LeasedUntil: claimed.LeasedUntil,
 		held:        ctx,
+		topic:       c.topic,
 		key:         msg.Metadata.Get(KeyMetadata),
 		uuid:        msg.UUID,
 	}))

@@ -31,9 +31,10 @@ type Delivery struct {
 	// silent at once. While it lives, it extends the lease.
 	LeasedUntil time.Time
 
-	held context.Context // ends when the consumer no longer holds the message
-	key  string          // message key as delivered
-	uuid string          // the message's UUID as delivered
+	held  context.Context // ends when the consumer no longer holds the message
+	topic string          // that the message was delivered from
+	key   string          // message key as delivered
+	uuid  string          // the message's UUID as delivered
 }
 
 type deliveryKey struct{}

@@ -29,7 +29,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	key, err := keyOf(msg)
+	key, err := keyOf(topic, msg)
 	if err != nil {
 		return publish.Message{}, err
 	}

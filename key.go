@@ -17,7 +17,7 @@ import (
 var (
 	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer
 	// than MaxKeyBytes.
-	ErrInvalidKey = errors.New("message key is empty or too long")
+	ErrInvalidKey = errors.New("invalid message key")
 
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
 	// key of one of the messages is in use. Nothing of the call is stored, unless
@@ -61,7 +61,8 @@ const (
 //
 // A handler that publishes the next message under the key of the one that it
 // handles needs ReplaceDuplicate. A handler that publishes the very message that it
-// handles, as a requeuer or a poison queue does, publishes it without its key.
+// handles to its own topic publishes it without its key, which the message holds itself.
+// In another topic, as that of a poison queue, the message keeps its key.
 func SetKey(msg *message.Message, key string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
@@ -75,8 +76,13 @@ func SetKey(msg *message.Message, key string) {
 //
 // It acts on the message that holds the key when Redis gets to it, also when one takes
 // the place of another all the time. ErrMessageNotFound says that none holds the key.
-// After any other error, the message may have been taken back, or may be until the
-// context's deadline.
+//
+// It takes no longer than ctx and PublishTimeout allow. Unlike Publish it does not try
+// again after an error; to call it again is safe.
+//
+// Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound,
+// ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one
+// of the last three, the message may have been taken back, or may be until the deadline.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return err
@@ -89,6 +95,14 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
 // waiting message holds the key. The delay metadata on the message stay as they are.
+// With several groups, it moves the message only for those where it waits: for a group
+// that handles it, or has acked it, nothing changes.
+//
+// It takes no longer than ctx and PublishTimeout allow. Unlike Publish it does not try
+// again after an error; to call it again is safe, and counts the delay from then on.
+//
+// Errors: those of Cancel, and *DelayError. After *KeyTypeError, or an error of ctx or of
+// Redis, the message may have been moved, or may be until the deadline.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return err
@@ -104,15 +118,15 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 	return public(p.publisher.Reschedule(ctx, topic, key, remaining))
 }
 
-// keyOf is the key that a message is published under. A message that its handler
-// publishes again, as a requeuer or a poison queue does, has none: it holds its key itself.
-func keyOf(msg *message.Message) (string, error) {
+// keyOf is the key that a message is published under. A message that its handler publishes
+// to its own topic again has none: it holds its key itself.
+func keyOf(topic string, msg *message.Message) (string, error) {
 	key, keyed := msg.Metadata[KeyMetadata]
 	if !keyed {
 		return "", nil
 	}
 	delivery, _ := DeliveryFromContext(msg.Context())
-	if key != "" && key == delivery.key && msg.UUID == delivery.uuid {
+	if key != "" && key == delivery.key && msg.UUID == delivery.uuid && topic == delivery.topic {
 		return "", nil
 	}
 	return key, validateKey(key)

@@ -86,6 +86,23 @@ func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
 	s.Settled()
 }
 
+func TestAReceivedMessageKeepsItsKeyInAnotherTopic(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	next := s.Topic + ".next"
+	require.NoError(t, p.Publish(next, msg))
+	require.ErrorIs(t, p.Publish(next, msg), redisdelay.ErrDuplicateMessage)
+	require.NoError(t, p.Cancel(t.Context(), next, "k"))
+	require.NoError(t, p.Publish(s.Topic, msg), "in its own topic it holds the key itself")
+	msg.Ack()
+	s.Expect(messages, "a")
+	s.Settled()
+	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrMessageNotFound)
+}
+
 // TestAKeyThatIsHeldThroughoutIsAlwaysFound although its message is replaced all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 	s := fixture.New(t)
