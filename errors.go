@@ -138,10 +138,11 @@ func leave(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }
 
-// public makes an error, or nil, ready for the caller.
+// public makes an error, or nil, ready for the caller. ErrPublisherClosed stays as it is, for
+// callers that compare with it.
 func public(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == publish.ErrClosed { //nolint:errorlint // what wraps it is wrapped again
+		return err
 	}
 	return leaving{err}
 }

@@ -2,6 +2,7 @@ package redisdelay_test
 
 import (
 	"crypto/tls"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,19 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 		assert.ErrorContains(t, err, "100008 bytes, at most 512", verb)
 		assert.ErrorContains(t, err, "invoice-", verb)
 		assert.Less(t, len(err.Error()), 500, verb)
+	}
+}
+
+func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	require.EqualError(t, p.Cancel(t.Context(), s.Topic, ""), "redisdelay: cancel: invalid message key: it is empty")
+	for verb, err := range map[string]error{
+		"cancel":     p.Cancel(t.Context(), s.Topic, "k"),
+		"reschedule": p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),
+	} {
+		want := fmt.Sprintf("redisdelay: %s %q in %q: no message that could be changed has this key", verb, "k", s.Topic)
+		require.EqualError(t, err, want)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer
 	// than MaxKeyBytes.
-	ErrInvalidKey = errors.New("message key is empty or too long")
+	ErrInvalidKey = errors.New("invalid message key")
 
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
 	// key of one of the messages is in use. No message of the call is stored, unless
@@ -61,7 +61,8 @@ const (
 //
 // A handler that publishes the next message under the key of its own message
 // needs ReplaceDuplicate. A handler that publishes its own message again, as a
-// requeuer or a poison queue does, publishes it without its key.
+// requeuer or a poison queue does, publishes it without its key, to whatever topic and
+// although its metadata still shows the key. Give the message a new UUID to keep it.
 func SetKey(msg *message.Message, key string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
@@ -75,8 +76,14 @@ func SetKey(msg *message.Message, key string) {
 //
 // It acts on the message that holds the key when Redis runs the call, even if that
 // message is replaced all the time. ErrMessageNotFound says that none holds the key.
-// After any other error, the message may have been taken back, or may still be until
-// the context's deadline.
+//
+// The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
+// after an error; calling it again is safe.
+//
+// Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound,
+// ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one
+// of the last three, the message may have been taken back, or may still be until the
+// deadline.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return err
@@ -88,7 +95,15 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry. ErrMessageNotFound says that no
-// waiting message holds the key. The message's delay metadata stays as it is.
+// waiting message holds the key. The message's delay metadata stays as it is. With several
+// groups, it moves the message only where it waits: nothing changes for a group that
+// handles it or has acked it.
+//
+// The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
+// after an error; calling it again is safe, and counts the delay from then on.
+//
+// Errors: those of Cancel, and *DelayError. After *KeyTypeError, or an error of ctx or of
+// Redis, the message may have been moved, or may still be until the deadline.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return err

@@ -126,6 +126,9 @@ func (storeFunc) Close() error { return nil }
 
 // put stores messages that have their delay metadata.
 func (p *Publisher) put(topic string, messages ...*message.Message) error {
+	if p.publisher.Closed() {
+		return ErrPublisherClosed
+	}
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	encoded, err := p.encode(topic, messages)
 	if err != nil {

@@ -91,9 +91,15 @@ func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
 	p := s.Publisher()
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
-	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redisdelay.ErrPublisherClosed)
-	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrPublisherClosed)
-	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)), redisdelay.ErrPublisherClosed)
+	for name, err := range map[string]error{
+		"Publish":                        p.Publish(s.Topic, message.NewMessage("a", nil)),
+		"Publish of what is not encoded": p.Publish(s.Topic, fixture.Keyed("a", "", 0)),
+		"Publish of nothing":             p.Publish(s.Topic),
+		"Cancel":                         p.Cancel(t.Context(), s.Topic, "k"),
+		"Reschedule":                     p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),
+	} {
+		assert.Equal(t, redisdelay.ErrPublisherClosed, err, "%s: the error itself", name)
+	}
 	require.NoError(t, s.Client.Ping(t.Context()).Err())
 }
 

@@ -6,7 +6,8 @@ import "time"
 
 // Observer is told what happens. A nil function is not called and costs nothing. The
 // functions are called in place, from many goroutines at once: they must be quick, must
-// not block or panic, and must not keep a slice that they are given.
+// not block or panic, and must not keep a slice that they are given. A Failing or Recovered
+// function that publishes to the partition it is told of waits for itself.
 type Observer struct {
 	Published func(Published) // a Publish call has ended
 	Changed   func(Changed)   // a Cancel or Reschedule call has ended
@@ -27,17 +28,18 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish call. A call with invalid arguments is not reported:
-// a delay or key that cannot be used, a message that cannot be encoded or is too large.
+// Published is the end of a Publish call. These are not reported: a call without messages,
+// one after Close, and one with invalid arguments: a delay or key that cannot be used, a
+// message that cannot be encoded or is too large.
 type Published struct {
 	Topic    string
 	Messages int
 	Took     time.Duration
-	Err      error // as the caller gets it; nil: all are stored
+	Err      error // as the caller gets it; nil: all are stored, or dropped by IgnoreDuplicate
 }
 
-// Changed is the end of a Cancel or Reschedule call. A call with a key or a delay that
-// cannot be used is not reported.
+// Changed is the end of a Cancel or Reschedule call. A call after Close, or with a key or a
+// delay that cannot be used, is not reported.
 type Changed struct {
 	Topic string
 	Key   string

@@ -35,17 +35,36 @@ func (b *background) start(ctx context.Context, call func(context.Context)) erro
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if !b.run(call) {
+		return ErrClosed
+	}
+	return nil
+}
+
+// try starts a call, unless maxBackground are under way or after close, and returns
+// whether it has.
+func (b *background) try(call func(context.Context)) bool {
+	select {
+	case b.slots <- struct{}{}:
+		return b.run(call)
+	default:
+		return false
+	}
+}
+
+// run makes a call that has a slot, which it frees, unless after close.
+func (b *background) run(call func(context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		<-b.slots
-		return ErrClosed
+		return false
 	}
 	b.running.Go(func() {
 		defer func() { <-b.slots }()
 		call(b.closing)
 	})
-	return nil
+	return true
 }
 
 // do makes a call and returns its error, or that of ctx if ctx ends first. In that case the

@@ -71,6 +71,11 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 			{Topic: "t", Key: "k", How: observe.Rescheduled},
 			{Topic: "t", Key: "other", How: observe.Cancelled, Err: missing},
 		}, changed)
+		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
 		require.NoError(t, p.Close(t.Context()))
+		require.ErrorIs(t, p.Publish(t.Context(), far, "t", one("d")), ErrClosed)
+		require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), ErrClosed)
+		assert.Len(t, published, 2, "neither nothing to publish nor what comes after Close is told")
+		assert.Len(t, changed, 2)
 	})
 }

@@ -21,8 +21,9 @@ const (
 )
 
 // outage reports each temporary failure, and that publishing works again once no
-// destination fails any more. It is safe for concurrent use; it calls the observer for one
-// event at a time, in their order.
+// destination fails any more. It is safe for concurrent use. It holds no lock while it
+// reports, so a slow observer holds up only the caller that reports to it; several may
+// report at once.
 type outage struct {
 	observer observe.Observer
 
@@ -39,6 +40,13 @@ func newOutage(observer observe.Observer) *outage {
 
 // failed records that a call to a destination has failed and is made again.
 func (o *outage) failed(to destination, err error) {
+	o.begin(to)
+	if o.observer.Failing != nil {
+		o.observer.Failing(observe.Failing{Place: to.place(), What: observe.Publishing, Err: err})
+	}
+}
+
+func (o *outage) begin(to destination) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -49,9 +57,6 @@ func (o *outage) failed(to destination, err error) {
 		o.last[to] = now
 	}
 	o.failing.Store(int64(len(o.last)))
-	if o.observer.Failing != nil {
-		o.observer.Failing(observe.Failing{Place: to.place(), What: observe.Publishing, Err: err})
-	}
 }
 
 // worked records that a call to a destination has succeeded. That does not end the outage
@@ -60,10 +65,17 @@ func (o *outage) worked(to destination) {
 	if o.failing.Load() == 0 {
 		return
 	}
+	if after, ended := o.end(to); ended && o.observer.Recovered != nil {
+		o.observer.Recovered(observe.Recovered{Place: to.place(), What: observe.Publishing, After: after})
+	}
+}
+
+// end returns whether the outage ends with a destination that works, and how long it was.
+func (o *outage) end(to destination) (after time.Duration, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.last) == 0 {
-		return
+		return 0, false
 	}
 	delete(o.last, to)
 	for other, failed := range o.last {
@@ -72,9 +84,7 @@ func (o *outage) worked(to destination) {
 		}
 	}
 	o.failing.Store(int64(len(o.last)))
-	if len(o.last) == 0 && o.observer.Recovered != nil {
-		o.observer.Recovered(observe.Recovered{Place: to.place(), What: observe.Publishing, After: time.Since(o.since)})
-	}
+	return time.Since(o.since), len(o.last) == 0
 }
 
 func (d destination) place() observe.Place {

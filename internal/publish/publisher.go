@@ -90,6 +90,9 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	if p.closed.Load() {
 		return ErrClosed
 	}
+	if len(messages) == 0 {
+		return nil
+	}
 	start := time.Now()
 	err := p.store(ctx, deadline, topic, messages)
 	if err != nil {
@@ -102,6 +105,9 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	}
 	return err
 }
+
+// Closed tells whether Close was called.
+func (p *Publisher) Closed() bool { return p.closed.Load() }
 
 // Close waits until the calls under way have ended, or ctx has. Later calls fail with
 // ErrClosed.

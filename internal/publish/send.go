@@ -28,8 +28,8 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	for {
 		rejected, err := topic.Push(ctx, to.partition, request)
 		if stored(err) {
-			ls.outage.worked(to)
 			ls.finish(b, rejected, err)
+			ls.outage.worked(to)
 			return
 		}
 		ls.note(b, err)

@@ -20,9 +20,6 @@ type share struct {
 
 // store stores the messages of a call in the partitions of their topic.
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
-	if len(messages) == 0 {
-		return nil
-	}
 	list := p.withIDs(messages)
 	partitions, err := p.topics.partitions(ctx, deadline, topic)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const (
 	// lookEvery is how long a publisher relies on the number of partitions that it
-	// has seen. Looking also restores a number that Redis has lost.
+	// has seen before it looks again. Looking also restores a number that Redis has lost.
 	lookEvery = 5 * time.Second
 
 	// maxTopics is how many topics a generation has. Two generations are remembered.
@@ -53,11 +53,16 @@ func newTopics(open func(name string) Topic, least int, b *background, o *outage
 	return &topics{open: open, least: least, background: b, outage: o, young: map[string]*knownTopic{}}
 }
 
-// partitions returns how many partitions a topic has, raising the number if it is
-// too low. While the error is temporary, it tries until ctx ends or the deadline.
+// partitions returns how many partitions a topic has, raising the number if it is too low.
+// It returns a known number at once, since the number never sinks: the master of partition
+// 0 may hang while others work. If no number is known, it tries until ctx ends or the
+// deadline, while the error is temporary.
 func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
-	if partitions, fresh := topic.seen(); fresh {
+	if partitions, fresh := topic.seen(); partitions > 0 {
+		if !fresh {
+			t.refresh(topic)
+		}
 		return partitions, nil
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -86,11 +91,24 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	}
 }
 
-// look waits until Redis has been asked, by this caller or another. If a number is known,
-// it does not wait for another caller's look.
+// refresh starts a look, unless one is under way or has just ended, and does not wait for
+// it. If too many calls run in the background, a later Publish starts it.
+func (t *topics) refresh(topic *knownTopic) {
+	topic.mu.Lock()
+	defer topic.mu.Unlock()
+	if topic.looking != nil || topic.recent() {
+		return
+	}
+	next := &look{done: make(chan struct{})}
+	if t.background.try(func(ctx context.Context) { t.ask(ctx, topic, next) }) {
+		topic.looking = next
+	}
+}
+
+// look waits until Redis has been asked, by this caller or another.
 func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 	topic.mu.Lock()
-	current, known := topic.looking, topic.partitions > 0
+	current := topic.looking
 	if current == nil {
 		current = &look{done: make(chan struct{})}
 		topic.looking = current
@@ -100,9 +118,6 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 		}
 	} else {
 		topic.mu.Unlock()
-		if known {
-			return nil // which is never too high, since the number only grows
-		}
 	}
 	select {
 	case <-current.done:
@@ -114,10 +129,10 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 
 func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	partitions, err := topic.ask(ctx, t.least)
+	topic.looked(current, partitions, err)
 	if err == nil {
 		t.outage.worked(topic.whole())
 	}
-	topic.looked(current, partitions, err)
 }
 
 // find returns a topic and remembers it for at least another generation. Each topic costs
@@ -143,8 +158,11 @@ func (t *topics) find(name string) *knownTopic {
 func (t *knownTopic) seen() (partitions int, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.partitions, t.partitions > 0 && time.Since(t.seenAt) < lookEvery
+	return t.partitions, t.partitions > 0 && t.recent()
 }
+
+// recent tells whether Redis was asked just now. The lock is held.
+func (t *knownTopic) recent() bool { return time.Since(t.seenAt) < lookEvery }
 
 // looked ends a look.
 func (t *knownTopic) looked(current *look, partitions int, err error) {

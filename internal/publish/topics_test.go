@@ -125,8 +125,70 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 				require.Equal(t, 3, partitions())
 			}
 		}
+		synctest.Wait()
 		assert.Equal(t, 11, f.asked, "it still looks now and then")
 		assert.Zero(t, told.Load(), "harmless failures are not reported")
+	})
+}
+
+func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hung chan struct{}
+		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
+			if hung != nil {
+				<-hung // like a client that does not look at its context
+			}
+			return nil
+		}}
+		topics, _ := topicsOf(t, f)
+		partitions := func() {
+			t.Helper()
+			start := time.Now()
+			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t")
+			require.NoError(t, err)
+			assert.Equal(t, 3, n)
+			assert.Zero(t, time.Since(start))
+		}
+		_, err := topics.partitions(t.Context(), far, "t")
+		require.NoError(t, err)
+		hung = make(chan struct{})
+		<-time.After(lookEvery + time.Second)
+		partitions()
+		<-time.After(time.Minute)
+		partitions()
+		synctest.Wait()
+		assert.Equal(t, 2, f.asked, "one look at a time")
+		close(hung)
+		synctest.Wait()
+	})
+}
+
+func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{partitions: 3}
+		topics, _ := topicsOf(t, f)
+		partitions := func() {
+			t.Helper()
+			n, err := topics.partitions(t.Context(), time.Now().Add(time.Second), "t")
+			require.NoError(t, err)
+			assert.Equal(t, 3, n)
+			synctest.Wait()
+		}
+		partitions()
+		release := make(chan struct{})
+		for range maxBackground { // looks for new topics, say
+			require.NoError(t, topics.background.start(t.Context(), func(context.Context) { <-release }))
+		}
+		<-time.After(lookEvery)
+		start := time.Now()
+		partitions()
+		partitions()
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, 1, f.asked)
+		close(release)
+		synctest.Wait()
+		partitions()
+		assert.Equal(t, 2, f.asked)
 	})
 }
 

@@ -19,8 +19,8 @@ const (
 	maxPatience = 10 * time.Second
 )
 
-// ErrNotFound says that no message holds the key.
-var ErrNotFound = errors.New("no waiting message has this key")
+// ErrNotFound says that no message holds the key, or for Reschedule none that waits.
+var ErrNotFound = errors.New("no message that could be changed has this key")
 
 // callers number the requests of Cancel and Reschedule, each its own one at a time:
 // by name and number Redis tells a request that is sent again from a new one.

@@ -1,0 +1,106 @@
+package publish
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// inPartition returns a message that goes to one of two partitions.
+func inPartition(n int) []Message {
+	key := "a"
+	for pick(key, 2) != n {
+		key += "a"
+	}
+	return []Message{{PartitionKey: key}}
+}
+
+// loading fails in partition 0 until ready is closed.
+func loading(ready <-chan struct{}) func(partition int) error {
+	return func(partition int) error {
+		select {
+		case <-ready:
+			return nil
+		default:
+		}
+		if partition == 0 {
+			return loadingError()
+		}
+		return nil
+	}
+}
+
+func soon() time.Time { return time.Now().Add(500 * time.Millisecond) }
+
+func TestASlowObserverHoldsUpNoOtherPartition(t *testing.T) {
+	ready, told, release := make(chan struct{}), make(chan struct{}, 100), make(chan struct{})
+	f := &fakeTopic{partitions: 2, fail: loading(ready), observer: observe.Observer{Failing: func(observe.Failing) {
+		told <- struct{}{}
+		<-release
+	}}}
+	p := f.publisher()
+	published := make(chan error, 1)
+	go func() { published <- p.Publish(context.Background(), far, "t", inPartition(0)) }()
+	<-told // and the observer does not return
+	for range 3 {
+		require.NoError(t, p.Publish(t.Context(), soon(), "t", inPartition(1)))
+	}
+	close(ready)
+	close(release)
+	require.NoError(t, <-published)
+	require.NoError(t, p.Close(t.Context()))
+}
+
+func TestAnObserverMayPublishToAnotherPartition(t *testing.T) {
+	ready, errs := make(chan struct{}), make(chan error, 1)
+	f := &fakeTopic{partitions: 2, fail: loading(ready)}
+	var p *Publisher
+	f.observer.Failing = func(observe.Failing) {
+		select {
+		case <-ready: // it has done so
+		default:
+			errs <- p.Publish(context.Background(), soon(), "t", inPartition(1))
+			close(ready)
+		}
+	}
+	p = f.publisher()
+	require.NoError(t, p.Publish(t.Context(), far, "t", inPartition(0)))
+	require.NoError(t, <-errs)
+	require.NoError(t, p.Close(t.Context()))
+}
+
+func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
+	for name, fails := range map[string]func(*fakeTopic){
+		"a push": func(f *fakeTopic) { f.answers = []error{io.EOF} },
+		"a look": func(f *fakeTopic) {
+			f.raise = func(context.Context) error {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if f.asked == 1 {
+					return io.EOF
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			release, recoveries := make(chan struct{}), 0
+			f := &fakeTopic{observer: observe.Observer{Recovered: func(observe.Recovered) {
+				recoveries++
+				<-release
+			}}}
+			fails(f)
+			p := f.publisher()
+			require.NoError(t, p.Publish(t.Context(), soon(), "t", one("a")))
+			close(release)
+			require.NoError(t, p.Close(t.Context()))
+			assert.Equal(t, 1, recoveries, "and before Close returns")
+		})
+	}
+}
