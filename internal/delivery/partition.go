@@ -65,6 +65,7 @@ type item struct {
 	size      int           // bytes of body and metadata
 	arrived   time.Time     // when the reply to the claim came
 	took      time.Duration // how long a handler had it; set before it is settled
+	buried    bool          // it is told as a dead letter; owned by the settler
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 

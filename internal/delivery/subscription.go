@@ -114,6 +114,7 @@ type Subscription struct {
 	// abandon is closed when handlers have had their time to finish.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
+	paused  chan struct{} // tells relieve that nobody is to get messages
 }
 
 // New prepares a subscription; Run starts it.
@@ -125,6 +126,7 @@ func New(topic Topic, config Config) *Subscription {
 		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
+		paused:  make(chan struct{}, 1),
 	}
 }
 
@@ -134,7 +136,7 @@ func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 // goroutines are those of a subscription, in the order in which they end.
 type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
-	fetchers sync.WaitGroup // end with ctx, and what they have claimed
+	fetchers sync.WaitGroup // end with ctx, and what they have claimed or give back
 	settlers sync.WaitGroup // end once drained is closed and all is settled
 	keepers  sync.WaitGroup // end with ctx, or with the context of calls
 	drained  chan struct{}  // closed when nothing more will need settling
@@ -156,7 +158,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 		open(n)
 	}
 	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	g.keepers.Go(func() { s.relieve(ctx) })
+	g.fetchers.Go(func() { s.relieve(ctx) }) // what it gives back must still be settled
 	for _, w := range s.buffer.workers {
 		g.workers.Go(func() { s.work(ctx, w) })
 	}
