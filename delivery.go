@@ -7,8 +7,9 @@ import (
 
 // Delivery describes one delivery of a message.
 type Delivery struct {
-	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in the
-	// order of publishing, and is the same in every delivery and group.
+	// ID is the message's id in Redis: a ULID of 26 characters, then, if the message has
+	// a key (SetKey), a colon and that key. It is unique, unlike the UUID, and the same in
+	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 
 	// Attempt is which delivery to a handler of the group this is, from 1, as far as Redis

@@ -14,9 +14,9 @@ type Observer struct {
 	HandedOut func(HandedOut) // a handler has been given a message
 	Settled   func(Settled)   // Redis knows what has become of a delivery
 	Buried    func(Buried)    // a message has become a dead letter
-	LeaseLost func(LeaseLost) // another consumer may have a message
-	Called    func(Called)    // Redis has answered a call, or has not
-	Failing   func(Failing)   // something has failed, and is tried again
+	LeaseLost func(LeaseLost) // a consumer no longer holds a message
+	Called    func(Called)    // Redis has answered a script call, or has not
+	Failing   func(Failing)   // something has failed (see Activity)
 	Recovered func(Recovered) // what failed works again
 }
 
@@ -77,8 +77,8 @@ type Settled struct {
 	How Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
-	// RetryIn is when the message is due again, after Nacked; it is not if the message has
-	// become a dead letter, which Buried tells.
+	// RetryIn is, after Nacked, how long until the message is due again; 0 if it became a
+	// dead letter (Buried) or Stale.
 	RetryIn time.Duration
 	// Stale says that the delivery was not the current one any more, so that nothing has
 	// changed. It says so too when a reply was lost and the call was made again.
@@ -92,9 +92,9 @@ type Settlement string
 const (
 	Acked       Settlement = "ack"
 	Nacked      Settlement = "nack"
-	Released    Settlement = "release" // given back, no handler has seen it
-	Abandoned   Settlement = "close"   // its handler has outlasted CloseTimeout
-	Undecodable Settlement = "bury"    // no handler has seen it; Buried is told as well
+	Released    Settlement = "release"     // given back, no handler has seen it
+	Abandoned   Settlement = "abandon"     // its handler has outlasted CloseTimeout
+	Undecodable Settlement = "undecodable" // no handler has seen it; Buried is told as well
 )
 
 // Buried is a message that has become a dead letter.
@@ -104,7 +104,8 @@ type Buried struct {
 	Reason string
 }
 
-// LeaseLost is a message that another consumer may have by now.
+// LeaseLost is a message that its consumer no longer holds: another consumer may have it,
+// or it was cancelled, or its group was retired.
 type LeaseLost struct {
 	Place
 	ID        string
@@ -112,7 +113,7 @@ type LeaseLost struct {
 	HandedOut bool // a handler has it; the context of its message has ended
 }
 
-// Called is one call to Redis.
+// Called is one script call to Redis.
 type Called struct {
 	Topic     string
 	Partition int
@@ -121,8 +122,7 @@ type Called struct {
 	Err       error
 }
 
-// Failing is something that has failed. It is tried again, unless What says otherwise. Each
-// failure is told.
+// Failing is something that has failed (see Activity). Each failure is told.
 type Failing struct {
 	Place
 	What Activity
@@ -150,6 +150,9 @@ const (
 	Growing    Activity = "grow"   // looking for new partitions
 
 	// About one message, and not tried again:
-	Decoding Activity = "decode"   // it becomes a dead letter
-	Retrying Activity = "schedule" // choosing a nacked message's delay; the default one counts
+	Decoding Activity = "decode" // it becomes a dead letter
+	// Retrying is choosing a nacked message's delay, or keeping its metadata: NackDelay
+	// counts, or its default if it panics; metadata that are too large are dropped and the
+	// delay stays.
+	Retrying Activity = "retry"
 )

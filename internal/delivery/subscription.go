@@ -39,7 +39,8 @@ import (
 const closeGrace = 500 * time.Millisecond
 
 var (
-	// ErrLeaseLost says that another consumer may have the message by now.
+	// ErrLeaseLost says that the consumer no longer holds the message: another consumer may
+	// have it, or it was cancelled, or its group was retired.
 	ErrLeaseLost = errors.New("redisdelay: the lease of the message is lost")
 	// ErrCloseTimeout says that a handler took longer than CloseTimeout to end.
 	ErrCloseTimeout = errors.New("redisdelay: the subscription was closed and its handler took too long")
