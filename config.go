@@ -157,13 +157,14 @@ type SubscriberConfig struct {
 	// messages share it. It must not contain braces. Default: DefaultPrefix.
 	Prefix string
 
-	// Unmarshaler decodes messages. If it is a Marshaler as well, metadata that a
-	// middleware changes together with the delay is kept for the next delivery.
+	// Unmarshaler decodes messages. Metadata that a middleware changes together with the
+	// delay is kept for the next delivery, whatever the Unmarshaler.
 	// Default: DefaultMarshaler.
 	Unmarshaler Unmarshaler
 
 	// ConsumerGroup shares the messages of a topic among its subscribers; every
-	// group gets each message. Default: DefaultConsumerGroup.
+	// group gets each message. Unlike in watermill-redisstream, empty is not fan-out.
+	// Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
 	// Consumer names this subscriber for people who look into Redis. It need not be

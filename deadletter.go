@@ -30,7 +30,8 @@ type DeadLetter struct {
 
 // DeadLetters returns the dead letters of the subscriber's group, the oldest
 // first, at most limit, which must be 1 to 1,000. They stay until they are
-// requeued or discarded. It may be called after Close.
+// requeued or discarded. It may be called after Close. The error is ErrEmptyTopic,
+// ErrProtocolTooNew, *KeyTypeError, that of Redis, or says that the limit cannot be used.
 func (s *Subscriber) DeadLetters(ctx context.Context, topic string, limit int) ([]DeadLetter, error) {
 	if topic == "" {
 		return nil, ErrEmptyTopic
@@ -69,15 +70,18 @@ func (s *Subscriber) eachGroup(ctx context.Context, topic string, do func(ctx co
 }
 
 // RequeueDeadLetters makes dead letters of the subscriber's group due again and counts
-// their deliveries from 1. It returns how many of the ids were dead letters.
+// their deliveries from 1. A requeued message holds no key (SetKey). It returns how many of
+// the ids were dead letters, as far as is known with an error: ErrEmptyTopic,
+// ErrProtocolTooNew, *KeyTypeError, or that of Redis. It may be called again, and after Close.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
 	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
 		return g.Requeue(ctx, ids)
 	})
 }
 
-// DiscardDeadLetters removes dead letters of the subscriber's group for good. It
-// returns how many of the ids were dead letters.
+// DiscardDeadLetters removes dead letters of the subscriber's group for good. It returns
+// how many of the ids were dead letters. Its errors are those of RequeueDeadLetters; it may
+// be called again, and after Close, too.
 func (s *Subscriber) DiscardDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
 	return s.eachDeadLetter(ctx, topic, "discard", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
 		return g.Discard(ctx, ids)
@@ -92,6 +96,7 @@ func (s *Subscriber) eachDeadLetter(
 	if topic == "" {
 		return 0, ErrEmptyTopic
 	}
+	ids = slices.Compact(slices.Sorted(slices.Values(ids))) // each counts once
 	var found atomic.Int64
 	err := s.eachGroup(ctx, topic, func(ctx context.Context, g *queue.Group) error {
 		for some := range slices.Chunk(ids, queue.MaxMessages) {

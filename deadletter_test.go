@@ -44,7 +44,7 @@ func TestDeadLettersCanBeSeenRequeuedAndDiscarded(t *testing.T) {
 	assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
 	msg.Ack()
 
-	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[0].ID, letters[1].ID)
+	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[1].ID, letters[0].ID, letters[1].ID)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	s.Settled()

@@ -7,8 +7,9 @@ import (
 
 // Delivery describes one delivery of a message.
 type Delivery struct {
-	// ID is the message's id in Redis. It is unique, unlike the UUID, sorts in
-	// publishing order, and is the same in every delivery and group.
+	// ID is the message's id in Redis: a ULID of 26 characters, then, if the message has
+	// a key (SetKey), a colon and that key. It is unique, unlike the UUID, and the same in
+	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 
 	// Attempt counts the deliveries of the message to handlers of the group, from 1, as

@@ -80,7 +80,7 @@ func (j *journal) settled(e observe.Settled) {
 	case e.Stale:
 		fields["how"] = e.How
 		text = "A settlement changed nothing: it came too late, or twice"
-	case e.How == observe.Nacked:
+	case e.How == observe.Nacked && e.RetryIn > 0: // else it is a dead letter
 		fields["retry_in"] = e.RetryIn
 	}
 	j.logger.Debug(text, fields)

@@ -48,12 +48,14 @@ func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 		assert.NotEqual(t, "Settled a message", settlementText(how))
 	}
 	o.Settled(observe.Settled{Place: aPlace, ID: "a", How: observe.Nacked, Stale: true})
+	o.Settled(observe.Settled{Place: aPlace, ID: "b", How: observe.Nacked})
 	lines := logger.Captured()[watermill.DebugLogLevel]
 	for _, line := range lines {
 		texts[line.Msg] = true
 	}
 	assert.Len(t, texts, 6)
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "took": time.Second, "retry_in": time.Minute}), lines[1].Fields)
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b"}), lines[6].Fields, "a dead letter is not tried again")
 }
 
 func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {

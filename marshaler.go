@@ -23,7 +23,8 @@ type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }
 
-// MarshalerUnmarshaler does both.
+// MarshalerUnmarshaler is for a type that both a Publisher and a Subscriber are given, as
+// DefaultMarshaler is.
 type MarshalerUnmarshaler interface {
 	Marshaler
 	Unmarshaler

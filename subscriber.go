@@ -19,8 +19,9 @@ var (
 	// ErrSubscriberClosed is returned by a Subscriber after Close.
 	ErrSubscriberClosed = errors.New("redisdelay: subscriber is closed")
 
-	// ErrLeaseLost is the cause (context.Cause) of a message context that ended
-	// because the consumer may have lost the message to another one.
+	// ErrLeaseLost is the cause (context.Cause) of a message context that ended because
+	// the consumer no longer holds the message: another consumer may have it, or it was
+	// cancelled, or its group was retired.
 	ErrLeaseLost = delivery.ErrLeaseLost
 
 	// ErrCloseTimeout is the cause of a message context that ended because its
@@ -118,12 +119,17 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 // that no handler has seen, waits up to CloseTimeout for handlers, and closes the channel.
 //
 // A message's context carries the values of ctx and a Delivery
-// (DeliveryFromContext). It ends after Ack or Nack, when the lease is lost
-// (ErrLeaseLost), and when a handler outlasts CloseTimeout (ErrCloseTimeout).
+// (DeliveryFromContext). It ends after Ack or Nack; with ErrLeaseLost when the lease is
+// lost: another consumer may have the message, or it was cancelled, or its group was
+// retired; and with ErrCloseTimeout when a handler outlasts CloseTimeout: an Ack or Nack
+// after that has no effect. A delay in ctx (delay.WithContext) delays what handlers publish
+// with msg.Context().
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
-// ErrGroupRetired, ErrServerTooOld, or that of Redis when the group cannot be registered.
+// ErrGroupRetired, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or that of Redis when
+// the group cannot be registered. Subscribe does not try again: a Router fails to start
+// while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	membership := s.membership(topic)
 	partitions, err := s.register(ctx, topic, membership)

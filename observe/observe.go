@@ -15,9 +15,9 @@ type Observer struct {
 	HandedOut func(HandedOut) // a handler has been given a message
 	Settled   func(Settled)   // Redis knows how a delivery has ended
 	Buried    func(Buried)    // a message has become a dead letter
-	LeaseLost func(LeaseLost) // another consumer may have a message
-	Called    func(Called)    // a call to Redis has ended, with or without an answer
-	Failing   func(Failing)   // an activity has failed, and is retried
+	LeaseLost func(LeaseLost) // a consumer no longer holds a message
+	Called    func(Called)    // a script call has ended, with or without an answer
+	Failing   func(Failing)   // an activity has failed
 	Recovered func(Recovered) // an activity that failed works again
 }
 
@@ -79,8 +79,8 @@ type Settled struct {
 	How Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
-	// RetryIn is when the message is due again, after Nacked. It does not apply if the
-	// message has become a dead letter, which Buried reports.
+	// RetryIn is, after Nacked, how long until the message is due again; 0 if it became a
+	// dead letter (Buried) or the nack was Stale.
 	RetryIn time.Duration
 	// Stale says that the delivery was no longer the current one, so nothing has changed.
 	// It is also true when a reply was lost and the call was made again.
@@ -94,9 +94,9 @@ type Settlement string
 const (
 	Acked       Settlement = "ack"
 	Nacked      Settlement = "nack"
-	Released    Settlement = "release" // given back; no handler has seen it
-	Abandoned   Settlement = "close"   // its handler has outlasted CloseTimeout
-	Undecodable Settlement = "bury"    // no handler has seen it; Buried is reported as well
+	Released    Settlement = "release"     // given back; no handler has seen it
+	Abandoned   Settlement = "abandon"     // its handler has outlasted CloseTimeout
+	Undecodable Settlement = "undecodable" // no handler has seen it; Buried is reported as well
 )
 
 // Buried is a message that has become a dead letter.
@@ -106,7 +106,8 @@ type Buried struct {
 	Reason string
 }
 
-// LeaseLost is a message that another consumer may already have.
+// LeaseLost is a message that its consumer no longer holds: another consumer may have it,
+// or it was cancelled, or its group was retired.
 type LeaseLost struct {
 	Place
 	ID        string
@@ -114,7 +115,7 @@ type LeaseLost struct {
 	HandedOut bool // a handler has it; the context of its message has ended
 }
 
-// Called is one call to Redis.
+// Called is one script call to Redis.
 type Called struct {
 	Topic     string
 	Partition int
@@ -152,6 +153,9 @@ const (
 	Growing    Activity = "grow"   // looking for new partitions
 
 	// Concern one message and are not retried:
-	Decoding Activity = "decode"   // it becomes a dead letter
-	Retrying Activity = "schedule" // choosing a nacked message's delay; the default applies
+	Decoding Activity = "decode" // it becomes a dead letter
+	// Retrying is choosing a nacked message's delay, or keeping its metadata. NackDelay
+	// applies, or its default if it panics; metadata that is too large is dropped and the
+	// delay stays.
+	Retrying Activity = "retry"
 )

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -39,6 +40,53 @@ func TestEndingGivesBackMessagesOfAClaimUnderWay(t *testing.T) {
 		_, open := <-r.Messages()
 		assert.False(t, open)
 	})
+}
+
+// TestEndingLosesNothingThatIsGivenBackAtThatMoment: what a slow message or a pause has
+// taken out of the buffer reaches Redis, also if the subscription ends just then.
+func TestEndingLosesNothingThatIsGivenBackAtThatMoment(t *testing.T) {
+	causes := map[string]func(r *running, groups []*fakeGroup){
+		"slow message": func(r *running, _ []*fakeGroup) {
+			r.buffer.mu.Lock()
+			oldest, _ := r.buffer.oldest()
+			r.buffer.mu.Unlock()
+			pass(time.Until(oldest.Add(maxHold)))
+		},
+		"pause": func(_ *running, groups []*fakeGroup) { groups[0].paused <- struct{}{} },
+	}
+	for name, cause := range causes {
+		t.Run(name, func(t *testing.T) {
+			for range 100 {
+				bubble(t, func(t *testing.T) { endWhileGivingBack(t, cause) })
+			}
+		})
+	}
+}
+
+func endWhileGivingBack(t *testing.T, cause func(r *running, groups []*fakeGroup)) {
+	t.Helper()
+	topic := &fakeTopic{}
+	for range 8 {
+		topic.add(newFakeGroup(500))
+	}
+	r := runTopic(topic)
+	learn(r, 1000)
+	slow := <-r.Messages()
+	pass(time.Millisecond)
+	slow.Ack()
+	last := <-r.Messages()
+	synctest.Wait()
+	go func() {
+		cause(r, topic.groups)
+		last.Ack()
+		r.stop()
+	}()
+	require.NoError(t, <-r.ended)
+	lost := 0
+	for _, g := range topic.groups {
+		lost += g.added - len(g.ready) - len(g.released) - len(g.acked)
+	}
+	require.Zero(t, lost, "messages that nobody gave back")
 }
 
 func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {

@@ -22,7 +22,10 @@ type fakeGroup struct {
 	latency time.Duration
 	hook    func(call string) error // guarded by mu
 	stale   map[string]bool         // deliveries that are no longer current
+	letters map[string]string       // reasons to bury what is nacked
 	body    []byte
+	// nackFails is the error of Nack, behind what it has done.
+	nackFails error
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
 
@@ -38,11 +41,12 @@ type fakeGroup struct {
 	hints    chan time.Duration
 	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
+	paused   chan struct{}
 	deaf     chan struct{} // ends the listener
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), deaf: make(chan struct{})}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), deaf: make(chan struct{})}
 	g.add(ready)
 	return g
 }
@@ -128,12 +132,16 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 	defer g.mu.Unlock()
 	g.nacked = append(g.nacked, nacks...)
 	var stale []string
+	var buried []queue.Buried
 	for _, n := range nacks {
 		if g.stale[n.ID] {
 			stale = append(stale, n.ID)
 		}
+		if reason := g.letters[n.ID]; reason != "" {
+			buried = append(buried, queue.Buried{ID: n.ID, Reason: reason})
+		}
 	}
-	return stale, nil, nil
+	return stale, buried, g.nackFails
 }
 
 func (g *fakeGroup) Extend(ctx context.Context, _ queue.Heartbeat, held []queue.Held) ([]string, error) {
@@ -174,7 +182,13 @@ func (g *fakeGroup) Bury(ctx context.Context, burials []queue.Burial) ([]string,
 	}
 	defer g.mu.Unlock()
 	g.buried = append(g.buried, burials...)
-	return nil, nil
+	var stale []string
+	for _, b := range burials {
+		if g.stale[b.ID] {
+			stale = append(stale, b.ID)
+		}
+	}
+	return stale, nil
 }
 
 // claims is how many claims there have been.
@@ -236,6 +250,8 @@ func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
 		return queue.Hint{In: in, Looked: true, Found: 1}, nil
 	case <-l.group.grown:
 		return queue.Hint{Grown: true}, nil
+	case <-l.group.paused:
+		return queue.Hint{Paused: true}, nil
 	case <-l.group.deaf:
 		return queue.Hint{}, errAway
 	case <-l.closed:

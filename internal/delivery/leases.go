@@ -50,11 +50,14 @@ func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Leas
 // hold starts keeping the leases of claimed messages. sent is when the claim was sent.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	items, all, now := make([]*item, len(claimed)), make([]item, len(claimed)), time.Now()
+	var lost []*item
+	defer func() { l.report.leasesLost(lost) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
 		if old := l.held[m.ID]; old != nil { // its lease ran out, and no other consumer claimed it
 			l.lose(old)
+			lost = append(lost, old)
 		}
 		items[i] = &all[i]
 		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
@@ -70,23 +73,26 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 // handOut keeps cancel, which tells a message's handler that the lease is lost. It
 // returns false if the lease is already lost.
 func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
+	var lost []*item
+	defer func() { l.report.leasesLost(lost) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !it.lost && !time.Now().Before(it.trusted) {
 		l.lose(it)
+		lost = append(lost, it)
 	}
 	it.cancel = cancel
 	return !it.lost
 }
 
-// lose gives a message up. The caller holds mu.
+// lose gives a message up. The caller holds mu, and tells the observer once it has let go of
+// it: a slow observer must not keep other handlers from being told.
 func (l *leases) lose(it *item) {
 	it.lost = true
 	delete(l.held, it.ID)
 	if it.cancel != nil {
 		it.cancel(ErrLeaseLost)
 	}
-	l.report.leaseLost(it)
 }
 
 // drop forgets settled deliveries. A message that was given back may already be held
@@ -165,6 +171,8 @@ func (l *leases) all() []queue.Held {
 
 // extended applies the answer to a call. sent is when the call was sent.
 func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
+	var lost []*item
+	defer func() { l.report.leasesLost(lost) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range held {
@@ -173,6 +181,7 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 		case it == nil:
 		case slices.Contains(stale, d.ID):
 			l.lose(it)
+			lost = append(lost, it)
 		default:
 			it.trusted = l.until(sent)
 		}
@@ -184,30 +193,40 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 func (l *leases) guard(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var lost []*item
 	for {
-		select {
-		case <-timer.C:
-		case <-l.earlier:
-		case <-ctx.Done():
-			return
+		if len(lost) == 0 {
+			select {
+			case <-timer.C:
+			case <-l.earlier:
+			case <-ctx.Done():
+				return
+			}
 		}
-		timer.Reset(time.Until(l.giveUp(time.Now())))
+		some, next := l.giveUp(time.Now())
+		timer.Reset(time.Until(next))
+		if lost = append(lost, some...); len(lost) > 0 {
+			l.report.leasesLost(lost[:1]) // one, since other leases may end meanwhile
+			lost = lost[1:]
+		}
 	}
 }
 
-// giveUp loses the leases that are not certain now and returns when to look again.
-func (l *leases) giveUp(now time.Time) time.Time {
+// giveUp loses the leases that are not certain now. It returns their items, and when to
+// look again.
+func (l *leases) giveUp(now time.Time) (lost []*item, next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next := l.until(now)
+	next = l.until(now)
 	for _, it := range l.held {
 		switch {
 		case !now.Before(it.trusted):
 			l.lose(it)
+			lost = append(lost, it)
 		case it.trusted.Before(next):
 			next = it.trusted
 		}
 	}
 	l.look = next
-	return next
+	return lost, next
 }

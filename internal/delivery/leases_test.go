@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func newTestLeases() *leases {
@@ -165,6 +167,83 @@ func TestAMessageThatIsNoLongerCurrentIsGivenUp(t *testing.T) {
 		msg.Nack()
 		r.stop()
 		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
+	const messages = 100
+	ways := map[string]func(l *leases, items []*item){
+		"not certain": func(l *leases, _ []*item) {
+			lost, _ := l.giveUp(time.Now().Add(testLease))
+			l.report.leasesLost(lost) // as guard does
+		},
+		"not current": func(l *leases, items []*item) {
+			l.extended(
+				list(items, func(it *item) queue.Held { return queue.Held{Delivery: it.delivery()} }),
+				list(items, func(it *item) string { return it.ID }), time.Now(),
+			)
+		},
+		"claimed again": func(l *leases, items []*item) {
+			l.hold(list(items, func(it *item) queue.Claimed { return queue.Claimed{ID: it.ID, Token: "2/0/1"} }), time.Now())
+		},
+	}
+	for name, lose := range ways {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLeases()
+			var all []queue.Claimed
+			for i := range messages {
+				all = append(all, claimed(strconv.Itoa(i), "1")...)
+			}
+			var contexts []context.Context
+			items := l.hold(all, time.Now())
+			for _, it := range items {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				require.True(t, l.handOut(it, cancel))
+				contexts = append(contexts, ctx)
+			}
+			told := 0
+			l.report.observer.LeaseLost = func(observe.LeaseLost) {
+				told++
+				require.True(t, l.mu.TryLock(), "an observer is told under a lock")
+				l.mu.Unlock()
+				for _, ctx := range contexts {
+					require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
+				}
+			}
+			lose(l, items)
+			assert.Equal(t, messages, told)
+		})
+	}
+}
+
+func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(10)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		const slow = time.Second
+		r := run(g, func(c *Config) {
+			c.MaxInFlight = 20
+			c.Observer.LeaseLost = func(observe.LeaseLost) { pass(slow) }
+		})
+		for range 10 {
+			defer (<-r.Messages()).Ack()
+		}
+		pass(3 * slow)
+		g.add(1)
+		g.hints <- 0
+		start := time.Now()
+		last := <-r.Messages()
+		<-last.Context().Done()
+		assert.LessOrEqual(t, time.Since(start), testLease-time.Second+slow, "it waits for one call of the observer, not for all")
+		last.Ack()
+		pass(20 * slow)
+		r.stop()
 	})
 }
 

@@ -54,7 +54,7 @@ func (p *partition) listenOnce(ctx context.Context, heard func()) error {
 			continue
 		}
 		if hint.Paused {
-			p.subscription.giveBack(p.subscription.buffer.recall())
+			tell(p.subscription.paused)
 			continue
 		}
 		hint.In = p.atMostPoll(hint.In)

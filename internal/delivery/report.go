@@ -69,8 +69,11 @@ func (r *reporter) buried(letters []queue.Buried) {
 	}
 }
 
-func (r *reporter) leaseLost(it *item) {
-	if r.observer.LeaseLost != nil {
+func (r *reporter) leasesLost(items []*item) {
+	if r.observer.LeaseLost == nil {
+		return
+	}
+	for _, it := range items {
 		r.observer.LeaseLost(observe.LeaseLost{
 			Place: r.place, ID: it.ID, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
 		})

@@ -177,6 +177,65 @@ func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
 	})
 }
 
+func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		g.stale["0000"] = true
+		w := &witness{}
+		r := run(g, observed(w), func(c *Config) {
+			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) { return nil, errors.New("garbage") }
+		})
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []observe.Settled{
+			{Place: place, ID: "0000", How: observe.Undecodable, Stale: true},
+			{Place: place, ID: "0001", How: observe.Undecodable},
+		}, told[observe.Settled](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
+	})
+}
+
+func TestANackThatMadeADeadLetterOrNothingIsNotTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(3)
+		g.letters, g.stale["0001"] = map[string]string{"0000": "enough"}, true
+		w := &witness{}
+		r := run(g, observed(w))
+		for range 3 {
+			(<-r.Messages()).Nack()
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []observe.Settled{
+			{Place: place, ID: "0000", How: observe.Nacked},
+			{Place: place, ID: "0001", How: observe.Nacked, Stale: true},
+			{Place: place, ID: "0002", How: observe.Nacked, RetryIn: time.Second},
+		}, told[observe.Settled](w))
+	})
+}
+
+func TestADeadLetterIsToldOnceIfOtherNacksAreSentAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.letters, g.nackFails = map[string]string{"0000": "enough"}, errAway
+		w := &witness{}
+		r := run(g, observed(w))
+		(<-r.Messages()).Nack()
+		pass(time.Second)
+		letters := []observe.Buried{{Place: place, ID: "0000", Reason: "enough"}}
+		assert.Equal(t, letters, told[observe.Buried](w))
+		g.view(func() {
+			assert.Greater(t, len(g.nacked), 1)
+			g.nackFails = nil
+		})
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, letters, told[observe.Buried](w))
+		assert.Len(t, told[observe.Settled](w), 1)
+	})
+}
+
 func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
@@ -222,7 +281,7 @@ func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
 		r.handedOut(it)
 		r.settled(it, observe.Acked, 0, stale)
 		r.buried(buried)
-		r.leaseLost(it)
+		r.leasesLost(items)
 		failing.failed(errAway)
 		failing.worked()
 	}))

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -176,15 +177,32 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 
 func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, list(nacks, func(n nack) queue.Nack { return n.nack }))
-	s.report.buried(buried) // they are buried even after an error
+	s.reportBuried(nacks, buried) // they are buried even after an error
 	if err != nil {
 		return err
 	}
 	s.leases.drop(list(nacks, func(n nack) *item { return n.item }))
 	for _, n := range nacks {
-		s.report.settled(n.item, n.how, n.nack.Delay, stale)
+		retryIn := n.nack.Delay
+		if n.item.buried || slices.Contains(stale, n.item.ID) {
+			retryIn = 0
+		}
+		s.report.settled(n.item, n.how, retryIn, stale)
 	}
 	return nil
+}
+
+// reportBuried tells which nacks have made dead letters, each once: those sent again are
+// answered again.
+func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
+	for _, b := range buried {
+		i := slices.IndexFunc(nacks, func(n nack) bool { return n.item.ID == b.ID })
+		if i < 0 || nacks[i].item.buried {
+			continue
+		}
+		nacks[i].item.buried = true
+		s.report.buried([]queue.Buried{b})
+	}
 }
 
 func (s *settler) sendReleases(ctx context.Context, items []*item) error {
@@ -210,8 +228,10 @@ func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
 		return err
 	}
 	s.leases.drop(list(burials, func(b burial) *item { return b.item }))
-	s.report.buried(list(burials, func(b burial) queue.Buried { return queue.Buried{ID: b.item.ID, Reason: b.reason} }))
 	for _, b := range burials {
+		if !slices.Contains(stale, b.item.ID) {
+			s.report.buried([]queue.Buried{{ID: b.item.ID, Reason: b.reason}})
+		}
 		s.report.settled(b.item, observe.Undecodable, 0, stale)
 	}
 	return nil

@@ -39,7 +39,8 @@ import (
 const closeGrace = 500 * time.Millisecond
 
 var (
-	// ErrLeaseLost says that another consumer may have the message by now.
+	// ErrLeaseLost says that the consumer no longer holds the message: another consumer may
+	// have it, or it was cancelled, or its group was retired.
 	ErrLeaseLost = errors.New("redisdelay: the lease of the message is lost")
 	// ErrCloseTimeout says that a handler took longer than CloseTimeout to end.
 	ErrCloseTimeout = errors.New("redisdelay: the subscription was closed and its handler took too long")
@@ -115,6 +116,7 @@ type Subscription struct {
 	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
+	paused  chan struct{} // tells relieve that nobody is to get messages
 }
 
 // New prepares a subscription; Run starts it.
@@ -126,6 +128,7 @@ func New(topic Topic, config Config) *Subscription {
 		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
+		paused:  make(chan struct{}, 1),
 	}
 }
 
@@ -135,7 +138,7 @@ func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 // goroutines are a subscription's, in the order in which they end.
 type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
-	fetchers sync.WaitGroup // end with ctx, after their last claim
+	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
 	settlers sync.WaitGroup // end once drained is closed and all is settled
 	keepers  sync.WaitGroup // end with ctx, or with the context of calls
 	drained  chan struct{}  // closed when nothing more will need settling
@@ -157,7 +160,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 		open(n)
 	}
 	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	g.keepers.Go(func() { s.relieve(ctx) })
+	g.fetchers.Go(func() { s.relieve(ctx) }) // what it gives back must still be settled
 	for _, w := range s.buffer.workers {
 		g.workers.Go(func() { s.work(ctx, w) })
 	}

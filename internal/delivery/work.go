@@ -37,7 +37,8 @@ func (s *Subscription) work(ctx context.Context, w *worker) {
 	}
 }
 
-// relieve gives back messages that wait too long, until ctx ends.
+// relieve gives back messages that wait too long, and all messages on a pause, until ctx
+// ends.
 func (s *Subscription) relieve(ctx context.Context) {
 	timer := time.NewTimer(maxHold)
 	defer timer.Stop()
@@ -45,6 +46,9 @@ func (s *Subscription) relieve(ctx context.Context) {
 		select {
 		case <-s.buffer.watch:
 		case <-timer.C:
+		case <-s.paused:
+			s.giveBack(s.buffer.recall())
+			continue
 		case <-ctx.Done():
 			return
 		}

@@ -7,12 +7,13 @@
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id
 -- ARGV[1..]  for each message: id, token, reason
--- Returns  { id, ... }: those whose delivery is no longer the current one
+-- Returns  { id, ... }: those whose delivery is no longer the current one, unless it
+--          is what this delivery was buried for
 
 local unack, attempts, dead, reasons, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local ids, tokens, why = columns(1, 3)
-local holds = current(unack, attempts, ids, tokens)
+local holds, entries = current(unack, attempts, ids, tokens)
 expect_zsets(dead)
 expect_hashes(reasons, keys)
 local now = now_us()
@@ -23,7 +24,7 @@ for i, id in ipairs(ids) do
   if holds[i] then
     bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)
-  else
+  elseif why_dead(dead, reasons, id) ~= why[i] or not same_fence(entries[i], tokens[i]) then
     stale[#stale + 1] = id
   end
 end

@@ -82,7 +82,7 @@ func (t *step) learn() {
 			t.finish(o.group, o.msg)
 		}
 	case "nack":
-		if o.arg != "" && !t.listed(o.msg) {
+		if o.arg != "" && t.before.holds(o.group, o.msg, o.token) {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}
 	case "cancel", "reschedule":

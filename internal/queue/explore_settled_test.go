@@ -30,10 +30,11 @@ func (t *step) endTruth() string {
 // fencedTruth is about what only the current delivery may do.
 func (t *step) fencedTruth() string {
 	o := t.op
-	if t.before.holds(o.group, o.msg, o.token) == t.listed(o.msg) {
+	repeated := t.before.repeats(o)
+	if (t.before.holds(o.group, o.msg, o.token) || repeated) == t.listed(o.msg) {
 		return "fence: " + o.kind + " with a token that is stale says the opposite, or the other way round"
 	}
-	if t.listed(o.msg) {
+	if t.listed(o.msg) || repeated {
 		return t.nothing()
 	}
 	into, entry := t.wantSettled()
@@ -55,6 +56,17 @@ func (t *step) fencedTruth() string {
 		return o.kind + ": the dead letter keeps its key"
 	}
 	return ""
+}
+
+// repeats tells whether a call has buried its message before: its reply may have been lost,
+// so it gets the same answer again.
+func (s explored) repeats(o op) bool {
+	reason, dead := s.get("reasons:"+o.group, o.msg)
+	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.token) {
+		return false
+	}
+	entry := s.value("attempts:"+o.group, o.msg)
+	return o.kind == "nack" && entry == confirmed(o.token) || o.kind == "bury" && reason == "bad" && fence(entry) == fence(o.token)
 }
 
 // wantSettled is where a message has to go, and what has to be in attempts.

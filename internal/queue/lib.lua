@@ -101,6 +101,12 @@ local function fence_of(token)
   return string.match(token, '^(%d+)/%d+/%d+$')
 end
 
+-- same_fence tells whether an entry, if there is one, is that of the delivery with a token.
+local function same_fence(entry, token)
+  entry = entry or '1'
+  return entry == token or (fence_of(entry) or '1') == (fence_of(token) or token)
+end
+
 -- current tells which deliveries still hold their message: it is in the unack set
 -- and has been claimed by nobody since. No entry stands for the token "1" there. It
 -- returns the entries and the leases, too.
@@ -110,8 +116,7 @@ local function current(unack, attempts, ids, tokens)
   local leases = redis.call('ZMSCORE', unack, unpack(ids))
   local entries = redis.call('HMGET', attempts, unpack(ids))
   for i = 1, #ids do
-    local entry, token = entries[i] or '1', tokens[i]
-    holds[i] = leases[i] and (entry == token or (fence_of(entry) or '1') == (fence_of(token) or token))
+    holds[i] = leases[i] and same_fence(entries[i], tokens[i])
   end
   return holds, entries, leases
 end
@@ -207,6 +212,12 @@ local function bury(dead, reasons, keys, id, now, reason)
   redis.call('HSET', reasons, id, reason)
   free(keys, id)
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
+end
+
+-- why_dead is the reason why a message is a dead letter, if it is one: what buried it may
+-- be sent again, since its reply was lost, and gets the same answer.
+local function why_dead(dead, reasons, id)
+  return redis.call('ZSCORE', dead, id) and redis.call('HGET', reasons, id)
 end
 
 -- A record remembers the last numbered call of a publisher, a consumer, or a caller of

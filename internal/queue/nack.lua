@@ -13,7 +13,7 @@
 -- ARGV[3]  max deliveries, 0 for no limit
 -- ARGV[4..]  for each message: id, token, delay in ms, new metadata or ''
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
---          the current one, and those buried
+--          the current one, and those buried, by this call or one before with the token
 
 local unack, attempts, queue, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, keys = KEYS[5], KEYS[6], KEYS[7]
@@ -23,7 +23,7 @@ local ids, tokens, delays, metadata = columns(4, 4)
 
 expect_hashes(changed, reasons, keys)
 expect_zsets(dead)
-local holds = current(unack, attempts, ids, tokens)
+local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
 local now = now_us()
 local stale, buried, first = {}, {}, nil
@@ -46,7 +46,13 @@ for i, id in ipairs(ids) do
     end
     redis.call('ZREM', unack, id)
   else
-    stale[#stale + 1] = id
+    local reason = entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
+    if reason then
+      buried[#buried + 1] = id
+      buried[#buried + 1] = reason
+    else
+      stale[#stale + 1] = id
+    end
   end
 end
 

@@ -106,3 +106,62 @@ func TestNackTellsDeliveriesFromLosses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Buried{{"a", "not acked in 1 deliveries, and lost with its consumer 1 times"}}, buried)
 }
+
+func TestABurialIsAnsweredAgainIfTheReplyWasLost(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("nacked"), due("undecodable"))
+	r.claim(g, "c", 10)
+	nack := Nack{Delivery{"nacked", "1"}, time.Minute, []byte("new")}
+	burial := Burial{Delivery{"undecodable", "1"}, "bad"}
+	for range 3 {
+		stale, buried, err := g.Nack(t.Context(), 1, []Nack{nack})
+		require.NoError(t, err)
+		assert.Empty(t, stale)
+		assert.Equal(t, []Buried{{"nacked", "not acked in 1 deliveries"}}, buried)
+		stale, err = g.Bury(t.Context(), []Burial{burial})
+		require.NoError(t, err)
+		assert.Empty(t, stale)
+		assert.Equal(t, map[string]string{
+			"groups g": "member", "messages nacked": "body nacked", "messages undecodable": "body undecodable",
+			"dead:g nacked": "now+0s", "reasons:g nacked": "not acked in 1 deliveries",
+			"attempts:g nacked": "1/1/0", "changed:g nacked": "new",
+			"dead:g undecodable": "now+0s", "reasons:g undecodable": "bad",
+		}, r.state())
+	}
+}
+
+func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	r.expire(g, "a")
+	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
+	for _, second := range []string{"nack", "bury", "requeue"} {
+		switch second {
+		case "nack":
+			_, buried, err := g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
+			require.NoError(t, err)
+			require.Len(t, buried, 1)
+		case "bury":
+			_, err := g.Requeue(t.Context(), []string{"a"})
+			require.NoError(t, err)
+			require.Equal(t, []string{"a#3/0/1"}, r.claim(g, "d", 1))
+			_, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "3/0/1"}, "bad"}})
+			require.NoError(t, err)
+		case "requeue":
+			_, err := g.Requeue(t.Context(), []string{"a"})
+			require.NoError(t, err)
+		}
+		before := r.state()
+		stale, buried, err := g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"a", "1"}}})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, stale, second)
+		assert.Empty(t, buried, second)
+		stale, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "1"}, "bad"}})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, stale, second)
+		assert.Equal(t, before, r.state(), second)
+	}
+}
