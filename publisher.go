@@ -78,8 +78,11 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // a message ends or PublishTimeout has passed. Calls of many goroutines share round
 // trips.
 //
-// delay.For is exact. delay.Until becomes a duration by the publisher's clock. No other
-// host's clock matters; an error of this one makes messages early or late by that much.
+// A delay counts from when it is made (delay.For, delay.Until): make a new one for each
+// message, right before Publish. Then it is exact to the millisecond. A message published
+// later may be up to a second late, since Watermill's metadata has whole seconds. Until,
+// and a For made on another host, go by the publisher's clock: as far as it is wrong,
+// messages are early or late.
 //
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
 // (PartitionKey, SetKey) send its messages to several partitions. A *PartialPublishError

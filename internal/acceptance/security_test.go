@@ -3,6 +3,7 @@ package acceptance
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -112,10 +113,39 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	}
 	s.Expect(messages, "both")
 	s.Expect(other, "both")
+	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("wider", nil)))
+	s.Expect(messages, "wider")
+	s.Expect(other, "wider")
 	require.NoError(t, sub.Close())
 	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
 	s.Client = admin
 	s.Settled()
+}
+
+// TestAControlHasTheDocumentedRights besides those of an application.
+func TestAControlHasTheDocumentedRights(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), "A Control also needs `")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "`")
+	server := redistest.New(t)
+	name, password := documentedUser(t, server.Client(t), strings.Fields(text)...)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	s.Subscribe()
+	s.Publish("a")
+	c := newControl(t, s)
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+	_, err = c.RetireGroupForced(t.Context(), s.Topic, "default")
+	require.NoError(t, err)
+	require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "default"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
+	require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {

@@ -146,7 +146,7 @@ func (t *Topic) known(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.listed.Load() {
+	if !t.store.lists(t.name) {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil

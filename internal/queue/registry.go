@@ -14,6 +14,9 @@ import (
 // docs/protocol.md describes it: its major version, and its minor one if it is above 0.
 const Version = "1"
 
+// maxListed is how many listed topics a Store remembers.
+const maxListed = 1 << 15
+
 // ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
 // does not understand.
 var ErrProtocolTooNew = errors.New("the topic's data have a newer version than this library knows")
@@ -44,7 +47,7 @@ func (t *Topic) Enlist(ctx context.Context) error {
 func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "") }
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
-	if t.listed.Load() {
+	if t.store.lists(t.name) {
 		return nil
 	}
 	keys := []string{t.store.registry()}
@@ -64,8 +67,25 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	if err := compatible(list[0]); err != nil {
 		return err
 	}
-	t.listed.Store(true)
+	t.store.list(t.name)
 	return nil
+}
+
+// lists tells whether the Store knows that a topic is on the list.
+func (s *Store) lists(topic string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listed[topic]
+}
+
+// list remembers that a topic is on the list.
+func (s *Store) list(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.listed) >= maxListed { // asking again does no harm
+		clear(s.listed)
+	}
+	s.listed[topic] = true
 }
 
 // compatible tells whether this library understands data of a version: its major version

@@ -50,7 +50,11 @@ func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	require.NoError(t, s.client.HDel(t.Context(), s.registry(), "t").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Empty(t, state())
-	require.NoError(t, s.Topic("t").Enlist(t.Context()))
+	require.NoError(t, s.Topic("t").Enlist(t.Context()), "another part of the program does not ask either")
+	assert.Empty(t, state())
+	other, err := NewStore(s.client, s.prefix, observe.Observer{})
+	require.NoError(t, err)
+	require.NoError(t, other.Topic("t").Enlist(t.Context()))
 	assert.Len(t, state(), 1)
 }
 
@@ -136,7 +140,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, known.Enlist(t.Context()))
-	assert.True(t, known.listed.Load())
+	assert.True(t, s.lists("known"))
 	require.NoError(t, other.Enlist(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
@@ -18,8 +17,6 @@ type Topic struct {
 	// immutable
 	store *Store
 	name  string
-
-	listed atomic.Bool // with a version that is understood
 
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; up to the highest that was asked for
