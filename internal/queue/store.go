@@ -56,7 +56,7 @@ var (
 )
 
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
-// observer is told of each call. The error says why the client cannot be used.
+// observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
 	s := &Store{client: client, prefix: prefix, observer: observer, listed: map[string]bool{}}
 	switch c := client.(type) {
