@@ -1,7 +1,7 @@
 -- ack.lua: a group is done with messages.
 --
--- An ack counts whosever lease it is by now, since the work is done, as long as the
--- message is in unack: not if it was nacked or buried since, or given back.
+-- An ack counts while the message is in unack, whoever holds its lease by now, since the
+-- work is done. It does not count if the message was nacked, buried or given back since.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
@@ -11,8 +11,8 @@
 -- KEYS[6]  keys      hash  message key -> id
 -- ARGV[1]  group
 -- ARGV[2..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that were not there to be acked, and
---          those to send again, since there are too many groups for all at once
+-- Returns  { { id, ... }, { id, ... } }: those that were not in unack, and those to
+--          send again, since there are too many groups to ack all at once
 
 local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
 local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
@@ -31,13 +31,13 @@ for i = 1, #ids do
 end
 if n == 0 then return { missing, {} } end
 
--- The removals of nothing show that those at the end will not be refused. Until
--- then, the messages are there to be acked again, should a write be refused.
+-- The removals of nothing show that Redis will not refuse those at the end. Until
+-- then the messages stay in unack, so they can be acked again if a write is refused.
 begin_writes(unack)
 local entries = redis.call('HLEN', attempts) > 0
 if entries then redis.call('HDEL', attempts, '') end
 local ended = finish(messages, refs, changed, keys, acked, group)
 redis.call('ZREM', unack, unpack(acked, 1, ended))
--- The entry goes last: without it, the fence of a message in unack would repeat.
+-- The entry is removed last: without it, the fence of a message in unack would repeat.
 if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
 return { missing, { unpack(acked, ended + 1) } }

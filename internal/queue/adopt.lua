@@ -1,8 +1,8 @@
--- adopt.lua: make known in a partition that is new what partition 0 knows: its groups,
--- but for those that are retired here, and what is paused.
+-- adopt.lua: give a new partition what partition 0 has: its groups, except those that
+-- are retired here, and its pauses.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what the groups are told
+-- KEYS[2]  control  hash  which groups are paused or retired
 -- ARGV[1]  number   of groups
 -- ARGV[2..]  the groups, and then for each pause its field and its value
 -- Returns  { }

@@ -1,4 +1,4 @@
--- backlog.lua: count what a group has before it. It changes nothing.
+-- backlog.lua: count the messages that await a group. It changes nothing.
 --
 -- KEYS[1]  scheduled  zset  id -> due, ms: not yet given to the groups
 -- KEYS[2]  queue      zset  id -> due, ms: waiting for the group

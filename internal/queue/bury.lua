@@ -1,5 +1,5 @@
--- bury.lua: the current deliveries of messages show that they can never be
--- handled; they become dead letters of the group.
+-- bury.lua: make messages dead letters of the group, since their current
+-- deliveries show that they can never be handled.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure

@@ -1,6 +1,6 @@
--- cancel.lua: take back the message that holds a key, from all groups that still
--- need it. The record of the request keeps a call that is sent again from taking back
--- the next message with that key, and a limit in time one that arrives late.
+-- cancel.lua: take back the message that holds a key from all groups that still
+-- need it. A repeated call does not take back the next message with that key, thanks to
+-- the record of the request; nor does a late one, thanks to its time limit.
 --
 -- KEYS[1]  scheduled   zset  id -> due, ms
 -- KEYS[2]  messages    hash  id -> encoded message
@@ -9,12 +9,12 @@
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7..]  for each group: queue, unack, attempts, changed
--- ARGV[1]  caller   string, of one who waits for each answer
--- ARGV[2]  request  integer, higher than that of any request before
--- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
+-- ARGV[1]  caller   string; it waits for each answer
+-- ARGV[2]  request  integer, higher than in any earlier request
+-- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
 -- ARGV[4]  message key
 -- ARGV[5..]  the groups, in the order of their keys
--- Returns  { 'groups', now in ms, name, ... } when these are the groups instead, or
+-- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
 --            the time is over; nothing changed
 --          { 'cancelled' }
 --          { 'none' } when no message holds the key
@@ -36,7 +36,7 @@ if id ~= '' then
 end
 if again and id == '' or not in_time then return { 'none' } end
 
--- Reading them first makes a key of another type fail before any write, and tells
+-- Reading the keys first makes one of another type fail before any write, and shows
 -- which of up to 1,000 groups have the message.
 local zsets, hashes, call = {}, {}, redis.call
 for i = 7, #KEYS, 4 do
@@ -50,8 +50,8 @@ for i = 7, #KEYS, 4 do
   end
 end
 
--- The record comes first, so that a call sent again ends what a torn file has left half
--- done; then body and key, so that no key is held for ever; and refs last, which tells
+-- The record comes first, so a repeated call finishes what a torn file left half done.
+-- Body and key come next, so no key is held for ever. refs comes last, since it shows
 -- where to look.
 begin_writes(scheduled)
 call('HDEL', refs, '')

@@ -13,15 +13,15 @@ import (
 // ErrServerTooOld says that the server is older than Redis 7.0.
 var ErrServerTooOld = errors.New("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
-// checking is a check under way, which all wait for who need it meanwhile.
+// checking is a check under way. Others that need one wait for it.
 type checking struct {
 	done chan struct{} // closed when err is set
 	err  error
 }
 
-// check looks at the server, until it has once succeeded: whether it is new enough,
-// and for settings that lose messages (Warnings). What the user may not ask is left
-// out. A key tells which node of a Cluster to ask.
+// check makes sure that the server is new enough, and looks for settings that lose
+// messages (Warnings). After one success it does nothing. It skips what the user may
+// not ask. The key determines which node of a Cluster to ask.
 func (s *Store) check(ctx context.Context, key string) error {
 	for !s.checked.Load() {
 		s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *Store) check(ctx context.Context, key string) error {
 		case <-current.done:
 			if current.err != nil && !isContextError(current.err) {
 				return current.err
-			} // else look oneself: the other's context ended, not this one
+			} // else check again: the other's context ended, not this one
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -62,7 +62,7 @@ func (s *Store) inspect(ctx context.Context, key string) error {
 	info, err := node.Info(ctx).Result()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
-			s.checked.Store(true) // scripts that fail will tell
+			s.checked.Store(true) // errors of scripts will show it
 			return nil
 		}
 		return err
@@ -79,15 +79,15 @@ func (s *Store) inspect(ctx context.Context, key string) error {
 	return nil
 }
 
-// older reports whether a major version is known to be too old. What says nothing that
-// can be read gets the benefit of the doubt.
+// older reports whether a major version is known to be too old. One that cannot be
+// parsed gets the benefit of the doubt.
 func older(major string) bool {
 	n, err := strconv.Atoi(major)
 	return err == nil && n < 7
 }
 
-// Warnings tells which settings of the server lose messages, and the cures. It tells
-// each once, after the first topic was looked at.
+// Warnings says which settings of the server lose messages, and what to do. It returns
+// each warning once, after the first check.
 func (s *Store) Warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,8 @@ func infoField(info, field string) string {
 	return ""
 }
 
-// tooOld makes an error of a script that a server before 7.0 cannot run, or whose
-// errors it wraps, one that says so. It serves where INFO is not permitted.
+// tooOld wraps an error in ErrServerTooOld if only a server before 7.0 answers so: it
+// cannot run the script, or it wraps its errors. This is for users who may not call INFO.
 func (s *Store) tooOld(err error) error {
 	var answer redis.Error
 	if !errors.As(err, &answer) {

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// maxReplyBytes is the most message text that one Claim returns, unless a single
-// message has more.
+// maxReplyBytes is how many bytes of messages one Claim returns at most, unless a
+// single message has more.
 const maxReplyBytes = 1 << 20
 
 // Request asks for due messages.
 type Request struct {
 	Consumer string // unique to one caller
-	Number   int64  // one higher with each request; the same to ask again after an error
+	Number   int64  // one higher for each new request; the same to repeat one after an error
 	Limit    int    // 1 to MaxMessages
-	// Free is how many workers wait for a message now, 0 to Limit. Messages that were
-	// claimed before are only for them: what is held ahead, and lost with its consumer,
-	// must not count as delivered.
+	// Free is how many workers are free, 0 to Limit. Messages that were claimed before
+	// are only for them: a message that is held ahead, and lost with its consumer, must
+	// not count as delivered.
 	Free          int
-	Bytes         int // of message text, 1 MiB at most; 0 means that
+	Bytes         int // of messages, 1 MiB at most; 0 means 1 MiB
 	Lease         time.Duration
 	Presence      Presence
 	MaxDeliveries int // 0: no limit
@@ -30,7 +30,7 @@ type Request struct {
 
 // Presence is what a consumer says of itself while it claims and extends leases.
 type Presence struct {
-	Alive time.Duration // how long it counts as alive from now on
+	Alive time.Duration // how long it counts as alive
 	About string        // for people; empty to say nothing
 }
 
@@ -38,12 +38,12 @@ type Presence struct {
 type Claimed struct {
 	ID          string
 	Token       string // fences this delivery
-	Fence       int64  // grows with each delivery to the group, also after a requeue
+	Fence       int64  // grows with each delivery to the group, even after a requeue
 	Attempt     int    // 1 for the first delivery; starts anew with a requeue
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
 	Body        []byte    // as published
-	Metadata    []byte    // as the last Nack with any has left it; nil if none has
+	Metadata    []byte    // from the last Nack that had any; nil if none had
 }
 
 // Buried is a message that has become a dead letter.
@@ -56,15 +56,15 @@ type Buried struct {
 type Claims struct {
 	Messages []Claimed
 	Buried   []Buried // instead of being delivered
-	// Next is how long nothing more is due: 0 if something may be now, negative
-	// if nothing is scheduled.
+	// Next is how long no other message is due: 0 if one may be due now, negative if
+	// none is scheduled.
 	Next time.Duration
-	// NeedsWorker says that what is due next is only for a free worker. Next is 0 then.
+	// NeedsWorker says that the next message is only for a free worker. Next is 0 then.
 	NeedsWorker bool
 }
 
-// Claim leases due messages. The same request sent again returns the same messages, as
-// far as they are still held, with leases that start anew.
+// Claim leases due messages. A request that is sent again returns the same messages, as
+// far as the consumer still holds them, and their leases start anew.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for range 5 {
 		reply, err := g.claim(ctx, r)
@@ -100,13 +100,13 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	return g.run(ctx, claimScript, append(args, anys(g.others)...), g.others...)
 }
 
-// needsWorker is the time to wait in a reply that ended before a message for a free
+// needsWorker is the time to wait in a reply when the next message is only for a free
 // worker.
 const needsWorker = -2
 
 func parseClaims(reply []any) (Claims, error) {
 	if len(reply) != 8 {
-		return Claims{}, fmt.Errorf("%w: claim of %d values", errReply, len(reply))
+		return Claims{}, fmt.Errorf("%w: a claim with %d values", errReply, len(reply))
 	}
 	deadline, ok := reply[1].(int64)
 	next, ok2 := reply[2].(int64)
@@ -115,7 +115,7 @@ func parseClaims(reply []any) (Claims, error) {
 	bodies, ok5 := reply[5].([]any)
 	details := strings.Fields(joined)
 	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || len(details) != 2*len(ids) || len(bodies) != len(ids) {
-		return Claims{}, fmt.Errorf("%w: claim with lease %v, wait %v, %d ids, %d bodies and %d details",
+		return Claims{}, fmt.Errorf("%w: a claim with lease %v, wait %v, %d ids, %d bodies and %d details",
 			errReply, reply[1], reply[2], len(ids), len(bodies), len(details))
 	}
 	claims := Claims{Messages: make([]Claimed, len(ids)), NeedsWorker: next == needsWorker}
@@ -142,7 +142,7 @@ func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
 	id, ok := idReply.(string)
 	body, ok2 := bodyReply.(string)
 	if !ok || !ok2 {
-		return Claimed{}, fmt.Errorf("%w: claimed message %v with %T as its body", errReply, idReply, bodyReply)
+		return Claimed{}, fmt.Errorf("%w: claimed message %v has a body of type %T", errReply, idReply, bodyReply)
 	}
 	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
 	if err != nil {
@@ -157,7 +157,7 @@ func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
 	}, nil
 }
 
-// parseToken reads a token, "1" or "fence/seen/unsure"; lib.lua tells what they are.
+// parseToken reads a token, "1" or "fence/seen/unsure"; lib.lua explains them.
 func parseToken(token string) (fence int64, attempt int, err error) {
 	if token == "1" {
 		return 1, 1, nil
@@ -175,11 +175,11 @@ func parseToken(token string) (fence int64, attempt int, err error) {
 	return numbers[0], max(1, int(numbers[1]+numbers[2])), nil
 }
 
-// addMetadata gives messages their metadata, from a list of indexes and values.
+// addMetadata adds metadata to messages, from a list of indexes and values.
 func addMetadata(messages []Claimed, reply any) error {
 	list, ok := reply.([]any)
 	if !ok || len(list)%2 != 0 {
-		return fmt.Errorf("%w: metadata %T", errReply, reply)
+		return fmt.Errorf("%w: metadata of type %T", errReply, reply)
 	}
 	for i := 0; i < len(list); i += 2 {
 		index, ok := list[i].(int64)
@@ -192,7 +192,7 @@ func addMetadata(messages []Claimed, reply any) error {
 	return nil
 }
 
-// buriedOf reads a list of ids and reasons.
+// buriedOf parses a list of ids and reasons.
 func buriedOf(reply any) ([]Buried, error) {
 	values, _ := reply.([]any)
 	list, err := stringsOf(values)

@@ -12,26 +12,26 @@
 -- KEYS[10]  dead       zset  id -> when buried, ms
 -- KEYS[11]  reasons    hash  id -> why buried
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13]  control    hash  what the groups are told
--- KEYS[14]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[13]  control    hash  which groups are paused or retired
+-- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- KEYS[15..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
 -- ARGV[4]   limit    integer, 1..1000
--- ARGV[5]   free     integer, 0..limit: workers of the consumer that wait. What was
---                    claimed before is only for them, unless it was given back unseen
---                    once and no more; it ends a claim with none left
+-- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Messages that were
+--                    claimed before are only for them, unless they were given back
+--                    unseen just once; such a message ends a claim when none is left
 -- ARGV[6]   lease    ms
 -- ARGV[7]   max deliveries, 0 for no limit
--- ARGV[8]   bytes    of text that is returned, unless the first message has more
--- ARGV[9]   channel  where subscribers listen for work
--- ARGV[10]  alive    ms that the consumer counts as alive from now on
--- ARGV[11]  about    the consumer, for people; '' to say nothing of it
+-- ARGV[8]   bytes    of text to return at most, unless the first message has more
+-- ARGV[9]   channel  where subscribers listen for notifications
+-- ARGV[10]  alive    for how many ms the consumer counts as alive
+-- ARGV[11]  about    the consumer, for people; '' to record nothing
 -- ARGV[12..]  the other groups, in the order of their queues
--- Returns  { 'groups', name, ... } when these are the groups instead; nothing changed
+-- Returns  { 'groups', name, ... } if the groups are these instead; nothing changed
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
---            is or -2 if the next is only for a free worker,
+--            will be or -2 if the next is only for a free worker,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
 --            { index, metadata, ... } of those with their own,
 --            { id, reason, ... } of those that became dead letters }
@@ -47,9 +47,9 @@ local alive, about = tonumber(ARGV[10]), ARGV[11]
 local several = #KEYS > 14
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
-local AHEAD_AGAIN = '2/0/0' -- of a message that was given back unseen once
-local MOST_SPENT = 100 -- messages that have to be buried, above limit
-local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together
+local AHEAD_AGAIN = '2/0/0' -- entry of a message that was given back unseen once
+local MOST_SPENT = 100 -- messages that a claim may bury beyond its limit
+local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together, at most
 
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
@@ -57,8 +57,8 @@ local deadline = int(math.ceil(now / 1000) + lease)
 local members = call('SMEMBERS', groups)
 if differ(members, 12, group) then return answer('groups', members) end
 
--- give leases a message. Tables are filled by a count of our own, since the # of a
--- table takes its time, and so does each value of a reply, hence the joined details.
+-- give leases a message. It counts what it puts into tables, since the # of a table is
+-- slow. The details are joined, since each value of a reply is slow too.
 local given, ids_given, bodies_given, metadata_given = 0, {}, {}, {}
 local details, entries_given, burials = {}, {}, {}
 local function give(id, due, token, body, metadata)
@@ -72,7 +72,7 @@ local function give(id, due, token, body, metadata)
   end
 end
 
--- lease_given adds the last first: a small set is a list that is walked from its start.
+-- lease_given adds the last first: Redis searches a small set from its start.
 local function lease_given()
   if given == 0 then return end
   local leases, n = {}, 0
@@ -87,17 +87,17 @@ local function reply(wait, joined)
   return { 'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, burials }
 end
 
--- texts_of reads the bodies of messages and the metadata that this group has for them.
+-- texts_of reads the bodies of messages and this group's own metadata for them.
 local own = call('HLEN', changed) > 0
 local function texts_of(ids)
   if #ids == 0 then return {}, {} end
   return call('HMGET', messages, unpack(ids)), own and call('HMGET', changed, unpack(ids)) or {}
 end
 
--- fan_out gives scheduled messages that are due to the queues of all groups.
--- What is taken is removed by id: a removal by rank would remove other messages if
--- Redis did it twice, as it does with an append-only file that a crash has torn
--- in the middle of a script (docs/reliability.md).
+-- fan_out moves due messages from scheduled to the queues of all groups. It removes
+-- them by id: a removal by rank would remove other messages if Redis repeated it, as
+-- it does with an append-only file that a crash has torn in the middle of a script
+-- (docs/reliability.md).
 local function fan_out(due)
   local scores, lists, moved, names = {}, {}, {}, { group }
   for i = 15, #KEYS do call('ZCARD', KEYS[i]) end
@@ -115,9 +115,9 @@ local function fan_out(due)
   call('ZREM', scheduled, unpack(moved))
 end
 
--- only_leased sees to it that messages with a lease wait nowhere besides: a torn file
--- may leave them where they were when a claim gave the lease. The groups get what they
--- have not been given yet.
+-- only_leased makes sure that leased messages do not also wait somewhere: a torn file
+-- may leave them where they were before the claim that leased them. Those still in
+-- scheduled go to all groups.
 local function only_leased(ids)
   if #ids == 0 then return end
   local waiting = {}
@@ -131,15 +131,15 @@ local function only_leased(ids)
   call('ZREM', queue, unpack(ids))
 end
 
--- note writes the record of this claim, last_ms being when the one before was written.
+-- note writes the record of this claim; last_ms is when the previous one was written.
 local function note(joined, ids, buried, last_ms)
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
 end
 
--- replay answers a request that was sent again: what it got and still holds, with
--- leases that start anew, and what it buried. It holds what nobody has claimed or
--- extended since: the token alone would not tell, as a torn file may bring back the
--- record of a claim that never was, of what another consumer has by now.
+-- replay answers a request that was sent again: with what it got and still holds, whose
+-- leases start anew, and with what it buried. It holds what nobody has claimed or extended
+-- since. The token alone does not prove that: a torn file may bring back the record of a
+-- claim that was undone, and another consumer may have those messages by now.
 local function replay(result, last_ms)
   local until_then, joined, ids, buried = unpack(cjson.decode(result))
   local dues, tokens = {}, {}
@@ -171,7 +171,7 @@ if last then
   local number, result
   number, last_ms, result = parse_record(last)
   if number == request then return replay(result, last_ms) end
-  -- A late copy of an older request: its caller has long had the answer.
+  -- This is a late copy of an older request, whose caller has long had the answer.
   if number > request then return reply(-1, '') end
 end
 
@@ -187,8 +187,8 @@ local function due_of(zset, count)
   return call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
 end
 
--- begins_spent tells whether the first message that is due has to be buried: then the claim
--- looks further than it may take. Else it does not, since to look costs more than to take.
+-- begins_spent tells whether the first due message must be buried. Only then does the claim
+-- look at more messages than it may take, since looking costs more than taking.
 local function begins_spent(zset)
   local id = due_of(zset, 1)[1]
   if not id then return false end
@@ -196,10 +196,10 @@ local function begins_spent(zset)
   return exhausted(seen, unsure, max) ~= nil
 end
 
--- Leases that ran out come first: those messages have waited longest. Then what
--- is due, in the order of due times: from the group's queue, where retries wait
--- and where several groups get their messages, or, when there is but one group
--- and no retry, straight from scheduled.
+-- Messages whose lease ran out come first: they have waited longest. Due messages
+-- follow, in the order of their due times. They come from the group's queue, which
+-- holds retries and, with several groups, new messages. With only one group and no
+-- due retry, they come straight from scheduled.
 local reach = limit
 if limit > 0 and max > 0 and claimed_before and (begins_spent(unack) or begins_spent(queue)) then
   reach = math.max(limit, MOST_SPENT)
@@ -230,8 +230,8 @@ for _, list in ipairs({ ended, fresh }) do
 end
 
 -- next_entry is the entry of the next delivery of a message that was claimed before,
--- or the reason to bury it. Only after the first claim is it certain that a message
--- that was given back was seen by nobody: an earlier consumer may have been lost with it.
+-- and the reason to bury it, if any. That nobody has seen a message given back is certain
+-- only after its first claim: later, an earlier consumer may have been lost with it.
 local function next_entry(entry, lost)
   local fence, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
@@ -239,8 +239,8 @@ local function next_entry(entry, lost)
   return entry_of(fence + 1, seen, unsure), reason
 end
 
--- What is taken is chosen before it is read: a body that would go beyond the limit
--- of bytes must not be in Redis's memory once more.
+-- The claim chooses messages before it reads them: a body beyond the limit of bytes
+-- must not be copied in Redis's memory.
 local entries = claimed_before and n > 0 and call('HMGET', attempts, unpack(ids)) or {}
 local taken, size, chosen, wanted, places, stop = 0, 0, 0, {}, {}, nil
 while taken < n and not stop do
@@ -279,8 +279,8 @@ for k = 1, chosen do
   end
 end
 
--- What is added comes before what is removed: a write that is refused half-way
--- must not leave a message in no set.
+-- The script adds before it removes: a write that is refused halfway must not leave a
+-- message in no set.
 local joined = table.concat(details, ' ')
 note(joined, ids_given, burials, last_ms)
 if #entries_given > 0 then call('HSET', attempts, unpack(entries_given)) end
@@ -291,7 +291,7 @@ for i = 1, #burials, 2 do
 end
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
--- wait_us is how long nothing more can be due.
+-- wait_us is how long no other message can be due.
 local function wait_us()
   if pause_ends then return pause_ends == 0 and -1 or pause_ends * 1000 - now end
   if stop == 'worker' and given >= free_workers then return -2 end
@@ -308,8 +308,8 @@ if about ~= '' and (not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_
   note_alive(consumers, consumer, now_ms, alive, about)
 end
 
--- Nothing more is due, so the group's other consumers, who may wait for the same
--- message, need not look. A consumer that claims all the time does not tell each time.
+-- When nothing more is due, the group's other consumers, which may wait for the same
+-- message, need not look. A consumer that claims all the time does not say so each time.
 local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
 if wait ~= 0 and wait ~= -2 and not busy and call('HLEN', claims) > 1 then
   local told = string.format('=%.0f %d %d ', wait, taken, #group)

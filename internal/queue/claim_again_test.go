@@ -19,7 +19,7 @@ func TestClaimSentAgainGetsTheSame(t *testing.T) {
 	before := r.state()
 
 	for range 3 {
-		quiet(t) // so that the lease starts anew in another millisecond
+		quiet(t) // so the lease starts anew in another millisecond
 		again, err := g.Claim(t.Context(), request)
 		require.NoError(t, err)
 		require.Len(t, again.Messages, 2)
@@ -33,7 +33,7 @@ func TestClaimSentAgainGetsTheSame(t *testing.T) {
 	assert.Equal(t, []string{"c#1"}, r.claim(g, "c", 2), "the next request gets the rest")
 }
 
-func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
+func TestClaimSentAgainLeavesOutMessagesNoLongerHeld(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("acked"), due("held"), due("taken"))
@@ -47,7 +47,7 @@ func TestClaimSentAgainLeavesOutWhatIsNoLongerHeld(t *testing.T) {
 	assert.Equal(t, []string{"held#1"}, r.claimWith(g, request))
 }
 
-func TestClaimThatComesLateTakesNothing(t *testing.T) {
+func TestALateClaimTakesNothing(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	old := r.request("c", 3)
@@ -59,7 +59,7 @@ func TestClaimThatComesLateTakesNothing(t *testing.T) {
 	assert.Equal(t, before, r.state())
 }
 
-func TestClaimForgetsConsumersOfYesterday(t *testing.T) {
+func TestClaimForgetsYesterdaysConsumers(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	key := r.partition.names.keyOf(claimsOf, "g")

@@ -22,7 +22,7 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 	}, r.state())
 }
 
-func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
+func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")
@@ -50,8 +50,8 @@ func TestClaimBuriesWhatWasDeliveredTooOften(t *testing.T) {
 	}, r.state())
 }
 
-// TestAMessageThatKillsItsConsumerBecomesADeadLetter, although nobody can tell whether
-// its handlers saw it: after one hand-out more than MaxDeliveries at most.
+// TestAMessageThatKillsItsConsumerBecomesADeadLetter although nobody knows whether its
+// handlers saw it. It is handed out at most once more than MaxDeliveries.
 func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 	for max, tokens := range [][]string{1: {"1", "2/0/1"}, 3: {"1", "2/0/1", "3/0/2", "4/0/3"}} {
 		if tokens == nil {
@@ -82,9 +82,9 @@ func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 	}
 }
 
-// TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered: consumers with one worker claim ten,
-// hand out the first and die.
-func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
+// TestAMessageOnlyHeldAheadDoesNotCountAsDelivered has consumers with one worker claim ten
+// messages, hand out the first and die.
+func TestAMessageOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	for i := range 20 {
@@ -111,7 +111,7 @@ func TestWhatIsOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
 	assert.Equal(t, 20, buried)
 }
 
-func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
+func TestClaimTakesMessagesClaimedBeforeOnlyForFreeWorkers(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	claim := func(limit, free int) Claims {
@@ -122,12 +122,12 @@ func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
 		return claims
 	}
 	r.push(due("a"), due("b"), due("c"))
-	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be ahead of the workers")
+	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be held ahead")
 	for _, id := range []string{"a", "b"} {
 		r.expire(g, id)
 	}
 	claims := claim(10, 0)
-	assert.Empty(t, claims.Messages, "what comes later does not overtake")
+	assert.Empty(t, claims.Messages, "later messages do not overtake")
 	assert.True(t, claims.NeedsWorker)
 	assert.Zero(t, claims.Next)
 	before := r.state()
@@ -139,7 +139,7 @@ func TestClaimTakesWhatWasClaimedBeforeForFreeWorkersOnly(t *testing.T) {
 
 	nack(t, g, Nack{Delivery: Delivery{"a", "2/0/1"}})
 	claims = claim(10, 2)
-	assert.Equal(t, []string{"b#2/0/1", "c#1"}, deliveries(claims), "a first claim takes a place as well")
+	assert.Equal(t, []string{"b#2/0/1", "c#1"}, deliveries(claims), "a first claim occupies a worker too")
 	assert.True(t, claims.NeedsWorker)
 	claims = claim(10, 10)
 	assert.Equal(t, []string{"a#3/1/1"}, deliveries(claims))
@@ -166,7 +166,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	require.NoError(t, err)
 	again, err = g.Claim(t.Context(), request)
 	require.NoError(t, err)
-	assert.Equal(t, []Buried{{"c", "message body is missing"}}, again.Buried, "as far as they still are dead letters")
+	assert.Equal(t, []Buried{{"c", "message body is missing"}}, again.Buried, "only those that are still dead letters")
 	require.Empty(t, r.claim(g, "c", 10), "it is buried again")
 	assert.Equal(t, map[string]string{
 		"groups g": "member",

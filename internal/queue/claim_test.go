@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestClaimMovesWhatIsDueStraightToTheOnlyGroup(t *testing.T) {
+func TestClaimMovesDueMessagesStraightToTheOnlyGroup(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), after("b", 60))
@@ -50,7 +50,7 @@ func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
 	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }
 
-func TestClaimGivesAGroupThatCameBeforeTheDueTimeTheMessageToo(t *testing.T) {
+func TestAGroupRegisteredBeforeTheDueTimeGetsTheMessageToo(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(Message{ID: "a", Delay: 100 * time.Millisecond})
@@ -76,7 +76,7 @@ func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	assert.Contains(t, r.state(), "groups g")
 }
 
-func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
+func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
@@ -97,7 +97,7 @@ func TestClaimTakesAnyScoreThatAForeignHandHasSet(t *testing.T) {
 	assert.ElementsMatch(t, []string{"a#2/0/0", "b#2/0/0", "c#2/0/0"}, r.claim(g, "c", 10))
 }
 
-func TestClaimTakesAGarbledTokenForAFirstDelivery(t *testing.T) {
+func TestClaimTreatsAGarbledEntryAsAFirstDelivery(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
@@ -176,7 +176,7 @@ func TestClaimStopsAtAFewMegabytes(t *testing.T) {
 	assert.Equal(t, []string{"2#1", "3#1"}, r.claim(g, "c", 10))
 }
 
-func TestClaimTellsWhenTheNextIsDue(t *testing.T) {
+func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	next := func() time.Duration {

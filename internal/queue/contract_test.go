@@ -46,14 +46,14 @@ func TestEachScriptIsDeclared(t *testing.T) {
 	assert.ElementsMatch(t, files, declared)
 }
 
-// TestKeysAreInTheSameOrderEverywhere: in the header of a script, in its body, and in Go.
+// TestKeysAreInTheSameOrderEverywhere: in a script's header, in its body, and in Go.
 func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
 	for _, s := range scripts {
 		t.Run(s.name, func(t *testing.T) {
 			header, body := splitHeader(sourceOf(s.name))
 			once, many := keysOfHeader(t, header)
-			assert.Equal(t, named(s.once), once, "the header has the keys that Go declares")
-			assert.Equal(t, called(s.many), many, "and those for each group")
+			assert.Equal(t, named(s.once), once, "the keys in the header")
+			assert.Equal(t, called(s.many), many, "the keys for each group in the header")
 			for place, name := range keysOfBody(body) {
 				n, _ := strconv.Atoi(strings.TrimPrefix(place, "+"))
 				if strings.HasPrefix(place, "+") {
@@ -71,7 +71,7 @@ func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
 	}
 }
 
-// keysOfHeader reads what a header says of KEYS, in its order.
+// keysOfHeader reads the KEYS of a header, in their order.
 func keysOfHeader(t *testing.T, header string) (once, many []string) {
 	t.Helper()
 	for n, match := range headerKey.FindAllStringSubmatch(header, -1) {
@@ -85,8 +85,8 @@ func keysOfHeader(t *testing.T, header string) (once, many []string) {
 	return once, many
 }
 
-// keysOfBody has the names that a body gives to KEYS: by their number, or for each group
-// by "+" and the place.
+// keysOfBody returns the names that a body gives to KEYS: by number, or by "+" and the
+// offset for the keys of each group.
 func keysOfBody(body string) map[string]string {
 	list := map[string]string{}
 	for _, match := range assignment.FindAllStringSubmatch(body, -1) {
@@ -103,7 +103,7 @@ func keysOfBody(body string) map[string]string {
 	return list
 }
 
-// checkLoops checks where a body looks for the keys of each group.
+// checkLoops checks where a body loops over the keys of each group.
 func checkLoops(t *testing.T, s *script, body string) {
 	t.Helper()
 	loops := bodyLoop.FindAllStringSubmatch(body, -1)
@@ -119,7 +119,7 @@ func checkLoops(t *testing.T, s *script, body string) {
 	}
 }
 
-// checkRows checks that a body reads as many values for each message as the header has.
+// checkRows checks that a body reads as many values for each message as the header declares.
 func checkRows(t *testing.T, header, body string) {
 	t.Helper()
 	declared, used := headerRow.FindAllStringSubmatch(header, -1), bodyRow.FindAllStringSubmatch(body, -1)
@@ -132,7 +132,7 @@ func checkRows(t *testing.T, header, body string) {
 	}
 }
 
-// checkTypes checks that a body expects of each key the type that it has.
+// checkTypes checks that a body expects the right type of each key.
 func checkTypes(t *testing.T, s *script, body string) {
 	t.Helper()
 	for _, match := range expectation.FindAllStringSubmatch(body, -1) {
@@ -168,8 +168,8 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 		[]string{s.holds(0), s.holds(1), s.holds(2), s.holds(3), s.holds(4), s.holds(5)})
 }
 
-// TestTheKindsOfKeysAreThoseOfTheDocumentation of the protocol.
-func TestTheKindsOfKeysAreThoseOfTheDocumentation(t *testing.T) {
+// TestKindsOfKeysMatchTheDocumentation of the protocol.
+func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
 	text, err := os.ReadFile("../../docs/protocol.md")
 	require.NoError(t, err)
 	var want []string

@@ -20,24 +20,24 @@ var (
 	// ErrTopicNotFound says that a topic is not on the list of topics.
 	ErrTopicNotFound = errors.New("there is no such topic")
 
-	// ErrGroupAlive says that a consumer group has consumers that are alive.
+	// ErrGroupAlive says that consumers of a group are alive.
 	ErrGroupAlive = errors.New("the consumer group has consumers that are alive")
 
 	errNotRetired = errors.New("the consumer group was restored meanwhile")
 )
 
-// forgetMessages is how many messages one call frees at most.
+// forgetMessages is how many messages one call of forget frees at most.
 const forgetMessages = 500
 
-// Pause is why and for how long nothing is claimed.
+// Pause says how long groups claim nothing, and why.
 type Pause struct {
 	Lasts  time.Duration `json:"-"` // 0: until Resume
 	By     string        `json:"by,omitempty"`
 	Reason string        `json:"reason,omitempty"`
 }
 
-// Pause has a group, or all if it is "", claim nothing from now on. It replaces a pause
-// that there is.
+// Pause stops a group, or all groups if it is "", from claiming. It replaces an earlier
+// pause.
 func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	text, err := json.Marshal(pause)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *Partition) pause(ctx context.Context, group string, lasts time.Duration
 	return err
 }
 
-// Resume ends the pause of a group, or that of all if it is "". Without one it does nothing.
+// Resume ends the pause of a group, or of all groups if it is "". Without one it does nothing.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
 		return p.resume(ctx, group)
@@ -70,18 +70,18 @@ func (p *Partition) resume(ctx context.Context, group string) error {
 type Retirement string
 
 const (
-	// RetireIdle refuses with ErrGroupAlive.
+	// RetireIdle returns ErrGroupAlive.
 	RetireIdle Retirement = "idle"
-	// RetireForced retires the group all the same.
+	// RetireForced retires the group anyway.
 	RetireForced Retirement = "forced"
 
-	// retireFollow does in other partitions what the first one has allowed.
+	// retireFollow retires in other partitions a group that the first one has retired.
 	retireFollow Retirement = "follow"
 )
 
-// Retire takes a group off the topic and frees all that it holds. It may be called again
-// to go on with what was begun, also by others at once. It tells progress how many
-// messages were freed, one call at a time.
+// Retire removes a group from the topic and frees all that it holds. Calling it again
+// continues an earlier call; concurrent calls are safe. It calls progress, never
+// concurrently, with how many messages were freed.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
 		if p.number > 0 {
@@ -106,8 +106,8 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 	})
 }
 
-// Restore lets a retired group come back with its next subscriber. A group that is not
-// retired stays as it is.
+// Restore lets a retired group come back with its next subscriber. It leaves a group
+// that is not retired as it is.
 func (t *Topic) Restore(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).restore(ctx)
@@ -119,9 +119,9 @@ func (g *Group) restore(ctx context.Context) error {
 	return err
 }
 
-// everywhere calls do for the first partition and then for the others, at once, until
-// there are no more: what is added meanwhile has learnt from the first partition what do
-// has written there, or is visited as well.
+// everywhere calls do for the first partition, and then for all others at once. A
+// partition added meanwhile either has adopted what do wrote in the first one, or is
+// visited too.
 func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
 	if err := t.known(ctx); err != nil {
 		return err
@@ -152,14 +152,14 @@ func (t *Topic) known(ctx context.Context) error {
 	return nil
 }
 
-// Backlog is what groups have before them.
+// Backlog counts the messages that await groups.
 type Backlog struct {
-	Due        int // messages that are due and not given to the groups yet
-	Queued     int // that wait for a group, for a retry too
-	InDelivery int // that a consumer holds
+	Due        int // messages that are due, not yet given to the groups
+	Queued     int // messages that wait for a group, including retries
+	InDelivery int // messages that a consumer holds
 }
 
-// Backlog counts what a group has before it, or all groups if it is "".
+// Backlog counts the messages that await a group, or all groups if it is "".
 func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 	if err := t.known(ctx); err != nil {
 		return Backlog{}, err
@@ -184,8 +184,8 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 	return sum, err
 }
 
-// backlog counts what groups have before them in the partition. What is due and given to
-// none counts once.
+// backlog counts the messages that await groups in the partition. Messages not yet given
+// to the groups count once.
 func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
 	var sum Backlog
 	for _, name := range names {
@@ -197,7 +197,7 @@ func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error
 		for i, value := range reply {
 			n, ok := value.(int64)
 			if !ok || len(reply) != len(counts) {
-				return Backlog{}, fmt.Errorf("%w: backlog %v", errReply, reply)
+				return Backlog{}, fmt.Errorf("%w: a backlog of %v", errReply, reply)
 			}
 			counts[i] = n
 		}
@@ -218,7 +218,7 @@ func (g *Group) retire(ctx context.Context, how Retirement) error {
 	}
 	switch {
 	case len(words) == 0:
-		return fmt.Errorf("%w: empty", errReply)
+		return fmt.Errorf("%w: it is empty", errReply)
 	case words[0] == "unknown":
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
 	case words[0] == "alive":
@@ -234,7 +234,7 @@ func (g *Group) forget(ctx context.Context) (freed int, err error) {
 		return 0, err
 	}
 	if len(reply) != 2 {
-		return 0, fmt.Errorf("%w: %d values", errReply, len(reply))
+		return 0, fmt.Errorf("%w: it has %d values", errReply, len(reply))
 	}
 	n, ok := reply[1].(int64)
 	switch {
@@ -246,7 +246,7 @@ func (g *Group) forget(ctx context.Context) (freed int, err error) {
 	return int(n), nil
 }
 
-// Leave says that a consumer has ended.
+// Leave records that a consumer has ended.
 func (g *Group) Leave(ctx context.Context, consumer string) error {
 	_, err := g.run(ctx, leaveScript, []any{consumer})
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// topicOf is a topic of the scene's own with some partitions.
+// topicOf is a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *Topic {
 	r.t.Helper()
 	topic := newStore(r.t, r.client).Topic(r.partition.topic)
@@ -22,7 +22,7 @@ func (r *scene) topicOf(partitions int) *Topic {
 	return topic
 }
 
-// with are the fields of a state whose names contain a text, their times left out.
+// with selects the fields of a state whose names contain a text. It leaves out times.
 func with(state map[string]string, text string) map[string]string {
 	list := map[string]string{}
 	for field, value := range state {
@@ -47,20 +47,20 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
-	assert.Negative(t, claims.Next, "nobody knows until when")
-	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "c", 10), "the other group goes on")
+	assert.Negative(t, claims.Next, "the pause has no end")
+	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "c", 10), "the other group is not paused")
 	assert.Equal(t, map[string]string{"control paused:g": `{"by":"anna","reason":"migration"}`}, with(r.state(), "control"))
 
 	missing, err := g.Ack(t.Context(), done("a"))
 	require.NoError(t, err)
-	assert.Empty(t, missing, "what is in delivery goes on")
+	assert.Empty(t, missing, "deliveries under way go on")
 	r.push(due("c"))
 	assert.Zero(t, other(), "publishing goes on, and the pause was not for this group")
 
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{Reason: "still"}), "twice is no error")
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), "g"), "twice is no error")
-	for hint := heard(); hint.Paused || hint.Looked; hint = heard() { // and then it is woken
+	for hint := heard(); hint.Paused || hint.Looked; hint = heard() { // after which it is woken
 	}
 	assert.Equal(t, []string{"b#1", "c#1"}, r.claim(g, "c", 10))
 	assert.Empty(t, with(r.state(), "control"))
@@ -81,8 +81,8 @@ func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 }
 
-// TestAPauseTakesNoLeaseThatRanOut, and answers a claim that is sent again as before.
-func TestAPauseTakesNoLeaseThatRanOut(t *testing.T) {
+// TestAPausedGroupTakesOverNoExpiredLease but a repeated claim gets the same answer.
+func TestAPausedGroupTakesOverNoExpiredLease(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	topic := r.topicOf(1)
@@ -101,7 +101,7 @@ func TestAPauseTakesNoLeaseThatRanOut(t *testing.T) {
 	assert.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
 }
 
-func TestNewPartitionsKnowWhatIsPaused(t *testing.T) {
+func TestNewPartitionsKnowThePauses(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	topic := r.topicOf(1)
@@ -129,7 +129,7 @@ func retire(t *testing.T, topic *Topic, group string, how Retirement) (freed int
 	return sum.Load(), err
 }
 
-func TestRetiringFreesAllThatOnlyTheGroupNeeds(t *testing.T) {
+func TestRetiringFreesWhatOnlyTheGroupNeeds(t *testing.T) {
 	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	topic := r.topicOf(1)
@@ -167,10 +167,10 @@ func TestRetiringFreesAllThatOnlyTheGroupNeeds(t *testing.T) {
 	require.NoError(t, topic.Restore(t.Context(), "g"))
 	require.NoError(t, topic.Restore(t.Context(), "g"), "twice is no error")
 	require.NoError(t, g.Register(t.Context()))
-	assert.Empty(t, r.claim(g, "c", 10), "it begins anew")
+	assert.Empty(t, r.claim(g, "c", 10), "it starts anew")
 }
 
-func TestRetiringGoesOnWhereItEnded(t *testing.T) {
+func TestRetiringContinuesWhereItStopped(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	topic := r.topicOf(1)
@@ -187,7 +187,7 @@ func TestRetiringGoesOnWhereItEnded(t *testing.T) {
 	freed, err := g.forget(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 500, freed, "in bounded steps")
-	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"1/199", "1"}}}) // which comes in between
+	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"1/199", "1"}}}) // which comes between two steps
 	require.NoError(t, err)
 	assert.Empty(t, stale)
 	left, err := retire(t, topic, "g", RetireIdle)
@@ -213,7 +213,7 @@ func TestOnlyARetiredGroupIsForgotten(t *testing.T) {
 	assert.Equal(t, before, r.state())
 }
 
-func TestAGroupWithConsumersThatAreAliveIsRetiredByForceOnly(t *testing.T) {
+func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	topic := r.topicOf(3)
@@ -232,7 +232,7 @@ func TestAGroupWithConsumersThatAreAliveIsRetiredByForceOnly(t *testing.T) {
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
 	_, err = g.Extend(t.Context(), Heartbeat{Consumer: "c", Lease: lease, Presence: present}, []Held{held("gone", "1")})
 	require.NoError(t, err)
-	require.Empty(t, with(r.state(), "consumers:"), "who holds nothing says nothing")
+	require.Empty(t, with(r.state(), "consumers:"), "a consumer that holds nothing is not recorded")
 	_, err = g.Extend(t.Context(), Heartbeat{Consumer: "c", Lease: lease, Presence: present}, []Held{held("a", "1")})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"consumers:g c": `{"name":"host"}`}, with(r.state(), "consumers:"))
@@ -247,7 +247,7 @@ func TestAGroupWithConsumersThatAreAliveIsRetiredByForceOnly(t *testing.T) {
 	}
 }
 
-func TestConsumersThatDiedAreDroppedByTheNext(t *testing.T) {
+func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	for i := range 20 {
@@ -279,7 +279,7 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	assert.Empty(t, r.state())
 }
 
-func TestBacklogCountsWhatGroupsHaveBeforeThem(t *testing.T) {
+func TestBacklogCountsTheMessagesThatAwaitGroups(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.group("h")
@@ -297,9 +297,9 @@ func TestBacklogCountsWhatGroupsHaveBeforeThem(t *testing.T) {
 	assert.Equal(t, Backlog{Due: 1, Queued: 2, InDelivery: 2}, b)
 }
 
-// TestAGroupThatIsRetiredWhilePartitionsAreAddedComesBackInNone has a slow publisher teach
-// new partitions what the first one knew before.
-func TestAGroupThatIsRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
+// TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone has a slow publisher give new
+// partitions what the first one had before.
+func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	slow := newStore(t, r.client).Topic(r.partition.topic)
@@ -317,8 +317,8 @@ func TestAGroupThatIsRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T)
 	}
 }
 
-// TestAPauseThatEndsWhilePartitionsAreAddedIsLeftInNone is the same for a pause.
-func TestAPauseThatEndsWhilePartitionsAreAddedIsLeftInNone(t *testing.T) {
+// TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll is the same for a pause.
+func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	topic := r.topicOf(1)

@@ -13,11 +13,11 @@ type DeadLetter struct {
 	BuriedAt time.Time
 	Reason   string
 	Body     []byte // nil if it is missing
-	Metadata []byte // as the last Nack with any has left it; nil if none has
+	Metadata []byte // from the last Nack that had any; nil if none had
 }
 
-// DeadLetters returns the group's dead letters, the oldest first, limit at most. It
-// reads few at a time if they are large, and leaves out those that are requeued or
+// DeadLetters returns up to limit of the group's dead letters, the oldest first. It
+// reads few at a time if they are large, and skips those that are requeued or
 // discarded meanwhile.
 func (g *Group) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
 	var letters []DeadLetter
@@ -41,12 +41,12 @@ func (g *Group) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error
 func parseLetters(reply []any) (letters []DeadLetter, left []string, err error) {
 	const fields = 5
 	if len(reply) != 2 {
-		return nil, nil, fmt.Errorf("%w: dead letters of %d values", errReply, len(reply))
+		return nil, nil, fmt.Errorf("%w: dead letters with %d values", errReply, len(reply))
 	}
 	list, ok := reply[0].([]any)
 	ids, ok2 := reply[1].([]any)
 	if !ok || !ok2 || len(list)%fields != 0 {
-		return nil, nil, fmt.Errorf("%w: dead letters of %d values and %T", errReply, len(list), reply[1])
+		return nil, nil, fmt.Errorf("%w: dead letters with %d values and %T", errReply, len(list), reply[1])
 	}
 	for ; len(list) > 0; list = list[fields:] {
 		id, ok := list[0].(string)
@@ -69,14 +69,14 @@ func parseLetters(reply []any) (letters []DeadLetter, left []string, err error) 
 	return letters, left, err
 }
 
-// Requeue makes dead letters due again, as if they had not been delivered yet. It
-// returns the ids of those that are no dead letters.
+// Requeue makes dead letters due again, as if they had never been delivered. It
+// returns the ids that are not dead letters.
 func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
 	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.channel()}, anys(ids)...))
 }
 
-// Discard removes dead letters for good. It returns the ids of those that are no
-// dead letters.
+// Discard removes dead letters for good. It returns the ids that are not dead
+// letters.
 func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
 	return g.runUntilDone(ctx, discardScript, []any{g.name, maxFreedBytes}, ids)
 }

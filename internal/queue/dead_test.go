@@ -18,7 +18,7 @@ func (r *scene) bury(g *Group, ids ...string) {
 	}
 }
 
-func TestDeadLettersTellBodyAndReason(t *testing.T) {
+func TestDeadLettersHaveBodyAndReason(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))

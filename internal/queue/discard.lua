@@ -9,9 +9,9 @@
 -- KEYS[6]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[7]  keys      hash  message key -> id
 -- ARGV[1]  group
--- ARGV[2]  bytes     stop before the bodies are larger, but not before the first
+-- ARGV[2]  bytes     of bodies to remove at most, unless the first has more
 -- ARGV[3..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that are no dead letters, and those
+-- Returns  { { id, ... }, { id, ... } }: those that are not dead letters, and those
 --          to send again
 
 local dead, reasons, attempts, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

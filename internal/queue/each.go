@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Each calls do for each partition, MaxPartitions at most, all at once: one that does not
-// answer holds up no other. It waits for all. The error is that of reading how many there
-// are, or joins those of do.
+// Each calls do for all partitions at once, so one that does not answer holds up no
+// other, and waits for all. It returns the error of reading how many there are, or the
+// joined errors of do.
 func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
 	number, err := t.Partitions(ctx)
 	if err != nil {
@@ -22,7 +22,7 @@ func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partit
 	return t.visit(ctx, 0, number, do)
 }
 
-// visit calls do for some partitions, all at once, and waits for all.
+// visit calls do for a range of partitions, all at once, and waits for all.
 func (t *Topic) visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
 	errs := make([]error, to-from)
 	var calls sync.WaitGroup
@@ -33,7 +33,7 @@ func (t *Topic) visit(ctx context.Context, from, to int, do func(ctx context.Con
 	return joined(errs)
 }
 
-// joined joins errors, those with the same text once: the partitions of one server fail alike.
+// joined joins errors with different texts: the partitions of one server fail alike.
 func joined(errs []error) error {
 	seen := map[string]bool{}
 	var different []error
@@ -60,9 +60,9 @@ func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration)
 	return t.withKey(ctx, func(ctx context.Context, p *Partition) error { return p.Reschedule(ctx, key, delay) })
 }
 
-// withKey calls do for each partition: a key is in one of them, or in more if the number
-// of partitions was raised between two messages. The error is ErrNotFound if it is that
-// for each.
+// withKey calls do for each partition: a key is in one of them, or in several if the
+// number of partitions was raised between two messages. It returns ErrNotFound if do
+// does so for each.
 func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
 	var found atomic.Bool
 	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestATopicThatNobodyUsesIsReadWithoutATrace(t *testing.T) {
+func TestReadingAnUnusedTopicLeavesNoTrace(t *testing.T) {
 	server := redistest.New(t)
 	topic := newStore(t, server.Client(t)).Topic("mistyped")
 	number, err := topic.Partitions(t.Context())
@@ -29,7 +29,7 @@ func TestATopicThatNobodyUsesIsReadWithoutATrace(t *testing.T) {
 	assert.Empty(t, keys)
 }
 
-func TestEachVisitsAllPartitionsAtOnceAndTellsEachErrorOnce(t *testing.T) {
+func TestEachVisitsAllPartitionsAtOnceAndReportsEachErrorOnce(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 40)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestEachVisitsAllPartitionsAtOnceAndTellsEachErrorOnce(t *testing.T) {
 	visited := map[*Partition]bool{}
 	err = topic.again().Each(t.Context(), func(_ context.Context, p *Partition) error {
 		together.Done()
-		together.Wait() // for all others
+		together.Wait() // for all other calls
 		mu.Lock()
 		defer mu.Unlock()
 		visited[p] = true
@@ -82,10 +82,10 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 
 func TestAStoreWarnsOnce(t *testing.T) {
 	server := redistest.New(t)
-	for range 2 { // stores are told apart
+	for range 2 { // each store warns
 		store, err := NewStore(server.Client(t), "test", observe.Observer{})
 		require.NoError(t, err)
-		assert.Empty(t, store.Warnings(), "nothing is known yet")
+		assert.Empty(t, store.Warnings(), "no check has been made yet")
 		_, err = store.Topic("t").Partitions(t.Context())
 		require.NoError(t, err)
 		assert.Len(t, store.Warnings(), 1)

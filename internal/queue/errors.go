@@ -12,13 +12,13 @@ import (
 
 var errReply = errors.New("unexpected reply from script")
 
-// ErrStalePublisher says that Redis has seen another batch under the number of this one,
-// or a later one: the publisher's memory has been set back, as when a virtual machine is
+// ErrStalePublisher says that Redis has seen a different batch with this number, or a
+// later batch: the publisher's memory was set back, as when a virtual machine is
 // restored from a snapshot, or two publishers share a name. The cure is a new name.
 var ErrStalePublisher = errors.New("the publisher's batch numbers are stale")
 
-// KeyTypeError says that a key of ours holds a value of another type, so some
-// other program must have written it.
+// KeyTypeError says that a key of ours holds a value of the wrong type, so another
+// program must have written it.
 type KeyTypeError struct {
 	Key  string
 	Type string // what it is
@@ -32,8 +32,8 @@ func (e *KeyTypeError) Error() string {
 
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
-// mark begins the errors of push.lua that were raised after it had seen that the batch
-// is not stored, and had undone what it had written.
+// mark begins the errors of push.lua that are certain: the batch is not stored, and all
+// its writes are undone.
 const mark = "NOTSTORED "
 
 // Refusal is such an error, without the mark: Redis's own words.
@@ -54,10 +54,10 @@ func unmark(err error) error {
 	return err
 }
 
-// Refused reports whether err, a Refusal, is certain to mean that the batch of a Push is
-// not stored, and never will be. No other error is: the client may have sent the batch
-// before, and what is said to its last attempt (no permission, a wrong password, a dial
-// that fails) does not tell what has become of the first.
+// Refused reports whether err is a Refusal, which proves that the batch of a Push is
+// not stored and never will be. No other error proves that: the client may have sent the
+// batch before, and the error of its last attempt (no permission, a wrong password, a
+// failed dial) says nothing about the first.
 func Refused(err error) bool {
 	var refusal Refusal
 	return errors.As(err, &refusal)
@@ -88,8 +88,8 @@ func Transient(err error) bool {
 	}
 }
 
-// passing lists the answers of a server that is starting, failing over, moving
-// slots or busy.
+// passing reports whether err is an answer of a server that is starting, failing over,
+// moving slots or busy.
 func passing(err error) bool {
 	for _, prefix := range []string{
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",

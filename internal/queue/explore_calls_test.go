@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// call is the script call of an operation, as the Go methods make it; ok is false when
-// it is none.
+// call is the script call of an operation, as the Go methods make it; not ok if the
+// operation calls no script.
 func (u *universe) call(s explored, o op) (c call, ok bool) {
 	g := o.group
 	delay := strconv.Itoa(exploreDelay)
@@ -54,7 +54,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	return call{}, false
 }
 
-// under puts a group's name behind the keys that end with a colon.
+// under appends a group's name to the keys that end with a colon.
 func under(group string, keys ...string) []string {
 	for i, key := range keys {
 		if key[len(key)-1] == ':' {
@@ -64,7 +64,7 @@ func under(group string, keys ...string) []string {
 	return keys
 }
 
-// registered lists the groups that a caller knows: those that there are.
+// registered lists the registered groups, all of which a caller knows.
 func registered(s explored) []string {
 	var names []string
 	for _, e := range s.all("groups") {
@@ -92,7 +92,7 @@ func (u *universe) claimCall(s explored, o op) call {
 	return call{"claim", keys, args}
 }
 
-// keyCall knows the groups that there are, and those that refs names besides.
+// keyCall knows the registered groups, and those that only refs names.
 func (u *universe) keyCall(s explored, o op) call {
 	until := strconv.FormatInt(4e12, 10) // never, in ms
 	if o.arg == "overdue" {
@@ -116,7 +116,7 @@ func (u *universe) keyCall(s explored, o op) call {
 	return c
 }
 
-// reached lists the groups whose keys a call of cancel or reschedule takes.
+// reached lists the groups whose keys are in a call of cancel or reschedule.
 func reached(s explored, o op) []string {
 	names := registered(s)
 	if refs, ok := s.get("refs", s.meant(o)); ok {
@@ -129,8 +129,8 @@ func reached(s explored, o op) []string {
 	return names
 }
 
-// meant is the message that a call of cancel or reschedule is about: what its record
-// says if it was made before, else what holds the key.
+// meant is the message that a call of cancel or reschedule is about: the one in its record
+// if the call was made before, else the one that holds the key.
 func (s explored) meant(o op) string {
 	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
 		words := strings.Fields(record)

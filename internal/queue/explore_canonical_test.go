@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// canonical makes states equal that differ in nothing that can be observed any more:
-// tokens that can never be the current ones again are all the same, and so are the times
-// in records of what is not held.
+// canonical makes states equal if nobody can observe a difference any more: all tokens that
+// can never be current again become the same, and so do the times in records of messages
+// that are not held.
 func (u *universe) canonical(s explored) {
 	for _, g := range u.groups {
 		for i := range s {
@@ -34,8 +34,8 @@ func (s explored) stale(g, msg, token string) bool {
 	}
 }
 
-// canonicalTokens is about the tokens that clients know. A late call with a stale one
-// stands for all of them; of the last only the fence matters then.
+// canonicalTokens simplifies the tokens that clients know. A late call with one stale token
+// stands for all of them; then only the fence of the last one matters.
 func (s explored) canonicalTokens(g, msg, value string) string {
 	words := strings.Fields(value)
 	if words[1] == "-" {
@@ -53,8 +53,8 @@ func (s explored) canonicalTokens(g, msg, value string) string {
 	return strings.Join(words, " ")
 }
 
-// canonicalRecord is about the answer to a claim that may be asked for again. What is
-// not held any more never will be: no deadline comes twice.
+// canonicalRecord simplifies the answer to a claim that may be repeated. A message that is
+// no longer held never will be again: no deadline repeats.
 func (s explored) canonicalRecord(g, record string) string {
 	c := recordedClaim(record)
 	details, held := make([]string, len(c.given)), false
@@ -66,7 +66,7 @@ func (s explored) canonicalRecord(g, record string) string {
 		details[i] = "1000 " + strings.ReplaceAll(token, "/", `\/`)
 	}
 	number, rest, _ := strings.Cut(record, " ")
-	parts := strings.SplitN(rest, ",", 3) // the deadline, the details, and what remains
+	parts := strings.SplitN(rest, ",", 3) // the deadline, the details, and the rest
 	if !held {
 		parts[0] = `["` + past + `"`
 	}
@@ -74,7 +74,7 @@ func (s explored) canonicalRecord(g, record string) string {
 	return number + " " + strings.Join(parts, ",")
 }
 
-// canonicalLeases forgets who made a lease that no record tells of.
+// canonicalLeases forgets who made a lease if no record has it.
 func (s explored) canonicalLeases(g string) {
 	for i := range s {
 		e := &s[i]

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// claimTruth is about claims: new, sent again, and late.
+// claimTruth checks new, repeated and late claims.
 func (t *step) claimTruth() string {
 	o := t.op
 	if o.arg == "unaware" || t.claim.groups {
 		if !t.claim.groups || o.arg != "unaware" {
-			return "groups: not told who they are, or told without need"
+			return "groups: the answer lacks them, or has them without need"
 		}
 		return t.nothing()
 	}
@@ -38,8 +38,8 @@ func (t *step) claimTruth() string {
 	return ""
 }
 
-// freshTruth is about a new claim as a whole: it takes what it should, and touches
-// nothing that is not due.
+// freshTruth checks a new claim as a whole: it takes what it should, and touches no message
+// that is not due.
 func (t *step) freshTruth() string {
 	o := t.op
 	due := t.dueIn(t.before, o.group)
@@ -65,8 +65,8 @@ func (t *step) freshTruth() string {
 	return ""
 }
 
-// wanted lists what a claim has to take: first what others have lost, then what waits, and
-// what was claimed before only for a free worker, in order.
+// wanted lists the messages that a claim has to take: first those that others have lost,
+// then those that wait, in order. Messages claimed before are only for free workers.
 func (t *step) wanted() []string {
 	o, chosen := t.op, 0
 	list := []string{}
@@ -110,7 +110,7 @@ func (t *step) dueUnder(key string) (list []string) {
 	return list
 }
 
-// dueIn lists what a claim of a group may take.
+// dueIn lists the messages that a claim of a group may take.
 func (t *step) dueIn(s explored, group string) (list []string) {
 	for _, msg := range t.u.msgs() {
 		for _, key := range []string{"scheduled", "queue:" + group, "unack:" + group} {
@@ -131,7 +131,7 @@ func (t *step) newlyDead() (list []string) {
 	return list
 }
 
-// buriedTruth is about what a claim made dead letters, and says that it did.
+// buriedTruth checks the dead letters that a claim made, and that it reported them.
 func (t *step) buriedTruth() string {
 	g := t.op.group
 	for _, msg := range t.newlyDead() {
@@ -147,7 +147,7 @@ func (t *step) buriedTruth() string {
 		case reason != want:
 			return fmt.Sprintf("reason: %q of %s, want %q", reason, msg, want)
 		case i < 0 || t.claim.buried[i+1] != reason:
-			return fmt.Sprintf("buried: %s, and says %v", msg, t.claim.buried)
+			return fmt.Sprintf("buried: %s, but the answer has %v", msg, t.claim.buried)
 		case t.after.value("keys", exploreKey) == msg:
 			return "buried: " + msg + " keeps its key"
 		}
@@ -155,7 +155,7 @@ func (t *step) buriedTruth() string {
 	return ""
 }
 
-// waitTruth is about when the consumer has to come back.
+// waitTruth checks when the consumer has to claim again.
 func (t *step) waitTruth() string {
 	due := len(t.dueIn(t.after, t.op.group)) > 0
 	left := t.after.has("scheduled", "") || len(t.after.all("scheduled"))+len(t.after.all("queue:"+t.op.group))+len(t.after.all("unack:"+t.op.group)) > 0
@@ -164,12 +164,12 @@ func (t *step) waitTruth() string {
 	case due && wait != 0 && wait != -2, due && wait == -2 && t.op.free >= t.op.limit:
 		return fmt.Sprintf("wait: %d, though more is due", wait)
 	case !due && left && wait <= 0, !due && !left && wait != -1:
-		return fmt.Sprintf("wait: %d, with nothing due, and something left is %v", wait, left)
+		return fmt.Sprintf("wait: %d, with nothing due; messages left: %v", wait, left)
 	}
 	return ""
 }
 
-// givenTruth is about one message that a new claim gave.
+// givenTruth checks one message that a new claim gave.
 func (t *step) givenTruth(g given) string {
 	o := t.op
 	entry := t.before.value("attempts:"+o.group, g.msg)
@@ -179,7 +179,7 @@ func (t *step) givenTruth(g given) string {
 	known := !back && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
 	switch {
 	case back && !t.before.relaxed(g.msg):
-		return "comes back: " + g.msg + " was settled, and is delivered"
+		return "comes back: " + g.msg + " was settled, but is delivered again"
 	case exhausted(entry, t.u.most) != "":
 		return "not buried: " + g.msg + " has no deliveries left"
 	case g.token != want && !t.before.relaxed(g.msg):
@@ -189,13 +189,13 @@ func (t *step) givenTruth(g given) string {
 	case known && fence(g.token) <= fence(last[0]):
 		return fmt.Sprintf("fence repeats: %s of %s after %s", g.token, g.msg, last[0])
 	case g.body != exploreBody(g.msg):
-		return fmt.Sprintf("body wrong: of %s is %q", g.msg, g.body)
+		return fmt.Sprintf("body wrong: %s has %q", g.msg, g.body)
 	case !t.before.relaxed(g.msg) && g.view != t.before.value("~view:"+o.group, g.msg):
 		return fmt.Sprintf("view wrong: %s sees %q of %s, want %q", o.group, g.view, g.msg, t.before.value("~view:"+o.group, g.msg))
 	case t.after.value("unack:"+o.group, g.msg) != t.u.leaseOf(o.consumer):
-		return "no lease: of " + g.msg
+		return "no lease: " + g.msg
 	case t.after.value("attempts:"+o.group, g.msg) != g.token && (g.token != "1" || t.after.has("attempts:"+o.group, g.msg)):
-		return fmt.Sprintf("claim: of %s leaves %q in attempts", g.msg, t.after.value("attempts:"+o.group, g.msg))
+		return fmt.Sprintf("claim: taking %s leaves %q in attempts", g.msg, t.after.value("attempts:"+o.group, g.msg))
 	}
 	if back {
 		t.count("a settled message is delivered again")
@@ -212,7 +212,7 @@ func (t *step) recordTruth() string {
 	was := recordedClaim(record)
 	same := slices.EqualFunc(was.given, t.claim.given, func(a, b given) bool { return a.msg == b.msg && a.token == b.token })
 	if !same || !slices.Equal(was.buried, t.claim.buried) {
-		return fmt.Sprintf("record: has %v, the answer %v", was, t.claim)
+		return fmt.Sprintf("record: has %v, but the answer has %v", was, t.claim)
 	}
 	return ""
 }

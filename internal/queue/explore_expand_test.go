@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// made is what one expanded state gave.
+// made is the result of expanding one state.
 type made struct {
 	steps []*step
 	texts []string // encoded states after each
@@ -20,7 +20,7 @@ func (x *explorer) expandStates(ctx context.Context, chunk []int32) error {
 	results := make([]made, len(chunk))
 	var wait sync.WaitGroup
 	for w, r := range x.runners {
-		wait.Go(func() { // ends with its share of the chunk
+		wait.Go(func() { // ends after its share of the chunk
 			for i := w; i < len(chunk); i += len(x.runners) {
 				verify := x.verify > 0 && int(chunk[i])%x.verify == 0
 				results[i] = x.expand(ctx, r, decode(x.nodes[chunk[i]].state), verify)
@@ -70,7 +70,7 @@ func (x *explorer) expand(ctx context.Context, r *runner, s explored, verify boo
 	return result
 }
 
-// edits is what an operation does that is no call of a script.
+// edits are the writes of an operation that calls no script.
 func edits(o op) []effect {
 	switch o.kind {
 	case "cancel", "reschedule": // lost
@@ -84,10 +84,10 @@ func edits(o op) []effect {
 	case "due":
 		return []effect{{"ZADDXX", o.arg, past, o.msg}}
 	}
-	panic("no script and no edit: " + o.kind)
+	panic("no script and no edits for " + o.kind)
 }
 
-// take applies what a call wrote, and judges it.
+// take applies the writes of a call and checks them.
 func (t *step) take() (bad string, err error) {
 	t.after = t.before.clone()
 	var dirty []effect
@@ -110,7 +110,7 @@ func (t *step) take() (bad string, err error) {
 	return bad, nil
 }
 
-// merge adds what came of a state.
+// merge adds the results of expanding a state.
 func (x *explorer) merge(number int32, result made) {
 	for class, n := range result.count {
 		x.tolerated[class] += n
@@ -141,7 +141,7 @@ func (x *explorer) merge(number int32, result made) {
 	}
 }
 
-// within tells whether a state is within the bound on deliveries.
+// within tells whether a state is within the limit of deliveries.
 func (t *step) within() bool {
 	for _, given := range t.claim.given {
 		if fence(given.token) > t.u.deliveries {

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// fault is one mistake in a script, and the universe in which the explorer must find it.
+// fault is a mistake in a script, and the universe in which the explorer must find it.
 type fault struct {
 	name     string
 	script   string
@@ -28,36 +28,36 @@ var faults = []fault{
 	},
 	{"a claim sent again takes more", "claim", "if number == request then", "if false then", "one message"},
 	{"a late claim takes messages", "claim", "if number > request then", "if false then", "one message"},
-	{"a claim takes what is not due", "claim", "'-inf', now_ms,", "'-inf', '+inf',", "one message"},
-	{"a claim takes what was claimed before for no worker", "claim", "chosen >= free_workers", "false", "one message"},
+	{"a claim takes messages that are not due", "claim", "'-inf', now_ms,", "'-inf', '+inf',", "one message"},
+	{"a claim takes messages claimed before without a free worker", "claim", "chosen >= free_workers", "false", "one message"},
 	{"only one group gets a message", "claim", "for i = 15, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end", "", "two groups"},
-	{"a claim looks at no other groups", "claim", "if differ(members, 12, group) then", "if false then", "two groups"},
-	{"one delivery more than the most", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},
+	{"a claim ignores other groups", "claim", "if differ(members, 12, group) then", "if false then", "two groups"},
+	{"one delivery more than the limit", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},
 	{"no fence", "lib", "holds[i] = leases[i] and", "holds[i] = leases[i] or", "one message"},
 	{"a release counts", "release", "unseen(tokens[i])", "confirmed(tokens[i])", "one message"},
-	{"a heartbeat does not count what is handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
+	{"a heartbeat does not count messages handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
 	{"a requeue starts the fence anew", "requeue", "entry_of(fence, 0, 0)", "entry_of(0, 0, 0)", "one message"},
-	{"metadata are not kept", "nack", "if metadata[i] ~= '' then", "if false then", "one message"},
-	{"any nack of a dead letter is told as its burial", "nack", "entries[i] == confirmed(tokens[i]) and why", "why", "one message, at most 2 deliveries"},
+	{"changed metadata is not kept", "nack", "if metadata[i] ~= '' then", "if false then", "one message"},
+	{"any nack of a dead letter reports its burial", "nack", "entries[i] == confirmed(tokens[i]) and why", "why", "one message, at most 2 deliveries"},
 	{"a burial that is sent again says that it changed nothing", "nack", "and why_dead(dead, reasons, id)", "and false", "one message, at most 2 deliveries"},
-	{"a dead letter is told as buried for another reason", "bury", "why_dead(dead, reasons, id) ~= why[i] or", "", "one message, at most 2 deliveries"},
+	{"a dead letter is reported as buried for another reason", "bury", "why_dead(dead, reasons, id) ~= why[i] or", "", "one message, at most 2 deliveries"},
 	{"refs keep a group that is done", "lib", "if #left > 0 then redis.call('HSET', refs, unpack(left)) end", "", "two groups"},
-	{"the first group takes the body", "lib", "if not rest then", "if true then", "two groups"},
+	{"the first group removes the body", "lib", "if not rest then", "if true then", "two groups"},
 	{"the last group leaves the body", "lib", "redis.call('HDEL', messages, unpack(gone))", "", "one message"},
 	{"an ended message keeps its key", "lib", "for _, id in ipairs(gone) do free(keys, id) end", "", "a key"},
 	{"a dead letter keeps its key", "lib", "free(keys, id)\n  redis.call('ZADD', dead", "redis.call('ZADD', dead", "a key"},
 	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
-	{"cancel leaves groups without registration", "lib", "if not known[name] then groups", "if false then groups", "damage, two groups"},
+	{"cancel leaves out unregistered groups", "lib", "if not known[name] then groups", "if false then groups", "damage, two groups"},
 	{
 		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(ids, late + 1, taken))",
 		"call('ZREMRANGEBYRANK', source, 0, taken - late - 1)", "torn, two messages",
 	},
 	{
-		"torn: a claim sent again gives what another has", "claim", "tonumber(scores[i]) == tonumber(until_then) and ",
+		"torn: a repeated claim gives what another consumer has", "claim", "tonumber(scores[i]) == tonumber(until_then) and ",
 		"", "torn, one message",
 	},
 	{
-		"torn: what has a lease may wait as well", "claim", "  only_leased(ids_given)\n", "",
+		"torn: a leased message may also wait", "claim", "  only_leased(ids_given)\n", "",
 		"torn, one message",
 	},
 	{
@@ -90,7 +90,7 @@ func TestTheExplorerFindsFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			sources := exploreScripts()
-			require.Equal(t, 1, strings.Count(sources[f.script], f.old), "%q is not in %s once", f.old, f.script)
+			require.Equal(t, 1, strings.Count(sources[f.script], f.old), "%q is not exactly once in %s", f.old, f.script)
 			sources[f.script] = strings.Replace(sources[f.script], f.old, f.new, 1)
 			u := universeNamed(f.universe)
 			require.NotNil(t, u, "there is no universe %q", f.universe)

@@ -9,15 +9,15 @@ import (
 // The ghost part of a state is what the clients know to be true. Its keys:
 //
 //	~sent        id -> batch number, result and policy of its push
-//	~life        id -> live once it is stored, gone once it has ended for all groups
-//	~fate:G      id -> owed once it was given to the group, done once that has settled it
+//	~life        id -> live after it was stored, gone after it has ended for all groups
+//	~fate:G      id -> owed after it was given to the group, done after the group settled it
 //	~last:G      id -> token of the last delivery, its consumer, the token before
-//	~view:G      id -> what the group's middleware changed
-//	~requests:G  consumer that has claimed; its last request has the number firstRequest
-//	~calls       caller of cancel and reschedule that has called, likewise
-//	~again       id that was stored a second time, since a record was lost, or was cancelled
-//	             when a group that has it was not registered
-//	~torn        what a torn file may have undone or done again: "restarted", id -> groups or *
+//	~view:G      id -> the metadata as the group's middleware changed it
+//	~requests:G  each consumer that has claimed; its last request is number firstRequest
+//	~calls       each caller of cancel and reschedule that has called, likewise
+//	~again       each id that was stored twice, since a record was lost, or was cancelled
+//	             while a group that has it was not registered
+//	~torn        what a torn file may have undone or repeated: "restarted", id -> groups or *
 const (
 	lifeLive = "live"
 	lifeGone = "gone"
@@ -25,7 +25,7 @@ const (
 	fateDone = "done"
 )
 
-// step is one operation with what came of it.
+// step is an operation and its outcome.
 type step struct {
 	u      *universe
 	op     op
@@ -33,10 +33,10 @@ type step struct {
 	after  explored
 	out    outcome
 	claim  claimed
-	count  func(class string) // of what is tolerated
+	count  func(class string) // counts a tolerated case
 }
 
-// settled is whether a message has ended for a group, as far as clients know.
+// settled tells whether a message has ended for a group, as far as clients know.
 func (s explored) settled(g, msg string) bool {
 	if s.value("~life", msg) != lifeLive || s.value("~fate:"+g, msg) == fateDone {
 		return true
@@ -92,7 +92,7 @@ func (t *step) learn() {
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.end(msg)
 			if t.placed(msg) {
-				t.count("cancelled: and left to a group whose registration was lost")
+				t.count("cancelled: a group whose registration was lost still has it")
 				t.after.set("~again", msg, "")
 			}
 		}
@@ -100,7 +100,7 @@ func (t *step) learn() {
 	t.after.shift(o)
 }
 
-// listed tells whether the answer, a list of ids that nothing was done with, has this one.
+// listed tells whether the answer, a list of ids that the call left alone, has this one.
 func (t *step) listed(msg string) bool {
 	return slices.Contains(t.undone(), any(msg))
 }
@@ -143,7 +143,7 @@ func (t *step) learnPush() {
 	t.after.set("~life", o.msg, lifeLive)
 }
 
-// learnStored is about a message that was there before, from a torn push.
+// learnStored learns of a message that a torn push had stored before.
 func (t *step) learnStored(msg string) {
 	t.after.set("~life", msg, lifeLive)
 	for _, g := range t.u.holders(t.after, msg) {
@@ -176,8 +176,8 @@ func (t *step) learnClaim() {
 	}
 }
 
-// firstRequest is the number of each client's last request: only how numbers compare
-// matters, so the records move when it makes another.
+// firstRequest is the number of each client's last request. Only the order of numbers
+// matters, so the records shift when the client makes another request.
 const firstRequest = 2
 
 func (s *explored) shift(o op) {
@@ -194,7 +194,7 @@ func (s *explored) shift(o op) {
 	}
 }
 
-// finish notes that a group is done with a message: what it was told is of no use any more.
+// finish notes that a group is done with a message, so what it knew no longer matters.
 func (t *step) finish(g, msg string) {
 	t.after.remove("~view:"+g, msg)
 	if t.after.has("~last:"+g, msg) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// invariants returns what a state must not be, "" if it is as it should. The first
-// word up to the colon names the kind of violation.
+// invariants returns what is wrong with a state; "" if nothing is. The text before the
+// colon names the kind of violation.
 func (u *universe) invariants(s explored, count func(string)) string {
 	for _, msg := range u.msgs() {
 		check := u.strict
@@ -38,16 +38,16 @@ func (u *universe) waits(s explored, msg string) bool {
 	return slices.ContainsFunc(u.groups, func(g string) bool { return s.has("queue:"+g, msg) || s.has("unack:"+g, msg) })
 }
 
-// strict is what holds without torn files, and without a lost record that lets a call
+// strict checks what holds without torn files, and without a lost record that lets a call
 // happen twice: a message is where the clients know it to be, in one state for each
-// group, and bookkeeping is about messages that exist.
+// group, and all bookkeeping is about messages that exist.
 func (u *universe) strict(s explored, msg string, _ func(string)) string {
 	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
 	alive := s.value("~life", msg) == lifeLive
 	scheduled := s.has("scheduled", msg)
 	switch {
 	case scheduled && !alive:
-		return "comes back: " + msg + " is scheduled, but has ended or was never stored"
+		return "comes back: " + msg + " is scheduled, but it has ended or was never stored"
 	case scheduled && fanned:
 		return "two states: " + msg + " is scheduled, and was given to the groups"
 	case alive && !scheduled && !fanned:
@@ -68,7 +68,7 @@ func (u *universe) strict(s explored, msg string, _ func(string)) string {
 	return u.bookkeeping(s, msg, scheduled || len(u.holders(s, msg)) > 0)
 }
 
-// bookkeeping checks what is kept beside the sets.
+// bookkeeping checks the keys beside the sets.
 func (u *universe) bookkeeping(s explored, msg string, held bool) string {
 	switch {
 	case held && !s.has("messages", msg):
@@ -90,8 +90,8 @@ func (u *universe) bookkeeping(s explored, msg string, held bool) string {
 	return ""
 }
 
-// twice is about a message that was stored a second time: once a group has settled it, its
-// body goes, though the other copy may be on its way.
+// twice checks a message that was stored twice: when a group has settled it, its body is
+// removed, though the other copy may be on its way.
 func (u *universe) twice(s explored, msg string, count func(string)) string {
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	settled := s.value("~life", msg) != lifeLive
@@ -104,15 +104,15 @@ func (u *universe) twice(s explored, msg string, count func(string)) string {
 	case !settled && !s.has("messages", msg):
 		return "body lost: of " + msg
 	case placed && !s.has("messages", msg):
-		count("stored again: a dead letter without a body to come")
+		count("stored again: the copy will be a dead letter without a body")
 	case placed && settled:
-		count("stored again: and delivered again")
+		count("stored again: the copy is delivered too")
 	}
 	return ""
 }
 
-// weak is what holds whatever happened to the append-only file. What it tolerates it
-// counts.
+// weak checks what holds whatever happened to the append-only file. It counts what it
+// tolerates.
 func (u *universe) weak(s explored, msg string, count func(string)) string {
 	if s.has("~again", msg) {
 		return u.twice(s, msg, count)
@@ -123,7 +123,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 	}
 	for _, g := range registered(s) {
 		if s.has("scheduled", msg) && !s.has("messages", msg) && !s.settled(g, msg) {
-			return fmt.Sprintf("body lost: of %s, which %s has yet to get", msg, g)
+			return fmt.Sprintf("body lost: %s, which %s has yet to get", msg, g)
 		}
 	}
 	for _, g := range u.groups {
@@ -134,7 +134,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 		case waits && !s.has("messages", msg):
 			return fmt.Sprintf("body lost: of %s, for which %s waits", msg, g)
 		case !waits && len(places) > 0 && !s.has("messages", msg) && s.settled(g, msg):
-			count("a dead letter without a body to come, of a message that is settled")
+			count("a settled message will be a dead letter without a body")
 		case !waits && len(places) > 0 && s.settled(g, msg):
 			count("a settled message is back")
 		}
@@ -142,7 +142,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 			count("in two states: " + kindsOf(places))
 		}
 		if (s.has("attempts:"+g, msg) || s.has("changed:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
-			count("bookkeeping about nothing")
+			count("bookkeeping for no message")
 		}
 	}
 	if s.value("~life", msg) == lifeLive && u.unsettled(s, msg) && !s.has("messages", msg) && s.value("~torn", msg) != "*" {

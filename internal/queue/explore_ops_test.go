@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// op is one thing that happens: a call of a script, or time, or damage.
+// op is one event: a call of a script, the passing of time, or damage.
 type op struct {
 	kind, group, consumer, msg, token, arg string
 	number, limit, free                    int
 }
 
-// universe bounds what is explored.
+// universe limits what is explored.
 type universe struct {
 	name       string
 	groups     []string
@@ -27,7 +27,7 @@ type universe struct {
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
 	after      int      // operations after it at most
-	states     int      // give up there
+	states     int      // gives up after so many
 }
 
 func (u *universe) msgs() []string {
@@ -38,7 +38,7 @@ func (u *universe) msgs() []string {
 	return list
 }
 
-// ops lists what can happen in a state.
+// ops lists the operations that are possible in a state.
 func (u *universe) ops(s explored) []op {
 	var list []op
 	add := func(o op) { list = append(list, o) }
@@ -70,8 +70,8 @@ func (u *universe) ops(s explored) []op {
 	return list
 }
 
-// remembered is the policy of a push, as far as it may matter when that is sent again:
-// its record stops it else.
+// remembered is the policy of a push if it matters when the push is sent again: otherwise
+// its record stops that.
 func (u *universe) remembered(policy string) string {
 	if u.damage || u.between > 0 {
 		return policy
@@ -79,8 +79,8 @@ func (u *universe) remembered(policy string) string {
 	return u.policies[0]
 }
 
-// pushes are the next message, in a batch of its own or under the number of the first, and
-// all that were sent, again.
+// pushes send the next message, in a new batch or under the number of the first batch, and
+// repeat all that were sent.
 func (u *universe) pushes(s explored, add func(op)) {
 	for n, msg := range u.msgs() {
 		if sent, ok := s.get("~sent", msg); ok {
@@ -99,8 +99,8 @@ func (u *universe) pushes(s explored, add func(op)) {
 	}
 }
 
-// claims are new requests, the last one again, and the one before that, late. The
-// first request has the number 2: there may always have been one before.
+// claims are new requests, the last one again, and a late copy of the one before that. The
+// first request has the number 2, so there may always have been an earlier one.
 func (u *universe) claims(s explored, g string, add func(op)) {
 	for i, c := range u.consumers {
 		claim := op{kind: "claim", group: g, consumer: c, limit: u.messages, free: u.messages, number: firstRequest}
@@ -123,8 +123,8 @@ func (u *universe) claims(s explored, g string, add func(op)) {
 	}
 }
 
-// limits are how many messages a consumer may ask for: any number if it is the only one,
-// else the first asks for one, the second for two.
+// limits are how many messages a consumer may ask for: any number if it is the only one.
+// Otherwise the first asks for one, the second for two.
 func (u *universe) limits(consumer int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for limit := 1; limit <= u.messages; limit++ {
@@ -181,7 +181,7 @@ func (u *universe) losses(s explored, add func(op)) {
 }
 
 // keyCalls are the requests of one caller: new ones, some of which never arrive, the last
-// again, and late ones that nobody waits for any more.
+// one again, and late ones that nobody waits for.
 func (u *universe) keyCalls(s explored, add func(op)) {
 	number := firstRequest
 	if s.has("~calls", "z") {
@@ -205,7 +205,7 @@ func (u *universe) keyCalls(s explored, add func(op)) {
 	}
 }
 
-// recordedVerb tells what kind of request a record is of.
+// recordedVerb is the kind of request that a record belongs to.
 func recordedVerb(record string) string {
 	if strings.Contains(record, " "+past) || strings.Contains(record, " "+future) {
 		return "reschedule"
@@ -213,7 +213,7 @@ func recordedVerb(record string) string {
 	return "cancel"
 }
 
-// String tells an operation for people.
+// String describes an operation for people.
 func (o op) String() string {
 	switch o.kind {
 	case "push":

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// exploreProtocol is what the explorer knows of how calls, answers and values in Redis
-// are written, but for tokens and refs (explore_tokens_test.go).
+// exploreProtocol is what the explorer knows about the form of calls, answers and values
+// in Redis, except tokens and refs (explore_tokens_test.go).
 type exploreProtocol struct {
 	names    names
 	u        *universe
@@ -19,7 +19,7 @@ type exploreProtocol struct {
 }
 
 const (
-	exploreDelay = 10 * exploreHour // ms, of everything that is not due: beyond any run
+	exploreDelay = 10 * exploreHour // ms; delays all that is not due beyond any run
 	exploreHour  = 3_600_000
 	exploreKey   = "k"
 	changedBody  = "changed"
@@ -69,7 +69,7 @@ func (p *exploreProtocol) shortReply(reply any) any {
 	return reply
 }
 
-// allKeys are the keys of the universe, without their tag.
+// allKeys lists the keys of the universe, without their tag.
 func (p *exploreProtocol) allKeys() []string {
 	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "publishers"}
 	for _, g := range p.u.groups {
@@ -80,7 +80,7 @@ func (p *exploreProtocol) allKeys() []string {
 	return keys
 }
 
-// typeOf is the type of the value of a key, which is named without its tag.
+// typeOf is the type of the value of a key, named without its tag.
 func typeOf(key string) string {
 	name, _, _ := strings.Cut(key, ":")
 	for _, k := range kinds {
@@ -97,8 +97,8 @@ func (p *exploreProtocol) zset(key string) bool {
 
 func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }
 
-// score makes a class of times a time, class the other way round. Leases of different
-// makers differ by hours, so that they can be told apart.
+// score turns a class of times into a time; class does the reverse. Leases of different
+// makers differ by hours, which distinguishes them.
 func (p *exploreProtocol) score(class string) string {
 	hours, _ := strconv.ParseInt(class[1:], 10, 64)
 	if !isLater(class) {
@@ -124,19 +124,19 @@ func (p *exploreProtocol) class(score string) string {
 	}
 }
 
-// leaseOf is the class of the leases of a consumer's claims; without one, of heartbeats.
+// leaseOf is the class of the leases of a consumer's claims; for "", of heartbeats.
 func (u *universe) leaseOf(consumer string) string {
 	return fmt.Sprintf("%s%d", future, 2+slices.Index(u.consumers, consumer))
 }
 
-// leaseMs is such a lease in ms.
+// leaseMs is the duration of such a lease, in ms.
 func leaseMs(class string) string {
 	hours, _ := strconv.Atoi(class[1:])
 	return strconv.Itoa(exploreDelay + hours*exploreHour)
 }
 
-// stored is a value as it is in Redis, normal as it is in a state: without the time of
-// a record.
+// stored is a value as it is in Redis; normal is the value as it is in a state, without
+// the time of a record.
 func (p *exploreProtocol) stored(key, value string) string {
 	if isRecord(key) {
 		number, result, _ := strings.Cut(value, " ")
@@ -164,7 +164,7 @@ func (p *exploreProtocol) normal(key, value string) string {
 	return p.short(value)
 }
 
-// effect is a recorded write as it applies to a state.
+// effect is a recorded write in the form that applies to a state.
 func (p *exploreProtocol) effect(write []string) effect {
 	key := strings.TrimPrefix(write[1], string(p.names)+":")
 	write[1] = key
@@ -180,7 +180,7 @@ func (p *exploreProtocol) effect(write []string) effect {
 	return write
 }
 
-// read adds what is under one key in Redis to a state.
+// read adds the content of one key in Redis to a state.
 func (p *exploreProtocol) read(s *explored, key string, values []string) {
 	switch {
 	case key == "groups":

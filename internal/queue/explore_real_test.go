@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// twin makes the same operations on a server with an append-only file and in the
-// explorer's way.
+// twin runs the same operations on a server with an append-only file and as the explorer
+// does.
 type twin struct {
 	r     *scene
 	u     *universe
@@ -48,7 +48,7 @@ func (w *twin) do(o op) (effects []effect) {
 	return t.out.effects
 }
 
-// read is what is in Redis.
+// read returns the state that is in Redis.
 func (w *twin) read() explored {
 	s := explored{}
 	for _, key := range w.real.allKeys() {
@@ -71,7 +71,7 @@ func (w *twin) read() explored {
 }
 
 // TestTornFilesDoWhatTheExplorerSays tears real files after each write of a script and
-// compares what two restarts make of them.
+// compares the results of two restarts.
 func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
 	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 2, keyed: true, policies: allPolicies}
@@ -84,7 +84,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 	cancel := func(number int) op { return op{kind: "cancel", number: number, arg: "new"} }
 	held := append(register, push("#1", 1), due, claim("g", 2))
 	ack := op{kind: "ack", group: "g", msg: "#1"}
-	redone, cut := 0, 0 // Redis up to 8.0 does the torn part again, Valkey 9 cuts the whole script
+	redone, cut := 0, 0 // Redis up to 8.0 repeats the torn part, Valkey 9 drops the whole script
 	for name, c := range map[string]struct {
 		before []op
 		torn   op
@@ -121,7 +121,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 					disk.apply(e)
 				}
 			}
-			assert.Equal(t, w.state.redis().String(), w.read().String(), "%s torn after %d writes, and what came then", name, writes)
+			assert.Equal(t, w.state.redis().String(), w.read().String(), "%s torn after %d writes, and what followed", name, writes)
 			r.reload()
 			got, kept := w.read().String(), w.state.redis().String()
 			switch again := disk.redis().String(); {
@@ -135,6 +135,6 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of what was torn, the server did %d parts again and cut %d whole", redone, cut)
-	assert.True(t, redone == 0 || cut == 0, "a server does one or the other")
+	t.Logf("of the torn scripts, the server repeated %d in part and dropped %d", redone, cut)
+	assert.True(t, redone == 0 || cut == 0, "a server always does the same")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// exploreScripts are the sources of the scripts that the explorer calls, as they are
-// loaded; those of a seeded fault differ.
+// exploreScripts are the sources of the scripts that the explorer calls. A seeded fault
+// changes them.
 func exploreScripts() map[string]string {
 	loaded := map[string]string{}
 	for _, name := range []string{
@@ -21,7 +21,8 @@ func exploreScripts() map[string]string {
 	return loaded
 }
 
-// runnerHead records the writes of the scripts that follow it: redis.call is theirs alone.
+// runnerHead records the writes of the scripts that follow it, since only they use this
+// redis.call.
 const runnerHead = `
 local real, writes = redis, {}
 local reads = {}
@@ -49,8 +50,8 @@ local redis = setmetatable({
 local scripts = {}
 `
 
-// runnerTail restores a state, runs some calls on it, and returns of each what it
-// answered and wrote. Between calls it restores the keys that were written.
+// runnerTail restores a state, runs some calls on it, and returns each call's answer and
+// writes. Between calls it restores the keys that were written.
 const runnerTail = `
 local at = 0
 local function take() at = at + 1; return ARGV[at] end
@@ -96,8 +97,7 @@ end
 return results
 `
 
-// runner runs calls on the real scripts, each on a state of its own choice, in keys of
-// its own.
+// runner runs calls on the real scripts, each on any state, in its own keys.
 type runner struct {
 	client *redis.Client
 	script *redis.Script
@@ -123,14 +123,14 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newExploreProtocol(tag, u)}
 }
 
-// call is one call of a script, with keys named without their tag.
+// call is a call of a script. Its keys have no tag.
 type call struct {
 	script string
 	keys   []string
 	args   []string
 }
 
-// outcome is what a call answered and wrote.
+// outcome is the answer and the writes of a call.
 type outcome struct {
 	failed   string // the error, if there was one
 	reply    any
@@ -163,7 +163,7 @@ func (r *runner) run(ctx context.Context, s explored, calls []call, verify bool)
 	return outcomes, nil
 }
 
-// begin lists the keys to clear and the commands that bring the state into Redis.
+// begin lists the keys to clear and the commands that put the state into Redis.
 func (r *runner) begin(s explored, verify bool) []any {
 	keys := r.p.allKeys()
 	args := make([]any, 0, 200)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// violation is what must not be, and how it comes about.
+// violation is something that must not happen, and where it happened.
 type violation struct {
 	text string
 	node int32 // where it happened
@@ -14,7 +14,7 @@ type violation struct {
 	step *step
 }
 
-// report keeps the first violation of each kind of each operation.
+// report keeps the first violation of each kind for each operation.
 func (x *explorer) report(bad string, number int32, t *step) {
 	kind, _, _ := strings.Cut(bad, ":")
 	kind += " (" + strings.TrimSpace(t.op.kind+" "+x.nodes[number].torn) + ")"
@@ -23,7 +23,7 @@ func (x *explorer) report(bad string, number int32, t *step) {
 	}
 }
 
-// path tells how a node is reached.
+// path shows how a node is reached.
 func (x *explorer) path(number int32) (events []string) {
 	for ; number > 0; number = x.nodes[number].parent {
 		events = append(events, x.nodes[number].event)
@@ -53,7 +53,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// figures tells what was explored.
+// figures says what was explored.
 func (x *explorer) figures() string {
 	var b strings.Builder
 	whole := "all"

@@ -34,7 +34,7 @@ func (h *lastCall) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// call reads it as the explorer writes calls.
+// call returns it in the form that the explorer uses.
 func (h *lastCall) call(p *exploreProtocol, script string) call {
 	c := call{script: script}
 	for _, arg := range h.args[3:] {
@@ -59,7 +59,7 @@ func (h *lastCall) call(p *exploreProtocol, script string) call {
 	return c
 }
 
-// TestTheExplorerCallsScriptsAsTheMethodsDo keeps the calls of both in step.
+// TestTheExplorerCallsScriptsAsTheMethodsDo keeps their calls in step.
 func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	r := newScene(t)
 	hook := &lastCall{}

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// explorer walks through all states of a universe that can be reached, breadth first, so
-// that the first sequence of operations that leads to a violation is a shortest one.
+// explorer visits all reachable states of a universe, breadth first, so the first sequence
+// of operations that leads to a violation is a shortest one.
 type explorer struct {
 	u       *universe
 	runners []*runner
-	verify  int // every so many states are compared with what is in Redis; 0 for none
+	verify  int // compares every nth state with Redis; 0 for none
 
 	nodes       []node
 	index       map[string]int32 // encoded state -> node
@@ -34,22 +34,22 @@ type explorer struct {
 	stopAtFirst bool          // violation
 }
 
-// node is a state, or, on the way from a torn file to a restart, a state and what the
-// file would make of it (explore_torn_test.go).
+// node is a state or, between a torn call and a restart, a pair of the state in the file
+// and the state in memory (explore_torn_test.go).
 type node struct {
 	state  string // of a pair: what is in the file
-	memory int32  // of a pair: the state that is in Redis; else -1
+	memory int32  // of a pair: the node of the state in memory; else -1
 	parent int32
 	event  string // how it came from its parent
-	torn   string // after torn which call
+	torn   string // after which call was torn
 	steps  int16  // since the torn call or the restart
 }
 
-// move is a transition that was made: what it wrote, and where it led.
+// move is a transition: what it wrote, and where it led.
 type move struct {
 	op      op
 	effects string
-	next    int32 // -1 out of bounds
+	next    int32 // -1: out of bounds
 }
 
 func newExplorer(client *redis.Client, sources map[string]string, u *universe) *explorer {
@@ -63,7 +63,7 @@ func newExplorer(client *redis.Client, sources map[string]string, u *universe) *
 	return x
 }
 
-// run explores until nothing new is found, or a bound is reached.
+// run explores until it finds nothing new, or reaches a bound.
 func (x *explorer) run(ctx context.Context) error {
 	x.start = time.Now()
 	x.add(node{state: explored{}.encode(), memory: -1, parent: -1})
@@ -101,8 +101,8 @@ func (x *explorer) add(n node) int32 {
 	return number
 }
 
-// expandLevel makes all transitions from the states of a level, first those that need
-// Redis; the pairs then follow what is known of the states in their memory.
+// expandLevel makes all transitions from the nodes of a level: first from states, which
+// needs Redis, then from pairs, which follow the known moves of their state in memory.
 func (x *explorer) expandLevel(ctx context.Context) error {
 	var states, pairs []int32
 	for _, number := range x.level {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// endTruth is about ack and discard: the message leaves the group.
+// endTruth checks ack and discard: the message leaves the group.
 func (t *step) endTruth() string {
 	o := t.op
 	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
 	if t.before.has(set, o.msg) == t.listed(o.msg) {
-		return fmt.Sprintf("%s: of a message that was in %s says the opposite", o.kind, set)
+		return fmt.Sprintf("%s: the message was in %s, but the answer says the opposite", o.kind, set)
 	}
 	if t.listed(o.msg) {
 		return t.nothing()
@@ -27,12 +27,12 @@ func (t *step) endTruth() string {
 	return ""
 }
 
-// fencedTruth is about what only the current delivery may do.
+// fencedTruth checks what only the current delivery may do.
 func (t *step) fencedTruth() string {
 	o := t.op
 	repeated := t.before.repeats(o)
 	if (t.before.holds(o.group, o.msg, o.token) || repeated) == t.listed(o.msg) {
-		return "fence: " + o.kind + " with a token that is stale says the opposite, or the other way round"
+		return "fence: " + o.kind + " says that its token is stale though it is current, or the other way round"
 	}
 	if t.listed(o.msg) || repeated {
 		return t.nothing()
@@ -58,8 +58,8 @@ func (t *step) fencedTruth() string {
 	return ""
 }
 
-// repeats tells whether a call has buried its message before: its reply may have been lost,
-// so it gets the same answer again.
+// repeats tells whether a call has buried its message before: its reply may be lost, so it
+// gets the same answer again.
 func (s explored) repeats(o op) bool {
 	reason, dead := s.get("reasons:"+o.group, o.msg)
 	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.token) {
@@ -69,7 +69,7 @@ func (s explored) repeats(o op) bool {
 	return o.kind == "nack" && entry == confirmed(o.token) || o.kind == "bury" && reason == "bad" && fence(entry) == fence(o.token)
 }
 
-// wantSettled is where a message has to go, and what has to be in attempts.
+// wantSettled is where a message has to go, and what attempts must have.
 func (t *step) wantSettled() (into, entry string) {
 	o := t.op
 	entry = t.before.entryAfter(o)
@@ -88,7 +88,7 @@ func (t *step) wantSettled() (into, entry string) {
 func (t *step) requeueTruth() string {
 	o := t.op
 	if t.before.has("dead:"+o.group, o.msg) == t.listed(o.msg) {
-		return "requeue: of what is a dead letter says the opposite, or the other way round"
+		return "requeue: says that a dead letter is none, or the other way round"
 	}
 	if t.listed(o.msg) {
 		return t.nothing()
@@ -104,7 +104,7 @@ func (t *step) requeueTruth() string {
 	return ""
 }
 
-// replayTruth is about a claim that was sent again: it gets what it still holds.
+// replayTruth checks a repeated claim: it gets what it still holds.
 func (t *step) replayTruth(record string) string {
 	o := t.op
 	var want, got []string
@@ -131,7 +131,7 @@ func (t *step) replayTruth(record string) string {
 		}
 	}
 	if !slices.Equal(buried, t.claim.buried) {
-		return fmt.Sprintf("claim again: tells of dead letters %v, want %v", t.claim.buried, buried)
+		return fmt.Sprintf("claim again: reports the dead letters %v, want %v", t.claim.buried, buried)
 	}
 	if slices.ContainsFunc(t.u.msgs(), t.before.relaxed) {
 		return "" // where else they wait has to be seen to

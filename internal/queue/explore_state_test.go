@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// explored is one state that the explorer looks at: what a partition has in Redis
-// and, in keys that begin with "~", what the clients have been told (explore_ghost_test.go).
-// It is sorted, so equal states have equal encodings. Times are only due (".") or
-// not ("+"); those of leases also tell who made them ("+1", ".1"), ids are #1, #2 and so on, and keys are named without their tag.
+// explored is a state that the explorer visits: what a partition has in Redis and, in keys
+// that begin with "~", what the clients know (explore_ghost_test.go). It is sorted, so
+// equal states have equal encodings. Times are only due (".") or not due ("+"); those of
+// leases also show who made them ("+1", ".1"). Ids are #1, #2 and so on. Keys have no tag.
 type explored []entry
 
 type entry struct{ key, field, value string }
@@ -56,7 +56,7 @@ func (s explored) has(key, field string) bool {
 	return ok
 }
 
-// all returns what is under one key.
+// all returns the content of one key.
 func (s explored) all(key string) explored {
 	from, _ := s.find(key, "")
 	to := from
@@ -90,12 +90,12 @@ func (s *explored) removeAll(key string) bool {
 	return n > 0
 }
 
-// clone leaves room, since most operations add a little.
+// clone reserves capacity, since most operations add a little.
 func (s explored) clone() explored {
 	return append(make(explored, 0, len(s)+8), s...)
 }
 
-// redis is the part of the state that is in Redis, ghost the rest.
+// redis is the part of the state that is in Redis; ghost is the rest.
 func (s explored) redis() explored { i, _ := s.find("~", ""); return s[:i:i] }
 func (s explored) ghost() explored { i, _ := s.find("~", ""); return s[i:] }
 
@@ -129,7 +129,7 @@ func decode(text string) explored {
 	return s
 }
 
-// String is for people: what is in Redis, one key a line.
+// String shows people what is in Redis, one key on each line.
 func (s explored) String() string {
 	var lines []string
 	for i, e := range s {
@@ -164,8 +164,8 @@ func decodeEffects(text string) []effect {
 	return effects
 }
 
-// apply does what a write command does and tells whether it changed anything: what
-// does not is not written to the append-only file.
+// apply does what a write command does and tells whether it changed anything: otherwise
+// Redis does not write it to the append-only file.
 func (s *explored) apply(e effect) (dirty bool) {
 	key, args := e[1], e[2:]
 	switch e[0] {
@@ -193,14 +193,13 @@ func (s *explored) apply(e effect) (dirty bool) {
 		return s.removeAll(key)
 	case "LAPSE":
 		return s.lapse(key, args[0], args[1])
-	case "PEXPIRE": // that records are lost is an operation of its own
+	case "PEXPIRE": // losing records is a separate operation
 		return false
 	}
 	panic(fmt.Sprintf("the explorer does not know the command %q", e))
 }
 
-// lapse ends leases of one deadline, which is also in the records of the claims that gave
-// them.
+// lapse ends the leases of one deadline, also in the records of the claims that gave them.
 func (s *explored) lapse(group, deadline, lapsed string) (dirty bool) {
 	for i := range *s {
 		switch e := &(*s)[i]; {

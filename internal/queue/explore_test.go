@@ -44,7 +44,7 @@ func universes() []*universe {
 	}
 }
 
-// TestExplore walks through all states of small universes on the real scripts.
+// TestExplore visits all states of small universes with the real scripts.
 func TestExplore(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for _, u := range universes() {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Tokens, refs, records and answers as the scripts write them: what a change of the
-// protocol changes.
+// Tokens, refs, records and answers as the scripts write them. Change this file with the
+// protocol.
 
-// tokenParts reads a token or an entry of attempts. No entry is a first claim.
+// tokenParts reads a token or an entry of attempts. No entry means a first claim.
 func tokenParts(token string) (fence, seen, unsure int) {
 	if n, _ := fmt.Sscanf(token, "%d/%d/%d", &fence, &seen, &unsure); n != 3 {
 		return 1, 0, 0
@@ -21,19 +21,19 @@ func tokenParts(token string) (fence, seen, unsure int) {
 
 func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
 
-// fence is what of a token must grow with every delivery.
-// heldAgain is the token of a message that was given back unseen once, and may be held
+// fence is the part of a token that must grow with every delivery.
+// heldAgain is the token of a message that was given back unseen once, so it may be held
 // ahead a second time.
 const heldAgain = "2/0/0"
 
 func fence(token string) int { f, _, _ := tokenParts(token); return f }
 
-// holds tells whether a token is the current one of a message.
+// holds tells whether a token is a message's current one.
 func (s explored) holds(group, msg, token string) bool {
 	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
 }
 
-// claimToken is the token that a claim of a message has to give; lost tells whether its
+// claimToken is the token that a claim of a message has to return; lost tells whether its
 // lease ended.
 func (s explored) claimToken(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
@@ -47,8 +47,7 @@ func (s explored) claimToken(group, msg string, lost bool) string {
 	return tokenOf(f+1, seen, unsure)
 }
 
-// exhausted is the reason for which a message is a dead letter, "" as long as it may be
-// delivered.
+// exhausted is the reason to bury a message; "" while it may still be delivered.
 func exhausted(entry string, most int) string {
 	_, seen, unsure := tokenParts(entry)
 	switch {
@@ -71,7 +70,7 @@ func unseen(token string) string {
 	return tokenOf(f, seen, max(0, unsure-1))
 }
 
-// entryAfter is what an operation of the current delivery leaves in attempts; "" is no
+// entryAfter is the entry of attempts after an operation of the current delivery; "" for no
 // entry.
 func (s explored) entryAfter(o op) string {
 	entry, ok := s.get("attempts:"+o.group, o.msg)
@@ -88,7 +87,7 @@ func (s explored) entryAfter(o op) string {
 	return entry
 }
 
-// refsExact tells whether refs has what it must for a message that these groups hold.
+// refsExact tells whether refs is right for a message that these groups hold.
 func (s explored) refsExact(msg string, holders []string) bool {
 	refs, ok := s.get("refs", msg)
 	if !ok {
@@ -112,7 +111,7 @@ func (s explored) needs(group, msg string) bool {
 	return ok && slices.Contains(refNames(refs), group)
 }
 
-// keyHolder is the message that holds the key: what has no body holds nothing.
+// keyHolder is the message that holds the key. A message without a body holds nothing.
 func (s explored) keyHolder() string {
 	if msg := s.value("keys", exploreKey); s.has("messages", msg) {
 		return msg
@@ -138,7 +137,7 @@ func withRecordNumber(record string, number int) string {
 // given is a message that a claim gave.
 type given struct{ msg, token, body, view string }
 
-// claimed is the answer to a claim, or what its record says of it.
+// claimed is the answer to a claim, or its record.
 type claimed struct {
 	given    []given
 	buried   []string // id, reason, ...
@@ -186,7 +185,7 @@ func claimReply(reply any) (c claimed) {
 	return c
 }
 
-// undone is the list of ids with which a call says that it did nothing.
+// undone lists the ids that a call, by its answer, left alone.
 func (t *step) undone() []any {
 	values, _ := t.out.reply.([]any)
 	switch t.op.kind {

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A file that a crash tears in the middle of a script: Redis 7.0 ignores that script at
-// the restart after it, and so the client sees an error and the state is as before; but
-// its first commands stay in the file, and the next restart applies them, before all
-// that was written since. So what is on disk differs from what is in memory from the
-// torn call on, until a second restart makes it the state. A pair is both.
+// A crash may tear the file in the middle of a script. Redis 7.0 ignores that script at the
+// next restart, so the client sees an error and the state is as before. But the script's
+// first commands stay in the file, and the second restart applies them, before all later
+// writes. So from the torn call on, the file differs from memory, until a second restart
+// makes it the state. A pair is both.
 
-// tear starts a pair for each number of commands that may be left of each call.
+// tear starts a pair for each call and each number of its commands that may be left.
 func (x *explorer) tear(number int32, moves []move) {
 	s := decode(x.nodes[number].state)
 	for _, m := range moves {
 		effects := decodeEffects(m.effects)
-		if len(effects) < 2 { // one command is whole, or not there
+		if len(effects) < 2 { // a single command is there or not
 			continue
 		}
 		memory, ok := x.unanswered(number, m.op, moves)
@@ -38,7 +38,7 @@ func (x *explorer) tear(number int32, moves []move) {
 	}
 }
 
-// pair adds a state in memory with another on disk, and the restart that makes the
+// pair adds a state in memory with a different one on disk, and the restart that makes the
 // latter the state.
 func (x *explorer) pair(memory int32, disk explored, n node) {
 	m := decode(x.nodes[memory].state)
@@ -54,7 +54,7 @@ func (x *explorer) pair(memory int32, disk explored, n node) {
 	x.restart(number, m.ghost(), disk)
 }
 
-// expandPair follows the operations in memory: what they write goes to the file as well.
+// expandPair follows the operations in memory, whose writes also go to the file.
 func (x *explorer) expandPair(number int32) {
 	n := x.nodes[number]
 	if int(n.steps) > x.u.between {
@@ -95,8 +95,8 @@ func lost(o op) op {
 	return o
 }
 
-// unanswered is the state in memory after a call that was torn. Callers of cancel and
-// reschedule go on to their next request; all others send the same until it is answered.
+// unanswered is the state in memory after a torn call. Callers of cancel and reschedule
+// then make their next request; all others repeat theirs until it is answered.
 func (x *explorer) unanswered(number int32, o op, moves []move) (memory int32, ok bool) {
 	if o.kind != "cancel" && o.kind != "reschedule" {
 		return number, true
@@ -109,7 +109,7 @@ func (x *explorer) unanswered(number int32, o op, moves []move) (memory int32, o
 	return number, true // it was lost before
 }
 
-// ends tells for whom a call ends a message: torn, it may have done so.
+// ends tells for whom a call ends a message. A torn call may have done so.
 func (o op) ends(s explored) (msg, whom string) {
 	switch o.kind {
 	case "ack", "discard":

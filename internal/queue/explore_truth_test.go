@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// truth returns in what an answer was not true, or a call did what it must not; "" if it
-// was right. It looks at the state before and after, so it holds in every state.
+// truth returns what was wrong with an answer or the effect of a call; "" if nothing was. It
+// compares the states before and after, so it applies to every state.
 func (t *step) truth() string {
 	if t.op.kind != "push" && t.out.failed != "" {
 		return "failed: " + t.out.failed
@@ -32,8 +32,8 @@ func (t *step) truth() string {
 	return ""
 }
 
-// frame checks that an operation on one message changes no other, and nothing of another
-// group. What claims move, and pushes replace, is looked at elsewhere.
+// frame checks that an operation on one message changes no other message and no other
+// group. Other functions check what claims move and pushes replace.
 func (t *step) frame() string {
 	o := t.op
 	if o.kind == "claim" || o.kind == "push" || o.kind == "lapse" || o.msg == "" {
@@ -52,7 +52,7 @@ func (t *step) frame() string {
 	return ""
 }
 
-// diff lists the entries of Redis that differ; of those that are gone the value is "".
+// diff lists the entries of Redis that differ; those that are gone have the value "".
 func diff(before, after explored) (list []entry) {
 	before, after = before.redis(), after.redis()
 	i, j := 0, 0
@@ -83,11 +83,11 @@ func diff(before, after explored) (list []entry) {
 	return list
 }
 
-// nothing checks that nothing changed, but for some keys.
+// nothing checks that nothing changed, except some keys.
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		if !slices.Contains(but, change.key) {
-			return fmt.Sprintf("no effect: %s changed %s of %s, but says that it did nothing", t.op.kind, change.key, change.field)
+			return fmt.Sprintf("no effect: %s says that it did nothing, but changed %s of %s", t.op.kind, change.key, change.field)
 		}
 	}
 	return ""
@@ -108,23 +108,23 @@ func (t *step) pushTruth() string {
 		return t.nothing("publishers")
 	case recorded && recordNumber(record) >= o.number:
 		if !again && !t.placed(msg) && (!t.before.has("~torn", "restarted") || t.u.borrowed(o)) {
-			return "not stored: an old number, and success"
+			return "not stored: success with an old number"
 		}
 		if again && recordNumber(record) == o.number && refused != strings.Contains(sent, " refused ") {
-			return "another answer: to a batch that was sent again"
+			return "another answer: for a batch that was sent again"
 		}
 		return t.nothing("publishers")
 	case taken && o.arg == string(RejectDuplicates):
 		if !refused {
-			return "not refused: with the key in use"
+			return "not refused: the key is in use"
 		}
 		return t.nothing("publishers")
 	case refused:
-		return "refused: though the key is free or its own"
+		return "refused: the key is free or its own"
 	case taken && o.arg == string(IgnoreDuplicates):
 		return t.nothing("publishers")
 	case !t.after.has("messages", msg) || !t.placed(msg):
-		return "not stored: and success"
+		return "not stored: success"
 	case t.u.keyed && t.after.keyHolder() != msg && !again:
 		return "key not taken: by " + msg
 	case taken && t.before.has("scheduled", holder):
@@ -161,14 +161,14 @@ func (t *step) others(msg string) string {
 	return ""
 }
 
-// keyTruth is about cancel and reschedule.
+// keyTruth checks cancel and reschedule.
 func (t *step) keyTruth() string {
 	o := t.op
 	msg := t.before.meant(o)
 	record, ok := t.before.get("publishers", "z")
 	switch answer := t.answer(); {
 	case answer == "groups" && o.arg != "overdue":
-		return "groups: not told who they are"
+		return "groups: the answer lacks them"
 	case o.arg == "overdue":
 		return t.nothing()
 	case ok && recordNumber(record) > o.number:
@@ -179,20 +179,20 @@ func (t *step) keyTruth() string {
 	case o.kind == "reschedule":
 		return t.rescheduleTruth(msg, answer)
 	case (answer == "cancelled") != (msg != ""):
-		return fmt.Sprintf("cancel: says %s when %q was to be cancelled", answer, msg)
+		return fmt.Sprintf("cancel: says %s, though %q was to be cancelled", answer, msg)
 	case answer == "none":
 		return t.nothing("publishers")
 	}
 	for _, key := range append(t.reachedSets("queue:", "unack:"), "messages") {
 		if t.after.has(key, msg) {
-			return fmt.Sprintf("cancelled: but %s is left in %s", msg, key)
+			return fmt.Sprintf("cancelled: %s is left in %s", msg, key)
 		}
 	}
 	return t.others(msg)
 }
 
-// reachedSets are the keys of the groups that a call of cancel or reschedule can reach:
-// with no registration and no other group, nothing tells that a group has a message.
+// reachedSets are the keys that a call of cancel or reschedule can reach. Nothing shows that
+// a group has a message if it is not registered and there is no other group.
 func (t *step) reachedSets(kinds ...string) []string {
 	keys := []string{"scheduled"}
 	for _, g := range reached(t.before, t.op) {
@@ -214,11 +214,11 @@ func (t *step) rescheduleTruth(msg, answer string) string {
 	again := ok && recordNumber(record) == t.op.number
 	switch {
 	case answer == "none" && len(waiting) > 0:
-		return "not found: though it waits with the key"
+		return "not found: a waiting message has the key"
 	case answer == "none":
 		return t.nothing("publishers")
 	case len(waiting) == 0 && !again:
-		return "reschedule: of nothing"
+		return "reschedule: no message to move"
 	}
 	for _, key := range waiting {
 		if t.after.value(key, msg) != future {

@@ -1,13 +1,13 @@
--- extend.lua: the current deliveries of messages go on; their leases start anew.
--- Those that a handler has by now count as seen, also if their consumer is lost.
+-- extend.lua: continue the current deliveries of messages; their leases start anew.
+-- Those that a handler has by now count as seen, even if their consumer is lost.
 --
 -- KEYS[1]  unack      zset  id -> lease deadline, ms
 -- KEYS[2]  attempts   hash  id -> fence/seen/unsure
--- KEYS[3]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  lease      ms
 -- ARGV[2]  consumer
--- ARGV[3]  alive      ms that the consumer counts as alive from now on
--- ARGV[4]  about      the consumer, for people; '' to say nothing of it
+-- ARGV[3]  alive      for how many ms the consumer counts as alive
+-- ARGV[4]  about      the consumer, for people; '' to record nothing
 -- ARGV[5..]  for each message: id, token, 1 if a handler has it or else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
@@ -24,7 +24,7 @@ for i, id in ipairs(ids) do
   if holds[i] then
     leases[#leases + 1] = deadline
     leases[#leases + 1] = id
-    -- An entry other than the token has been confirmed before.
+    -- An entry that differs from the token is confirmed already.
     if handed_out[i] == '1' and (entries[i] or '1') == tokens[i] then
       seen[#seen + 1] = id
       seen[#seen + 1] = confirmed(tokens[i])

@@ -1,7 +1,7 @@
--- forget.lua: free some of what a retired group still holds. Each message goes with the
--- last group that needs it, as after an ack.
+-- forget.lua: free some of what a retired group still holds. The last group that needs
+-- a message removes it, as in an ack.
 --
--- KEYS[1]   control    hash  what the groups are told
+-- KEYS[1]   control    hash  which groups are paused or retired
 -- KEYS[2]   queue      zset  id -> due, ms: waiting for the group
 -- KEYS[3]   unack      zset  id -> lease deadline, ms
 -- KEYS[4]   dead       zset  id -> when buried, ms
@@ -9,14 +9,14 @@
 -- KEYS[6]   reasons    hash  id -> why buried
 -- KEYS[7]   changed    hash  id -> metadata as a middleware of this group left them
 -- KEYS[8]   claims     hash  consumer -> record of its last claim
--- KEYS[9]   consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[9]   consumers  hash  consumer -> until when it counts as alive, and more about it
 -- KEYS[10]  messages   hash  id -> encoded message
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
--- ARGV[3]   bytes      stop before the bodies are larger, but not before the first
--- Returns   { 'more', freed }, { 'done', 0 } when nothing is left, or { 'not retired', 0 }
+-- ARGV[3]   bytes      of bodies to remove at most, unless the first has more
+-- Returns   { 'more', freed }, { 'done', 0 } if nothing is left, or { 'not retired', 0 }
 
 local control, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local attempts, reasons, changed, claims = KEYS[5], KEYS[6], KEYS[7], KEYS[8]

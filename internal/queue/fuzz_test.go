@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzNames escapes any two topics: their hash tags end where they should, differ
-// when the topics do, and read back.
+// FuzzNames escapes any two topics. Their hash tags must end in the right place, differ
+// if the topics differ, and read back.
 func FuzzNames(f *testing.F) {
 	for i, name := range awkward {
 		f.Add("redisdelay", name, awkward[len(awkward)-1-i])
 	}
 	f.Fuzz(func(t *testing.T, prefix, one, two string) {
 		if strings.ContainsAny(prefix, "{}") {
-			return // refused by Validate
+			return // Validate rejects it
 		}
 		tag := string(newNames(prefix, one, 0))
 		require.Equal(t, byte('{'), tag[0])

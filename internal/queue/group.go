@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// MaxGroups is the most consumer groups that a topic can have: each costs every claim
-// and every message.
+// MaxGroups is how many consumer groups a topic can have: each makes every claim and
+// every message cost more.
 const MaxGroups = 1000
 
-// ErrTooManyGroups says that a topic has MaxGroups consumer groups already.
+// ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
 var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Group is the consuming side of one topic partition for one consumer group.
-// Claim must not be called concurrently; everything else may be.
+// Claim must not be called concurrently; all other methods may be.
 type Group struct {
 	partition *Partition
 	name      string
@@ -28,10 +28,10 @@ func (p *Partition) Group(name string) *Group {
 	return &Group{partition: p, name: name}
 }
 
-// Register makes the group known, so that it gets what is due and has not been given
-// to the groups yet, and all that falls due from now on. It returns ErrTooManyGroups
-// when there are MaxGroups, and ErrGroupRetired. With no memory left in Redis, it still succeeds for a group
-// that is known.
+// Register adds the group, which then gets all messages that have not been given to the
+// groups yet. It returns ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if
+// the group is retired. When no memory is left in Redis, it still succeeds for a
+// registered group.
 func (g *Group) Register(ctx context.Context) error {
 	reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups})
 	if err != nil {
@@ -46,7 +46,7 @@ func (g *Group) Register(ctx context.Context) error {
 	return nil
 }
 
-// run calls a script for the group; each are the groups whose keys it is given besides.
+// run calls a script with the group's keys, and with those of each for each other group.
 func (g *Group) run(ctx context.Context, s *script, args []any, each ...string) ([]any, error) {
 	return g.partition.run(ctx, s, s.keys(g.partition.names, g.name, each), args)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
+func TestATopicHasAtMostAThousandGroups(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	r.groups(998)
@@ -18,13 +18,13 @@ func TestATopicHasAThousandGroupsAtMost(t *testing.T) {
 	err := r.partition.Group("one more").Register(t.Context())
 	require.ErrorIs(t, err, ErrTooManyGroups)
 	assert.Contains(t, err.Error(), "one more")
-	require.NoError(t, last.Register(t.Context()), "it is known")
+	require.NoError(t, last.Register(t.Context()), "it is registered already")
 	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.names.key(groups)).Val())
 	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }
 
-func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
+func TestEachOfAThousandGroupsGetsAMessage(t *testing.T) {
 	r := newScene(t)
 	names := []string{"g0"}
 	r.group("g0")
@@ -41,8 +41,8 @@ func TestEveryOfAThousandGroupsGetsAMessage(t *testing.T) {
 	assert.Len(t, r.state(), 1000, "only the groups are left")
 }
 
-// TestMoreGroupsThanMayRegisterHoldUpNothing: another program may have added them.
-func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
+// TestTooManyGroupsHoldUpNothing if another program has added them.
+func TestTooManyGroupsHoldUpNothing(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.groups(8100)
@@ -55,8 +55,8 @@ func TestMoreGroupsThanMayRegisterHoldUpNothing(t *testing.T) {
 	require.Equal(t, []string{"other#1"}, r.claim(g, "c", 10))
 }
 
-// TestNamesOfGroupsAreToldApart however much one looks like a list of others.
-func TestNamesOfGroupsAreToldApart(t *testing.T) {
+// TestGroupNamesAreKeptApart even if one looks like a list of others.
+func TestGroupNamesAreKeptApart(t *testing.T) {
 	r := newScene(t)
 	names := append([]string{
 		",", `","`, `"`, `\`, `a\`, `a"`, "a", "a,", ",a", `","a`, `a","b`, "b", "[]", `["a"]`, " ", "\u00fc", "\x00",

@@ -9,22 +9,21 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// IDs makes message ids: ULIDs that sort in the order in which one IDs made
-// them, followed by the message's key if it has one. It is safe for concurrent
-// use.
+// IDs makes message ids: ULIDs, followed by the message's key if it has one. The ids of
+// one IDs sort in the order in which it made them. It is safe for concurrent use.
 type IDs struct {
 	mu      sync.Mutex
 	entropy io.Reader // guarded by mu
 	last    uint64    // guarded by mu; ms of the last id
 }
 
-// NewIDs returns a source of ids that no other source makes as well.
+// NewIDs returns a source of ids that no other source makes.
 func NewIDs() *IDs {
 	return &IDs{entropy: ulid.Monotonic(rand.Reader, 0)}
 }
 
-// Next returns the next id, given the time. A wall clock that is set back does not
-// set the order back.
+// Next returns the next id. The ids keep their order even if the wall clock is set
+// back.
 func (s *IDs) Next(now time.Time, key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

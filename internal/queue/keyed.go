@@ -22,8 +22,8 @@ const (
 // ErrNotFound says that no message holds the key, or for Reschedule none that waits.
 var ErrNotFound = errors.New("no message that could be changed has this key")
 
-// callers number the requests of Cancel and Reschedule, each its own one at a time:
-// by name and number Redis tells a request that is sent again from a new one.
+// callers number the requests of Cancel and Reschedule, each caller one at a time: by
+// name and number, Redis distinguishes a repeated request from a new one.
 type callers struct {
 	start sync.Once
 	idle  chan *caller
@@ -73,9 +73,9 @@ func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Durat
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script
-// needs, and for Redis's time; those after it say until when they count. So a copy of a
-// call that Redis gets to later than that, when nobody waits for it any more, leaves
-// alone what holds the key by then.
+// needs, and for Redis's time; later calls say until when they count. So a copy of a call
+// that Redis runs later, when nobody waits for it, leaves alone the message that holds
+// the key by then.
 func (p *Partition) withKey(
 	ctx context.Context, call func(c *caller, until int64, groups []string) ([]any, error),
 ) error {
@@ -111,7 +111,7 @@ func (p *Partition) withKey(
 	return errGroupsKeepChanging
 }
 
-// leftOf is how long a call is waited for.
+// leftOf is how long the caller waits for a call.
 func leftOf(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(time.Until(deadline), maxPatience)

@@ -66,7 +66,7 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
 }
 
-// TestAKeyThatIsHeldAllTheTimeIsFound although its message is replaced all the time.
+// TestAKeyThatIsHeldAllTheTimeIsFound although its message keeps being replaced.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	for name, act := range map[string]func(q *Partition) error{
 		"cancel":     func(q *Partition) error { return q.Cancel(t.Context(), "k") },
@@ -90,7 +90,7 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	}
 }
 
-// replace publishes one message after another under a key, until told to stop.
+// replace publishes one message after another under a key, until stop closes.
 func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 	for n := 1; ; n++ {
 		select {
@@ -108,8 +108,8 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 	}
 }
 
-// keyedCall is a call of cancel or reschedule that may be sent again: in Redis's time
-// it counts until a while from now.
+// keyedCall is a call of cancel or reschedule that may be sent again. It counts until
+// left has passed by Redis's clock.
 func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
@@ -135,14 +135,14 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 			assert.Equal(t, []any{word}, call())
 			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
 			before := r.state()
-			assert.Equal(t, []any{word}, call(), "the answer is still so")
+			assert.Equal(t, []any{word}, call(), "the answer is the same")
 			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
 			assert.Equal(t, before, r.state())
 		})
 	}
 }
 
-func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
+func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
 	for _, s := range []*script{cancelScript, rescheduleScript} {
 		r := newScene(t)
 		call := r.keyedCall(s, 1, time.Minute)
@@ -154,7 +154,7 @@ func TestACallThatFoundNothingFindsNothingWhenItIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestACallThatArrivesTooLateChangesNothing: whoever sent it has given up, and may have
+// TestACallThatArrivesTooLateChangesNothing since its caller has given up, and may have
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	for _, s := range []*script{cancelScript, rescheduleScript} {
@@ -168,9 +168,9 @@ func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain, as after a torn append-only
-// file, and meanwhile its key is held by nothing.
-func TestACancelThatWasLeftHalfDoneIsEndedWhenItIsSentAgain(t *testing.T) {
+// TestAHalfDoneCancelIsFinishedWhenSentAgain, as after a torn append-only file. Meanwhile
+// no message holds its key.
+func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	r := newScene(t)
 	id := keyed(1, "k")
 	r.push(after(id, 60))
@@ -198,7 +198,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
 }
 
-func TestAKeyOfAnotherTypeFailsACallWhole(t *testing.T) {
+func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
 	for _, kind := range kinds {
 		r := newScene(t)
@@ -223,8 +223,8 @@ func TestAKeyOfAnotherTypeFailsACallWhole(t *testing.T) {
 	}
 }
 
-// TestCallsThatHangHoldUpNoOtherBeyondItsContext: they take the places of callers.
-func TestCallsThatHangHoldUpNoOtherBeyondItsContext(t *testing.T) {
+// TestHangingCallsDelayNoOtherBeyondItsContext although they occupy all callers.
+func TestHangingCallsDelayNoOtherBeyondItsContext(t *testing.T) {
 	var c callers
 	for range maxCallers {
 		_, err := c.take(t.Context())

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// kind is a kind of key: topics is there once, those from scheduled on once in each
-// partition, and those from queueOf on once for each group in each partition.
+// kind is a kind of key. There is one topics key; from scheduled on there is one key for
+// each partition, and from queueOf on one for each group in each partition.
 type kind int
 
 const (
@@ -29,8 +29,8 @@ const (
 	consumersOf
 )
 
-// kinds has what each kind is called in Redis, and the type of its values. What the values
-// mean is in docs/protocol.md.
+// kinds has the name of each kind in Redis and the type of its values. docs/protocol.md
+// says what the values mean.
 var kinds = [...]struct{ name, holds string }{
 	topics:      {"topics", "hash"},
 	scheduled:   {"scheduled", "zset"},
@@ -51,17 +51,17 @@ var kinds = [...]struct{ name, holds string }{
 	consumersOf: {"consumers", "hash"},
 }
 
-// names are what the keys of one topic partition begin with: the hash tag
-// {prefix:topic:partition}, so that a script touches one Cluster slot.
+// names is what the keys of one topic partition begin with: the hash tag
+// {prefix:topic:partition}, so a script touches one Cluster slot.
 type names string
 
-// The tag ends at the first closing brace and its parts are told apart by
-// colons, so a topic has both escaped. A prefix may contain colons: the topic
-// and the number are read from the end. What follows the tag needs no escaping.
+// The tag ends at the first closing brace, and colons separate its parts, so a topic
+// has both escaped. A prefix may contain colons: the topic and the number are read
+// from the end. What follows the tag needs no escaping.
 var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 
-// newNames finds the names of a partition. Partitions but the first have a salt after
-// their number, so that they spread evenly over a cluster, whatever the topic.
+// newNames returns the names of a partition. All partitions but the first have a salt
+// after their number, so they spread evenly over a cluster, whatever the topic.
 func newNames(prefix, topic string, number int) names {
 	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
 	first := tag + "0"
@@ -75,7 +75,7 @@ func newNames(prefix, topic string, number int) names {
 // key is the partition's key of a kind.
 func (n names) key(k kind) string { return string(n) + ":" + kinds[k].name }
 
-// keyOf is the key of a kind; of a group, if the kind is one of groups.
+// keyOf is the key of a kind, for a group if the kind has one key for each group.
 func (n names) keyOf(k kind, group string) string {
 	if k < queueOf {
 		return n.key(k)

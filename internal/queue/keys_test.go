@@ -16,7 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// awkward are names that could break a hash tag or run into one another.
+// awkward are names that could break a hash tag or collide.
 var awkward = []string{
 	"a", "a:b", "b:a", "a}", "}a", "{a}", "{", "}", "%7D", "%", "%25", "a b", "ключ", "日本", ":", "a:0", "0", "a%3Ab", "\x00", "\n",
 }
@@ -60,7 +60,7 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 
 func TestIDsSortInTheOrderTheyAreMade(t *testing.T) {
 	ids := NewIDs()
-	ids.last = ulid.Timestamp(time.Now().Add(time.Hour)) // the clock is set back after the first
+	ids.last = ulid.Timestamp(time.Now().Add(time.Hour)) // as if the clock were set back after the first
 	list := []string{ids.Next(time.Now(), "")}
 	for range 10_000 {
 		list = append(list, ids.Next(time.Now(), ""))

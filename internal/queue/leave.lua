@@ -1,7 +1,7 @@
--- leave.lua: a consumer has ended. The record of its last claim stays: a copy of that
--- claim may still be under way.
+-- leave.lua: remove a consumer that has ended. The record of its last claim stays: a copy
+-- of that claim may still be under way.
 --
--- KEYS[1]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[1]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  consumer
 -- Returns  { }
 

@@ -5,10 +5,10 @@
 -- KEYS[3]  messages  hash  id -> encoded message
 -- KEYS[4]  changed   hash  id -> metadata as a middleware of this group left them
 -- ARGV[1]  limit     integer, 1..1000
--- ARGV[2]  bytes     of text that is returned, unless the first has more
--- ARGV[3..]  ids; without, those buried first
--- Returns  { { id, when buried, reason, body, metadata, ... }, { id, ... } }: what is
---          missing is nil, what is no dead letter left out; then the ids to ask for next
+-- ARGV[2]  bytes     of text to return at most, unless the first has more
+-- ARGV[3..]  ids; if none are given, those buried first
+-- Returns  { { id, when buried, reason, body, metadata, ... }, { id, ... } }: the dead
+--          letters, nil for what is missing; then the ids to ask for next
 
 local dead, reasons, messages, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local limit, bytes, ids = tonumber(ARGV[1]), tonumber(ARGV[2]), { unpack(ARGV, 3) }

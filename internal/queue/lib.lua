@@ -1,17 +1,17 @@
--- lib.lua: what the scripts share. It is put in front of each of them when it
--- is compiled; it calls Redis only inside its functions. NOTIFY, the command that
--- publishes a notification, is put in front of it (scripts.go).
+-- lib.lua: what the scripts share. scripts.go puts it in front of each script, and in
+-- front of it NOTIFY, the command that publishes a notification. It calls Redis only
+-- inside its functions.
 
--- now_us is Redis's clock in whole microseconds and, written out, in milliseconds
--- cut off: to write a number takes Lua as long as a small command. Every script reads
--- it once: on Redis 7.0, TIME goes on while a script runs; later servers stop it.
+-- now_us returns Redis's clock in whole microseconds and, as text, in milliseconds,
+-- rounded down: formatting a number takes Lua as long as a small command. A script reads
+-- the clock once: on Redis 7.0, it advances while a script runs; later servers stop it.
 local function now_us()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2], t[1] .. string.format('%03d', math.floor(t[2] / 1000))
 end
 
--- columns reads ARGV from first on as rows of so many values, one row for each message,
--- and returns a list for each column.
+-- columns reads ARGV, from first on, as rows of width values, one row for each message.
+-- It returns a list for each column.
 local function columns(first, width)
   local lists = {}
   for column = 1, width do
@@ -26,8 +26,8 @@ local function columns(first, width)
 end
 
 -- expect_hashes and expect_zsets fail if a key holds a value of another type. A script
--- calls them for the keys that it has not read when it begins to write: a failure later
--- would leave it half done.
+-- calls them, before it writes, for the keys that it has not read: a failure between its
+-- writes would leave it half done.
 local function expect_hashes(...)
   for _, key in ipairs({ ... }) do redis.call('HLEN', key) end
 end
@@ -36,33 +36,34 @@ local function expect_zsets(...)
   for _, key in ipairs({ ... }) do redis.call('ZCARD', key) end
 end
 
--- begin_writes is the first write of a script and removes nothing. With maxmemory
--- reached, Redis refuses a first write that may need memory, and lets all writes pass
--- after one that frees. A user who has no right to remove is refused here, before
--- anything is added.
+-- begin_writes is the first write of a script and removes nothing. When maxmemory is
+-- reached, Redis refuses a first write that may need memory, but allows all writes
+-- after one that may free some. A user who may not remove is refused here, before
+-- the script adds anything.
 local function begin_writes(zset) redis.call('ZREM', zset, '') end
 
--- due_ms is a due time as a score: whole milliseconds, rounded up, so that nothing is
+-- due_ms is a due time as a score: whole milliseconds, rounded up, so no message is
 -- due early. A message without a delay is due in the current millisecond.
 local function due_ms(now, delay)
   if delay <= 0 then return math.floor(now / 1000) end
   return math.ceil(now / 1000) + delay
 end
 
--- int writes a number without the exponent that Lua's own %.14g may choose.
+-- int formats a number without the exponent that Lua's own %.14g may choose.
 local function int(n) return string.format('%.0f', n) end
 
--- key_of is the message key that an id carries: a ULID of 26 characters, then,
--- if the message has a key, a colon and that key.
+-- key_of is the message key in an id. An id is a ULID of 26 characters; if the
+-- message has a key, a colon and the key follow.
 local function key_of(id)
   if #id > 27 then return string.sub(id, 28) end
 end
 
--- An entry of attempts counts what has become of a message in a group, as
--- "fence/seen/unsure": how often it was claimed, which never repeats; how many
--- handlers have certainly seen it and not acked; how many claims may have been
--- deliveries and were lost with their consumer, the current one included unless it
--- was a first claim. A first claim leaves no entry. A garbled entry counts as one.
+-- An entry of attempts is what has happened to a message in a group, as
+-- "fence/seen/unsure". fence counts its claims and never repeats; seen counts the
+-- handlers that have certainly seen it and not acked it; unsure counts the claims that
+-- may have been deliveries and were lost with their consumer, including the current one
+-- unless it is the first. A first claim leaves no entry. A garbled entry counts as one
+-- claim.
 local function split(entry)
   local fence, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
   if not fence then return 1, 0, 0 end
@@ -73,21 +74,21 @@ local function entry_of(fence, seen, unsure)
   return string.format('%.0f/%.0f/%.0f', fence, seen, unsure)
 end
 
--- confirmed is the entry once a handler has seen the delivery with this token. It
--- is made of the token alone, so that to write it twice counts once.
+-- confirmed is the entry after a handler has seen the delivery with this token. It
+-- depends only on the token, so writing it twice counts once.
 local function confirmed(token)
   local fence, seen, unsure = split(token)
   unsure = math.max(0, unsure - 1)
   return entry_of(fence, seen + 1, unsure), seen + 1, unsure
 end
 
--- unseen is the entry once that delivery was given back and no handler has seen it.
+-- unseen is the entry after that delivery was given back without a handler seeing it.
 local function unseen(token)
   local fence, seen, unsure = split(token)
   return entry_of(fence, seen, math.max(0, unsure - 1))
 end
 
--- exhausted is the reason to bury a message, nil as long as it may be delivered.
+-- exhausted is the reason to bury a message; nil while it may still be delivered.
 local function exhausted(seen, unsure, max)
   if max == 0 or seen + unsure < max then return end
   local reason = 'not acked in ' .. int(seen) .. ' deliveries'
@@ -96,20 +97,20 @@ local function exhausted(seen, unsure, max)
 end
 
 -- A token names a delivery: "1" for a first claim, else the entry as the claim
--- wrote it. Its fence tells whether it is the current one: the rest may change.
+-- wrote it. Only its fence shows whether the delivery is current: the rest may change.
 local function fence_of(token)
   return string.match(token, '^(%d+)/%d+/%d+$')
 end
 
--- same_fence tells whether an entry, if there is one, is that of the delivery with a token.
+-- same_fence tells whether an entry, if there is one, belongs to the delivery with a token.
 local function same_fence(entry, token)
   entry = entry or '1'
   return entry == token or (fence_of(entry) or '1') == (fence_of(token) or token)
 end
 
--- current tells which deliveries still hold their message: it is in the unack set
--- and has been claimed by nobody since. No entry stands for the token "1" there. It
--- returns the entries and the leases, too.
+-- current tells which deliveries still hold their message: the message is in unack and
+-- nobody has claimed it since. For a message in unack, no entry means the token "1". It
+-- also returns the entries and the leases.
 local function current(unack, attempts, ids, tokens)
   local holds = {}
   if #ids == 0 then return holds, {}, {} end
@@ -122,13 +123,13 @@ local function current(unack, attempts, ids, tokens)
 end
 
 -- holder is the id of the message that holds a key. An id without a body holds nothing:
--- a torn append-only file (docs/reliability.md) or another program has left it.
+-- it was left by a torn append-only file (docs/reliability.md) or another program.
 local function holder(keys, messages, key)
   local id = redis.call('HGET', keys, key)
   return id and redis.call('HEXISTS', messages, id) == 1 and id
 end
 
--- free gives the key of a message back, unless a newer message has taken it.
+-- free frees the key of a message, unless a newer message has taken it.
 local function free(keys, id)
   local key = key_of(id)
   if key and redis.call('HGET', keys, key) == id then
@@ -136,8 +137,8 @@ local function free(keys, id)
   end
 end
 
--- quoted is a name as it stands in refs. It has no comma, so that in the list each
--- comma begins a name.
+-- quoted is a name as refs has it. It contains no comma, so each comma in the list
+-- separates two names.
 local function quoted(name)
   return (string.gsub(cjson.encode(name), ',', '\\u002c'))
 end
@@ -149,7 +150,7 @@ local function list_of(names)
   return '[' .. table.concat(list, ',') .. ']'
 end
 
--- strike takes a name off a list; nil when no other is left.
+-- strike removes a name from a list; nil if no other is left.
 local function strike(list, name)
   local text = ',' .. string.sub(list, 2, -2)
   local from, to = string.find(text, name, 1, true)
@@ -158,10 +159,10 @@ local function strike(list, name)
   if text ~= '' then return '[' .. string.sub(text, 2) .. ']' end
 end
 
-local MOST_REFS = 262144 -- bytes of refs that one call goes through
+local MOST_REFS = 262144 -- bytes of refs that one call reads
 
--- leave finds out who still needs the messages once a group has left: what to write
--- to refs, the ids that nobody needs, and how many ids it has looked at.
+-- leave finds who still needs the messages after a group is done with them. It returns
+-- what to write to refs, the ids that nobody needs, and how many ids it has looked at.
 local function leave(refs, ids, group)
   local name, known = ',' .. quoted(group), {}
   local left, gone, looked, size, step = {}, {}, 0, 0, 1
@@ -187,9 +188,9 @@ local function leave(refs, ids, group)
   return left, gone, looked
 end
 
--- finish ends messages for one group. The last group takes the body; messages that
--- only ever had one group have no refs entry. It returns how many it has ended: with
--- very many groups, not all.
+-- finish ends messages for one group. The last group removes the body; a message that
+-- only ever had one group has no refs entry. It returns how many messages it has ended:
+-- with very many groups, not all.
 local function finish(messages, refs, changed, keys, ids, group)
   local left, gone, ended = {}, ids, #ids
   local several = redis.call('HLEN', refs) > 0
@@ -206,8 +207,8 @@ local function finish(messages, refs, changed, keys, ids, group)
   return ended
 end
 
--- bury makes a message that has left every other set of the group a dead
--- letter. Its body and its entry stay; a key that it holds is free again.
+-- bury makes a message a dead letter. The caller removes it from the group's other sets.
+-- Its body and its entry stay; its key is free again.
 local function bury(dead, reasons, keys, id, now, reason)
   redis.call('HSET', reasons, id, reason)
   free(keys, id)
@@ -227,7 +228,7 @@ local function parse_record(value)
   return tonumber(number), tonumber(ms), result
 end
 
--- recorded reads a record; there is none of requests below 1.
+-- recorded reads a record; requests below 1 have none.
 local function recorded(hash, owner)
   local number, ms, result = parse_record(redis.call('HGET', hash, owner) or '0 0')
   return number or 0, number and number > 0 and ms or nil, result or ''
@@ -236,10 +237,10 @@ end
 local DAY_MS = 86400000
 local HOUR_MS = 3600000
 
--- write_record stores a record and bounds the hash that it is in: the hash
--- expires a day after its last use (set anew once an hour, not on each call),
--- and whoever joins looks at a few records at random and drops those a day old.
--- That may be refused: what the caller has written stands, so it must not fail.
+-- write_record stores a record and keeps its hash small: the hash expires a day
+-- after its last use (renewed once an hour, not on each call), and a newcomer looks
+-- at a few random records and drops those that are a day old. Redis may refuse that
+-- part; it must not fail, since the caller's writes stand.
 local function write_record(hash, owner, number, now_ms, result, last_ms)
   redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)
   local ms = tonumber(now_ms)
@@ -253,8 +254,8 @@ local function write_record(hash, owner, number, now_ms, result, last_ms)
   end
 end
 
--- with_refs adds to the groups those that still need a message although their
--- registration is gone.
+-- with_refs adds to the groups those that still need a message but are no longer
+-- registered.
 local function with_refs(groups, refs, id)
   local list = redis.call('HGET', refs, id)
   local whole, names = pcall(cjson.decode, list or '[]')
@@ -267,8 +268,8 @@ local function with_refs(groups, refs, id)
   return groups
 end
 
--- differ tells whether the groups are others than the caller knows: those in
--- ARGV[from..] and, if given, one more. KEYS were chosen by that list.
+-- differ tells whether the groups differ from those that the caller knows, which are
+-- in ARGV[from..] and, if given, one. The caller chose KEYS by that list.
 local function differ(members, from, one)
   local known, count = {}, #ARGV - from + 1
   if one then
@@ -283,14 +284,14 @@ local function differ(members, from, one)
   return false
 end
 
--- answer puts a word in front of a list: to unpack it would fail on a long one.
+-- answer puts a word in front of a list: unpack would fail on a long one.
 local function answer(word, list)
   table.insert(list, 1, word)
   return list
 end
 
--- control tells the groups what to do. Its fields: "paused" for all groups, "paused:G",
--- and "retired:G"; each value begins with a time in ms.
+-- control says which groups are paused or retired. Its fields are "paused" for all
+-- groups, "paused:G", and "retired:G"; each value begins with a time in ms.
 
 -- retired tells whether a group has been retired.
 local function retired(control, group)
@@ -302,8 +303,8 @@ local function pause_of(group) return group == '' and 'paused' or 'paused:' .. g
 
 local function is_pause(field) return string.match(field, '^paused') ~= nil end
 
--- paused_until is when the pause of a group ends, in ms: 0 if that is left open, nil if
--- there is none.
+-- paused_until is when the pause of a group ends, in ms; 0 if it has no end, nil if
+-- the group is not paused.
 local function paused_until(control, group, now_ms)
   local last
   for _, told in ipairs(redis.call('HMGET', control, 'paused', 'paused:' .. group)) do
@@ -314,9 +315,9 @@ local function paused_until(control, group, now_ms)
   return last
 end
 
--- note_alive says that a consumer is alive for some ms: "<until> <seen> <since> <about>",
--- in ms. Whoever joins drops a few that are not alive any more; the hash expires a day
--- after the last. It must not fail: what the caller has written stands.
+-- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>
+-- <since> <about>", in ms. A newcomer drops a few consumers that are no longer alive; the
+-- hash expires a day after its last use. It must not fail: the caller's writes stand.
 local function note_alive(consumers, consumer, now_ms, alive_ms, about)
   local known = redis.pcall('HGET', consumers, consumer)
   local since = type(known) == 'string' and string.match(known, '^%d+ %d+ (%d+)')
@@ -331,14 +332,14 @@ local function note_alive(consumers, consumer, now_ms, alive_ms, about)
   end
 end
 
--- head is the lowest score of a sorted set, nil when it is empty.
+-- head is the lowest score of a sorted set; nil if the set is empty.
 local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
 end
 
--- wake tells sleeping subscribers how many µs from now something is due.
--- It is a hint: losing it, or having no right to send it, costs them at most
--- their poll interval.
+-- wake tells sleeping subscribers in how many µs a message is due. It is a hint: if
+-- it is lost, or the user may not send it, they are late by at most their poll
+-- interval.
 local function wake(channel, now, due, group)
   local wait = int(math.max(0, due * 1000 - now))
   if group then wait = wait .. ' ' .. group end

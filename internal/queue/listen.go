@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// silence is how long a Listener hears nothing before it asks whether the connection
-	// still works: one in silence costs 0.14 commands a second.
+	// silence is how long a Listener hears nothing before it checks the connection: a
+	// silent one costs 0.14 commands a second.
 	silence = 7 * time.Second
 
 	// patience is how long it waits for the answer.
 	patience = 2500 * time.Millisecond
 
-	// maxHint is as far ahead as a hint looks; what is due later needs none.
+	// maxHint is how far ahead a hint looks; messages due later need none.
 	maxHint = 24 * time.Hour
 )
 
-// errDeaf says that a connection has gone silently: a router or balancer between has
-// forgotten it, for instance.
+// errDeaf says that a connection was lost without a sign: a router or load balancer on
+// the way may have forgotten it.
 var errDeaf = errors.New("the connection for notifications does not answer")
 
-// errMoved says that a channel is on another node now, with its slot.
+// errMoved says that a channel has moved to another node with its slot.
 var errMoved = errors.New("the channel has moved to another node")
 
-// Listener hears when something is due earlier than a Claim has said.
+// Listener hears when a message is due earlier than a Claim said.
 type Listener struct {
 	pubsub            *redis.PubSub
 	store             *Store
@@ -40,22 +40,21 @@ type Listener struct {
 	silence, patience time.Duration
 }
 
-// Hint says that something may be due in a while, or, if negative, that nothing is
-// scheduled.
+// Hint says in how long a message may be due; if negative, none is scheduled.
 type Hint struct {
 	In time.Duration
-	// Looked says that another consumer of the group has just claimed all that is due,
-	// so that older hints are void. Found is how many messages that were.
+	// Looked says that another consumer of the group has just claimed all due messages,
+	// so older hints are void. Found is how many messages it claimed.
 	Looked bool
 	Found  int
-	// Grown says that the topic has got more partitions, and nothing else.
+	// Grown says only that the topic has more partitions now.
 	Grown bool
-	// Paused says that the group is told to claim nothing, and nothing else.
+	// Paused says only that the group is paused.
 	Paused bool
 }
 
-// Listen opens a connection of its own, outside the client's pool, which lives
-// until Close. A consumer is not told of its own claims.
+// Listen opens a connection of its own, outside the client's pool, until Close. A
+// consumer does not hear of its own claims.
 func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
 	return &Listener{
 		pubsub: g.partition.store.listen(ctx, g.partition.channel()),
@@ -63,9 +62,9 @@ func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
 	}
 }
 
-// Next blocks until there is a hint. Hints may be lost before the first one and after
-// an error, which calls for a new Listener; so each begins with a hint of 0. A Close from
-// another goroutine ends it with an error; its context alone does not.
+// Next blocks until there is a hint. After an error, use a new Listener. Hints may be
+// lost before the first one, so each Listener begins with a hint of 0. A Close from
+// another goroutine ends Next with an error; the end of its context alone does not.
 func (l *Listener) Next(ctx context.Context) (Hint, error) {
 	for {
 		received, err := l.receive(ctx)
@@ -88,7 +87,7 @@ func (l *Listener) Next(ctx context.Context) (Hint, error) {
 	}
 }
 
-// receive waits for anything from the server, and asks for it after a while.
+// receive waits for anything from the server, and pings it after a while.
 func (l *Listener) receive(ctx context.Context) (any, error) {
 	received, err := l.pubsub.ReceiveTimeout(ctx, l.silence)
 	if !timedOut(err) {
@@ -109,10 +108,10 @@ func timedOut(err error) bool {
 	return errors.As(err, &failure) && failure.Timeout()
 }
 
-// parse reads a notification, and whether it is for this consumer: "<µs>" for all
+// parse reads a notification and whether it is for this consumer: "<µs>" for all
 // groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
 // "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
-// so what makes no sense is passed over or brought within bounds.
+// so nonsense is ignored or brought within bounds.
 func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
@@ -137,7 +136,7 @@ func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(l.consumer)])
 }
 
-// within is a number of microseconds as a Hint has it.
+// within converts microseconds for a Hint.
 func within(us int64) time.Duration {
 	if us < 0 {
 		return -1
@@ -145,7 +144,7 @@ func within(us int64) time.Duration {
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
 }
 
-// Close ends Next, also one under way.
+// Close ends Next, even one under way.
 func (l *Listener) Close() error {
 	if err := l.pubsub.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return err

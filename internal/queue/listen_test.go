@@ -18,7 +18,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// deafness passes bytes on between clients and a server, until it swallows them.
+// deafness forwards bytes between clients and a server, until it drops them.
 type deafness struct {
 	addr string
 	deaf atomic.Bool
@@ -79,7 +79,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	q := r.through(client)
 	l := q.Group("g").Listen(t.Context(), "c")
 	l.silence, l.patience = 20*time.Millisecond, 100*time.Millisecond
-	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // a deadline of ctx would end a read
+	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // a deadline of ctx would end the read
 	_, err := l.Next(t.Context())
 	require.NoError(t, err)
 	proxy.deaf.Store(true)
@@ -131,7 +131,7 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 	}
 }
 
-// pings is how many a server has answered.
+// pings is how many pings a server has answered.
 func pings(t *testing.T, client *redis.Client) int64 {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()
@@ -167,7 +167,7 @@ func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
 	}
 	hint, err := l.Next(t.Context())
 	require.NoError(t, err)
-	assert.InDelta(t, 200*time.Second, hint.In, float64(2*time.Second), "that of its own database")
+	assert.InDelta(t, 200*time.Second, hint.In, float64(2*time.Second), "it hears only its own database")
 }
 
 func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
@@ -224,7 +224,7 @@ func FuzzNotifications(f *testing.F) {
 	})
 }
 
-func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
+func TestAClaimOfAllDueMessagesIsAnnouncedToItsGroup(t *testing.T) {
 	r := newScene(t)
 	g, h := r.group("a group 2"), r.group("h")
 	for _, consumer := range []string{"c", "d"} {
@@ -234,11 +234,11 @@ func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
 	quiet(t)
 	r.push(due("1"), due("2"), after("3", 60))
 	for _, next := range []func() Hint{others, own, otherGroup} {
-		assert.False(t, next().Looked, "of the push")
+		assert.False(t, next().Looked, "the hint of the push")
 	}
-	require.Len(t, r.claim(g, "c", 1), 1) // and more is due, so nobody is told
+	require.Len(t, r.claim(g, "c", 1), 1) // more is due, so it announces nothing
 	quiet(t)
-	require.Len(t, r.claim(g, "c", 1), 1) // as many as asked for, and all
+	require.Len(t, r.claim(g, "c", 1), 1) // as many as it asked for, and the last
 	hint := others()
 	assert.True(t, hint.Looked)
 	assert.Equal(t, 1, hint.Found)
@@ -253,18 +253,18 @@ func TestAClaimOfAllThatIsDueIsToldToTheOthersOfTheGroup(t *testing.T) {
 
 	r.claim(h, "e", 2)
 	nack(t, h, Nack{Delivery: Delivery{"1", "1"}})
-	assert.False(t, otherGroup().Looked, "not its own claim, nor those of the other group")
+	assert.False(t, otherGroup().Looked, "neither its own claim nor those of the other group")
 	r.push(due("4"))
-	assert.False(t, own().Looked, "a consumer is not told of its own claims")
+	assert.False(t, own().Looked, "a consumer does not hear of its own claims")
 }
 
-// quiet lets the time pass in which a consumer that claims again tells nobody.
+// quiet waits until a consumer that claims again announces it.
 func quiet(t *testing.T) {
 	t.Helper()
 	<-time.After(5 * time.Millisecond)
 }
 
-func TestAConsumerThatIsAloneTellsNobody(t *testing.T) {
+func TestALoneConsumerAnnouncesNothing(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.claim(g, "c", 1)

@@ -9,14 +9,13 @@ type Membership struct {
 	known int // how many partitions know the group
 }
 
-// Membership returns a consumer group in the topic. It does no I/O and is for
-// one goroutine.
+// Membership returns a consumer group in the topic, for one goroutine. It does no I/O.
 func (t *Topic) Membership(group string) *Membership {
 	return &Membership{topic: t, group: group}
 }
 
-// Partitions makes the topic and the group known, the group in all partitions, so that it
-// gets what falls due from now on, and returns how many there are.
+// Partitions lists the topic, registers the group in all partitions, so it gets what
+// falls due from now on, and returns how many partitions there are.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	if err := m.topic.Enlist(ctx); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// check compares what is in Redis with the model.
+// check compares Redis with the model.
 func (m *model) check() {
 	want := map[string]string{}
 	for id, msg := range m.messages {
@@ -40,8 +40,8 @@ func (m *model) check() {
 	require.Equal(m.t, want, m.snapshot())
 }
 
-// snapshot reads what the topic has in Redis, as "kind id" -> value: none for times
-// and reasons.
+// snapshot reads what the topic has in Redis, as "kind id" -> value, without the values of
+// times and reasons.
 func (m *model) snapshot() map[string]string {
 	p := m.scene.partition.names
 	ctx := m.scene.ctx()

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// allGroups are those that the model may have.
+// allGroups are the groups that the model may have.
 var allGroups = []string{"g", "h", "i"}
 
 func (m *model) isPaused(name string) bool { return m.paused[name] || m.paused[""] }
@@ -31,7 +31,7 @@ func (m *model) resume(rt *rapid.T) {
 
 func (m *model) retire(rt *rapid.T) {
 	if len(m.groups) < 2 {
-		rt.Skip("one group stays")
+		rt.Skip("the last group stays")
 	}
 	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
 	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
@@ -39,7 +39,7 @@ func (m *model) retire(rt *rapid.T) {
 	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), RetireIdle)) })
 }
 
-// forget frees what a retired group has in the first place where it has anything.
+// forget frees what a retired group has in the first set that is not empty.
 func (m *model) forget(rt *rapid.T) {
 	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
 	freed, err := m.group(name).forget(m.scene.ctx())

@@ -108,19 +108,19 @@ func (m *model) expire(rt *rapid.T) {
 	if m.retired[group] || m.isPaused(group) {
 		rt.Skip("nobody claims for", group)
 	}
-	state.place = "queue" // as good as: the next claim takes it
+	state.place = "queue" // in effect: the next claim takes it
 	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
 	claims, err := m.group(group).Claim(m.scene.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)
 	if len(claims.Messages) != 1 || claims.Messages[0].ID != id {
-		m.t.Fatalf("claimed %v, want %s, whose lease ran out", deliveries(claims), id)
+		m.t.Fatalf("claimed %v, want %s, whose lease had run out", deliveries(claims), id)
 	}
 	m.deliver(m.messages[id], group, claims.Messages[0], true)
 	m.last = nil
 }
 
-// stale uses deliveries that are not the current ones.
+// stale uses deliveries that are not current.
 func (m *model) stale(rt *rapid.T) {
 	place := rapid.SampledFrom([]string{"queue", "unack", "dead"}).Draw(rt, "place")
 	id, group, state := m.pick(rt, place)
@@ -165,7 +165,7 @@ func (m *model) cancel(rt *rapid.T) {
 	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
 	holder := m.holder(key)
 	if holder != "" && m.heldByRetired(holder) {
-		rt.Skip("forget ends what is left of", holder)
+		rt.Skip("forget frees the rest of", holder)
 	}
 	delete(m.messages, holder)
 	err := m.scene.partition.Cancel(m.scene.ctx(), key)

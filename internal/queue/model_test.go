@@ -16,13 +16,13 @@ import (
 
 var modelSteps = flag.Int("model.steps", 3000, "how many random operations the model test makes")
 
-// model is what the topic should hold. The scripts run on a real Redis; after each
-// operation every message must be in exactly one state for each group and have a body.
+// model is what the topic should hold. The scripts run on a real Redis. After each
+// operation, every message must have a body and one state for each group.
 type model struct {
 	t        *rapid.T
 	scene    *scene
 	groups   []string        // registered
-	retired  map[string]bool // and not restored
+	retired  map[string]bool // not restored since
 	paused   map[string]bool // "": all of them
 	messages map[string]*modelMessage
 	number   int
@@ -63,12 +63,12 @@ func (c counts) next(lost bool) counts {
 	return c
 }
 
-// confirmed is the entry once a handler has seen the delivery.
+// confirmed is the entry after a handler has seen the delivery.
 func (c counts) confirmed() counts {
 	return counts{c.fence, c.seen + 1, max(0, c.unsure-1)}
 }
 
-// unseen is the entry once the delivery is given back.
+// unseen is the entry after the delivery was given back.
 func (c counts) unseen() counts { return counts{c.fence, c.seen, max(0, c.unsure-1)} }
 
 func (c counts) exhausted(most int) (reason string) {
@@ -82,7 +82,7 @@ func (c counts) exhausted(most int) (reason string) {
 	}
 }
 
-// TestModel drives random operations against the scripts and a model of them.
+// TestModel runs random operations on the scripts and on a model of them.
 func TestModel(t *testing.T) {
 	const perRun = 100
 	server := redistest.Shared(t)
@@ -154,14 +154,14 @@ func (m *model) again(operation func()) {
 	m.last = operation
 }
 
-// fallDue makes everything scheduled and queued due, as time would.
+// fallDue makes all scheduled and queued messages due, as time would.
 func (m *model) fallDue(*rapid.T) {
 	for _, key := range append([]string{m.scene.partition.names.key(scheduled)}, m.each(queueOf)...) {
 		for i, id := range m.scene.client.ZRange(m.scene.ctx(), key, 0, -1).Val() {
 			m.must(m.scene.client.ZAddXX(m.scene.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
 	}
-	m.last = nil // what comes again now may be due
+	m.last = nil // a repeated operation may find messages due now
 }
 
 func (m *model) each(k kind) []string {
@@ -199,19 +199,19 @@ func (m *model) claim(rt *rapid.T) {
 				m.t.Fatalf("claimed %s, which is gone", c.ID)
 			}
 			if s := msg.groups[name]; s.place != "unack" || s.token != c.Token {
-				m.t.Fatalf("the claim sent again got %s#%s, but it is in %s with %s", c.ID, c.Token, s.place, s.token)
+				m.t.Fatalf("the repeated claim got %s#%s, but it is in %s with %s", c.ID, c.Token, s.place, s.token)
 			}
 		}
 		require.Equal(m.t, first.Buried, claims.Buried)
 	})
 }
 
-// claimed notes what a claim got.
+// claimed records what a claim got.
 func (m *model) claimed(name string, request Request, claims Claims) {
 	for _, b := range claims.Buried {
 		state := m.messages[b.ID].groups[name]
 		if state == nil || state.place != "queue" {
-			m.t.Fatalf("%s is buried from nowhere", b.ID)
+			m.t.Fatalf("%s is buried, but it did not wait", b.ID)
 		}
 		require.Equal(m.t, state.count.exhausted(request.MaxDeliveries), b.Reason)
 		state.place = "dead"
@@ -223,12 +223,12 @@ func (m *model) claimed(name string, request Request, claims Claims) {
 			m.t.Fatalf("claimed %s, which is gone", c.ID)
 		}
 		if state := msg.groups[name]; state != nil && state.entry && c.Token != "2/0/0" && i >= request.Free {
-			m.t.Fatalf("%s was claimed before, and got as number %d with %d free workers", c.ID, i+1, request.Free)
+			m.t.Fatalf("%s was claimed before, but is number %d of a claim for %d free workers", c.ID, i+1, request.Free)
 		}
 		m.deliver(msg, name, c, false)
 	}
 	if claims.NeedsWorker && len(claims.Messages) < request.Free {
-		m.t.Fatalf("%d messages for %d free workers, and no more", len(claims.Messages), request.Free)
+		m.t.Fatalf("got %d messages and needs a worker, though %d are free", len(claims.Messages), request.Free)
 	}
 	m.fanOut()
 }
@@ -254,7 +254,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 		m.t.Fatalf("%s#%s is attempt %d with fence %d, want token %s", c.ID, c.Token, c.Attempt, c.Fence, want)
 	}
 	if slices.Contains(state.stale, c.Token) || state.token == c.Token {
-		m.t.Fatalf("token %s of %s was given out before", c.Token, c.ID)
+		m.t.Fatalf("token %s of %s is not new", c.Token, c.ID)
 	}
 	if string(c.Metadata) != state.metadata {
 		m.t.Fatalf("%s has metadata %q, want %q", c.ID, c.Metadata, state.metadata)
@@ -265,8 +265,8 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 	state.token, state.issued = c.Token, state.count
 }
 
-// fanOut learns from Redis which due messages the groups were given, which depends
-// on the limit of the claim: all groups must have got them together.
+// fanOut reads from Redis which due messages the groups were given, which depends on the
+// limit of the claim. All groups must have got them together.
 func (m *model) fanOut() {
 	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.names.key(scheduled), 0, -1).Val()
 	for id, msg := range m.messages {

@@ -1,5 +1,5 @@
--- nack.lua: the current deliveries of messages failed; they are due again later, or
--- dead letters after the last delivery.
+-- nack.lua: make messages whose current deliveries failed due again later, or dead
+-- letters after the last delivery.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure

@@ -56,8 +56,8 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
 }
 
-// TestMetadataOutlivesTheRegistrationOfOtherGroups: whose metadata are read does not
-// depend on how many groups there are.
+// TestMetadataOutlivesTheRegistrationOfOtherGroups since it does not depend on how many
+// groups there are.
 func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -92,7 +92,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 	}, r.state())
 }
 
-func TestNackTellsDeliveriesFromLosses(t *testing.T) {
+func TestNackDistinguishesDeliveriesFromLosses(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))

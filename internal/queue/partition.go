@@ -4,7 +4,7 @@ package queue
 
 import "strconv"
 
-// MaxMessages is the most messages that one script call takes.
+// MaxMessages is how many messages one script call takes at most.
 const MaxMessages = 1000
 
 // Partition is one partition of a topic, as publishers see it. It is safe for
@@ -21,8 +21,8 @@ func newPartition(store *Store, topic string, number int) *Partition {
 	return &Partition{store: store, topic: topic, number: number, names: newNames(store.prefix, topic, number)}
 }
 
-// channel is where scripts announce that something in the partition is due earlier than
-// before. It names the database, which Pub/Sub knows nothing of.
+// channel is where scripts announce that a message in the partition is due earlier than
+// all others. It names the database, since databases share Pub/Sub.
 func (p *Partition) channel() string {
 	return string(p.names) + ":wake:" + strconv.Itoa(p.store.db)
 }

@@ -1,10 +1,10 @@
--- pause.lua: have all groups, or one, claim nothing. What is in delivery goes on.
+-- pause.lua: stop all groups, or one, from claiming. Deliveries under way go on.
 --
--- KEYS[1]  control  hash  what the groups are told
+-- KEYS[1]  control  hash  which groups are paused or retired
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  lasts    ms, 0 for no end
 -- ARGV[3]  text     who and why, for people
--- ARGV[4]  channel  where subscribers listen for work
+-- ARGV[4]  channel  where subscribers listen for notifications
 -- Returns  { 'paused' }
 
 local control = KEYS[1]

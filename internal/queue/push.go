@@ -22,8 +22,8 @@ type Message struct {
 // Duplicates says what Push does with a message whose key is in use.
 type Duplicates string
 
-// What to do with a message whose key is in use: refuse the call it came in,
-// drop the new message, or drop the old one if it is not due yet.
+// What to do with a message whose key is in use: reject the call that has it, drop the
+// new message, or drop the old one if it is not due yet.
 const (
 	RejectDuplicates  Duplicates = "reject"
 	IgnoreDuplicates  Duplicates = "ignore"
@@ -33,24 +33,24 @@ const (
 // Batch is what Push stores: a few Publish calls, each whole or not at all.
 type Batch struct {
 	Publisher  string // unique to one publisher
-	Number     int64  // higher than that of any batch before; the same to send a batch again
+	Number     int64  // higher than in any earlier batch; the same to send a batch again
 	Duplicates Duplicates
 	Calls      [][]Message // not empty; MaxMessages messages at most
 
-	// Replicas, if above 0, is how many replicas must have the batch within
-	// ReplicaTimeout; else Push returns a *ReplicationError.
+	// Replicas, if above 0, is how many replicas must have the batch. If fewer have it
+	// within ReplicaTimeout, Push returns a *ReplicationError.
 	Replicas       int
 	ReplicaTimeout time.Duration
 }
 
-// Duplicate is a message whose key is in use, so that the call it came in is not stored.
+// Duplicate is a message whose key is in use, so its call is not stored.
 type Duplicate struct {
 	Call    int // index in Batch.Calls
 	Message int // index in the call
 }
 
-// ReplicationError says that messages are stored, but that fewer replicas than
-// wanted have acknowledged them in time.
+// ReplicationError says that messages are stored, but fewer replicas than wanted
+// acknowledged them in time.
 type ReplicationError struct {
 	Want int // replicas
 	Got  int
@@ -66,11 +66,11 @@ func (e *ReplicationError) Error() string {
 
 func (e *ReplicationError) Unwrap() error { return e.Err }
 
-// Push stores a batch. Sent again under the same number it is stored once and
-// gives the same result: the calls rejected because of a key in use, which come with a
-// *ReplicationError, too. Of all other errors only those that are Refused are certain to
-// mean that nothing is stored. After ErrStalePublisher, use another name. A publisher
-// must send one batch at a time to a partition.
+// Push stores a batch. A batch sent again under its number is stored once and gives the
+// same result: the calls rejected because a key is in use. They are also returned with a
+// *ReplicationError. Of all other errors, only those that are Refused prove that nothing
+// is stored. After ErrStalePublisher, use another name. A publisher must send one batch
+// at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
 	call := p.call(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b))
 	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
@@ -84,7 +84,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 		return nil, err
 	}
 	if len(reply)%2 != 0 {
-		return nil, fmt.Errorf("%w: push of %d values", errReply, len(reply))
+		return nil, fmt.Errorf("%w: a push with %d values", errReply, len(reply))
 	}
 	for i := 0; i < len(reply); i += 2 {
 		call, ok := reply[i].(int64)
@@ -102,7 +102,7 @@ func (p *Partition) pushArgs(b Batch) []any {
 	for _, call := range b.Calls {
 		messages += len(call)
 	}
-	delays := make([]int64, 0, messages) // in ms; pointers into it need no memory of their own
+	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
 	args := append(make([]any, 0, 4+len(b.Calls)+3*messages),
 		b.Publisher, b.Number, string(b.Duplicates), p.channel())
 	for _, call := range b.Calls {
@@ -123,7 +123,7 @@ func anys(values []string) []any {
 	return list
 }
 
-// without returns the names but one.
+// without returns the names except one.
 func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }

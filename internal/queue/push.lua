@@ -1,28 +1,28 @@
--- push.lua: store one batch of Publish calls, each whole or not at all, once.
+-- push.lua: store a batch of Publish calls once, each call whole or not at all.
 --
 -- KEYS[1]  scheduled   zset    id -> due, ms
 -- KEYS[2]  messages    hash    id -> encoded message
 -- KEYS[3]  publishers  hash    publisher -> record of its last batch
 -- KEYS[4]  keys        hash    message key -> id
 -- ARGV[1]  publisher   string
--- ARGV[2]  batch       integer, higher than that of any batch before
+-- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
--- ARGV[4]  channel     where subscribers listen for work
+-- ARGV[4]  channel     where subscribers listen for notifications
 -- ARGV[5..]  the calls: how many messages, then for each id, delay in ms, body
--- Returns  { call, message, ... }: the calls, from 1, rejected since one of their
---          messages, from 1, has a key that is in use
+-- Returns  { call, message, ... }: each rejected call and its first message whose key
+--          is in use, both counted from 1
 --
 -- An error that begins with NOTSTORED is certain: nothing of the batch is stored, and
--- a copy of it that comes late is refused. STALE says that the number is not above the
--- last one: the batch is another one under the last number (NOTSTORED STALE), or it is
--- older, and what has become of it is not known. Any other error says nothing.
+-- a late copy of it is refused. STALE says that the number is not above the last one:
+-- either the last batch was a different one with the same number (NOTSTORED STALE), or
+-- this batch is older and its outcome is unknown. Any other error proves nothing.
 
 local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at, call = 5, 1
 
--- The record of a batch names its first id, up to the key in it, which tells the batch
--- from another one under its number. The rejected calls follow, or FAILED and the error.
+-- The record of a batch begins with its first id, without the key, to distinguish it
+-- from another batch with its number. The rejected calls follow, or FAILED and the error.
 local own, FAILED = ARGV[at + 1], 'failed '
 if #own > 26 then own = string.sub(own, 1, 26) end
 
@@ -41,8 +41,8 @@ if last then
     if string.sub(result, 1, #FAILED) == FAILED then
       return redis.error_reply('NOTSTORED ' .. string.sub(result, #FAILED + 1))
     end
-    -- Written again for the WAIT that may follow, which by its documentation is about
-    -- the writes of its own connection.
+    -- The record is written again for the WAIT that may follow, which is documented to
+    -- cover the writes of its own connection.
     begin_writes(scheduled)
     redis.call('HSET', publishers, publisher, last)
     local again = {}
@@ -53,10 +53,10 @@ end
 
 local now, now_ms = now_us()
 local dues, bodies, count, first, rejected = {}, {}, 0, nil, {}
-local last_delay, due -- most messages of a batch have the same
-local slots -- key -> where its message is in bodies; nil without any
+local last_delay, due -- most messages of a batch share them
+local slots -- key -> where its message is in bodies; nil if no message has a key
 local before -- key -> the id that holds it in Redis, or false
-local replaced -- ids that give way
+local replaced -- ids that the batch replaces
 local stage = 'reading' -- then 'adding', then 'removing'
 
 local function put(slot, id, delay, body)
@@ -70,8 +70,8 @@ local function put(slot, id, delay, body)
   bodies[slot + 1], bodies[slot + 2] = id, body
 end
 
--- holder_of is the message that holds a key. The id itself holds nothing: the batch may
--- be sent again after its record was lost. Neither does an id without a body.
+-- holder_of is the message that holds a key. The new id itself does not count, since the
+-- batch may be sent again after its record was lost. Nor does an id without a body.
 local function holder_of(key, id)
   local holder = redis.call('HGET', keys, key)
   before[key] = holder
@@ -93,8 +93,8 @@ local function conflict(from, n)
   end
 end
 
--- put_keyed puts a message in the place of the key's last one, unless that is already
--- due and on its way. With reject, conflict has found that there is none.
+-- put_keyed replaces the key's last message, unless that has left scheduled already.
+-- With reject, conflict has found that no message holds the key.
 local function put_keyed(key, id, delay, body)
   if not slots then slots, before, replaced = {}, {}, {} end
   if slots[key] then
@@ -109,9 +109,9 @@ local function put_keyed(key, id, delay, body)
   count = count + 2
 end
 
--- store reads all that it needs and then writes. It adds before it removes, and each part
--- of it alone does no harm: a body of no message, a message without its key, the old
--- message beside the new one.
+-- store reads all that it needs and then writes. It adds before it removes, and stopping
+-- between two writes does no harm: it leaves a body without a message, a message without
+-- its key, or the old message beside the new one.
 local function store()
   redis.call('ZCARD', scheduled) -- fails on a key of another type
   while at <= #ARGV do
@@ -172,8 +172,8 @@ if not ok then
     end
   end
 
-  -- The error is certain if all that was written is undone. A copy of the batch that comes
-  -- late finds the failure in the record. READONLY stays as it is: clients look for it.
+  -- The error is certain if all writes are undone. A late copy of the batch finds the
+  -- failure in the record. READONLY stays as it is: clients look for it.
   local text = type(err) == 'table' and err.err or tostring(err)
   if string.find(text, '^READONLY') or stage == 'removing' or stage == 'adding' and not pcall(undo) then
     return redis.error_reply(text)
@@ -183,7 +183,7 @@ if not ok then
   return redis.error_reply('NOTSTORED ' .. text)
 end
 
--- All is stored, so nothing may fail from here on.
+-- Everything is stored, so nothing may fail from here on.
 local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
 for i = 1, count, 2 do
   if bodies[i] == head then

@@ -18,8 +18,7 @@ func (r *scene) forget() {
 	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(publishers)).Err())
 }
 
-// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing: the id that holds the key is its
-// own.
+// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since its own id holds the key.
 func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -75,7 +74,7 @@ func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
 	}
 }
 
-// TestPushThatFailsInTheMiddleStoresNothing has a call after others that cannot be read.
+// TestPushThatFailsInTheMiddleStoresNothing has an unreadable call after good ones.
 func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -94,7 +93,7 @@ func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, erro
 	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake"}, calls...))
 }
 
-func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
+func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 	r := newScene(t)
 	r.pushBatch(1, RejectDuplicates, []Message{after("a", 60)})
 	r.pushBatch(5, RejectDuplicates, []Message{after("e", 60)})
@@ -104,9 +103,9 @@ func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
 		id      string
 		refused bool
 	}{
-		{5, "other", true}, // certain: the record is of another batch
+		{5, "other", true}, // certain: the record is another batch's
 		{5, "ee", true},
-		{4, "older", false}, // a later batch has taken the place of its record
+		{4, "older", false}, // a later batch has replaced its record
 		{1, "a", false},
 	} {
 		_, err := r.partition.Push(t.Context(), Batch{
@@ -124,9 +123,9 @@ func TestPushTellsABatchFromAnotherUnderItsNumber(t *testing.T) {
 	assert.False(t, Refused(err))
 }
 
-// TestACopyOfAFailedBatchThatComesLateIsRefused: what Publish said to be certain stays so
-// when there is memory again.
-func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
+// TestALateCopyOfAFailedBatchIsRefused even when there is memory again, so what Publish
+// called certain stays true.
+func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
@@ -145,8 +144,8 @@ func TestACopyOfAFailedBatchThatComesLateIsRefused(t *testing.T) {
 	assert.Contains(t, r.state(), "messages a")
 }
 
-// TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain names the others that a push meets.
-func TestOnlyAnErrorThatComesAfterTheRecordWasReadIsCertain(t *testing.T) {
+// TestOnlyAnErrorAfterReadingTheRecordIsCertain lists other errors of a push.
+func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 	server := redistest.New(t)
 	r := newSceneOn(t, server)
 	push := func(client redis.UniversalClient) error {

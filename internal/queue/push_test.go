@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pushBatch stores a batch and returns which of its calls are rejected.
+// pushBatch stores a batch and returns which of its calls were rejected.
 func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.t.Helper()
 	rejected, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
@@ -75,11 +75,11 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
 	assert.False(t, Refused(err), "it may be stored")
-	assert.NotContains(t, r.state(), "messages a", "an older batch that comes late must not be stored")
+	assert.NotContains(t, r.state(), "messages a", "a late older batch must not be stored")
 	assert.Contains(t, r.state(), "messages b")
 }
 
-func TestPushSentAgainGivesTheSameRefusals(t *testing.T) {
+func TestPushSentAgainRejectsTheSameCalls(t *testing.T) {
 	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
 	calls := [][]Message{
@@ -95,7 +95,7 @@ func TestPushSentAgainGivesTheSameRefusals(t *testing.T) {
 	assert.Equal(t, state, r.state())
 }
 
-func TestPushRefusesAWholeCallWhenOneKeyIsInUse(t *testing.T) {
+func TestPushRejectsAWholeCallWhenOneKeyIsInUse(t *testing.T) {
 	r := newScene(t)
 	old, other := keyed(1, "k"), keyed(9, "k")
 	refused := r.pushBatch(1, RejectDuplicates,
@@ -141,7 +141,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g":           "member",
 		"scheduled " + third: "now+60s", "messages " + third: "body " + third, "keys k": third,
-	}, r.state(), "a message on its way is left alone, and its ack leaves the new holder of the key alone")
+	}, r.state(), "push leaves a message on its way alone, and its ack leaves the new holder of the key alone")
 }
 
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
@@ -171,7 +171,7 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 	assert.InDelta(t, 30*time.Second, l().In, float64(time.Second), "the later message gives no hint")
 }
 
-func TestPushForgetsPublishersOfYesterday(t *testing.T) {
+func TestPushForgetsYesterdaysPublishers(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.names.key(publishers)
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()

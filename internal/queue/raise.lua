@@ -1,15 +1,15 @@
--- raise.lua: raise the number of partitions that a topic has. It never sinks, so
--- that no message becomes unreachable.
+-- raise.lua: raise the number of partitions of a topic. The number never falls, so no
+-- message becomes unreachable.
 --
--- KEYS[1]  partitions  string  how many there are; none means 1
+-- KEYS[1]  partitions  string  how many there are; 1 if missing
 -- KEYS[2]  groups      set     of partition 0
--- KEYS[3]  control     hash    what they are told
+-- KEYS[3]  control     hash    which groups are paused or retired
 -- ARGV[1]  wanted      integer
--- ARGV[2]  known       how many partitions know all groups, for the caller; 0 if it does
---                      not ask for groups
--- ARGV[3]  channel     where subscribers listen for work
--- Returns  { number of partitions, { group, ... }, { field, value, ... } }: the groups
---          and what is paused, if the number is not the one known
+-- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
+--                      does not ask for groups
+-- ARGV[3]  channel     where subscribers listen for notifications
+-- Returns  { number of partitions, { group, ... }, { field, value, ... } }: with the
+--          groups and the pauses if the number is not the one known
 
 local partitions, groups, control = KEYS[1], KEYS[2], KEYS[3]
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]

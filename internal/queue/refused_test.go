@@ -29,7 +29,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.True(t, Refused(err))
 	assert.Equal(t, before, r.state())
 
-	require.NoError(t, g.Register(t.Context()), "a group that is known")
+	require.NoError(t, g.Register(t.Context()), "a registered group")
 	request := r.request("c", 8)
 	require.Len(t, r.claimWith(g, request), 8)
 	require.Len(t, r.claimWith(g, request), 8, "the same request again")
@@ -54,7 +54,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	}, r.state())
 }
 
-func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
+func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
 	scripts := map[string]func(r *scene, g *Group) error{
 		"push": func(r *scene, _ *Group) error {
@@ -107,7 +107,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 
 				state := r.state()
 				if stored := r.places(state, keyed(3, "new")) == 1; name == "push" && stored != (err == nil) {
-					assert.Fail(t, "the error does not tell whether the message is stored", "%v: %v", err, state)
+					assert.Fail(t, "the error is wrong about whether the message is stored", "%v: %v", err, state)
 				}
 				if name == "ack" && (state["unack:g held"] == "") == (state["refs held"] == `["g","h"]`) {
 					assert.Fail(t, "half an ack", "%v", state)
@@ -126,7 +126,7 @@ func TestAWriteThatIsRefusedHalfWayLeavesEachMessageInOnePlace(t *testing.T) {
 	}
 }
 
-// TestPushFindsAKeyOfAnotherTypeBeforeItWrites: what it cannot undo is not written.
+// TestPushFindsAKeyOfAnotherTypeBeforeItWrites what it cannot undo.
 func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
@@ -143,7 +143,7 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	}
 }
 
-// deny is a client of a user that must not use a command.
+// deny is a client whose user may not use a command.
 func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
 	r.t.Helper()
 	user := "no-" + command
@@ -153,7 +153,7 @@ func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
 	return client
 }
 
-// places is in how many sets that group g gets it from a message is.
+// places is in how many sets a message is from which group g may get it.
 func (*scene) places(state map[string]string, id string) int {
 	count := 0
 	for key := range state {

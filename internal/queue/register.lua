@@ -1,11 +1,11 @@
--- register.lua: make a consumer group known, unless there are too many: each costs
--- every claim and every message.
+-- register.lua: add a consumer group, unless there are too many: each group makes
+-- every claim and every message cost more.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what the groups are told
+-- KEYS[2]  control  hash  which groups are paused or retired
 -- ARGV[1]  group
 -- ARGV[2]  most     how many there may be
--- Returns  { 'known' } when it is, { 'full' }, or { 'retired' }; nothing changed
+-- Returns  { 'known' } if it was there, { 'full' }, or { 'retired' }; nothing changed
 --          { 'added' }
 
 local groups, control = KEYS[1], KEYS[2]

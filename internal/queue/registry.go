@@ -14,26 +14,26 @@ import (
 // docs/protocol.md describes it: its major version, and its minor one if it is above 0.
 const Version = "1"
 
-// maxListed is how many topics a Store remembers to be on the list.
+// maxListed is how many listed topics a Store remembers.
 const maxListed = 1 << 15
 
-// ErrProtocolTooNew says that a newer library has made a topic what this one does not
-// understand.
-var ErrProtocolTooNew = errors.New("the topic's data are of a newer version than this library knows")
+// ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
+// does not understand.
+var ErrProtocolTooNew = errors.New("the topic's data have a newer version than this library knows")
 
 // errVersion says that no version can be read from the list of topics.
 var errVersion = errors.New("the topic's version is damaged")
 
-// registry is the key of the list of topics. It has a Cluster slot of its own, since a
-// tag that names no partition is that of no topic.
+// registry is the key of the list of topics. It has its own hash tag, which no topic has,
+// since it names no partition.
 func (s *Store) registry() string { return "{" + s.prefix + ":" + kinds[topics].name + "}" }
 
 // Enlist makes sure that the topic is on the list of topics, and that this library
 // understands its data; else it returns ErrProtocolTooNew. Whoever publishes or subscribes
 // calls it first. Once it has succeeded, it asks Redis no more.
 //
-// With no memory left in Redis, a topic that is not on the list cannot be added: then this
-// succeeds nevertheless, since claims have to go on, and a later call adds the topic.
+// When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
+// succeeds all the same, since claims have to go on, and a later call adds the topic.
 func (t *Topic) Enlist(ctx context.Context) error {
 	err := t.enlist(ctx, Version)
 	if redis.HasErrorPrefix(err, "OOM") {
@@ -42,8 +42,8 @@ func (t *Topic) Enlist(ctx context.Context) error {
 	return err
 }
 
-// understand is Enlist for who only looks at a topic or changes single messages: it adds
-// nothing.
+// understand is Enlist for callers that only look at a topic or change single messages: it
+// adds nothing.
 func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "") }
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
@@ -71,7 +71,7 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	return nil
 }
 
-// lists tells whether a topic is known to be on the list.
+// lists tells whether the Store knows that a topic is on the list.
 func (s *Store) lists(topic string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,21 +82,21 @@ func (s *Store) lists(topic string) bool {
 func (s *Store) list(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.listed) >= maxListed { // to ask again does no harm
+	if len(s.listed) >= maxListed { // asking again does no harm
 		clear(s.listed)
 	}
 	s.listed[topic] = true
 }
 
-// compatible tells whether data of a version can be understood: if it is of our major
-// version or an older one.
+// compatible tells whether this library understands data of a version: its major version
+// must be ours or an older one.
 func compatible(version string) error {
 	theirs, err := majorOf(version)
 	if err != nil {
 		return err
 	}
 	if ours, _ := majorOf(Version); theirs > ours {
-		return fmt.Errorf("%w: they are of %s, it knows up to %s", ErrProtocolTooNew, version, Version)
+		return fmt.Errorf("%w: it is %s, this library knows up to %s", ErrProtocolTooNew, version, Version)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// newPrefix is a Store with a prefix of its own, and all that it has in Redis.
+// newPrefix returns a Store with its own prefix, and what it has in Redis.
 func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
 	t.Helper()
 	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
@@ -43,14 +43,14 @@ func TestEnlistListsATopicOnce(t *testing.T) {
 	}
 }
 
-func TestATopicThatWasTakenOffTheListStaysOffForWhoKnewIt(t *testing.T) {
+func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.NoError(t, s.client.HDel(t.Context(), s.registry(), "t").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Empty(t, state())
-	require.NoError(t, s.Topic("t").Enlist(t.Context()), "nor does another part of the program ask")
+	require.NoError(t, s.Topic("t").Enlist(t.Context()), "another part of the program does not ask either")
 	assert.Empty(t, state())
 	other, err := NewStore(s.client, s.prefix, observe.Observer{})
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestATopicThatWasTakenOffTheListStaysOffForWhoKnewIt(t *testing.T) {
 	assert.Len(t, state(), 1)
 }
 
-// reading is all that is done with a topic and must not list it.
+// reading has all uses of a topic that must not list it.
 func reading(t *testing.T, topic func() *Topic) map[string]func() error {
 	return map[string]func() error{
 		"count": func() error { _, err := topic().Partitions(t.Context()); return err },
@@ -82,7 +82,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 		for name, act := range acts {
 			err := act()
 			require.ErrorIs(t, err, ErrProtocolTooNew, name)
-			assert.ErrorContains(t, err, "of "+version+",", name)
+			assert.ErrorContains(t, err, "it is "+version+",", name)
 			assert.ErrorContains(t, err, "up to "+Version, name)
 			assert.False(t, Transient(err), name)
 		}
@@ -92,7 +92,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
 		before := state()
 		require.NoError(t, topic().Enlist(t.Context()), version)
-		assert.Equal(t, before, state(), "the version stays")
+		assert.Equal(t, before, state(), "the version does not change")
 	}
 }
 
@@ -132,7 +132,7 @@ func TestATopicIsReadWithoutBeingListed(t *testing.T) {
 	}
 }
 
-func TestWithNoMemoryLeftAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
+func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	s, state := newPrefix(t, server)
 	known, other := s.Topic("known"), s.Topic("other")

@@ -1,11 +1,11 @@
--- release.lua: a consumer gives back messages that no handler has seen. They
--- keep their due time, and the delivery does not count, but their fence has grown.
+-- release.lua: take back messages that no handler has seen. They keep their due
+-- time and the delivery does not count, but their fence has grown.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  queue     zset  id -> due, ms
 -- ARGV[1]  group
--- ARGV[2]  channel   where subscribers listen for work
+-- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, due in ms
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 

@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// TestABatchSentAgainWaitsForReplicasToo sends a batch a second time, over another
-// connection, as after a lost reply. WAIT only knows the writes of its connection.
+// TestABatchSentAgainWaitsForReplicasToo sends a batch again over another connection, as
+// after a lost reply. WAIT covers only the writes of its own connection.
 func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	master, replica := redistest.New(t), redistest.New(t)
 	host, port, err := net.SplitHostPort(master.Addr)

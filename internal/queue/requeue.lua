@@ -1,15 +1,14 @@
--- requeue.lua: make dead letters of a group due again, with their deliveries
--- counted anew. A copy of a call that comes late requeues what was buried again
--- since.
+-- requeue.lua: make dead letters of a group due again and count their deliveries
+-- anew. A late copy of a call also requeues messages that were buried again since.
 --
 -- KEYS[1]  dead      zset  id -> when buried, ms
 -- KEYS[2]  reasons   hash  id -> why buried
 -- KEYS[3]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[4]  queue     zset  id -> due, ms
 -- ARGV[1]  group
--- ARGV[2]  channel   where subscribers listen for work
+-- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  ids
--- Returns  { id, ... }: those that are no dead letters
+-- Returns  { id, ... }: those that are not dead letters
 
 local dead, reasons, attempts, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, channel = ARGV[1], ARGV[2]
@@ -23,7 +22,7 @@ local missing = {}
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', dead, id) then
-    -- The fence goes on: no token may come twice.
+    -- The fence keeps growing, so no token repeats.
     local fence = split(redis.call('HGET', attempts, id) or '1')
     redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
     redis.call('ZADD', queue, int(due_ms(now, 0)), id)

@@ -1,6 +1,6 @@
 -- reschedule.lua: give the waiting message that holds a key a new due time, in
--- scheduled or, once the groups have it, in each queue where it waits. A call that is
--- sent again or arrives late does no harm; see cancel.lua.
+-- scheduled or, once the groups have it, in each queue where it waits. A repeated or
+-- late call does no harm; see cancel.lua.
 --
 -- KEYS[1]  scheduled   zset  id -> due, ms
 -- KEYS[2]  messages    hash  id -> encoded message
@@ -9,17 +9,17 @@
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7..]  for each group: queue
--- ARGV[1]  caller   string, of one who waits for each answer
--- ARGV[2]  request  integer, higher than that of any request before
--- ARGV[3]  until    ms by Redis's clock; later, nothing changes any more
+-- ARGV[1]  caller   string; it waits for each answer
+-- ARGV[2]  request  integer, higher than in any earlier request
+-- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
 -- ARGV[4]  message key
 -- ARGV[5]  delay    ms
--- ARGV[6]  channel  where subscribers listen for work
+-- ARGV[6]  channel  where subscribers listen for notifications
 -- ARGV[7..]  the groups, in the order of their queues
--- Returns  { 'groups', now in ms, name, ... } when these are the groups instead, or
+-- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
 --            the time is over; nothing changed
 --          { 'rescheduled' }
---          { 'none' } when no message that waits holds the key
+--          { 'none' } when no waiting message holds the key
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, keys = KEYS[5], KEYS[6]
@@ -47,7 +47,7 @@ for i = 7, #KEYS do
 end
 local found = #waiting > 0
 
--- The record has the due time, so that a call sent again does not move it.
+-- The record has the due time, so a repeated call does not move it.
 begin_writes(scheduled)
 if not again then
   write_record(publishers, caller, ARGV[2], now_ms, found and due .. ' ' .. id or '', last_ms)

@@ -1,6 +1,6 @@
--- restore.lua: let a retired group come back: the next subscriber makes it known again.
+-- restore.lua: let a retired group come back when its next subscriber registers it.
 --
--- KEYS[1]  control  hash  what the groups are told
+-- KEYS[1]  control  hash  which groups are paused or retired
 -- ARGV[1]  group
 -- Returns  { 'restored' }, or { 'not retired' }; nothing changed
 

@@ -1,8 +1,8 @@
 -- resume.lua: end the pause of all groups, or of one.
 --
--- KEYS[1]  control  hash  what the groups are told
+-- KEYS[1]  control  hash  which groups are paused or retired
 -- ARGV[1]  group    '' for all
--- ARGV[2]  channel  where subscribers listen for work
+-- ARGV[2]  channel  where subscribers listen for notifications
 -- Returns  { 'resumed' }, or { 'not paused' }; nothing changed
 
 local control = KEYS[1]

@@ -1,13 +1,13 @@
--- retire.lua: take a group off a partition for good. It gets nothing from now on, and
--- nobody brings it back by subscribing. What it holds is freed by forget.lua.
+-- retire.lua: remove a group from a partition for good. It gets no more messages, and
+-- subscribing does not bring it back. forget.lua frees what it holds.
 --
 -- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  what the groups are told
--- KEYS[3]  consumers  hash  consumer -> until when it is alive, and what is known of it
+-- KEYS[2]  control    hash  which groups are paused or retired
+-- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  group
--- ARGV[2]  how        'idle': only without a consumer that is alive; 'forced'; 'follow':
---                     forced, known here or not, since partition 0 has decided
--- Returns  { 'retired' }; also when it was before, which changes nothing
+-- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
+--                     if the group is not known here, since partition 0 has decided
+-- Returns  { 'retired' }; if it was retired already, nothing changed
 --          { 'alive', consumer, ... } or { 'unknown' }; nothing changed
 
 local groups, control, consumers = KEYS[1], KEYS[2], KEYS[3]
@@ -24,7 +24,7 @@ for i = 1, #all, 2 do
 end
 if #alive > 0 and how == 'idle' then return answer('alive', alive) end
 
--- The mark comes first: without it, a group that is off the list brings itself back.
+-- The mark comes first: without it, an unregistered group registers itself again.
 redis.call('HSET', control, 'retired:' .. group, now_ms)
 redis.call('SREM', groups, group)
 return { 'retired' }

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// scriptCall is a script with what it is called with.
+// scriptCall is a call of a script.
 type scriptCall struct {
 	script    *script
 	topic     string
@@ -19,7 +19,7 @@ type scriptCall struct {
 	keys      []string
 	args      []any
 
-	replicas int // that must have what it wrote; 0: do not wait for any
+	replicas int // how many must have its writes; 0: do not wait for any
 	patience time.Duration
 }
 
@@ -33,8 +33,8 @@ func (p *Partition) run(ctx context.Context, s *script, keys []string, args []an
 	return p.store.run(ctx, p.call(s, keys, args))
 }
 
-// run calls a script, all of which return arrays, and tells the Observer. The client may
-// send it more than once when a reply is lost; the scripts are made for that.
+// run calls a script and tells the Observer. All scripts return arrays. The client may
+// send a call more than once when a reply is lost; the scripts allow for that.
 func (s *Store) run(ctx context.Context, c scriptCall) ([]any, error) {
 	if s.observer.Called == nil {
 		return s.send(ctx, c)
@@ -58,9 +58,9 @@ func (s *Store) send(ctx context.Context, c scriptCall) ([]any, error) {
 	return reply, nil
 }
 
-// sendAndWait calls a script and then waits until some replicas have all that it
-// wrote, or a timeout. Both go out in one pipeline, since WAIT is about the writes of
-// its own connection. With a reply, the error is a *ReplicationError.
+// sendAndWait calls a script and then waits until enough replicas have its writes, or for
+// a timeout. It sends both in one pipeline, since WAIT covers only the writes of its own
+// connection. An error that comes with a reply is a *ReplicationError.
 func (s *Store) sendAndWait(ctx context.Context, c scriptCall) (reply []any, err error) {
 	node, err := s.master(ctx, c.keys[0])
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) sendAndWait(ctx context.Context, c scriptCall) (reply []any, err
 			return nil
 		})
 	}
-	call(s.form(c.script).EvalSha) // which does not go on with EVAL in a pipeline
+	call(s.form(c.script).EvalSha) // Run does not fall back to EVAL in a pipeline
 	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
 		call(s.form(c.script).Eval)
 	}
@@ -84,7 +84,7 @@ func (s *Store) sendAndWait(ctx context.Context, c scriptCall) (reply []any, err
 	}
 	got, err := wait.Int()
 	if err != nil && (Transient(err) || !isAnswer(err)) {
-		return nil, s.failed(ctx, c, err) // to be sent again
+		return nil, s.failed(ctx, c, err) // so the caller sends it again
 	}
 	if err != nil || got < c.replicas {
 		return reply, &ReplicationError{Want: c.replicas, Got: got, Err: err}
@@ -97,8 +97,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// failed explains the error of a script and, in a Cluster, has the client look who the
-// masters are.
+// failed explains the error of a script. If it is transient, a Cluster client looks up
+// the masters again.
 func (s *Store) failed(ctx context.Context, c scriptCall, err error) error {
 	if Transient(err) {
 		s.look(ctx)
@@ -133,15 +133,15 @@ func stringsOf(reply []any) ([]string, error) {
 	for i, value := range reply {
 		s, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("%w: %T where a string was due", errReply, value)
+			return nil, fmt.Errorf("%w: got %T, want a string", errReply, value)
 		}
 		list[i] = s
 	}
 	return list, nil
 }
 
-// milliseconds is a duration as the scripts want it, rounded up: what is due after it must
-// not be due before.
+// milliseconds is a duration as the scripts want it, rounded up so that no message is due
+// early.
 func milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestTheObserverIsToldOfEachCall(t *testing.T) {
+func TestTheObserverSeesEachCall(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	var calls []observe.Called
 	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
@@ -33,7 +33,7 @@ func TestTheObserverIsToldOfEachCall(t *testing.T) {
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, told())
 	require.NoError(t, topic.Enlist(t.Context()))
-	assert.Empty(t, calls, "Redis is not asked again")
+	assert.Empty(t, calls, "the second call asks Redis nothing")
 	_, err = topic.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, observe.Called{Script: "raise"}, told())
@@ -60,7 +60,7 @@ func TestTheObserverIsToldOfEachCall(t *testing.T) {
 	assert.Equal(t, err, call.Err)
 }
 
-// answering is a client whose scripts all answer at once.
+// answering is a client whose scripts all return the same reply at once.
 type answering struct {
 	redis.UniversalClient
 	reply *redis.Cmd
@@ -70,7 +70,7 @@ func (answering) Options() *redis.Options { return &redis.Options{} }
 
 func (a answering) EvalSha(context.Context, string, []string, ...any) *redis.Cmd { return a.reply }
 
-func TestWithoutAnObserverACallCostsNothingMore(t *testing.T) {
+func TestACallWithoutAnObserverCostsNothingExtra(t *testing.T) {
 	client := answering{reply: redis.NewCmd(t.Context())}
 	client.reply.SetVal([]any{})
 	allocations := func(observer observe.Observer) float64 {

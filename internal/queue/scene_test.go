@@ -20,7 +20,7 @@ import (
 
 const lease = 30 * time.Second
 
-// scene is a topic of a test's own on a real Redis.
+// scene is a topic on a real Redis, for one test only.
 type scene struct {
 	t         *testing.T
 	client    *redis.Client
@@ -40,7 +40,7 @@ func newSceneOn(t *testing.T, server *redistest.Server) *scene {
 	return &scene{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
 }
 
-// newStore returns what the tests have in a Redis.
+// newStore returns the tests' Store in a Redis.
 func newStore(t *testing.T, client redis.UniversalClient) *Store {
 	t.Helper()
 	s, err := NewStore(client, "test", observe.Observer{})
@@ -75,8 +75,8 @@ func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
 	return next
 }
 
-// watch looks at a command on a key, within scripts too, and returns its further
-// arguments each time that it was used.
+// watch observes a command on a key, even within scripts, and returns the other
+// arguments of each use.
 func (r *scene) watch(command, key string) (uses func() [][]string) {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.client.Options().Addr)
@@ -108,7 +108,7 @@ func (r *scene) watch(command, key string) (uses func() [][]string) {
 
 var batches int64
 
-// push stores messages as one call of a publisher of their own.
+// push stores messages as one call of a new publisher.
 func (r *scene) push(messages ...Message) {
 	r.t.Helper()
 	batches++
@@ -119,7 +119,7 @@ func (r *scene) push(messages ...Message) {
 	require.Empty(r.t, refused)
 }
 
-// due is a message that is due at once.
+// due is a message that is due now.
 func due(id string) Message { return Message{ID: id, Body: []byte("body " + id)} }
 
 // after is a message with a delay in seconds.
@@ -177,9 +177,9 @@ func (r *scene) expire(g *Group, id string) {
 	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.keyOf(unackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
-// state is all that the topic has in Redis, as "kind id" -> value. Times are
-// told in whole seconds from Redis's now. Records of publishers and claims are
-// left out: the tests of idempotence look at what they do.
+// state is everything that the topic has in Redis, as "kind id" -> value. Times are in
+// whole seconds from Redis's now. It leaves out the records of publishers and claims:
+// tests that send calls again show their effect.
 func (r *scene) state() map[string]string {
 	r.t.Helper()
 	state := map[string]string{}
@@ -235,7 +235,7 @@ func (r *scene) now() time.Time {
 	return now
 }
 
-// score tells a time within a day of now as "now+30s", any other as its ms.
+// score formats a time within a day of now as "now+30s", any other in ms.
 func (r *scene) score(ms float64) string {
 	r.t.Helper()
 	require.Equal(r.t, float64(int64(ms)), ms, "scores are whole milliseconds")

@@ -9,7 +9,7 @@ import (
 //go:embed *.lua
 var sources embed.FS
 
-// The scripts, each with the kinds of its KEYS.
+// The scripts, with the kinds of their KEYS.
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
 	registerScript = newScript("register", groups, control)
@@ -44,9 +44,9 @@ var (
 				each(queueOf)
 )
 
-// script is a script with the kinds of its KEYS: some of the partition or of one group, and
-// then those that there are for each of some groups. It has a form for any Redis, and one
-// for a Cluster, where a notification stays on the nodes of its slot.
+// script is a script with the kinds of its KEYS: first those of the partition and of one
+// group, then those that are repeated for each of several groups. It has a plain form, and
+// one for a Cluster, where a notification stays on the nodes of its slot.
 type script struct {
 	name           string
 	once, many     []kind
@@ -70,13 +70,13 @@ func (s *script) each(many ...kind) *script {
 func sourceOf(name string) string {
 	source, err := sources.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // no such file when this was built
+		panic(err) // the file was missing at build time
 	}
 	return string(source)
 }
 
-// keys are the KEYS of the script in a partition, for a group, if it has any, and for each
-// of some groups.
+// keys are the KEYS of the script in a partition, for one group and then for each of
+// several groups.
 func (s *script) keys(n names, group string, each []string) []string {
 	keys := make([]string, 0, len(s.once)+len(s.many)*len(each))
 	for _, k := range s.once {
@@ -90,7 +90,7 @@ func (s *script) keys(n names, group string, each []string) []string {
 	return keys
 }
 
-// holds is the type of the value of KEYS[i+1].
+// holds is the type of the value at KEYS[i+1].
 func (s *script) holds(i int) string {
 	if i < len(s.once) {
 		return kinds[s.once[i]].holds

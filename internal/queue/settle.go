@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// maxFreedBytes is the most message text that one call removes: to free it takes
-	// Redis its time.
+	// maxFreedBytes is how many bytes of messages one call removes at most: freeing them
+	// takes Redis time.
 	maxFreedBytes = 32 << 20
 
-	// maxMetadataBytes is the most metadata that one call of Nack carries.
+	// maxMetadataBytes is how many bytes of metadata one call of nack.lua carries.
 	maxMetadataBytes = 1 << 20
 )
 
@@ -28,7 +28,7 @@ type Delivery struct {
 	Token string
 }
 
-// Held is a delivery that goes on.
+// Held is a delivery that a consumer still holds.
 type Held struct {
 	Delivery
 	HandedOut bool // a handler has seen it
@@ -38,10 +38,10 @@ type Held struct {
 type Nack struct {
 	Delivery
 	Delay    time.Duration // until the message is due again
-	Metadata []byte        // what Claim returns from now on; nil keeps it as it is
+	Metadata []byte        // what Claim returns from now on; nil keeps the old
 }
 
-// Release is a message given back that no handler has seen.
+// Release gives back a message that no handler has seen.
 type Release struct {
 	Delivery
 	DueAt time.Time
@@ -53,9 +53,9 @@ type Burial struct {
 	Reason string
 }
 
-// Ack settles messages for good, any number of them. It returns the ids of those that
-// were not there to be acked: settled already, or cancelled. After an error, some may
-// be acked.
+// Ack settles any number of messages for good. It returns the ids of those that could
+// not be acked, since they were settled or cancelled before. After an error, some may be
+// acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err error) {
 	for len(done) > 0 {
 		n, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
@@ -72,7 +72,7 @@ func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err err
 	return missing, nil
 }
 
-// sized is how many values go into one call: those that fit, and at least one.
+// sized is how many values go into one call: as many as fit, and at least one.
 func sized[T any](values []T, bytes int, size func(T) int) int {
 	total := 0
 	for i, value := range values {
@@ -84,8 +84,8 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// runUntilDone calls a script that answers with ids that it has not found and ids to send
-// again, until none of these is left. It returns the former.
+// runUntilDone calls a script that returns the ids that it has not found and the ids to
+// send again, until none are left to send. It returns the ids not found.
 func (g *Group) runUntilDone(ctx context.Context, s *script, args []any, ids []string) (missing []string, err error) {
 	for len(ids) > 0 {
 		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
@@ -97,7 +97,7 @@ func (g *Group) runUntilDone(ctx context.Context, s *script, args []any, ids []s
 			return missing, err
 		}
 		if len(lists[1]) >= len(ids) {
-			return missing, fmt.Errorf("%w: all of %d ids are left", errReply, len(ids))
+			return missing, fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
 		}
 		missing, ids = append(missing, lists[0]...), lists[1]
 	}
@@ -112,7 +112,7 @@ func listsOf(reply []any, want int) ([][]string, error) {
 	for i, value := range reply {
 		values, ok := value.([]any)
 		if !ok {
-			return nil, fmt.Errorf("%w: %T where a list was due", errReply, value)
+			return nil, fmt.Errorf("%w: got %T, want a list", errReply, value)
 		}
 		list, err := stringsOf(values)
 		if err != nil {
@@ -123,10 +123,10 @@ func listsOf(reply []any, want int) ([][]string, error) {
 	return lists, nil
 }
 
-// Nack makes messages due again after a delay, any number of them, or buries those of
-// maxDeliveries deliveries, if that is above 0. Like Extend, Release and Bury it changes
-// nothing for deliveries that are not the current ones any more and returns their ids.
-// After an error, what it returns is so, and the other nacks may have arrived too.
+// Nack makes any number of messages due again after a delay. If maxDeliveries is above 0,
+// it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
+// deliveries that are no longer current, and returns their ids. After an error, what it
+// returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
 		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
@@ -152,15 +152,15 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 	return stale, buried, nil
 }
 
-// Heartbeat is a sign of life of a consumer.
+// Heartbeat is a consumer's sign of life.
 type Heartbeat struct {
 	Consumer string
 	Lease    time.Duration
 	Presence Presence
 }
 
-// Extend starts the leases anew. What has been handed out counts as delivered from now
-// on, also if its consumer is lost.
+// Extend starts the leases anew. Messages that were handed out count as delivered from
+// now on, even if their consumer is lost.
 func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string, error) {
 	args := []any{h.Lease.Milliseconds(), h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.About}
 	for _, h := range held {
@@ -173,8 +173,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 	return g.settle(ctx, extendScript, args)
 }
 
-// Release gives messages back with their old due times; the deliveries do not
-// count.
+// Release gives messages back with their old due times. The deliveries do not count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	args := []any{g.name, g.partition.channel()}
 	for _, r := range releases {

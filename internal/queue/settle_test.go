@@ -66,10 +66,10 @@ func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
 	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "nothing brings an acked message back")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "an acked message does not come back")
 }
 
-// stale are the ways to use a delivery that is not the current one any more.
+// stale has the ways to use a delivery that is no longer current.
 var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error){
 	"nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
 		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Metadata: []byte("stale")}})
@@ -145,7 +145,7 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages a": "body a", "messages b": "body b",
 		"unack:g a": "now+60s", "unack:g b": "now+30s",
-	}, r.state(), "a lease that ran out is still the current one until somebody else claims")
+	}, r.state(), "an expired lease is current until somebody else claims")
 }
 
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
@@ -200,14 +200,14 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
 		}, r.state())
 		score := r.client.ZScore(t.Context(), r.partition.names.keyOf(queueOf, "g"), "a").Val()
-		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its place")
+		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its due time")
 		r.claim(g, "c", 1)
 	}
 	r.expire(g, "a")
-	assert.Equal(t, []string{"a#5/0/2"}, r.claim(g, "c", 1), "the one before was for a free worker, and is lost")
+	assert.Equal(t, []string{"a#5/0/2"}, r.claim(g, "c", 1), "the previous delivery was for a free worker, and is lost")
 	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/2"}, dueAt}})
 	require.NoError(t, err)
-	assert.Equal(t, "5/0/1", r.state()["attempts:g a"], "this one was for a free worker too, and is not")
+	assert.Equal(t, "5/0/1", r.state()["attempts:g a"], "this one was for a free worker too, and was given back")
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
@@ -234,7 +234,7 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	nack(t, h, Nack{Delivery{"a", "1"}, 5 * time.Second, nil})
 	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil})
 	hint := next()
-	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "not the nack of the other group")
+	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "it does not hear the nack of the other group")
 	assert.False(t, hint.Looked)
 
 	_, err := g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.now()}})

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSlotsAreRedisClusters(t *testing.T) {
+func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
 	// From the Redis Cluster specification, and CLUSTER KEYSLOT.
 	for tag, slot := range map[string]int{"123456789": 0x31C3, "": 0, "foo": 12182, "user1000": 3443} {
 		assert.Equal(t, slot, slotOf(tag), "%q", tag)
@@ -40,14 +40,14 @@ func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
 				}
 			}
 		}
-		// A partition near the border of two masters may be on the wrong side of it.
+		// A partition near the border between two masters may be on the wrong side.
 		assert.Less(t, uneven, 20, "topics of 200 whose %d partitions spread unevenly over %d masters", c.partitions, c.masters)
 	}
 }
 
 func slotOfPartition(p names) int { return slotOf(strings.Trim(string(p), "{}")) }
 
-func TestAPartitionIsNearWhereItShouldBe(t *testing.T) {
+func TestAPartitionIsNearItsIdealSlot(t *testing.T) {
 	for _, topic := range awkward {
 		first := slotOfPartition(newNames("p", topic, 0))
 		for n := 1; n < MaxPartitions; n++ {
@@ -57,8 +57,8 @@ func TestAPartitionIsNearWhereItShouldBe(t *testing.T) {
 	}
 }
 
-// TestPartitionNamesStay keeps the names that messages are stored under.
-func TestPartitionNamesStay(t *testing.T) {
+// TestPartitionNamesNeverChange since messages are stored under them.
+func TestPartitionNamesNeverChange(t *testing.T) {
 	var list []string
 	for n := range 5 {
 		list = append(list, string(newNames("redisdelay", "orders", n)))

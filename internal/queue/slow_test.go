@@ -14,9 +14,9 @@ import (
 
 const mebibyte = 1 << 20
 
-// TestNoScriptTakesOverTenMilliseconds looks at Redis's slow log. Other programs may
-// take the processor from Redis in the middle of a script, so each case has some tries,
-// and the best counts. A single body of more than a mebibyte may take longer.
+// TestNoScriptTakesOverTenMilliseconds reads Redis's slow log. Other programs may take
+// the processor from Redis in the middle of a script, so each case has several tries and
+// the best counts. A single body of more than a mebibyte may take longer.
 func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 	const tries = 12
 	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
@@ -38,7 +38,7 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 	}
 }
 
-// slowScripts tells how long those scripts took that are in the slow log.
+// slowScripts returns how long the scripts in the slow log took.
 func (r *scene) slowScripts() []time.Duration {
 	r.t.Helper()
 	entries, err := r.client.SlowLogGet(r.ctx(), -1).Result()
@@ -52,7 +52,7 @@ func (r *scene) slowScripts() []time.Duration {
 	return slow
 }
 
-// slowCases prepare a topic with the group g and return the calls to look at.
+// slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *Group) func(){
 	"claim 1,000 small messages": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 1000, 200)
@@ -178,7 +178,7 @@ func (r *scene) groups(more int) {
 	require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.names.key(groups), names...).Err())
 }
 
-// store puts messages into a set, as if they had got there by themselves.
+// store puts messages directly into a set.
 func (r *scene) store(set string, count, size int) (ids []string) {
 	r.t.Helper()
 	const source = `
@@ -194,8 +194,8 @@ func (r *scene) store(set string, count, size int) (ids []string) {
 	return ids
 }
 
-// differentRefs makes messages wait for so many groups, g among them. No two messages
-// have the same list.
+// differentRefs makes messages wait for that many groups, including g. Each message has a
+// different list.
 func (r *scene) differentRefs(ids []string, groups int) {
 	r.t.Helper()
 	for n, id := range ids {

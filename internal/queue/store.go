@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Store is all that a prefix has in one Redis. It is safe for concurrent use.
+// Store is everything that a prefix has in one Redis. It is safe for concurrent use.
 type Store struct {
 	// immutable
 	client      redis.UniversalClient
@@ -24,12 +24,12 @@ type Store struct {
 	readTimeout time.Duration
 	tls         bool
 
-	checked  atomic.Bool // nothing is left to check
+	checked  atomic.Bool // no check is left to do
 	mu       sync.Mutex
 	checking *checking       // guarded by mu; the check under way
 	version  string          // guarded by mu; what the server says it is
-	warnings []string        // guarded by mu; not told yet
-	listed   map[string]bool // guarded by mu; topics with a version that is understood, maxListed at most
+	warnings []string        // guarded by mu; not returned yet
+	listed   map[string]bool // guarded by mu; up to maxListed topics whose version is understood
 }
 
 // What clients can do. Users wrap the types of go-redis, so methods decide, not types.
@@ -56,7 +56,7 @@ var (
 )
 
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
-// observer is told of each call. The error says why the client cannot be used.
+// observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
 	s := &Store{client: client, prefix: prefix, observer: observer, listed: map[string]bool{}}
 	switch c := client.(type) {
@@ -86,15 +86,15 @@ func (s *Store) Topic(name string) *Topic {
 // ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.
 func (s *Store) ReadTimeout() time.Duration { return s.readTimeout }
 
-// What is known of a call that has not ended in time.
+// Why a call may not have ended in time.
 var (
 	errNoAnswer     = errors.New("no answer from Redis")
 	errNoConnection = errors.New("no connection to Redis could be opened")
 	errNoHandshake  = errors.New("no connection to Redis could be opened; does its port expect TLS?")
 )
 
-// Silence says what is known of a call that has not ended in time: the client itself tells
-// no more than that, even when a server without TLS waits for the end of a handshake.
+// Silence explains a call that has not ended in time, as far as that is known: the client
+// itself says no more, even when a server without TLS waits for the end of a handshake.
 func (s *Store) Silence() error {
 	switch {
 	case s.client.PoolStats().TotalConns > 0:
@@ -115,8 +115,8 @@ func (s *Store) master(ctx context.Context, key string) (redis.UniversalClient, 
 	return s.cluster.MasterForKey(ctx, key)
 }
 
-// look has a Cluster client find out at once who the masters are: after a dial that is
-// refused it would go on with its old view.
+// look makes a Cluster client look up the masters at once: after a refused dial it would
+// keep its old view.
 func (s *Store) look(ctx context.Context) {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// MaxPartitions is the most partitions that a topic can have: each costs every
-// subscription a connection and a poll.
+// MaxPartitions is how many partitions a topic can have: each costs every subscription
+// a connection and a poll.
 const MaxPartitions = 256
 
 // Topic is a topic with all its partitions. How many there are is kept in Redis.
@@ -19,11 +19,11 @@ type Topic struct {
 	name  string
 
 	mu         sync.Mutex
-	partitions []*Partition // guarded by mu; those that were asked for, and all before them
+	partitions []*Partition // guarded by mu; up to the highest that was asked for
 	taught     int          // guarded by mu; how many partitions know what the first one knows
 }
 
-// Silence says what is known of a call that has not ended in time.
+// Silence explains a call that has not ended in time; see Store.Silence.
 func (t *Topic) Silence() error { return t.store.Silence() }
 
 // Partition returns one of the partitions, from 0.
@@ -45,13 +45,13 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// Raise makes sure that there are at least so many partitions, all known to all
-// groups of the topic, and returns how many there are. Others may have raised the
-// number higher; it never sinks, not even if Redis has lost it since the last call.
+// Raise makes sure that there are at least so many partitions, with all groups of the
+// topic in each, and returns how many there are. Others may have raised the number
+// higher; it never falls, not even if Redis has lost it since the last call.
 //
-// The number comes first and then the groups: a group that is registered meanwhile
-// either sees the number and is registered in all partitions by its subscriber, or
-// was in the first partition before, where it is found here.
+// Raise writes the number before it reads the groups. So the subscriber of a group that
+// is registered meanwhile either sees the number and registers it in all partitions, or
+// has registered it in the first one before, where Raise finds it.
 func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
 	known := t.taught
@@ -73,9 +73,9 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 // and values.
 type lesson struct{ groups, pauses []string }
 
-// raise raises the number of partitions and returns it, with what new ones have to know
-// if it is not the number known; 0 asks for no such thing. It comes before all else that
-// is done with a topic, so it checks the server.
+// raise raises the number of partitions and returns it. If it differs from known, and
+// known is not 0, raise also returns what new partitions have to know. It comes before
+// everything else that is done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
 	first := t.Partition(0)
 	keys := raiseScript.keys(first.names, "", nil)
@@ -87,7 +87,7 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 		return 0, lesson{}, err
 	}
 	if len(reply) != 3 {
-		return 0, lesson{}, fmt.Errorf("%w: %d values", errReply, len(reply))
+		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
 	}
 	n, ok := reply[0].(int64)
 	if !ok || n < 1 || n > MaxPartitions {
@@ -101,9 +101,9 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	return int(n), lesson{groups: lists[0], pauses: lists[1]}, nil
 }
 
-// teach makes partitions from known on know what the first one does, and returns how many
-// there are. It looks again afterwards: what has changed there meanwhile was told to
-// partitions that did not know the rest yet.
+// teach gives partitions, from known on, what the first one has, and returns how many
+// there are. It looks again afterwards: changes made meanwhile reached partitions that
+// did not have the rest yet.
 func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
 	for range 10 {
 		err := t.visit(ctx, known, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught) })
@@ -122,7 +122,7 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 	return 0, errGroupsKeepChanging
 }
 
-// adopt makes known in a partition what the first one knows.
+// adopt gives a partition what the first one has.
 func (p *Partition) adopt(ctx context.Context, taught lesson) error {
 	args := append([]any{len(taught.groups)}, anys(taught.groups)...)
 	_, err := p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(taught.pauses)...))

@@ -16,7 +16,7 @@ func newTopic(t *testing.T) *Topic {
 	return newStore(t, redistest.Client(t)).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
 }
 
-// again is the same topic for somebody who knows nothing of it yet.
+// again is the same topic, as another process sees it.
 func (t *Topic) again() *Topic { return t.store.Topic(t.name) }
 
 func groupsOf(t *testing.T, topic *Topic, partition int) []string {
@@ -45,7 +45,7 @@ func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
 	assert.Zero(t, topic.store.client.Exists(t.Context(), topic.Partition(0).names.key(count)).Val())
 }
 
-func TestANumberOfPartitionsThatRedisHasLostIsRestored(t *testing.T) {
+func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 	topic := newTopic(t)
 	member := topic.Membership("g")
 	_, err := topic.Raise(t.Context(), 4)
@@ -83,8 +83,8 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	assert.Equal(t, "string", wrong.Want)
 }
 
-// TestNewPartitionsKnowAllGroups is what keeps a message in a new partition from
-// being given to one group before another is registered.
+// TestNewPartitionsKnowAllGroups: otherwise, one group could get a message in a new
+// partition before another group is registered there.
 func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	topic := newTopic(t)
 	for _, group := range []string{"g", "h"} {
@@ -100,7 +100,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	assert.Empty(t, groupsOf(t, topic, 3))
 
 	require.NoError(t, topic.store.client.Del(t.Context(), topic.Partition(2).names.key(groups)).Err())
-	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more than it asks for
+	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more partitions than it asks for
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
 }

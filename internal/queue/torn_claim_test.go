@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestATornClaimGivesNoDeliveryToTwoConsumers: the first gets its claim answered only
-// after another has claimed, and after the restart that does the torn part again.
+// TestATornClaimGivesNoDeliveryToTwoConsumers answers the first consumer's claim only
+// after another has claimed, and after the restart that repeats the torn part.
 func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 	situations := map[string]func(r *scene){
 		"one group": func(r *scene) { r.push(due("a"), due("b")) },
@@ -64,7 +64,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 	}
 }
 
-// TestATornClaimLosesNothing: its consumer is gone, and nothing happens in between.
+// TestATornClaimLosesNothing when its consumer is gone and nothing happens in between.
 func TestATornClaimLosesNothing(t *testing.T) {
 	for _, groups := range []int{1, 2} {
 		arrange := func(r *scene) {
@@ -76,7 +76,7 @@ func TestATornClaimLosesNothing(t *testing.T) {
 			require.Len(r.t, r.claim(g, "c", 10), 2)
 		}
 		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *scene) {
-			r.reload() // nothing in between
+			r.reload() // nothing happens in between
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
 				g := r.partition.Group(name)

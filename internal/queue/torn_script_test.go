@@ -18,7 +18,7 @@ import (
 )
 
 // tornEverywhere runs a case for each way to tear the last script of arrange: after one
-// of its writes, after two, and so on, each on a topic of its own.
+// of its writes, after two, and so on, each on a new topic.
 func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene)) {
 	t.Helper()
 	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
@@ -38,9 +38,9 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene
 	}
 }
 
-// tear takes all of the last script but some writes off the append-only file, and
-// restarts Redis: it ignores the writes that are left, until the next restart. It
-// returns false if the script has fewer.
+// tear cuts the last script in the append-only file off after some writes, and restarts
+// Redis, which ignores those writes until the next restart. It returns false if the
+// script has fewer.
 func (r *scene) tear(server *redistest.Server, writes int) bool {
 	r.t.Helper()
 	dir := r.client.ConfigGet(r.ctx(), "dir").Val()["dir"]
@@ -55,12 +55,12 @@ func (r *scene) tear(server *redistest.Server, writes int) bool {
 		return false
 	}
 	left := len(content) - len(strings.Join(script[writes+1:], ""))
-	require.NoError(r.t, os.Truncate(files[0], int64(left+3))) // in the middle of the next
+	require.NoError(r.t, os.Truncate(files[0], int64(left+3))) // in the middle of the next command
 	restart(r.t, server)
 	return true
 }
 
-// commands splits a part of an append-only file.
+// commands splits an append-only file into its commands.
 func commands(content []byte) (list []string) {
 	for len(content) > 0 {
 		end := 0
@@ -78,8 +78,8 @@ func commands(content []byte) (list []string) {
 	return list
 }
 
-// reload makes Redis read its append-only file as it does when it starts. It does what
-// was torn before together with the next transaction, which may be about anything.
+// reload makes Redis read its append-only file as at a start. Redis then runs the torn
+// writes together with the next transaction, whatever that is.
 func (r *scene) reload() {
 	r.t.Helper()
 	_, err := r.client.TxPipelined(r.ctx(), func(pipe redis.Pipeliner) error {
@@ -91,7 +91,7 @@ func (r *scene) reload() {
 	redistest.Command(r.t, r.client, "DEBUG", "LOADAOF")
 }
 
-// both gives a message to two groups, whose consumers hold it.
+// both gives a message to two groups; a consumer of each holds it.
 func (r *scene) both() (g, h *Group) {
 	r.t.Helper()
 	g, h = r.group("g"), r.group("h")
@@ -101,7 +101,7 @@ func (r *scene) both() (g, h *Group) {
 	return g, h
 }
 
-// hStillGetsIt lets the group h, which still needs the message, have it again.
+// hStillGetsIt checks that the group h, which still needs the message, gets it again.
 func (r *scene) hStillGetsIt() {
 	r.t.Helper()
 	h := r.partition.Group("h")
@@ -124,7 +124,7 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 			if when == "after" {
 				r.reload()
 			}
-			ack(r.t, r.partition.Group("g"), "a") // since it got no answer
+			ack(r.t, r.partition.Group("g"), "a") // again, since it got no answer
 			r.reload()
 			r.hStillGetsIt()
 			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
@@ -132,7 +132,7 @@ func TestATornAckCountsForItsOwnGroupOnly(t *testing.T) {
 	}
 }
 
-// TestATornAckRepeatsNoFence: its consumer dies, and another gets the message.
+// TestATornAckRepeatsNoFence when its consumer dies and another gets the message.
 func TestATornAckRepeatsNoFence(t *testing.T) {
 	arrange := func(r *scene) {
 		g, _ := r.both()
@@ -152,9 +152,9 @@ func TestATornAckRepeatsNoFence(t *testing.T) {
 	})
 }
 
-// TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly: the consumer dies, another
-// handles the message, and then a restart brings it back.
-func TestWhatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
+// TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly: the consumer dies,
+// another handles the message, and then a restart brings it back.
+func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 	d := Delivery{"a", "1"}
 	for name, settle := range map[string]func(r *scene, g *Group){
 		"nack":      func(r *scene, g *Group) { nack(r.t, g, Nack{d, 0, []byte("changed")}) },
@@ -200,7 +200,7 @@ func (r *scene) drain(g *Group) {
 	require.NoError(r.t, err)
 }
 
-// TestATornCancelHoldsNoKey: sent again it is ended, and if it is not, either the message
+// TestATornCancelHoldsNoKey: a repeated call finishes it; without one, either the message
 // is delivered or nothing holds its key.
 func TestATornCancelHoldsNoKey(t *testing.T) {
 	id := keyed(1, "k")

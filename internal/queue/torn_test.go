@@ -12,10 +12,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-// TestAnAppendOnlyFileTornInAScriptLosesNothing shows that scripts may be applied
-// twice in part. Redis 7.0 cuts a torn file off after the last whole command, so
-// that the commands of the torn script stay in it, behind a MULTI that never ends.
-// The restart after that ignores them, as it should; the next one does not.
+// TestAnAppendOnlyFileTornInAScriptLosesNothing although Redis may run the first part of
+// a script twice. Redis 7.0 cuts a torn file off after the last whole command, so the
+// commands of the torn script stay in it, behind a MULTI that never ends. The restart
+// after that ignores them, as it should; the next one does not.
 func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 	for name, others := range map[string][]string{"one group": nil, "two groups": {"h"}} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 	}
 }
 
-// tearAppendOnlyFile kills Redis and takes the end of the last EXEC off its file.
+// tearAppendOnlyFile kills Redis and cuts off the end of the last EXEC in its file.
 func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	t.Helper()
 	dir := r.client.ConfigGet(t.Context(), "dir").Val()["dir"]
