@@ -263,6 +263,23 @@ func (c SubscriberConfig) Validate() error {
 	return validateDuration("CloseTimeout", c.CloseTimeout, time.Millisecond)
 }
 
+// ControlConfig configures a Control. Only Client is required.
+type ControlConfig struct {
+	// Client is as in PublisherConfig.
+	Client redis.UniversalClient
+
+	// Prefix is as in PublisherConfig. Default: DefaultPrefix.
+	Prefix string
+}
+
+func (c *ControlConfig) setDefaults() { setDefault(&c.Prefix, DefaultPrefix) }
+
+// Validate reports the first field that cannot be used, as a *ConfigError.
+func (c ControlConfig) Validate() error {
+	c.setDefaults()
+	return validateShared(c.Client, c.Prefix)
+}
+
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

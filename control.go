@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -29,23 +27,6 @@ const AllGroups = ""
 
 // drainEvery is how often Drain looks.
 const drainEvery = 200 * time.Millisecond
-
-// ControlConfig configures a Control. Only Client is required.
-type ControlConfig struct {
-	// Client is as in PublisherConfig.
-	Client redis.UniversalClient
-
-	// Prefix is as in PublisherConfig. Default: DefaultPrefix.
-	Prefix string
-}
-
-func (c *ControlConfig) setDefaults() { setDefault(&c.Prefix, DefaultPrefix) }
-
-// Validate reports the first field that cannot be used, as a *ConfigError.
-func (c ControlConfig) Validate() error {
-	c.setDefaults()
-	return validateShared(c.Client, c.Prefix)
-}
 
 // Control tells the consumer groups of topics what to do. What it tells them is kept in
 // Redis beside their messages and enforced there, for all consumers at once. It is safe

@@ -200,10 +200,8 @@ end
 -- follow, in the order of their due times. They come from the group's queue, which
 -- holds retries and, with several groups, new messages. With only one group and no
 -- due retry, they come straight from scheduled.
-local reach = limit
-if limit > 0 and max > 0 and claimed_before and (begins_spent(unack) or begins_spent(queue)) then
-  reach = math.max(limit, MOST_SPENT)
-end
+local look_further = limit > 0 and max > 0 and claimed_before and (begins_spent(unack) or begins_spent(queue))
+local reach = look_further and math.max(limit, MOST_SPENT) or limit
 local ended = due_of(unack, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
@@ -220,23 +218,12 @@ if #due > 0 then
   end
 end
 fresh = fresh or due_of(queue, room)
-
 local ids, dues, n = {}, {}, 0
 for _, list in ipairs({ ended, fresh }) do
   for i = 1, #list, 2 do
     n = n + 1
     ids[n], dues[n] = list[i], list[i + 1]
   end
-end
-
--- next_entry is the entry of the next delivery of a message that was claimed before,
--- and the reason to bury it, if any. That nobody has seen a message given back is certain
--- only after its first claim: later, an earlier consumer may have been lost with it.
-local function next_entry(entry, lost)
-  local fence, seen, unsure = split(entry)
-  local reason = exhausted(seen, unsure, max)
-  if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
-  return entry_of(fence + 1, seen, unsure), reason
 end
 
 -- The claim chooses messages before it reads them: a body beyond the limit of bytes
@@ -247,7 +234,7 @@ while taken < n and not stop do
   local i = taken + 1
   local id, entry, reason = ids[i], entries[i] or (i <= late and '1'), nil
   local length = call('HSTRLEN', messages, id)
-  if entry then entry, reason = next_entry(entry, i <= late) end
+  if entry then entry, reason = next_entry(entry, i <= late, max) end
   if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
   if reason then
     burials[#burials + 1] = id
@@ -296,15 +283,11 @@ local function wait_us()
   if pause_ends then return pause_ends == 0 and -1 or pause_ends * 1000 - now end
   if stop == 'worker' and given >= free_workers then return -2 end
   if taken < n then return 0 end
-  local first
-  for _, zset in ipairs({ scheduled, queue, unack }) do
-    local next_due = head(zset)
-    if next_due and (not first or next_due < first) then first = next_due end
-  end
+  local first = earliest(scheduled, queue, unack)
   return first and math.max(0, first * 1000 - now) or -1
 end
 local wait = wait_us()
-if about ~= '' and (not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000)) then
+if not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
   note_alive(consumers, consumer, now_ms, alive, about)
 end
 
@@ -312,7 +295,6 @@ end
 -- message, need not look. A consumer that claims all the time does not say so each time.
 local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
 if wait ~= 0 and wait ~= -2 and not busy and call('HLEN', claims) > 1 then
-  local told = string.format('=%.0f %d %d ', wait, taken, #group)
-  redis.pcall(NOTIFY, channel, told .. group .. consumer)
+  redis.pcall(NOTIFY, channel, string.format('=%.0f %d %d ', wait, taken, #group) .. group .. consumer)
 end
 return reply(wait, joined)

@@ -47,7 +47,7 @@ var faults = []fault{
 	{"an ended message keeps its key", "lib", "for _, id in ipairs(gone) do free(keys, id) end", "", "a key"},
 	{"a dead letter keeps its key", "lib", "free(keys, id)\n  redis.call('ZADD', dead", "redis.call('ZADD', dead", "a key"},
 	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
-	{"cancel leaves out unregistered groups", "lib", "if not known[name] then groups", "if false then groups", "damage, two groups"},
+	{"cancel leaves out unregistered groups", "lib_groups", "if not known[name] then groups", "if false then groups", "damage, two groups"},
 	{
 		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(ids, late + 1, taken))",
 		"call('ZREMRANGEBYRANK', source, 0, taken - late - 1)", "torn, two messages",

@@ -14,7 +14,7 @@ import (
 func exploreScripts() map[string]string {
 	loaded := map[string]string{}
 	for _, name := range []string{
-		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib",
+		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib", "lib_groups",
 	} {
 		loaded[name] = sourceOf(name)
 	}
@@ -114,8 +114,8 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name != "lib" {
-			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\nlocal NOTIFY = 'PUBLISH'\n%s%s\nend\n", name, sources["lib"], sources[name])
+		if !strings.HasPrefix(name, "lib") {
+			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\nlocal NOTIFY = 'PUBLISH'\n%s%s%s\nend\n", name, sources["lib"], sources["lib_groups"], sources[name])
 		}
 	}
 	b.WriteString(runnerTail)

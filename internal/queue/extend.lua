@@ -38,6 +38,6 @@ begin_writes(unack)
 if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
 if #leases > 0 then
   redis.call('ZADD', unack, unpack(leases))
-  if about ~= '' then note_alive(consumers, consumer, now_ms, alive, about) end
+  note_alive(consumers, consumer, now_ms, alive, about)
 end
 return stale

@@ -96,6 +96,16 @@ local function exhausted(seen, unsure, max)
   return reason .. ', and lost with its consumer ' .. int(unsure) .. ' times'
 end
 
+-- next_entry is the entry of the next delivery of a message that was claimed before,
+-- and the reason to bury it, if any. That nobody has seen a message given back is certain
+-- only after its first claim: later, an earlier consumer may have been lost with it.
+local function next_entry(entry, lost, max)
+  local fence, seen, unsure = split(entry)
+  local reason = exhausted(seen, unsure, max)
+  if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
+  return entry_of(fence + 1, seen, unsure), reason
+end
+
 -- A token names a delivery: "1" for a first claim, else the entry as the claim
 -- wrote it. Only its fence shows whether the delivery is current: the rest may change.
 local function fence_of(token)
@@ -254,87 +264,19 @@ local function write_record(hash, owner, number, now_ms, result, last_ms)
   end
 end
 
--- with_refs adds to the groups those that still need a message but are no longer
--- registered.
-local function with_refs(groups, refs, id)
-  local list = redis.call('HGET', refs, id)
-  local whole, names = pcall(cjson.decode, list or '[]')
-  if not whole or type(names) ~= 'table' then return groups end
-  local known = {}
-  for _, name in ipairs(groups) do known[name] = true end
-  for _, name in ipairs(names) do
-    if not known[name] then groups[#groups + 1] = name end
-  end
-  return groups
-end
-
--- differ tells whether the groups differ from those that the caller knows, which are
--- in ARGV[from..] and, if given, one. The caller chose KEYS by that list.
-local function differ(members, from, one)
-  local known, count = {}, #ARGV - from + 1
-  if one then
-    known[one] = true
-    count = count + 1
-  end
-  for i = from, #ARGV do known[ARGV[i]] = true end
-  if #members ~= count then return true end
-  for _, name in ipairs(members) do
-    if not known[name] then return true end
-  end
-  return false
-end
-
--- answer puts a word in front of a list: unpack would fail on a long one.
-local function answer(word, list)
-  table.insert(list, 1, word)
-  return list
-end
-
--- control says which groups are paused or retired. Its fields are "paused" for all
--- groups, "paused:G", and "retired:G"; each value begins with a time in ms.
-
--- retired tells whether a group has been retired.
-local function retired(control, group)
-  return redis.call('HEXISTS', control, 'retired:' .. group) == 1
-end
-
--- pause_of is the field that holds the pause of a group, or of all groups.
-local function pause_of(group) return group == '' and 'paused' or 'paused:' .. group end
-
-local function is_pause(field) return string.match(field, '^paused') ~= nil end
-
--- paused_until is when the pause of a group ends, in ms; 0 if it has no end, nil if
--- the group is not paused.
-local function paused_until(control, group, now_ms)
-  local last
-  for _, told in ipairs(redis.call('HMGET', control, 'paused', 'paused:' .. group)) do
-    local ends = told and tonumber(string.match(told, '^%d+'))
-    if ends == 0 then return 0 end
-    if ends and ends > tonumber(now_ms) then last = math.max(ends, last or 0) end
-  end
-  return last
-end
-
--- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>
--- <since> <about>", in ms. A newcomer drops a few consumers that are no longer alive; the
--- hash expires a day after its last use. It must not fail: the caller's writes stand.
-local function note_alive(consumers, consumer, now_ms, alive_ms, about)
-  local known = redis.pcall('HGET', consumers, consumer)
-  local since = type(known) == 'string' and string.match(known, '^%d+ %d+ (%d+)')
-  local alive = int(tonumber(now_ms) + alive_ms)
-  redis.pcall('HSET', consumers, consumer, table.concat({ alive, now_ms, since or now_ms, about }, ' '))
-  redis.pcall('PEXPIRE', consumers, DAY_MS)
-  if since then return end
-  local some = redis.pcall('HRANDFIELD', consumers, 16, 'WITHVALUES')
-  for i = 1, #some, 2 do
-    local till = tonumber(string.match(some[i + 1], '^%d+'))
-    if not till or till <= tonumber(now_ms) then redis.pcall('HDEL', consumers, some[i]) end
-  end
-end
-
 -- head is the lowest score of a sorted set; nil if the set is empty.
 local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
+end
+
+-- earliest is the lowest score of several sorted sets, nil when all are empty.
+local function earliest(...)
+  local first
+  for _, zset in ipairs({ ... }) do
+    local score = head(zset)
+    if score and (not first or score < first) then first = score end
+  end
+  return first
 end
 
 -- wake tells sleeping subscribers in how many µs a message is due. It is a hint: if

@@ -54,7 +54,7 @@ type script struct {
 }
 
 func newScript(name string, once ...kind) *script {
-	source := sourceOf("lib") + sourceOf(name)
+	source := sourceOf("lib") + sourceOf("lib_groups") + sourceOf(name)
 	return &script{
 		name: name, once: once,
 		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
