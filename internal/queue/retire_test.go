@@ -1,0 +1,177 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func retire(t *testing.T, topic *Topic, group string, how Retirement) (freed int64, err error) {
+	t.Helper()
+	var sum atomic.Int64
+	err = topic.Retire(t.Context(), group, how, func(n int) { sum.Add(int64(n)) })
+	return sum.Load(), err
+}
+
+func TestRetiringFreesWhatOnlyTheGroupNeeds(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	topic := r.topicOf(1)
+	r.push(due(keyed(1, "acked by h")), due(keyed(2, "needed by h")), due("dead"), due("leased"), due("again"), after("later", 60))
+	require.Len(t, r.claim(h, "c", 10), 5)
+	_, err := h.Ack(t.Context(), done(keyed(1, "acked by h"), "dead", "leased", "again"))
+	require.NoError(t, err)
+	require.Len(t, r.claim(g, "c", 10), 5)
+	_, err = g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})
+	require.NoError(t, err)
+	_, _, err = g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"again", "1"}, Metadata: []byte("changed")}})
+	require.NoError(t, err)
+
+	freed, err := retire(t, topic, "g", RetireIdle)
+	require.NoError(t, err)
+	assert.Equal(t, int64(5), freed)
+	id := keyed(2, "needed by h")
+	state := r.state()
+	assert.Equal(t, map[string]string{"control retired:g": ""}, with(state, "control"))
+	delete(state, "control retired:g")
+	assert.Equal(t, map[string]string{
+		"groups h": "member", "unack:h " + id: "now+30s", "messages " + id: "body " + id, "refs " + id: `["h"]`,
+		"keys needed by h": id, "scheduled later": "now+60s", "messages later": "body later",
+	}, state)
+	freed, err = retire(t, topic, "g", RetireIdle)
+	require.NoError(t, err)
+	assert.Zero(t, freed, "twice is no error")
+
+	require.ErrorIs(t, g.Register(t.Context()), ErrGroupRetired)
+	_, err = g.Claim(t.Context(), r.request("c", 1))
+	require.ErrorIs(t, err, ErrGroupRetired)
+	missing, err := g.Ack(t.Context(), done("leased"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"leased"}, missing)
+	require.NoError(t, topic.Restore(t.Context(), "g"))
+	require.NoError(t, topic.Restore(t.Context(), "g"), "twice is no error")
+	require.NoError(t, g.Register(t.Context()))
+	assert.Empty(t, r.claim(g, "c", 10), "it starts anew")
+}
+
+func TestRetiringContinuesWhereItStopped(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	topic := r.topicOf(1)
+	for n := range 3 {
+		var list []Message
+		for i := range 500 {
+			list = append(list, due(fmt.Sprintf("%d/%03d", n, i)))
+		}
+		r.push(list...)
+	}
+	require.Len(t, r.claim(g, "c", 700), 700)
+	r.group("h")
+	require.NoError(t, g.retire(t.Context(), RetireIdle))
+	freed, err := g.forget(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 500, freed, "in bounded steps")
+	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"1/199", "1"}}}) // which comes between two steps
+	require.NoError(t, err)
+	assert.Empty(t, stale)
+	left, err := retire(t, topic, "g", RetireIdle)
+	require.NoError(t, err)
+	assert.Equal(t, int64(200), left)
+	assert.Empty(t, with(r.state(), ":g"+" "))
+	length, err := r.client.HLen(t.Context(), r.partition.names.key(messages)).Result()
+	require.NoError(t, err)
+	assert.Equal(t, int64(800), length, "what h gets")
+}
+
+func TestOnlyARetiredGroupIsForgotten(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
+	before := r.state()
+	_, err := g.forget(t.Context())
+	require.ErrorIs(t, err, errNotRetired)
+	assert.Equal(t, before, r.state())
+	_, err = retire(t, r.topicOf(1), "unknown", RetireForced)
+	require.ErrorIs(t, err, ErrGroupNotFound)
+	assert.Equal(t, before, r.state())
+}
+
+func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	topic := r.topicOf(3)
+	present := Presence{Alive: time.Minute, About: `{"name":"host"}`}
+	request := r.request("c", 1)
+	request.Presence = present
+	require.Empty(t, r.claimWith(g, request))
+	_, err := retire(t, topic, "g", RetireIdle)
+	require.ErrorIs(t, err, ErrGroupAlive)
+	assert.ErrorContains(t, err, "c")
+	require.NoError(t, g.Register(t.Context()), "nothing has happened")
+
+	require.NoError(t, g.Leave(t.Context(), "c"))
+	require.Empty(t, with(r.state(), "consumers:"))
+	r.push(due("a"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
+	_, err = g.Extend(t.Context(), Heartbeat{Consumer: "c", Lease: lease, Presence: present}, []Held{held("gone", "1")})
+	require.NoError(t, err)
+	require.Empty(t, with(r.state(), "consumers:"), "a consumer that holds nothing is not recorded")
+	_, err = g.Extend(t.Context(), Heartbeat{Consumer: "c", Lease: lease, Presence: present}, []Held{held("a", "1")})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"consumers:g c": `{"name":"host"}`}, with(r.state(), "consumers:"))
+	_, err = retire(t, topic, "g", RetireIdle)
+	require.ErrorIs(t, err, ErrGroupAlive)
+	_, err = retire(t, topic, "g", RetireForced)
+	require.NoError(t, err)
+	for n := range 3 {
+		members, err := r.client.SMembers(t.Context(), topic.Partition(n).names.key(groups)).Result()
+		require.NoError(t, err)
+		assert.Empty(t, members, "partition %d", n)
+	}
+}
+
+func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	for i := range 20 {
+		request := r.request(fmt.Sprint("dead", i), 1)
+		request.Presence = Presence{Alive: time.Millisecond, About: "{}"}
+		require.Empty(t, r.claimWith(g, request))
+	}
+	<-time.After(5 * time.Millisecond)
+	for i := range 3 {
+		request := r.request(fmt.Sprint("alive", i), 1)
+		request.Presence = Presence{Alive: time.Minute, About: "{}"}
+		require.Empty(t, r.claimWith(g, request))
+	}
+	names, err := r.client.HKeys(t.Context(), r.partition.names.keyOf(consumersOf, "g")).Result()
+	require.NoError(t, err)
+	slices.Sort(names)
+	assert.Equal(t, []string{"alive0", "alive1", "alive2"}, names)
+}
+
+// TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone has a slow publisher give new
+// partitions what the first one had before.
+func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	slow := newStore(t, r.client).Topic(r.partition.topic)
+	number, taught, err := slow.raise(t.Context(), 3, 1)
+	require.NoError(t, err)
+	require.Equal(t, []string{"g"}, taught.groups)
+	_, err = retire(t, r.topicOf(1), "g", RetireIdle)
+	require.NoError(t, err)
+	_, err = slow.teach(t.Context(), taught, 1, number)
+	require.NoError(t, err)
+	for n := range 3 {
+		members, err := r.client.SMembers(t.Context(), slow.Partition(n).names.key(groups)).Result()
+		require.NoError(t, err)
+		assert.Empty(t, members, "partition %d", n)
+	}
+}
