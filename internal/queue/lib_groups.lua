@@ -1,5 +1,5 @@
--- lib_groups.lua: what the scripts share about consumer groups and what they are told. It
--- follows lib.lua in front of each of them.
+-- lib_groups.lua: what the scripts share that have groups, control or consumers among
+-- their KEYS. It follows lib.lua in front of them.
 
 -- with_refs adds to the groups those that still need a message but are no longer
 -- registered.

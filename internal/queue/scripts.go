@@ -2,6 +2,7 @@ package queue
 
 import (
 	"embed"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -54,13 +55,21 @@ type script struct {
 }
 
 func newScript(name string, once ...kind) *script {
-	source := sourceOf("lib") + sourceOf("lib_groups") + sourceOf(name)
+	source := sourceOf("lib")
+	if slices.ContainsFunc(once, aboutGroups) {
+		source += sourceOf("lib_groups")
+	}
+	source += sourceOf(name)
 	return &script{
 		name: name, once: once,
 		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
 		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + source),
 	}
 }
+
+// aboutGroups tells whether a script with a key of this kind needs lib_groups.lua. The
+// others do without it: each function of a library takes time in each call.
+func aboutGroups(k kind) bool { return k == groups || k == control || k == consumersOf }
 
 func (s *script) each(many ...kind) *script {
 	s.many = many
