@@ -50,19 +50,24 @@ func NewControl(config ControlConfig) (*Control, error) {
 
 // Pause is what Control.Pause tells.
 type Pause struct {
-	// For is how long the pause lasts, by Redis's clock. 0: until Resume.
+	// For is how long the pause lasts, by Redis's clock: at least 1ms. 0: until Resume.
 	For time.Duration
 
 	By, Reason string // for people who look into Redis
 }
 
 // Pause has a group, or AllGroups, claim nothing from now on: no consumer gets a message
-// after it has returned. What handlers have goes on, with leases, acks and nacks; what
-// consumers hold ahead is given back; publishing goes on. It replaces an earlier pause. A
-// group is paused as long as it is, or AllGroups are.
+// after it has returned. Handlers go on, with leases, acks and nacks; messages that
+// consumers hold ahead are given back; publishing goes on. It replaces an earlier pause of
+// the same kind: a group has its own, and shares that of AllGroups.
 //
-// The error is ErrEmptyTopic, ErrTopicNotFound, ErrProtocolTooNew, or that of Redis.
+// The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound, ErrProtocolTooNew, or that of Redis.
 func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
+	if pause.For != 0 {
+		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
+			return err
+		}
+	}
 	return c.tell("pause", topic, func(t *queue.Topic) error {
 		return t.Pause(ctx, group, queue.Pause{Lasts: pause.For, By: pause.By, Reason: pause.Reason})
 	})

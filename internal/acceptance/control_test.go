@@ -220,7 +220,11 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	looks := 0
 	require.ErrorIs(t, c.Drain(ended, s.Topic, "default", func(redisdelay.Backlog) { looks++ }), context.DeadlineExceeded)
 	assert.Positive(t, looks)
-	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})
 	var configErr *redisdelay.ConfigError
+	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
+		require.ErrorAs(t, c.Pause(ctx, s.Topic, "", redisdelay.Pause{For: bad}), &configErr)
+		assert.Equal(t, "For", configErr.Field)
+	}
+	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})
 	require.ErrorAs(t, err, &configErr)
 }
