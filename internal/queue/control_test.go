@@ -167,3 +167,21 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 		assert.Zero(t, exists, "partition %d", n)
 	}
 }
+
+func TestResumingWakesTheConsumersOfTheGroup(t *testing.T) {
+	for _, paused := range []string{"", "g"} {
+		s := newScene(t)
+		g, h := s.group("g"), s.group("h")
+		topic := s.topicOf(1)
+		require.NoError(t, topic.Pause(t.Context(), paused, Pause{}))
+		heard, other := s.listen(g, "c"), s.listen(h, "c")
+		require.NoError(t, topic.Resume(t.Context(), paused))
+		assert.Equal(t, Hint{}, heard())
+		require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))
+		want := Hint{Paused: true}
+		if paused == "" {
+			assert.Equal(t, Hint{}, other())
+		}
+		assert.Equal(t, want, other(), "the next that it hears")
+	}
+}
