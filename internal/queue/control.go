@@ -27,7 +27,7 @@ var (
 )
 
 // forgetMessages is how many messages one call of forget frees at most.
-const forgetMessages = 500
+const forgetMessages = 200
 
 // Pause says how long groups claim nothing, and why.
 type Pause struct {
