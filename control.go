@@ -48,7 +48,7 @@ func NewControl(config ControlConfig) (*Control, error) {
 	return &Control{store: store}, nil
 }
 
-// Pause is what Control.Pause tells.
+// Pause says for how long groups claim nothing, and why.
 type Pause struct {
 	// For is how long the pause lasts, by Redis's clock: at least 1ms. 0: until Resume.
 	For time.Duration
@@ -56,12 +56,14 @@ type Pause struct {
 	By, Reason string // for people who look into Redis
 }
 
-// Pause has a group, or AllGroups, claim nothing from now on: no consumer gets a message
-// after it has returned. Handlers go on, with leases, acks and nacks; messages that
-// consumers hold ahead are given back; publishing goes on. It replaces an earlier pause of
-// the same kind: a group has its own, and shares that of AllGroups.
+// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it
+// has returned. Handlers go on, with leases, acks and nacks; consumers are told to give back
+// what they hold ahead, but for a message that is already on offer; publishing goes on. It
+// replaces an earlier pause of the same kind: a group has its own, and shares that of
+// AllGroups.
 //
-// The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound, ErrProtocolTooNew, or that of Redis.
+// The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound,
+// ErrProtocolTooNew, or that of Redis.
 func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
 	if pause.For != 0 {
 		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
@@ -117,7 +119,7 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 
 // RetireGroup takes a consumer group off a topic and frees all that it holds, in bounded
 // steps: messages that wait, are in delivery or dead. A message goes when its last other
-// group is done with it. It returns how many messages the group held. It may be called
+// group is done with it. It returns how many messages this call has freed. It may be called
 // again to finish what was interrupted, and by several at once.
 //
 // The group does not come back by subscribing: Subscribe returns ErrGroupRetired, and a

@@ -84,5 +84,6 @@ func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
 	s.Settled()
 	t.Logf("%d claims for %d messages", claims.Load(), count-1)
 	assert.GreaterOrEqual(t, claims.Load(), int64(count-1))
-	assert.LessOrEqual(t, claims.Load(), int64(5*count), "with %d consumers", consumers)
+	// Usually 20 to 60; on a busy machine, some hear too late. Without the notices all of them claim.
+	assert.LessOrEqual(t, claims.Load(), int64(consumers*(count-1)/3), "with %d consumers", consumers)
 }

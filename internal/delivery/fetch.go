@@ -83,7 +83,7 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 func (p *partition) claim(ctx, trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
-	trouble := p.trouble(observe.Claiming)
+	trouble, told := p.trouble(observe.Claiming), false
 	for {
 		p.hints.reset()
 		start := time.Now()
@@ -95,9 +95,10 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 			return p.accept(claims, start)
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
-			if !trouble.lasts() {
+			if !told {
 				trouble.failed(err)
 			}
+			told = true
 			if !retired.Wait(ctx) {
 				return nil
 			}

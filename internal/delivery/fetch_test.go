@@ -1,11 +1,15 @@
 package delivery
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestAnIdleSubscriptionOnlyPolls(t *testing.T) {
@@ -150,5 +154,36 @@ func TestAFailingClaimIsRepeatedUnderItsNumberAtMostFiveTimesASecond(t *testing.
 			}
 		}
 		assert.Equal(t, []string{"0000"}, g.acked)
+	})
+}
+
+func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		w := &witness{}
+		claimsFail := func(err error) func(string) error {
+			return func(call string) error {
+				if call == "claim" {
+					return err
+				}
+				return nil
+			}
+		}
+		g.setHook(claimsFail(errAway))
+		r := run(g, observed(w))
+		pass(time.Second)
+		g.setHook(claimsFail(queue.ErrGroupRetired))
+		pass(10 * testPoll)
+		retired := 0
+		for _, e := range told[observe.Failing](w) {
+			if errors.Is(e.Err, queue.ErrGroupRetired) {
+				retired++
+			}
+		}
+		assert.Equal(t, 1, retired)
+		g.setHook(nil) // it is restored
+		(<-r.Messages()).Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
 	})
 }

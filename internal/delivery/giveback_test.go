@@ -40,13 +40,31 @@ func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
 		}
 		for range 3 { // each takes less than maxHold, the buffered ones together more
 			msg := <-r.Messages()
-			pass(90 * time.Millisecond)
+			pass(maxHold - 10*time.Millisecond)
 			msg.Ack()
 		}
 		pass(5 * time.Millisecond)
 		var held int
 		g.view(func() { held = 2000 - len(g.ready) - 503 - len(g.released) })
 		assert.LessOrEqual(t, held, 1, "messages held back")
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestAPauseGivesBackWhatIsHeldAheadAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const total, learned = 520, 500
+		g := newFakeGroup(total)
+		r := run(g)
+		learn(r, learned)
+		slow := <-r.Messages()
+		pass(time.Millisecond)
+		require.Positive(t, g.held(total, learned+1), "messages held ahead")
+		g.paused <- struct{}{}
+		pass(time.Millisecond)
+		assert.Zero(t, g.held(total, learned+1))
+		slow.Ack()
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

@@ -101,12 +101,9 @@ func (t *trouble) failed(err error) {
 	t.report.failed(t.what, "", err)
 }
 
-// lasts tells whether it has failed and not worked since.
-func (t *trouble) lasts() bool { return !t.since.IsZero() }
-
 // worked returns whether the activity had failed before.
 func (t *trouble) worked() bool {
-	if !t.lasts() {
+	if t.since.IsZero() {
 		return false
 	}
 	if o := t.report.observer; o.Recovered != nil {

@@ -164,7 +164,7 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 	if err := t.known(ctx); err != nil {
 		return Backlog{}, err
 	}
-	number, taught, err := t.raise(ctx, 1, MaxPartitions+1)
+	number, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
 	if err != nil {
 		return Backlog{}, err
 	}
