@@ -1,0 +1,132 @@
+package redisdelay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// SubscriberConfig configures a Subscriber. Only Client is required.
+type SubscriberConfig struct {
+	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
+	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
+	// whose Close leaves it open. Besides the client's connections, each subscription opens
+	// one for each partition.
+	Client redis.UniversalClient
+
+	// Prefix starts the name of every key. Publishers and subscribers that share
+	// messages share it. It must not contain braces. Default: DefaultPrefix.
+	Prefix string
+
+	// Unmarshaler decodes messages. Metadata that a middleware changes together with the
+	// delay is kept for the next delivery, whatever the Unmarshaler.
+	// Default: DefaultMarshaler.
+	Unmarshaler Unmarshaler
+
+	// ConsumerGroup shares the messages of a topic among its subscribers; every
+	// group gets each message. Unlike in watermill-redisstream, empty is not fan-out.
+	// Default: DefaultConsumerGroup.
+	ConsumerGroup string
+
+	// Consumer names this subscriber for people who look into Redis. It need not be
+	// unique. Default: the host name.
+	Consumer string
+
+	// MaxInFlight is how many messages of one subscription may be handed out and
+	// not yet acked or nacked, at most 1,000. More than 1 is for readers that handle
+	// messages concurrently, as Watermill's Router does: it offers them that many
+	// messages at once, and gives up order. Default: 1.
+	MaxInFlight int
+
+	// LeaseDuration is how long a message stays with a consumer that has gone
+	// silent. A live consumer extends its leases every third of it, so a handler may
+	// take longer. At least 100ms. Default: 30s.
+	LeaseDuration time.Duration
+
+	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
+	// the first delivery. A delay below MinRedeliveryDelay is raised to it. It must be
+	// safe for concurrent use. Default: 100ms doubled with each attempt up to
+	// 1 minute, varied by up to half.
+	NackDelay func(attempt int) time.Duration
+
+	// MaxDeliveries makes a message a dead letter of the group after that many
+	// deliveries without an Ack. With the default NackDelay, 5 deliveries last
+	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was held ahead and
+	// given back was not delivered. A message that kills its consumer at once is
+	// delivered at most once more than this. Default: 0, no limit.
+	MaxDeliveries int
+
+	// MaxBufferBytes is how many bytes of messages a subscription may hold that no
+	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
+	MaxBufferBytes int
+
+	// PollInterval is how often an idle subscription asks for messages without a
+	// notification. It limits the delay when notifications are lost. At least
+	// 100ms. Default: 5s.
+	PollInterval time.Duration
+
+	// CloseTimeout is how long Close, or the end of a Subscribe context, lets
+	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
+	CloseTimeout time.Duration
+
+	// Observer is told what happens to messages, of calls to Redis, and of failures, for
+	// metrics and traces. Use observe.Join for several. The logger given to NewSubscriber
+	// is told as well. Default: none, which costs nothing.
+	Observer observe.Observer
+}
+
+func (c *SubscriberConfig) setDefaults() {
+	setDefault(&c.Prefix, DefaultPrefix)
+	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
+	setDefault(&c.MaxInFlight, 1)
+	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.MaxBufferBytes, 16<<20)
+	setDefault(&c.PollInterval, 5*time.Second)
+	setDefault(&c.CloseTimeout, 10*time.Second)
+	if c.Unmarshaler == nil {
+		c.Unmarshaler = DefaultMarshaler{}
+	}
+	if c.Consumer == "" {
+		c.Consumer, _ = os.Hostname() // only a name: empty will do
+	}
+	if c.NackDelay == nil {
+		c.NackDelay = defaultNackDelay
+	}
+}
+
+func defaultNackDelay(attempt int) time.Duration {
+	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
+	return min(time.Minute, step+rand.N(step/2))
+}
+
+// Validate reports the first field that cannot be used, as a *ConfigError. A
+// zero field is replaced by its default first.
+func (c SubscriberConfig) Validate() error {
+	c.setDefaults()
+	if err := validateShared(c.Client, c.Prefix); err != nil {
+		return err
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlight > queue.MaxMessages {
+		return &ConfigError{"MaxInFlight", fmt.Sprintf("is %d, want 1 to %d", c.MaxInFlight, queue.MaxMessages)}
+	}
+	if c.MaxDeliveries < 0 {
+		return &ConfigError{"MaxDeliveries", fmt.Sprintf("is %d, want 0 or more", c.MaxDeliveries)}
+	}
+	if c.MaxBufferBytes < 1<<20 {
+		return &ConfigError{"MaxBufferBytes", fmt.Sprintf("is %d, want at least %d (1 MiB)", c.MaxBufferBytes, 1<<20)}
+	}
+	if err := validateDuration("LeaseDuration", c.LeaseDuration, 100*time.Millisecond); err != nil {
+		return err
+	}
+	if err := validateDuration("PollInterval", c.PollInterval, 100*time.Millisecond); err != nil {
+		return err
+	}
+	return validateDuration("CloseTimeout", c.CloseTimeout, time.Millisecond)
+}
