@@ -98,6 +98,11 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 	if err != nil {
 		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
 	}
+	if limits := s.config.GroupLimits; limits != (GroupLimits{}) {
+		if err := membership.Limit(ctx, limits.inQueue()); err != nil {
+			return 0, leave(err, "limit group %q of %q", s.config.ConsumerGroup, topic)
+		}
+	}
 	return partitions, nil
 }
 
@@ -127,8 +132,8 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
-// ErrGroupRetired, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or that of Redis when
-// the group cannot be registered. Subscribe does not try again: a Router fails to start
+// ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
+// that of Redis when the group cannot be registered. Subscribe does not try again: a Router fails to start
 // while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	membership := s.membership(topic)

@@ -63,6 +63,11 @@ type SubscriberConfig struct {
 	// delivered at most once more than this. Default: 0, no limit.
 	MaxDeliveries int
 
+	// GroupLimits limits the whole group: its consumers together. They are set when the
+	// Subscriber subscribes, and stay until another one or a Control sets others. Default:
+	// none are set, and those that the group has stay.
+	GroupLimits GroupLimits
+
 	// MaxBufferBytes is how many bytes of messages a subscription may hold that no
 	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
@@ -90,6 +95,7 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.MaxBufferBytes, 16<<20)
 	setDefault(&c.PollInterval, 5*time.Second)
 	setDefault(&c.CloseTimeout, 10*time.Second)
+	c.GroupLimits.setDefaults()
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = DefaultMarshaler{}
 	}
@@ -118,6 +124,9 @@ func (c SubscriberConfig) Validate() error {
 	}
 	if c.MaxDeliveries < 0 {
 		return &ConfigError{"MaxDeliveries", fmt.Sprintf("is %d, want 0 or more", c.MaxDeliveries)}
+	}
+	if err := c.GroupLimits.validate(); err != nil {
+		return err
 	}
 	if c.MaxBufferBytes < 1<<20 {
 		return &ConfigError{"MaxBufferBytes", fmt.Sprintf("is %d, want at least %d (1 MiB)", c.MaxBufferBytes, 1<<20)}

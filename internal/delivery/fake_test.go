@@ -26,6 +26,8 @@ type fakeGroup struct {
 	body    []byte
 	// nackFails is the error of Nack, behind what it has done.
 	nackFails error
+	// scarce makes each Ack make room that the group has waited for.
+	scarce bool
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
 
@@ -114,15 +116,15 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	return claims, nil
 }
 
-func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
+func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, error) {
 	if err := g.call(ctx, "ack"); err != nil {
-		return nil, err
+		return queue.Acked{}, err
 	}
 	defer g.mu.Unlock()
 	ids := list(done, func(d queue.Done) string { return d.ID })
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
-	return nil, nil
+	return queue.Acked{Room: g.scarce}, nil
 }
 
 func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {

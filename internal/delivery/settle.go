@@ -164,13 +164,16 @@ func (s *settler) send(ctx context.Context, r round) error {
 }
 
 func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
-	missing, err := s.group.Ack(ctx, list(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
+	acked, err := s.group.Ack(ctx, list(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
 	if err != nil {
 		return err
 	}
 	s.leases.drop(acks)
 	for _, it := range acks {
-		s.report.settled(it, observe.Acked, 0, missing)
+		s.report.settled(it, observe.Acked, 0, acked.Missing)
+	}
+	if acked.Room { // this consumer goes first, and the others hear of it
+		s.hints.add(0)
 	}
 	return nil
 }

@@ -9,14 +9,17 @@
 -- KEYS[4]  refs      hash  id -> names of the groups still to finish
 -- KEYS[5]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[6]  keys      hash  message key -> id
+-- KEYS[7]  full      string  set while the group waits for room in unack
 -- ARGV[1]  group
--- ARGV[2..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that were not in unack, and those to
---          send again, since there are too many groups to ack all at once
+-- ARGV[2]  channel   where subscribers listen for notifications
+-- ARGV[3..]  ids
+-- Returns  { { id, ... }, { id, ... }, { 'room' } }: those that were not in unack; those to
+--          send again, since there are too many groups to ack all at once; and whether
+--          the group has waited for room, else { }
 
 local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
-local refs, changed, keys = KEYS[4], KEYS[5], KEYS[6]
-local group, ids = ARGV[1], { unpack(ARGV, 2) }
+local refs, changed, keys, full = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local group, channel, ids = ARGV[1], ARGV[2], { unpack(ARGV, 3) }
 
 expect_hashes(attempts, messages, refs, changed, keys)
 local leases = redis.call('ZMSCORE', unack, unpack(ids))
@@ -29,7 +32,7 @@ for i = 1, #ids do
     missing[#missing + 1] = ids[i]
   end
 end
-if n == 0 then return { missing, {} } end
+if n == 0 then return { missing, {}, {} } end
 
 -- The removals of nothing show that Redis will not refuse those at the end. Until
 -- then the messages stay in unack, so they can be acked again if a write is refused.
@@ -40,4 +43,5 @@ local ended = finish(messages, refs, changed, keys, acked, group)
 redis.call('ZREM', unack, unpack(acked, 1, ended))
 -- The entry is removed last: without it, the fence of a message in unack would repeat.
 if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
-return { missing, { unpack(acked, ended + 1) } }
+local room = make_room(full, channel, group) and 'room' or nil
+return { missing, { unpack(acked, ended + 1) }, { room } }

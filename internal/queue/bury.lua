@@ -6,13 +6,18 @@
 -- KEYS[3]  dead      zset  id -> when buried, ms
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id
--- ARGV[1..]  for each message: id, token, reason
+-- KEYS[6]  full      string  set while the group waits for room in unack
+-- ARGV[1]  group
+-- ARGV[2]  channel   where subscribers listen for notifications
+-- ARGV[3..]  for each message: id, token, reason
 -- Returns  { id, ... }: those whose delivery is no longer the current one, unless it
 --          is what this delivery was buried for
 
-local unack, attempts, dead, reasons, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unack, attempts, dead = KEYS[1], KEYS[2], KEYS[3]
+local reasons, keys, full = KEYS[4], KEYS[5], KEYS[6]
+local group, channel = ARGV[1], ARGV[2]
 
-local ids, tokens, why = columns(1, 3)
+local ids, tokens, why = columns(3, 3)
 local holds, entries = current(unack, attempts, ids, tokens)
 expect_zsets(dead)
 expect_hashes(reasons, keys)
@@ -28,4 +33,5 @@ for i, id in ipairs(ids) do
     stale[#stale + 1] = id
   end
 end
+make_room(full, channel, group)
 return stale

@@ -12,9 +12,10 @@
 -- KEYS[10]  dead       zset  id -> when buried, ms
 -- KEYS[11]  reasons    hash  id -> why buried
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13]  control    hash  which groups are paused or retired
+-- KEYS[13]  control    hash  which groups are paused, limited or retired
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[15..]  for each of the other groups: queue
+-- KEYS[15]  full       string  set while the group waits for room in unack
+-- KEYS[16..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -39,17 +40,18 @@
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
-local control, consumers = KEYS[13], KEYS[14]
+local control, consumers, full = KEYS[13], KEYS[14], KEYS[15]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers = tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local alive, about = tonumber(ARGV[10]), ARGV[11]
-local several = #KEYS > 14
+local several = #KEYS > 15
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
 local AHEAD_AGAIN = '2/0/0' -- entry of a message that was given back unseen once
 local MOST_SPENT = 100 -- messages that a claim may bury beyond its limit
 local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together, at most
+local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
 
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
@@ -100,7 +102,7 @@ end
 -- (docs/reliability.md).
 local function fan_out(due)
   local scores, lists, moved, names = {}, {}, {}, { group }
-  for i = 15, #KEYS do call('ZCARD', KEYS[i]) end
+  for i = 16, #KEYS do call('ZCARD', KEYS[i]) end
   for i = 12, #ARGV do names[i - 10] = ARGV[i] end
   local list = list_of(names)
   for i = 1, #due, 2 do
@@ -111,7 +113,7 @@ local function fan_out(due)
   end
   if several then call('HSET', refs, unpack(lists)) end
   call('ZADD', queue, unpack(scores))
-  for i = 15, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
+  for i = 16, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
   call('ZREM', scheduled, unpack(moved))
 end
 
@@ -176,39 +178,35 @@ if last then
 end
 
 expect_hashes(messages, refs, keys, reasons)
-local pause_ends = call('HLEN', control) > 0 and paused_until(control, group, now_ms)
-if pause_ends then limit = 0 end
+local pause_ends, limits = rules_of(control, group, now)
+local room, tokens, scarce = math.huge, math.huge, false
+if pause_ends then
+  limit = 0
+elseif limits then
+  room, tokens = allowed(limits, unack, now)
+  scarce = math.min(room, tokens) < CLAIMS_AHEAD * limit
+  if scarce then limit = math.min(limit, tokens, free_workers) end
+end
 expect_zsets(dead)
 local claimed_before = call('HLEN', attempts) > 0
 begin_writes(unack)
-
-local function due_of(zset, count)
-  if count <= 0 then return {} end
-  return call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
-end
-
--- begins_spent tells whether the first due message must be buried. Only then does the claim
--- look at more messages than it may take, since looking costs more than taking.
-local function begins_spent(zset)
-  local id = due_of(zset, 1)[1]
-  if not id then return false end
-  local _, seen, unsure = split(call('HGET', attempts, id) or '')
-  return exhausted(seen, unsure, max) ~= nil
-end
 
 -- Messages whose lease ran out come first: they have waited longest. Due messages
 -- follow, in the order of their due times. They come from the group's queue, which
 -- holds retries and, with several groups, new messages. With only one group and no
 -- due retry, they come straight from scheduled.
-local look_further = limit > 0 and max > 0 and claimed_before and (begins_spent(unack) or begins_spent(queue))
+-- Spent messages that are due first are buried, and the claim looks further.
+local look_further = limit > 0 and max > 0 and claimed_before
+  and (begins_spent(unack, attempts, now_ms, max) or begins_spent(queue, attempts, now_ms, max))
 local reach = look_further and math.max(limit, MOST_SPENT) or limit
-local ended = due_of(unack, reach)
+local ended = due_of(unack, now_ms, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
 only_leased(lost_ids)
-local room = reach - late
+limit = math.min(limit, late + room) -- those of lost leases are in unack already
+if not look_further then reach = limit end
 local source, fresh = queue, nil
-local due = due_of(scheduled, math.min(room, math.max(1, math.floor(MOST_ENTRIES / #members))))
+local due = due_of(scheduled, now_ms, math.min(reach - late, math.max(1, math.floor(MOST_ENTRIES / #members))))
 if #due > 0 then
   local retry = head(queue)
   if not several and not (retry and retry <= tonumber(now_ms)) then
@@ -217,7 +215,7 @@ if #due > 0 then
     fan_out(due)
   end
 end
-fresh = fresh or due_of(queue, room)
+fresh = fresh or due_of(queue, now_ms, reach - late)
 local ids, dues, n = {}, {}, 0
 for _, list in ipairs({ ended, fresh }) do
   for i = 1, #list, 2 do
@@ -269,6 +267,7 @@ end
 -- The script adds before it removes: a write that is refused halfway must not leave a
 -- message in no set.
 local joined = table.concat(details, ' ')
+if limits then spend(limits, control, group, given) end
 note(joined, ids_given, burials, last_ms)
 if #entries_given > 0 then call('HSET', attempts, unpack(entries_given)) end
 lease_given()
@@ -282,9 +281,11 @@ if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 local function wait_us()
   if pause_ends then return pause_ends == 0 and -1 or pause_ends * 1000 - now end
   if stop == 'worker' and given >= free_workers then return -2 end
-  if taken < n then return 0 end
-  local first = earliest(scheduled, queue, unack)
-  return first and math.max(0, first * 1000 - now) or -1
+  local first = taken < n and 0 or earliest(scheduled, queue, unack)
+  local wait = first and math.max(0, first * 1000 - now) or -1
+  if wait ~= 0 or not limits then return wait end
+  wait = held_back(limits, unack, full, now)
+  return wait == 0 and scarce and given >= free_workers and -2 or wait
 end
 local wait = wait_us()
 if not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then

@@ -16,7 +16,7 @@ import (
 // scripts are all scripts.
 var scripts = []*script{
 	pushScript, registerScript, raiseScript, enlistScript,
-	adoptScript, pauseScript, resumeScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
+	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
@@ -39,7 +39,7 @@ var (
 func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	declared := []string{"lib.lua", "lib_groups.lua"}
+	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua"}
 	for _, s := range scripts {
 		declared = append(declared, s.name+".lua")
 	}

@@ -78,5 +78,6 @@ func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
 // Discard removes dead letters for good. It returns the ids that are not dead
 // letters.
 func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
-	return g.runUntilDone(ctx, discardScript, []any{g.name, maxFreedBytes}, ids)
+	lists, err := g.runUntilDone(ctx, discardScript, 2, []any{g.name, maxFreedBytes}, ids)
+	return lists[0], err
 }

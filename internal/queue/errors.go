@@ -77,7 +77,8 @@ func Transient(err error) bool {
 	var noTLS tls.RecordHeaderError
 	switch {
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, errReply), errors.Is(err, ErrServerTooOld),
-		errors.Is(err, ErrStalePublisher), errors.Is(err, ErrProtocolTooNew), errors.Is(err, errVersion):
+		errors.Is(err, ErrStalePublisher), errors.Is(err, ErrProtocolTooNew), errors.Is(err, errVersion),
+		errors.Is(err, ErrLimitTooLow):
 		return false
 	case errors.As(err, &noTLS): // a port without TLS
 		return false

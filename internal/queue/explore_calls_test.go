@@ -23,22 +23,22 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "register":
 		return call{"register", []string{"groups", "control"}, []string{g, strconv.Itoa(MaxGroups)}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full:"), []string{g, "wake", o.msg}}, true
 	case "nack":
 		return call{
 			"nack",
-			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full:"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
 		}, true
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "consumers:"), []string{leaseMs(u.leaseOf("")), "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
-		return call{"release", under(g, "unack:", "attempts:", "queue:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "full:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys"),
-			[]string{o.msg, o.token, "bad"},
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full:"),
+			[]string{g, "wake", o.msg, o.token, "bad"},
 		}, true
 	case "requeue":
 		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", o.msg}}, true
@@ -76,7 +76,7 @@ func registered(s explored) []string {
 func (u *universe) claimCall(s explored, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:")
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full:")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "",

@@ -13,6 +13,7 @@
 -- KEYS[10]  messages   hash  id -> encoded message
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
+-- KEYS[13]  full       string  set while the group waits for room in unack
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
 -- ARGV[3]   bytes      of bodies to remove at most, unless the first has more
@@ -20,7 +21,8 @@
 
 local control, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local attempts, reasons, changed, claims = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local consumers, messages, refs, keys = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local consumers, messages, refs = KEYS[9], KEYS[10], KEYS[11]
+local keys, full = KEYS[12], KEYS[13]
 local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 if not retired(control, group) then return { 'not retired', 0 } end
@@ -35,8 +37,8 @@ for _, zset in ipairs({ queue, unack, dead }) do
   end
 end
 if #ids == 0 then
-  redis.call('UNLINK', attempts, reasons, changed, claims, consumers)
-  redis.call('HDEL', control, pause_of(group))
+  redis.call('UNLINK', attempts, reasons, changed, claims, consumers, full)
+  redis.call('HDEL', control, pause_of(group), limits_of(group), 'rate:' .. group)
   return { 'done', 0 }
 end
 

@@ -27,6 +27,7 @@ const (
 	reasonsOf
 	changedOf
 	consumersOf
+	fullOf
 )
 
 // kinds has the name of each kind in Redis and the type of its values. docs/protocol.md
@@ -49,6 +50,7 @@ var kinds = [...]struct{ name, holds string }{
 	reasonsOf:   {"reasons", "hash"},
 	changedOf:   {"changed", "hash"},
 	consumersOf: {"consumers", "hash"},
+	fullOf:      {"full", "string"},
 }
 
 // names is what the keys of one topic partition begin with: the hash tag

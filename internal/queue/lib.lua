@@ -288,3 +288,9 @@ local function wake(channel, now, due, group)
   redis.pcall(NOTIFY, channel, wait)
 end
 
+-- make_room wakes a group that waits for room in unack, and tells whether it does.
+local function make_room(full, channel, group)
+  if redis.call('DEL', full) == 0 then return false end
+  wake(channel, 0, 0, group)
+  return true
+end

@@ -37,8 +37,9 @@ local function answer(word, list)
   return list
 end
 
--- control says which groups are paused or retired. Its fields are "paused" for all
--- groups, "paused:G", and "retired:G"; each value begins with a time in ms.
+-- control says which groups are paused, limited or retired. Its fields are "paused" for
+-- all groups, "paused:G" and "retired:G", which begin with a time in ms, "limits:G", and
+-- "rate:G".
 
 -- retired tells whether a group has been retired.
 local function retired(control, group)
@@ -48,18 +49,17 @@ end
 -- pause_of is the field that holds the pause of a group, or of all groups.
 local function pause_of(group) return group == '' and 'paused' or 'paused:' .. group end
 
-local function is_pause(field) return string.match(field, '^paused') ~= nil end
+local function limits_of(group) return 'limits:' .. group end
 
--- paused_until is when the pause of a group ends, in ms; 0 if it has no end, nil if
--- the group is not paused.
-local function paused_until(control, group, now_ms)
-  local last
-  for _, told in ipairs(redis.call('HMGET', control, 'paused', 'paused:' .. group)) do
-    local ends = told and tonumber(string.match(told, '^%d+'))
-    if ends == 0 then return 0 end
-    if ends and ends > tonumber(now_ms) then last = math.max(ends, last or 0) end
-  end
-  return last
+-- is_rule tells whether all partitions have a field: a pause, or limits.
+local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
+
+-- most_partitions is how many partitions the limits of a group allow, if a field has any,
+-- and the group: each partition has to have a share.
+local function most_partitions(field, value)
+  local group = string.match(field, '^limits:(.*)$')
+  local most = group and tonumber(string.match(value, '^%d+ [%d.]+ %d+ (%d+)'))
+  if most and most > 0 then return most, group end
 end
 
 -- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>

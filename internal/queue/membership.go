@@ -37,3 +37,8 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 func (m *Membership) Group(partition int) *Group {
 	return m.topic.Partition(partition).Group(m.group)
 }
+
+// Limit limits the group.
+func (m *Membership) Limit(ctx context.Context, l Limits) error {
+	return m.topic.Limit(ctx, m.group, l)
+}

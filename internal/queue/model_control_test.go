@@ -29,6 +29,33 @@ func (m *model) resume(rt *rapid.T) {
 	m.again(func() { m.must(m.scene.partition.resume(m.scene.ctx(), name)) })
 }
 
+// limit gives a group room for a few messages, or lifts its limit.
+func (m *model) limit(rt *rapid.T) {
+	name := rapid.SampledFrom([]string{"g", "h"}).Draw(rt, "group")
+	l := Limits{MaxInFlight: rapid.IntRange(0, 3).Draw(rt, "most")}
+	m.limits[name] = l.MaxInFlight
+	m.again(func() { m.must(m.scene.partition.limit(m.scene.ctx(), name, l, 1)) })
+}
+
+// inDelivery is how many messages a group holds.
+func (m *model) inDelivery(name string) int {
+	n := 0
+	for _, msg := range m.messages {
+		if state := msg.groups[name]; state != nil && state.place == "unack" {
+			n++
+		}
+	}
+	return n
+}
+
+// roomFor is how many messages a group may claim; those of lost leases are not among them.
+func (m *model) roomFor(name string) int {
+	if m.limits[name] == 0 {
+		return MaxMessages
+	}
+	return max(0, m.limits[name]-m.inDelivery(name))
+}
+
 func (m *model) retire(rt *rapid.T) {
 	if len(m.groups) < 2 {
 		rt.Skip("the last group stays")
@@ -66,10 +93,16 @@ func (m *model) forget(rt *rapid.T) {
 	}
 	require.Zero(m.t, freed)
 	delete(m.paused, name)
+	delete(m.limits, name)
 }
 
 func (m *model) restore(rt *rapid.T) {
 	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
+	for _, msg := range m.messages {
+		if m.retired[name] && msg.groups[name] != nil {
+			rt.Skip("forget has not freed all of", name)
+		}
+	}
 	delete(m.retired, name)
 	m.must(m.group(name).restore(m.scene.ctx()))
 	m.last = nil

@@ -24,6 +24,7 @@ type model struct {
 	groups   []string        // registered
 	retired  map[string]bool // not restored since
 	paused   map[string]bool // "": all of them
+	limits   map[string]int  // how many messages in delivery; 0: any number
 	messages map[string]*modelMessage
 	number   int
 	request  int64
@@ -93,7 +94,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}}
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
@@ -112,6 +113,7 @@ func TestModel(t *testing.T) {
 			"discard":    m.discard,
 			"cancel":     m.cancel,
 			"pause":      m.pause,
+			"limit":      m.limit,
 			"resume":     m.resume,
 			"retire":     m.retire,
 			"forget":     m.forget,
@@ -182,6 +184,7 @@ func (m *model) claim(rt *rapid.T) {
 		MaxDeliveries: rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max"),
 	}
 	var first *Claims
+	room := m.roomFor(name)
 	m.again(func() {
 		claims, err := m.group(name).Claim(m.scene.ctx(), request)
 		m.must(err)
@@ -190,6 +193,9 @@ func (m *model) claim(rt *rapid.T) {
 			m.claimed(name, request, claims)
 			if m.isPaused(name) && len(claims.Messages)+len(claims.Buried) > 0 {
 				m.t.Fatalf("the paused group %s got %v", name, deliveries(claims))
+			}
+			if len(claims.Messages) > room {
+				m.t.Fatalf("group %s had room for %d and got %v", name, room, deliveries(claims))
 			}
 			return
 		}

@@ -8,6 +8,7 @@
 -- KEYS[5]  dead      zset  id -> when buried, ms
 -- KEYS[6]  reasons   hash  id -> why buried
 -- KEYS[7]  keys      hash  message key -> id
+-- KEYS[8]  full      string  set while the group waits for room in unack
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
@@ -16,7 +17,7 @@
 --          the current one, and those buried, by this call or one before with the token
 
 local unack, attempts, queue, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local dead, reasons, keys = KEYS[5], KEYS[6], KEYS[7]
+local dead, reasons, keys, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local ids, tokens, delays, metadata = columns(4, 4)
@@ -56,5 +57,6 @@ for i, id in ipairs(ids) do
   end
 end
 
+make_room(full, channel, group)
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }

@@ -3,13 +3,15 @@
 --
 -- KEYS[1]  partitions  string  how many there are; 1 if missing
 -- KEYS[2]  groups      set     of partition 0
--- KEYS[3]  control     hash    which groups are paused or retired
+-- KEYS[3]  control     hash    which groups are paused, limited or retired
 -- ARGV[1]  wanted      integer
 -- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
 --                      does not ask for groups
 -- ARGV[3]  channel     where subscribers listen for notifications
 -- Returns  { number of partitions, { group, ... }, { field, value, ... } }: with the
---          groups and the pauses if the number is not the one known
+--          groups, the pauses and the limits if the number is not the one known
+--          { 0, { group }, { most } } if the limits of a group allow only so many; nothing
+--          changed
 
 local partitions, groups, control = KEYS[1], KEYS[2], KEYS[3]
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -18,19 +20,21 @@ if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
 end
 local raised = math.max(number, wanted)
-local members, pauses = {}, {}
-if known > 0 and raised ~= known then
-  members = redis.call('SMEMBERS', groups)
+local members, rules = {}, {}
+if raised ~= number or known > 0 and raised ~= known then
   local told = redis.call('HGETALL', control)
   for i = 1, #told, 2 do
-    if is_pause(told[i]) then
-      pauses[#pauses + 1] = told[i]
-      pauses[#pauses + 1] = told[i + 1]
+    local most, group = most_partitions(told[i], told[i + 1])
+    if raised > number and most and most < raised then return { 0, { group }, { int(most) } } end
+    if known > 0 and is_rule(told[i]) then
+      rules[#rules + 1] = told[i]
+      rules[#rules + 1] = told[i + 1]
     end
   end
+  if known > 0 then members = redis.call('SMEMBERS', groups) end
 end
 if raised > number then
   redis.call('SET', partitions, int(raised))
   redis.pcall(NOTIFY, channel, '+')
 end
-return { raised, members, pauses }
+return { raised, members, rules }

@@ -4,12 +4,13 @@
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  queue     zset  id -> due, ms
+-- KEYS[4]  full      string  set while the group waits for room in unack
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, due in ms
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
-local unack, attempts, queue = KEYS[1], KEYS[2], KEYS[3]
+local unack, attempts, queue, full = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, channel = ARGV[1], ARGV[2]
 
 local ids, tokens, due = columns(3, 3)
@@ -35,6 +36,7 @@ if #given > 0 then
   redis.call('HSET', attempts, unpack(left))
   redis.call('ZADD', queue, unpack(dues))
   redis.call('ZREM', unack, unpack(given))
+  redis.call('DEL', full)
   wake(channel, now, 0, group)
 end
 return stale

@@ -19,18 +19,19 @@ var (
 	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
-		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf).each(queueOf)
-	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys)
-	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys)
+		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, fullOf).each(queueOf)
+	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, fullOf)
+	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, fullOf)
 	extendScript  = newScript("extend", unackOf, attemptsOf, consumersOf)
-	releaseScript = newScript("release", unackOf, attemptsOf, queueOf)
-	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys)
+	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, fullOf)
+	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, fullOf)
 
 	pauseScript  = newScript("pause", control)
 	resumeScript = newScript("resume", control)
+	limitScript  = newScript("limit", control)
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
-		claimsOf, consumersOf, messages, refs, messageKeys)
+		claimsOf, consumersOf, messages, refs, messageKeys, fullOf)
 	restoreScript = newScript("restore", control)
 	backlogScript = newScript("backlog", scheduled, queueOf, unackOf)
 	leaveScript   = newScript("leave", consumersOf)
@@ -58,6 +59,9 @@ func newScript(name string, once ...kind) *script {
 	source := sourceOf("lib")
 	if slices.ContainsFunc(once, aboutGroups) {
 		source += sourceOf("lib_groups")
+	}
+	if name == "claim" {
+		source += sourceOf("lib_claim")
 	}
 	source += sourceOf(name)
 	return &script{

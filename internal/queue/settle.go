@@ -53,23 +53,28 @@ type Burial struct {
 	Reason string
 }
 
-// Ack settles any number of messages for good. It returns the ids of those that could
-// not be acked, since they were settled or cancelled before. After an error, some may be
-// acked.
-func (g *Group) Ack(ctx context.Context, done []Done) (missing []string, err error) {
+// Acked is what an Ack did.
+type Acked struct {
+	Missing []string // ids of those that could not be acked: they were settled or cancelled before
+	Room    bool     // the group has waited for room under its limit
+}
+
+// Ack settles any number of messages for good. After an error, some may be acked.
+func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
 		n, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
 		for _, d := range done[:n] {
 			ids = append(ids, d.ID)
 		}
 		done = done[n:]
-		some, err := g.runUntilDone(ctx, ackScript, []any{g.name}, ids)
+		lists, err := g.runUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.channel()}, ids)
 		if err != nil {
-			return missing, err
+			return acked, err
 		}
-		missing = append(missing, some...)
+		acked.Missing = append(acked.Missing, lists[0]...)
+		acked.Room = acked.Room || len(lists[2]) > 0
 	}
-	return missing, nil
+	return acked, nil
 }
 
 // sized is how many values go into one call: as many as fit, and at least one.
@@ -84,24 +89,30 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// runUntilDone calls a script that returns the ids that it has not found and the ids to
-// send again, until none are left to send. It returns the ids not found.
-func (g *Group) runUntilDone(ctx context.Context, s *script, args []any, ids []string) (missing []string, err error) {
+// runUntilDone calls a script that returns some lists, of which the second has the ids to
+// send again, until none are left to send. It joins the lists of all calls.
+func (g *Group) runUntilDone(
+	ctx context.Context, s *script, lists int, args []any, ids []string,
+) (joined [][]string, err error) {
+	joined = make([][]string, lists)
 	for len(ids) > 0 {
 		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
 		if err != nil {
-			return missing, err
+			return joined, err
 		}
-		lists, err := listsOf(reply, 2)
+		some, err := listsOf(reply, lists)
 		if err != nil {
-			return missing, err
+			return joined, err
 		}
-		if len(lists[1]) >= len(ids) {
-			return missing, fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
+		if len(some[1]) >= len(ids) {
+			return joined, fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
 		}
-		missing, ids = append(missing, lists[0]...), lists[1]
+		ids = some[1]
+		for i, list := range some {
+			joined[i] = append(joined[i], list...)
+		}
 	}
-	return missing, nil
+	return joined, nil
 }
 
 func listsOf(reply []any, want int) ([][]string, error) {
@@ -184,7 +195,7 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	args := make([]any, 0, 3*len(burials))
+	args := []any{g.name, g.partition.channel()}
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}

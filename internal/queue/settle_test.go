@@ -20,9 +20,9 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 	r.expire(g, id)
 	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
 
-	missing, err := g.Ack(t.Context(), done(id, "unknown"))
+	acked, err := g.Ack(t.Context(), done(id, "unknown"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"unknown"}, missing)
+	assert.Equal(t, []string{"unknown"}, acked.Missing)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "unack:g b": "now+30s", "messages b": "body b",
 	}, r.state())

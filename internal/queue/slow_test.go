@@ -83,9 +83,9 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			done = append(done, Done{id, mebibyte})
 		}
 		return func() {
-			missing, err := g.Ack(r.ctx(), done)
+			acked, err := g.Ack(r.ctx(), done)
 			require.NoError(r.t, err)
-			require.Empty(r.t, missing)
+			require.Empty(r.t, acked.Missing)
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
@@ -93,9 +93,9 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		ids := r.store(r.partition.names.keyOf(unackOf, "g"), 500, 100)
 		r.differentRefs(ids, 1000)
 		return func() {
-			missing, err := g.Ack(r.ctx(), done(ids...))
+			acked, err := g.Ack(r.ctx(), done(ids...))
 			require.NoError(r.t, err)
-			require.Empty(r.t, missing)
+			require.Empty(r.t, acked.Missing)
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.keyOf(unackOf, "g")).Val())
 		}
 	},

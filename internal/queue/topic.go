@@ -69,9 +69,9 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	return t.taught, nil
 }
 
-// lesson is what new partitions have to know: the groups, and what is paused, as fields
+// lesson is what all partitions have to know: the groups; and pauses and limits, as fields
 // and values.
-type lesson struct{ groups, pauses []string }
+type lesson struct{ groups, rules []string }
 
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
@@ -89,32 +89,42 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	if len(reply) != 3 {
 		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
 	}
-	n, ok := reply[0].(int64)
-	if !ok || n < 1 || n > MaxPartitions {
-		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
-	}
 	lists, err := listsOf(reply[1:], 2)
 	if err != nil {
 		return 0, lesson{}, err
 	}
+	n, ok := reply[0].(int64)
+	switch {
+	case ok && n == 0 && len(lists[0]) == 1 && len(lists[1]) == 1:
+		return 0, lesson{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
+			ErrLimitTooLow, least, lists[0][0], lists[1][0])
+	case !ok || n < 1 || n > MaxPartitions:
+		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+	}
 	slices.Sort(lists[0])
-	return int(n), lesson{groups: lists[0], pauses: lists[1]}, nil
+	return int(n), lesson{groups: lists[0], rules: lists[1]}, nil
 }
 
 // teach gives partitions, from known on, what the first one has, and returns how many
 // there are. It looks again afterwards: changes made meanwhile reached partitions that
-// did not have the rest yet.
+// did not have the rest yet. If there are limits, the partitions that know the rest come
+// first: their share of them gets smaller.
 func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
 	for range 10 {
-		err := t.visit(ctx, known, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught) })
-		if err != nil {
+		adopt := func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) }
+		if taught.limited() {
+			if err := t.visit(ctx, 0, known, adopt); err != nil {
+				return 0, err
+			}
+		}
+		if err := t.visit(ctx, known, number, adopt); err != nil {
 			return 0, err
 		}
 		now, latest, err := t.raise(ctx, number, known)
 		if err != nil {
 			return 0, err
 		}
-		if now == number && slices.Equal(latest.pauses, taught.pauses) {
+		if now == number && slices.Equal(latest.rules, taught.rules) {
 			return number, nil
 		}
 		number, taught = now, latest
@@ -122,9 +132,13 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 	return 0, errGroupsKeepChanging
 }
 
-// adopt gives a partition what the first one has.
-func (p *Partition) adopt(ctx context.Context, taught lesson) error {
+// adopt gives a partition what the first one has, and its share of limits.
+func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) error {
+	rules, err := taught.rulesFor(p.number, partitions)
+	if err != nil {
+		return err
+	}
 	args := append([]any{len(taught.groups)}, anys(taught.groups)...)
-	_, err := p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(taught.pauses)...))
+	_, err = p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(rules)...))
 	return err
 }

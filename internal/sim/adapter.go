@@ -78,9 +78,10 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 }
 
 // Ack implements delivery.Group.
-func (g groupOf) Ack(ctx context.Context, done []queue.Done) ([]string, error) {
+func (g groupOf) Ack(ctx context.Context, done []queue.Done) (queue.Acked, error) {
 	ids := ids(done, func(d queue.Done) string { return d.ID })
-	return call(ctx, g.l, "ack", func(int64) []string { return g.c.ack(g.l, ids) })
+	missing, err := call(ctx, g.l, "ack", func(int64) []string { return g.c.ack(g.l, ids) })
+	return queue.Acked{Missing: missing}, err
 }
 
 // Nack implements delivery.Group.

@@ -1,0 +1,75 @@
+-- lib_claim.lua: what claim.lua needs to look for messages, and what holds a group back:
+-- pauses and limits. It follows lib_groups.lua.
+
+-- due_of returns due messages and when they were due, the earliest first.
+local function due_of(zset, now_ms, count)
+  if count <= 0 then return {} end
+  return redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
+end
+
+-- begins_spent tells whether the first due message must be buried. Only then does a claim
+-- look at more messages than it may take, since looking costs more than taking.
+local function begins_spent(zset, attempts, now_ms, max)
+  local id = due_of(zset, now_ms, 1)[1]
+  if not id then return false end
+  local _, seen, unsure = split(redis.call('HGET', attempts, id) or '')
+  return exhausted(seen, unsure, max) ~= nil
+end
+
+-- Besides pauses, control has for a group with limits "limits:G", "<most> <interval>
+-- <burst> ...": how many messages it may hold in this partition, 0 for any number; the µs
+-- from one claimed message to the next at its rate, 0 for any rate; and how many it may
+-- claim at once when it has been idle. "rate:G" is when, in µs, its whole burst is back.
+
+-- rules_of returns until when a group is paused, in ms, 0 for no end, nil if it is not; and
+-- its limits, nil if it has none.
+local function rules_of(control, group, now)
+  if redis.call('HLEN', control) == 0 then return end
+  local told = redis.call('HMGET', control, 'paused', pause_of(group), 'limits:' .. group, 'rate:' .. group)
+  local pause_ends, limits
+  for i = 1, 2 do
+    local ends = told[i] and tonumber(string.match(told[i], '^%d+'))
+    if ends and (ends == 0 or ends * 1000 > now) and pause_ends ~= 0 then
+      pause_ends = ends == 0 and 0 or math.max(ends, pause_ends or 0)
+    end
+  end
+  local most, interval, burst = string.match(told[3] or '', '^(%d+) ([%d.]+) (%d+)')
+  if most then
+    limits = { most = tonumber(most), interval = tonumber(interval), burst = tonumber(burst) }
+    -- A clock that was set back must not hold the group up for longer than its burst.
+    limits.back = math.min(math.max(now, tonumber(told[4]) or 0), now + limits.burst * limits.interval)
+  end
+  return pause_ends, limits
+end
+
+-- allowed is how many messages that are not in delivery yet a group may claim, and how many
+-- messages in all.
+local function allowed(limits, unack, now)
+  local room, tokens = math.huge, math.huge
+  if limits.most > 0 then room = math.max(0, limits.most - redis.call('ZCARD', unack)) end
+  if limits.interval > 0 then
+    tokens = math.floor((now - limits.back) / limits.interval + limits.burst + 1e-6)
+  end
+  return room, tokens
+end
+
+-- spend counts messages that are about to be claimed.
+local function spend(limits, control, group, count)
+  if limits.interval == 0 or count == 0 then return end
+  limits.back = limits.back + count * limits.interval
+  redis.call('HSET', control, 'rate:' .. group, int(math.ceil(limits.back)))
+end
+
+-- held_back is for how many µs limits keep a group from what is due. Whoever makes room
+-- before sees full, and wakes the group.
+local function held_back(limits, unack, full, now)
+  local wait = 0
+  if limits.most > 0 and redis.call('ZCARD', unack) >= limits.most then
+    redis.call('SET', full, '1', 'PX', DAY_MS)
+    wait = head(unack) * 1000 - now
+  end
+  if limits.interval > 0 then
+    wait = math.max(wait, limits.back - (limits.burst - 1) * limits.interval - now)
+  end
+  return math.max(0, math.ceil(wait))
+end

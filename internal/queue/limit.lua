@@ -1,0 +1,19 @@
+-- limit.lua: limit how many messages a group holds, and how many it claims in a time.
+--
+-- KEYS[1]  control  hash  which groups are paused, limited or retired
+-- ARGV[1]  group
+-- ARGV[2]  limits   this partition's share of them; see lib_claim.lua. '' for none
+-- ARGV[3]  channel  where subscribers listen for notifications
+-- Returns  { }
+
+local control = KEYS[1]
+local group, limits, channel = ARGV[1], ARGV[2], ARGV[3]
+
+if limits == '' then
+  redis.call('HDEL', control, limits_of(group), 'rate:' .. group)
+else
+  redis.call('HDEL', control, '') -- so that Redis does not refuse when maxmemory is reached
+  redis.call('HSET', control, limits_of(group), limits)
+end
+wake(channel, 0, 0, group)
+return {}

@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// limit limits a group of the scene's topic, which has one partition.
+func (r *scene) limit(name string, l Limits) {
+	r.t.Helper()
+	require.NoError(r.t, r.topicOf(1).Limit(r.ctx(), name, l))
+}
+
+func perSecond(messages, burst int) Limits {
+	return Limits{Messages: messages, Per: time.Second, Burst: burst}
+}
+
+func TestAGroupHoldsNoMoreMessagesThanItsLimit(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"), due("b"), due("c"))
+	r.limit("g", Limits{MaxInFlight: 2})
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claims))
+	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the next is due when a lease ends")
+	assert.Contains(t, r.state(), "full:g ")
+	assert.Empty(t, r.claim(g, "d", 10), "other consumers get none either")
+	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(h, "e", 10), "the other group has no limit")
+	r.limit("g", Limits{})
+	assert.Equal(t, []string{"c#1"}, r.claim(g, "d", 10))
+	assert.Empty(t, with(r.state(), "limits"))
+}
+
+// settlements are the ways in which a consumer makes room.
+var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
+	"ack": func(r *scene, g *Group, d Delivery) error {
+		acked, err := g.Ack(r.ctx(), done(d.ID))
+		assert.True(r.t, acked.Room)
+		return err
+	},
+	"nack": func(r *scene, g *Group, d Delivery) error {
+		_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: d, Delay: time.Hour}})
+		return err
+	},
+	"release": func(r *scene, g *Group, d Delivery) error {
+		_, err := g.Release(r.ctx(), []Release{{Delivery: d, DueAt: time.Now().Add(time.Hour)}})
+		return err
+	},
+	"bury": func(r *scene, g *Group, d Delivery) error {
+		_, err := g.Bury(r.ctx(), []Burial{{Delivery: d, Reason: "bad"}})
+		return err
+	},
+}
+
+func TestWhoeverMakesRoomWakesTheGroup(t *testing.T) {
+	for name, settle := range settlements {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.limit("g", Limits{MaxInFlight: 1})
+			r.push(due("a"))
+			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+			assert.NotContains(t, r.state(), "full:g ", "nothing else is due, so nobody waits for room")
+			r.push(due("b"))
+			require.Empty(t, r.claim(g, "c", 10))
+			require.Contains(t, r.state(), "full:g ")
+			heard := r.listen(g, "c")
+			require.NoError(t, settle(r, g, Delivery{"a", "1"}))
+			assert.Zero(t, heard())
+			assert.NotContains(t, r.state(), "full:g ")
+			assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
+		})
+	}
+}
+
+func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.limit("g", Limits{MaxInFlight: 2})
+	r.push(due("a"), due("b"), due("c"))
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
+	r.expire(g, "a")
+	assert.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
+	r.expire(g, "a")
+	request := r.request("e", 10)
+	request.MaxDeliveries = 1
+	assert.Equal(t, []string{"c#1"}, r.claimWith(g, request), "the spent one leaves its place to another")
+	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val())
+}
+
+func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.limit("g", perSecond(20, 3))
+	r.push(due("a"), due("b"), due("c"), due("d"), due("e"))
+	request := r.request("c", 10)
+	start := time.Now()
+	claims, err := g.Claim(t.Context(), request)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, deliveries(claims), "the burst")
+	assert.Positive(t, claims.Next)
+	assert.LessOrEqual(t, claims.Next, 50*time.Millisecond)
+	before := with(r.state(), "rate")
+	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claimWith(g, request), "the reply was lost")
+	assert.Equal(t, before, with(r.state(), "rate"), "a repeated claim counts once")
+	got := 3
+	for got < 5 {
+		<-time.After(max(claims.Next, time.Millisecond))
+		claims, err = g.Claim(t.Context(), r.request("c", 10))
+		require.NoError(t, err)
+		got += len(claims.Messages)
+		assert.LessOrEqual(t, got, 3+int(time.Since(start)/(50*time.Millisecond)))
+	}
+}
+
+// TestAClockThatIsSetBackHoldsAGroupUpForItsBurst at most.
+func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.limit("g", perSecond(10, 3))
+	r.push(due("a"))
+	in := r.now().Add(time.Hour).UnixMicro()
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(control), "rate:g", in).Err())
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	assert.Empty(t, claims.Messages)
+	assert.InDelta(t, 100*time.Millisecond, claims.Next, float64(10*time.Millisecond), "until the first of the burst is back")
+}
+
+func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits      Limits
+		want        int
+		needsWorker bool
+	}{
+		"in flight, little room":  {Limits{MaxInFlight: 39}, 3, true},
+		"in flight, enough":       {Limits{MaxInFlight: 40}, 10, false},
+		"rate, little left":       {perSecond(1, 39), 3, true},
+		"rate, enough":            {perSecond(1, 40), 10, false},
+		"less room than workers":  {Limits{MaxInFlight: 2}, 2, false},
+		"less left than workers":  {perSecond(1, 2), 2, false},
+		"both, the lower decides": {Limits{MaxInFlight: 2, Messages: 1, Per: time.Second, Burst: 1}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.limit("g", c.limits)
+			for i := range 12 {
+				r.push(due(fmt.Sprintf("%02d", i)))
+			}
+			request := r.request("c", 10)
+			request.Free = 3
+			claims, err := g.Claim(t.Context(), request)
+			require.NoError(t, err)
+			assert.Len(t, claims.Messages, c.want)
+			assert.Equal(t, c.needsWorker, claims.NeedsWorker)
+		})
+	}
+}
+
+func TestLimitsAreDividedAmongPartitions(t *testing.T) {
+	for _, c := range []struct {
+		limits     Limits
+		partitions int
+		want       []string
+	}{
+		{Limits{MaxInFlight: 5}, 1, []string{"5 0.000000 0 5"}},
+		{Limits{MaxInFlight: 5}, 4, []string{"2 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5"}},
+		{perSecond(100, 10), 1, []string{"0 10000.000000 10 10"}},
+		{perSecond(100, 10), 3, []string{"0 30000.000000 4 10", "0 30000.000000 3 10", "0 30000.000000 3 10"}},
+		{Limits{MaxInFlight: 2, Messages: 3, Per: time.Microsecond, Burst: 7}, 2, []string{"1 0.666667 4 2", "1 0.666667 3 2"}},
+	} {
+		for p, want := range c.want {
+			share, err := c.limits.share(p, c.partitions)
+			require.NoError(t, err)
+			text, _, _ := strings.Cut(share, " {")
+			assert.Equal(t, want, text, "partition %d of %d", p, c.partitions)
+			whole, err := parseLimits(share)
+			require.NoError(t, err)
+			assert.Equal(t, c.limits, whole)
+		}
+	}
+	_, err := parseLimits("1 0 0")
+	require.ErrorIs(t, err, errReply)
+}
+
+// shares are the limits of group g in each partition of a topic.
+func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
+	t.Helper()
+	var list []string
+	for n := range partitions {
+		share, err := r.client.HGet(t.Context(), topic.Partition(n).names.key(control), "limits:g").Result()
+		require.NoError(t, err)
+		text, _, _ := strings.Cut(share, " {")
+		list = append(list, text)
+	}
+	return list
+}
+
+func TestSharesShrinkWhenPartitionsAreAdded(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	topic := r.topicOf(2)
+	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 5}))
+	assert.Equal(t, []string{"3 0.000000 0 5", "2 0.000000 0 5"}, shares(t, r, topic, 2))
+	_, err := topic.Raise(t.Context(), 4)
+	require.NoError(t, err)
+	want := []string{"2 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5"}
+	assert.Equal(t, want, shares(t, r, topic, 4))
+
+	_, err = topic.Raise(t.Context(), 6)
+	require.ErrorIs(t, err, ErrLimitTooLow)
+	assert.ErrorContains(t, err, `6 partitions, the limits of group "g" allow 5`)
+	number, err := topic.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 4, number)
+	err = topic.Limit(t.Context(), "g", Limits{MaxInFlight: 3})
+	require.ErrorIs(t, err, ErrLimitTooLow)
+	assert.Equal(t, want, shares(t, r, topic, 4), "nothing has changed")
+	require.ErrorIs(t, topic.Limit(t.Context(), "g", perSecond(100, 3)), ErrLimitTooLow)
+	require.NoError(t, topic.Limit(t.Context(), "g", perSecond(3, 4)), "the rate itself can be divided")
+}
+
+func TestARetiredGroupLeavesNoLimits(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.limit("g", Limits{MaxInFlight: 1, Messages: 1, Per: time.Second, Burst: 1})
+	r.push(due("a"), due("b"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+	topic := r.topicOf(1)
+	require.NoError(t, topic.Retire(t.Context(), "g", RetireForced, func(int) {}))
+	require.NoError(t, topic.Restore(t.Context(), "g"))
+	assert.Empty(t, with(r.state(), ":g"))
+	assert.Empty(t, with(r.state(), "control"))
+}
