@@ -80,6 +80,12 @@ func TestConfigsAreValidated(t *testing.T) {
 		"endless lease":               {sub{Client: client, LeaseDuration: math.MaxInt64}, "LeaseDuration"},
 		"negative PollInterval":       {sub{Client: client, PollInterval: -1}, "PollInterval"},
 		"negative CloseTimeout":       {sub{Client: client, CloseTimeout: -1}, "CloseTimeout"},
+		"limits":                      {sub{Client: client, GroupLimits: redisdelay.GroupLimits{MaxInFlight: 5, Rate: redisdelay.Rate{Messages: 100}}}, ""},
+		"negative group limit":        {sub{Client: client, GroupLimits: redisdelay.GroupLimits{MaxInFlight: -1}}, "GroupLimits.MaxInFlight"},
+		"negative rate":               {sub{Client: client, GroupLimits: redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: -1}}}, "GroupLimits.Rate.Messages"},
+		"negative burst":              {sub{Client: client, GroupLimits: redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1, Burst: -1}}}, "GroupLimits.Rate.Burst"},
+		"a rate without messages":     {sub{Client: client, GroupLimits: redisdelay.GroupLimits{Rate: redisdelay.Rate{Burst: 1}}}, "GroupLimits.Rate.Messages"},
+		"a rate without a unit":       {sub{Client: client, GroupLimits: redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1, Per: 5}}}, "GroupLimits.Rate.Per"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,17 +16,31 @@ const (
 
 	// limited is redisdelay with a limit of deliveries.
 	limited = ours + ", MaxDeliveries 5"
+
+	// grouped is redisdelay with limits of the group that leave enough room.
+	grouped = ours + ", GroupLimits"
 )
 
-func limitedDelay() pubsub {
+// variant is redisdelay with another configuration of the subscriber.
+func variant(name string, configure func(c *redisdelay.SubscriberConfig)) pubsub {
 	p := redisDelay()
-	p.name = limited
+	p.name = name
 	p.subscriber = func(l *lab) (message.Subscriber, error) {
-		return redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
-			Client: l.common(), ConsumerGroup: group, MaxDeliveries: 5,
-		}, nil)
+		config := redisdelay.SubscriberConfig{Client: l.common(), ConsumerGroup: group}
+		configure(&config)
+		return redisdelay.NewSubscriber(config, nil)
 	}
 	return p
+}
+
+func limitedDelay() pubsub {
+	return variant(limited, func(c *redisdelay.SubscriberConfig) { c.MaxDeliveries = 5 })
+}
+
+func groupedDelay() pubsub {
+	return variant(grouped, func(c *redisdelay.SubscriberConfig) {
+		c.GroupLimits = redisdelay.GroupLimits{MaxInFlight: 10_000, Rate: redisdelay.Rate{Messages: 1_000_000}}
+	})
 }
 
 func drainOne() experiment {
@@ -38,7 +52,7 @@ func drainOne() experiment {
 			"and is there to compare: it is what one consumer could reach without any guarantee. The channel floor\n" +
 			"hands over without any Redis.",
 		contestants: []contestant{
-			drain(redisDelay(), 1), drain(limitedDelay(), 1), drain(redisStream(), 1),
+			drain(redisDelay(), 1), drain(limitedDelay(), 1), drain(groupedDelay(), 1), drain(redisStream(), 1),
 			drainFloor("Watermill floor", floor.inTurn),
 			drainFloor("overlapped floor", floor.overlapped),
 			{"channel floor", drainChannel},
@@ -48,6 +62,7 @@ func drainOne() experiment {
 			{reading: rate, of: ours, against: []string{"Watermill floor"}, least: 1},
 			{reading: rate, of: ours, against: []string{"overlapped floor"}},
 			{reading: rate, of: limited, against: []string{ours}, least: 0.9},
+			{reading: rate, of: grouped, against: []string{ours}, least: 0.9},
 		},
 		chart: rate,
 	}

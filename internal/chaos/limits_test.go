@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,10 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // limited is a group of consumers with limits, and the times of its claims by Redis's clock.
 type limited struct {
+	asked atomic.Int64 // claims sent to Redis
+
 	mu      sync.Mutex
 	claims  []time.Time // guarded by mu
 	running int         // guarded by mu; handlers
@@ -30,6 +34,7 @@ func (s *scene) subscribeLimited(consumers int, limits redisdelay.GroupLimits, w
 	for range consumers {
 		sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 			Client: s.dial(), ConsumerGroup: "g", MaxInFlight: 3, GroupLimits: limits,
+			Observer: observe.Observer{Called: l.called},
 		}, nil)
 		require.NoError(s.T, err)
 		s.T.Cleanup(func() { require.NoError(s.T, sub.Close()) })
@@ -44,6 +49,12 @@ func (s *scene) subscribeLimited(consumers int, limits redisdelay.GroupLimits, w
 		}
 	}
 	return l
+}
+
+func (l *limited) called(c observe.Called) {
+	if c.Script == "claim" {
+		l.asked.Add(1)
+	}
 }
 
 func (l *limited) handle(msg *message.Message, work time.Duration) {
@@ -107,8 +118,9 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 				}
 			}
 			allowed := burst + rate*(length-100*time.Millisecond).Seconds()
-			t.Logf("%d of %.0f allowed; most beyond a window: %.2f", len(claims), allowed, worst)
+			t.Logf("%d of %.0f allowed, in %d calls; most beyond a window: %.2f", len(claims), allowed, l.asked.Load(), worst)
 			assert.LessOrEqual(t, worst, 0.0)
+			assert.LessOrEqual(t, l.asked.Load(), int64(8*len(claims)), "no stampede of 20 consumers")
 			assert.GreaterOrEqual(t, float64(len(claims)), 0.99*allowed-float64(partitions))
 		})
 	}
@@ -135,8 +147,10 @@ func TestAGroupNeverHasMoreInFlightThanItsLimit(t *testing.T) {
 			require.Equal(t, count, l.count(), "a message was lost, or a wake-up")
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			t.Logf("%d messages in %s, at most %d in Redis in %d looks, %d handlers at once", count, time.Since(start), most, looks, l.most)
+			t.Logf("%d messages in %s, claimed in %d calls; at most %d in Redis in %d looks, %d handlers at once",
+				count, time.Since(start), l.asked.Load(), most, looks, l.most)
 			assert.Equal(t, limit, most)
+			assert.LessOrEqual(t, l.asked.Load(), int64(8*count), "no stampede of 20 consumers")
 			assert.LessOrEqual(t, l.most, limit)
 		})
 	}

@@ -87,3 +87,24 @@ func TestAMessageThatCannotBeDecodedIsBuried(t *testing.T) {
 		assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "cannot decode: garbage"}}, g.buried)
 	})
 }
+
+func TestWhoMakesRoomClaimsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.scarce = true
+		r := run(g)
+		msg := <-r.Messages()
+		pass(time.Second)
+		g.add(1)
+		msg.Ack()
+		pass(time.Millisecond)
+		select {
+		case msg := <-r.Messages():
+			msg.Ack()
+		default:
+			t.Fatal("nothing was claimed")
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
