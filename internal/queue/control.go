@@ -43,6 +43,9 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err != nil {
 		return err
 	}
+	if err := t.advance(ctx); err != nil {
+		return err
+	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
 		return p.pause(ctx, group, pause.Lasts, text)
 	})
@@ -83,6 +86,9 @@ const (
 // continues an earlier call; concurrent calls are safe. It calls progress, never
 // concurrently, with how many messages were freed.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
+	if err := t.advance(ctx); err != nil {
+		return err
+	}
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
 		if p.number > 0 {
 			return p.Group(group).retire(ctx, retireFollow)
@@ -141,12 +147,20 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 	}
 }
 
+// advance is Advance for a topic on the list; see known.
+func (t *Topic) advance(ctx context.Context) error {
+	if err := t.known(ctx); err != nil {
+		return err
+	}
+	return t.Advance(ctx)
+}
+
 // known returns ErrTopicNotFound unless the topic is on the list.
 func (t *Topic) known(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.store.lists(t.name) {
+	if !t.store.lists(t.name, "") {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil

@@ -1,15 +1,18 @@
--- enlist.lua: add a topic to the list of topics, or only look it up.
+-- enlist.lua: add a topic to the list of topics, raise its version, or only look it up.
 --
 -- KEYS[1]  topics   hash  topic -> protocol version of its data
 -- ARGV[1]  topic    its plain name
--- ARGV[2]  version  to list a missing topic with; '' to add nothing
+-- ARGV[2]  version  to list the topic with, if it is missing or has an older major
+--                   version; '' to change nothing
 -- Returns  { version }: the one on the list; { } if the topic is not on it
 
 local topics, topic, version = KEYS[1], ARGV[1], ARGV[2]
 
--- A listed topic is not written, so this works when no memory is left.
+local function major(text) return tonumber(string.match(text, '^(%d+)$') or string.match(text, '^(%d+)%.%d+$')) end
+
+-- A topic that has the version is not written, so this works when no memory is left.
 local listed = redis.call('HGET', topics, topic)
-if listed then return { listed } end
-if version == '' then return {} end
+local has = listed and (major(listed) or 0)
+if version == '' or has and (has < 1 or has >= major(version)) then return { listed or nil } end
 redis.call('HSET', topics, topic, version)
 return { version }

@@ -69,7 +69,7 @@ func parseLimits(share string) (Limits, error) {
 // Limit limits a group, or with zero Limits no longer. Other partitions that are added
 // meanwhile get their share, too.
 func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.advance(ctx); err != nil {
 		return err
 	}
 	for done := 0; ; {

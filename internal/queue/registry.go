@@ -10,9 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Version is the version of the protocol that this library keeps to, as
-// docs/protocol.md describes it: its major version, and its minor one if it is above 0.
-const Version = "1"
+const (
+	// Version is the version of the protocol that this library keeps to, as docs/protocol.md
+	// describes it: its major version, and its minor one if it is above 0.
+	Version = "2"
+
+	// plainVersion is that of a topic that uses nothing of what later versions have added.
+	plainVersion = "1"
+)
 
 // maxListed is how many listed topics a Store remembers.
 const maxListed = 1 << 15
@@ -35,7 +40,14 @@ func (s *Store) registry() string { return "{" + s.prefix + ":" + kinds[topics].
 // When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
 // succeeds all the same, since claims have to go on, and a later call adds the topic.
 func (t *Topic) Enlist(ctx context.Context) error {
-	err := t.enlist(ctx, Version)
+	return unlessFull(t.enlist(ctx, plainVersion))
+}
+
+// Advance is Enlist for what version 2 has added: groups that are paused, limited or
+// retired, or that expire, and keys that stay taken. From then on, libraries that do not know them refuse the topic.
+func (t *Topic) Advance(ctx context.Context) error { return unlessFull(t.enlist(ctx, Version)) }
+
+func unlessFull(err error) error {
 	if redis.HasErrorPrefix(err, "OOM") {
 		return nil
 	}
@@ -47,7 +59,7 @@ func (t *Topic) Enlist(ctx context.Context) error {
 func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "") }
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
-	if t.store.lists(t.name) {
+	if t.store.lists(t.name, version) {
 		return nil
 	}
 	keys := []string{t.store.registry()}
@@ -67,25 +79,28 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	if err := compatible(list[0]); err != nil {
 		return err
 	}
-	t.store.list(t.name)
+	t.store.list(t.name, list[0])
 	return nil
 }
 
-// lists tells whether the Store knows that a topic is on the list.
-func (s *Store) lists(topic string) bool {
+// lists tells whether the Store knows that a topic is on the list, with at least a version
+// if one is given.
+func (s *Store) lists(topic, version string) bool {
+	least, _ := majorOf(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listed[topic]
+	return s.listed[topic] >= max(least, 1)
 }
 
-// list remembers that a topic is on the list.
-func (s *Store) list(topic string) {
+// list remembers that a topic is on the list, and with which version.
+func (s *Store) list(topic, version string) {
+	major, _ := majorOf(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listed) >= maxListed { // asking again does no harm
 		clear(s.listed)
 	}
-	s.listed[topic] = true
+	s.listed[topic] = major
 }
 
 // compatible tells whether this library understands data of a version: its major version

@@ -76,7 +76,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
 	acts["subscribe"] = func() error { _, err := topic().Membership("g").Partitions(t.Context()); return err }
-	for _, version := range []string{"2", "2.1", "10", "10.0"} {
+	for _, version := range []string{"3", "3.1", "10", "10.0"} {
 		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
 		before := state()
 		for name, act := range acts {
@@ -88,7 +88,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 		}
 		assert.Equal(t, before, state())
 	}
-	for _, version := range []string{"1", "1.0", "1.7"} {
+	for _, version := range []string{"1", "1.0", "1.7", "2", "2.1"} {
 		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
 		before := state()
 		require.NoError(t, topic().Enlist(t.Context()), version)
@@ -96,10 +96,41 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
+// advancing has all uses of a topic that need version 2.
+func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
+	return map[string]func() error{
+		"pause":  func() error { return topic().Pause(t.Context(), "", Pause{}) },
+		"retire": func() error { return topic().Retire(t.Context(), "g", RetireForced, func(int) {}) },
+		"limit":  func() error { return topic().Limit(t.Context(), "g", Limits{MaxInFlight: 1}) },
+	}
+}
+
+func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
+	s, _ := newPrefix(t, redistest.Shared(t))
+	for _, version := range []string{"1", "1.7", "2", "2.1"} {
+		for name, act := range advancing(t, func() *Topic { return s.Topic("t") }) {
+			require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+			another, err := NewStore(s.client, s.prefix, observe.Observer{})
+			require.NoError(t, err)
+			s = another
+			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
+			_, err = s.Topic("t").Membership("g").Partitions(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, version, s.client.HGet(t.Context(), s.registry(), "t").Val(), "subscribing does not")
+			require.NoError(t, act(), name)
+			want := version
+			if version[0] == '1' {
+				want = "2"
+			}
+			assert.Equal(t, want, s.client.HGet(t.Context(), s.registry(), "t").Val(), name)
+		}
+	}
+}
+
 func TestARefusalIsNotRemembered(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "2").Err())
+	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "3").Err())
 	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
 	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "1").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
@@ -140,7 +171,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, known.Enlist(t.Context()))
-	assert.True(t, s.lists("known"))
+	assert.True(t, s.lists("known", ""))
 	require.NoError(t, other.Enlist(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
