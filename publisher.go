@@ -62,6 +62,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		Open:           p.open,
 		Partitions:     config.Partitions,
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
+		Window:         config.DeduplicationWindow,
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
 		Observer:       observer,
