@@ -168,6 +168,9 @@ func (m *model) cancel(rt *rapid.T) {
 		rt.Skip("forget frees the rest of", holder)
 	}
 	delete(m.messages, holder)
+	if holder != "" {
+		delete(m.taken, key)
+	}
 	err := m.scene.partition.Cancel(m.scene.ctx(), key)
 	if holder == "" {
 		require.ErrorIs(m.t, err, ErrNotFound)

@@ -25,6 +25,7 @@ type model struct {
 	retired  map[string]bool // not restored since
 	paused   map[string]bool // "": all of them
 	messages map[string]*modelMessage
+	taken    map[string]bool // message key -> whether its window lasts
 	number   int
 	request  int64
 	batch    int64
@@ -93,7 +94,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}}
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, taken: map[string]bool{}, retired: map[string]bool{}, paused: map[string]bool{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
@@ -111,6 +112,7 @@ func TestModel(t *testing.T) {
 			"requeue":    m.requeue,
 			"discard":    m.discard,
 			"cancel":     m.cancel,
+			"end window": m.endWindow,
 			"pause":      m.pause,
 			"resume":     m.resume,
 			"retire":     m.retire,
