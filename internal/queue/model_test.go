@@ -99,7 +99,8 @@ func TestModel(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
 			"push":       m.push,
-			"push keyed": m.pushKeyed,
+			"push keyed": func(rt *rapid.T) { m.pushKeyed(rt, []string{"k", "l"}) },
+			"push taken": func(rt *rapid.T) { m.pushKeyed(rt, m.onlyTaken()) },
 			"fall due":   m.fallDue,
 			"claim":      m.claim,
 			"ack":        m.ack,
