@@ -57,6 +57,17 @@ type PublisherConfig struct {
 	// Default: RejectDuplicate.
 	OnDuplicate OnDuplicate
 
+	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays
+	// in use, even if its message has been acked or has become a dead letter by then: so
+	// Publish can be called again after ErrOutcomeUnknown, or an importer can run twice.
+	// Whole milliseconds, rounded up, by Redis's clock; at least 1ms and at most 100 years.
+	// A duplicate does not prolong it, and Cancel ends it. All publishers of a topic heed
+	// it, under RejectDuplicate and IgnoreDuplicate, whatever window they have themselves.
+	// Redis keeps each key, and about 100 bytes more, for that long. With ReplaceDuplicate
+	// it is an error, since that stores every message. Default: 0, which means until all
+	// groups are done with the message.
+	DeduplicationWindow time.Duration
+
 	// Delay configures the delay of messages that carry no delay metadata: it
 	// comes from delay.WithContext or, failing that, DefaultDelayGenerator.
 	// AllowNoDelay is always in force: a message without a delay is due at once.
@@ -113,6 +124,9 @@ func (c PublisherConfig) Validate() error {
 	default:
 		return &ConfigError{"OnDuplicate", fmt.Sprintf("unknown value %q", c.OnDuplicate)}
 	}
+	if err := c.validateWindow(); err != nil {
+		return err
+	}
 	if c.Partitions < 1 || c.Partitions > queue.MaxPartitions {
 		return &ConfigError{"Partitions", fmt.Sprintf("is %d, want 1 to %d", c.Partitions, queue.MaxPartitions)}
 	}
@@ -123,6 +137,17 @@ func (c PublisherConfig) Validate() error {
 		return &ConfigError{"MaxMessageBytes", fmt.Sprintf("is %d, want 1 to %d", c.MaxMessageBytes, 512<<20)}
 	}
 	return validateDuration("PublishTimeout", c.PublishTimeout, 10*time.Millisecond)
+}
+
+func (c PublisherConfig) validateWindow() error {
+	switch {
+	case c.DeduplicationWindow == 0:
+		return nil
+	case c.OnDuplicate == ReplaceDuplicate:
+		return &ConfigError{"DeduplicationWindow", "is set, but OnDuplicate is ReplaceDuplicate, which stores every message"}
+	default:
+		return validateDuration("DeduplicationWindow", c.DeduplicationWindow, time.Millisecond)
+	}
 }
 
 func (c PublisherConfig) validateWait() error {

@@ -37,6 +37,26 @@ type Delivery struct {
 	uuid string          // the message's UUID as delivered
 }
 
+// StepKey is a message key (SetKey) for a message that the handler of this delivery
+// publishes: the 26 characters of the ULID in ID, "/" and the step. It is the same in each
+// redelivery, also of a dead letter that is requeued, so the message is stored only once if
+// the Publisher has IgnoreDuplicate and a DeduplicationWindow that is longer than
+// redeliveries may take.
+//
+// Messages to one topic need different steps: those that one handler publishes, and those
+// of two groups that handle the same message. The step has at most MaxKeyBytes-27 bytes;
+// with a longer one, Publish returns ErrInvalidKey. So it does with the empty key that the
+// zero Delivery makes.
+func (d Delivery) StepKey(step string) string {
+	if d.ID == "" {
+		return ""
+	}
+	return d.ID[:min(len(d.ID), ulidLength)] + "/" + step
+}
+
+// ulidLength is how many characters of an id come before the message key.
+const ulidLength = 26
+
 type deliveryKey struct{}
 
 // DeliveryFromContext returns the delivery that a message context belongs to,

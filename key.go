@@ -37,8 +37,9 @@ const (
 	MaxKeyBytes = 512
 )
 
-// OnDuplicate says what Publish does with a message whose key (SetKey) is held
-// by a message that is still waiting or being handled.
+// OnDuplicate says what Publish does with a message whose key (SetKey) is in use: held
+// by a message that is still waiting or being handled, or published within a
+// PublisherConfig.DeduplicationWindow.
 type OnDuplicate string
 
 const (
@@ -50,14 +51,17 @@ const (
 	IgnoreDuplicate OnDuplicate = "ignore"
 
 	// ReplaceDuplicate stores the new message and drops the old one, unless a group
-	// has been given it, which happens once it is due: then both are delivered.
+	// has been given it, which happens once it is due: then both are delivered. It heeds
+	// no DeduplicationWindow: the message before is over, so the new one is stored.
 	ReplaceDuplicate OnDuplicate = "replace"
 )
 
 // SetKey gives a message a key. Within a topic, one waiting message holds a key:
 // PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
-// acked the message, one of them has made it a dead letter, or it is cancelled.
+// acked the message, one of them has made it a dead letter, or it is cancelled. With a
+// PublisherConfig.DeduplicationWindow, it stays in use for longer. For what a handler
+// publishes, Delivery.StepKey makes a key that is the same in each redelivery.
 //
 // A handler that publishes the next message under the key of its own message
 // needs ReplaceDuplicate. A handler that publishes its own message again, as a
@@ -75,7 +79,8 @@ func SetKey(msg *message.Message, key string) {
 // which cancels the message's context; the message does not come back.
 //
 // It acts on the message that holds the key when Redis runs the call, even if that
-// message is replaced all the time. ErrMessageNotFound says that none holds the key.
+// message is replaced all the time, and ends the key's DeduplicationWindow.
+// ErrMessageNotFound says that none holds the key: then the window, if any, stays.
 //
 // The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
 // after an error; calling it again is safe.

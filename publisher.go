@@ -62,6 +62,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		Open:           p.open,
 		Partitions:     config.Partitions,
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
+		Window:         config.DeduplicationWindow,
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
 		Observer:       observer,
@@ -146,7 +147,7 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 }
 
 func (p *Publisher) open(name string) publish.Topic {
-	return topic{p.store.Topic(name)}
+	return topic{p.store.Topic(name), p.config.DeduplicationWindow}
 }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return

@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,6 +82,27 @@ func payloadKey(msg *message.Message) (string, error) {
 
 // end of recipe
 
+// recipe: a handler that publishes once
+func onceOnly(client redis.UniversalClient) (*redisdelay.Publisher, error) {
+	return redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client:              client,
+		OnDuplicate:         redisdelay.IgnoreDuplicate,
+		DeduplicationWindow: 24 * time.Hour, // longer than redeliveries may take
+	}, nil)
+}
+
+func invoiceOrder(order *message.Message) ([]*message.Message, error) {
+	d, ok := redisdelay.DeliveryFromContext(order.Context())
+	if !ok {
+		return nil, errors.New("not delivered by redisdelay")
+	}
+	invoice := message.NewMessage(watermill.NewUUID(), order.Payload)
+	redisdelay.SetKey(invoice, d.StepKey("invoice"))
+	return []*message.Message{invoice}, nil
+}
+
+// end of recipe
+
 // TestTheRecipesInTheDocsAreTheTestedOnes compares the blocks of the page with the code above.
 func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	page, err := os.ReadFile("../../docs/recipes.md")
@@ -94,7 +116,7 @@ func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// recipe: [^\n]*\n(.*?)\n// end of recipe\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 3)
+	require.Len(t, tested, 4)
 	assert.ElementsMatch(t, tested, shown)
 }
 

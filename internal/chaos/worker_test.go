@@ -57,6 +57,8 @@ type job struct {
 	DieAfter      int           // after how many messages, without handling the last; 0: never
 	Killer        string        // messages whose UUIDs start with this end the process
 
+	Chain chain // with topics, a consumer publishes what it handles to the next topic
+
 	logger watermill.LoggerAdapter // of a worker in this process
 }
 
@@ -86,6 +88,8 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 	switch {
 	case j.Publish:
 		return j.publish(ctx, client, report)
+	case len(j.Chain.Topics) > 0:
+		return j.relay(ctx, client, report)
 	case j.Consumers == 0:
 		return j.consume(ctx, client, report)
 	}

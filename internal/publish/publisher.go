@@ -19,7 +19,7 @@ import (
 // Why a call fails, apart from what Redis says.
 var (
 	ErrClosed         = errors.New("redisdelay: publisher is closed")
-	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled")
+	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or was published a short time ago")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )
 
@@ -28,6 +28,7 @@ type Config struct {
 	Open       func(topic string) Topic // does no I/O
 	Partitions int                      // the minimum number for each topic published to
 	Duplicates queue.Duplicates
+	Window     time.Duration // for how long the keys are taken at least
 	Observer   observe.Observer
 
 	// Replicas, if above 0, is how many replicas must have a message within
@@ -74,7 +75,7 @@ func New(config Config) *Publisher {
 	outage := newOutage(config.Observer)
 	p.topics = newTopics(config.Open, config.Partitions, p.background, outage)
 	p.lanes = newLanes(p.topics, p.ids, outage, queue.Batch{
-		Duplicates: config.Duplicates, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
+		Duplicates: config.Duplicates, Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
 	})
 	return p
 }

@@ -15,8 +15,8 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "push":
 		return call{
 			"push",
-			[]string{"scheduled", "messages", "publishers", "keys"},
-			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", "1", o.msg, delay, exploreBody(o.msg)},
+			[]string{"scheduled", "messages", "publishers", "keys", "taken"},
+			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", u.windowMs(), "1", o.msg, delay, exploreBody(o.msg)},
 		}, true
 	case "claim":
 		return u.claimCall(s, o), true
@@ -52,6 +52,14 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return u.keyCall(s, o), o.arg != "lost"
 	}
 	return call{}, false
+}
+
+// windowMs is the deduplication window of the pushes.
+func (u *universe) windowMs() string {
+	if u.window {
+		return strconv.Itoa(exploreDelay)
+	}
+	return "0"
 }
 
 // under appends a group's name to the keys that end with a colon.
@@ -102,6 +110,9 @@ func (u *universe) keyCall(s explored, o op) call {
 		o.kind,
 		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
 		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
+	}
+	if o.kind == "cancel" {
+		c.keys = append(c.keys, "taken")
 	}
 	if o.kind == "reschedule" {
 		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")

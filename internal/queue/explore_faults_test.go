@@ -52,6 +52,12 @@ var faults = []fault{
 	{"a dead letter keeps its key", "lib", "free(keys, id)\n  redis.call('ZADD', dead", "redis.call('ZADD', dead", "a key"},
 	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
 	{"cancel leaves out unregistered groups", "lib_groups", "if not known[name] then groups", "if false then groups", "damage, two groups"},
+	{"a window is not heeded", "push", "holder_of(key, id) or in_window(key, id)", "holder_of(key, id)", "a window"},
+	{"an ignored message is stored in a window", "push", "(holder or in_window(key, id))", "holder", "a window"},
+	{"a window that is over is heeded", "push", "till[key] * 1000 > now", "true", "a window"},
+	{"a batch is refused for its own window", "push", "before[key] ~= id and till[key]", "till[key]", "damage, a window"},
+	{"cancel leaves the window", "cancel", "if window then call('ZREM', taken, key) end", "", "a window"},
+	{"a cancel sent again ends the next window", "cancel", " and call('HEXISTS', messages, id) == 1", "", "a window"},
 	{
 		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(ids, late + 1, taken))",
 		"call('ZREMRANGEBYRANK', source, 0, taken - late - 1)", "torn, two messages",
@@ -80,6 +86,11 @@ var faults = []fault{
 		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
 		"    if replaced and replaced[1] then redis.call('ZREM', scheduled, unpack(replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key taken twice",
+	},
+	{
+		"torn: a push takes the window first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if slots then redis.call('ZADD', taken, int(due_ms(now, window)), key_of(bodies[1])) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"torn, a window",
 	},
 	{
 		"torn: a push takes the key first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",

@@ -21,6 +21,11 @@ func (u *universe) invariants(s explored, count func(string)) string {
 	if bad := u.limited(s); bad != "" {
 		return bad
 	}
+	if isLater(s.value("taken", exploreKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
+		return s.has("~life", msg) || s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
+	}) {
+		return "window of nothing: no message was stored"
+	}
 	holder, held := s.get("keys", exploreKey)
 	nowhere := !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0
 	switch {

@@ -19,6 +19,7 @@ type universe struct {
 	consumers  []string
 	messages   int
 	keyed      bool
+	window     bool     // keys stay taken until their windows end
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
 	limit      int      // messages that each group may hold at once, 0 for any number
@@ -61,6 +62,9 @@ func (u *universe) ops(s explored) []op {
 		for _, g := range u.groups {
 			u.settlements(s, g, msg, add)
 		}
+	}
+	if isLater(s.value("taken", exploreKey)) {
+		add(op{kind: "due", arg: "taken", msg: exploreKey})
 	}
 	if u.keyed {
 		u.keyCalls(s, add)
@@ -222,6 +226,9 @@ func (o op) String() string {
 	case "claim":
 		return fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d", o.group, o.consumer, o.arg, o.number, o.limit, o.free)
 	case "due":
+		if o.arg == "taken" {
+			return "the window of the key ends"
+		}
 		return fmt.Sprintf("%s in %s falls due", o.msg, o.arg)
 	case "lapse":
 		return fmt.Sprintf("the lease of %s in %s ends", o.msg, o.group)

@@ -71,7 +71,7 @@ func (p *exploreProtocol) shortReply(reply any) any {
 
 // allKeys lists the keys of the universe, without their tag.
 func (p *exploreProtocol) allKeys() []string {
-	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "publishers", "control"}
+	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control"}
 	for _, g := range p.u.groups {
 		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:", "full:"} {
 			keys = append(keys, kind+g)

@@ -32,9 +32,11 @@ func universes() []*universe {
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
 		{name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
 		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
+		{name: "a window", groups: g, consumers: a, messages: 2, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1]},
 		{name: "a key, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both},
 		{name: "damage, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
 		{name: "damage, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: []string{"replace"}, damage: true},
+		{name: "damage, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
 		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
 		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 5, after: 5},
 		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
@@ -44,6 +46,7 @@ func universes() []*universe {
 		{name: "torn, a group joins later", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 1, after: 5},
 		{name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},
 		{name: "torn, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], between: 2, after: 1},
+		{name: "torn, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: reject, verbs: both[:1], between: 3, after: 3},
 	}
 }
 

@@ -99,7 +99,8 @@ func (t *step) pushTruth() string {
 	sent, again := t.before.get("~sent", msg)
 	refused := t.answer() != ""
 	holder := t.before.keyHolder()
-	taken := t.u.keyed && holder != "" && holder != msg
+	held := t.u.keyed && holder != "" && holder != msg
+	taken := held || o.arg != string(ReplaceDuplicates) && t.before.inWindow(msg)
 	switch {
 	case t.out.failed != "":
 		if !recorded || recordNumber(record) < o.number || recordNumber(record) == o.number && again && !t.u.borrowed(o) {
@@ -118,19 +119,34 @@ func (t *step) pushTruth() string {
 		if !refused {
 			return "not refused: the key is in use"
 		}
-		return t.nothing("publishers")
+		return t.dropped()
 	case refused:
 		return "refused: the key is free or its own"
 	case taken && o.arg == string(IgnoreDuplicates):
-		return t.nothing("publishers")
+		return t.dropped()
 	case !t.after.has("messages", msg) || !t.placed(msg):
 		return "not stored: success"
 	case t.u.keyed && t.after.keyHolder() != msg && !again:
 		return "key not taken: by " + msg
-	case taken && t.before.has("scheduled", holder):
+	case t.u.window && t.after.value("taken", exploreKey) != future:
+		return "no window: " + msg + " is stored"
+	case held && t.before.has("scheduled", holder):
 		return t.replaced(holder)
 	}
 	return t.others(msg)
+}
+
+// inWindow tells whether the key is taken although no message need hold it.
+func (s explored) inWindow(msg string) bool {
+	return isLater(s.value("taken", exploreKey)) && s.value("keys", exploreKey) != msg
+}
+
+// dropped checks that nothing changed, except that a window that was over may be gone.
+func (t *step) dropped() string {
+	if isLater(t.before.value("taken", exploreKey)) {
+		return t.nothing("publishers")
+	}
+	return t.nothing("publishers", "taken")
 }
 
 // placed tells whether a message is in any set now.
@@ -154,7 +170,7 @@ func (t *step) replaced(holder string) string {
 // others checks that nothing changed for other messages.
 func (t *step) others(msg string) string {
 	for _, change := range diff(t.before, t.after) {
-		if change.field != msg && change.key != "publishers" && change.key != "keys" {
+		if change.field != msg && change.key != "publishers" && change.key != "keys" && change.key != "taken" {
 			return fmt.Sprintf("frame: %s changed %s of %s", t.op.kind, change.key, change.field)
 		}
 	}
@@ -187,6 +203,9 @@ func (t *step) keyTruth() string {
 		if t.after.has(key, msg) {
 			return fmt.Sprintf("cancelled: %s is left in %s", msg, key)
 		}
+	}
+	if whole := t.before.has("messages", msg); whole == t.after.has("taken", exploreKey) && t.before.has("taken", exploreKey) {
+		return "cancelled: the window stays, or ends in a repeated call"
 	}
 	return t.others(msg)
 }

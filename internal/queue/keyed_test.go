@@ -199,7 +199,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 }
 
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
-	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
+	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "taken", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
 	for _, kind := range kinds {
 		r := newScene(t)
 		g, h := r.group("g"), r.group("h")

@@ -16,6 +16,7 @@ const (
 	groups
 	refs
 	messageKeys
+	taken
 	publishers
 	control
 	count // in partition 0 only
@@ -39,6 +40,7 @@ var kinds = [...]struct{ name, holds string }{
 	groups:      {"groups", "set"},
 	refs:        {"refs", "hash"},
 	messageKeys: {"keys", "hash"},
+	taken:       {"taken", "zset"},
 	publishers:  {"publishers", "hash"},
 	control:     {"control", "hash"},
 	count:       {"partitions", "string"},

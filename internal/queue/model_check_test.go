@@ -37,6 +37,9 @@ func (m *model) check() {
 			}
 		}
 	}
+	for key := range m.taken {
+		want["taken "+key] = ""
+	}
 	require.Equal(m.t, want, m.snapshot())
 }
 
@@ -46,7 +49,10 @@ func (m *model) snapshot() map[string]string {
 	p := m.scene.partition.names
 	ctx := m.scene.ctx()
 	pipe := m.scene.client.Pipeline()
-	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1)}
+	sets := map[string]*redis.StringSliceCmd{
+		"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1),
+		"taken":     pipe.ZRange(ctx, p.key(taken), 0, -1),
+	}
 	hashes := map[string]*redis.MapStringStringCmd{
 		"messages": pipe.HGetAll(ctx, p.key(messages)),
 		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),

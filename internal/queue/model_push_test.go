@@ -2,8 +2,10 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 )
 
@@ -32,15 +34,33 @@ func (m *model) holder(key string) string {
 	return ""
 }
 
-func (m *model) pushKeyed(rt *rapid.T) {
+// onlyTaken lists the keys that only a window keeps in use.
+func (m *model) onlyTaken() (keys []string) {
+	for _, key := range []string{"k", "l"} {
+		if m.taken[key] && m.holder(key) == "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (m *model) pushKeyed(rt *rapid.T, keys []string) {
+	if len(keys) == 0 {
+		rt.Skip("no such key")
+	}
 	policy := rapid.SampledFrom([]Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates}).Draw(rt, "policy")
-	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
+	key := rapid.SampledFrom(keys).Draw(rt, "key")
+	window := rapid.SampledFrom([]time.Duration{0, time.Hour, time.Hour}).Draw(rt, "window")
 	m.number++
 	id := fmt.Sprintf("%026d:%s", m.number, key)
-	holder := m.holder(key)
+	holder, inUse := m.holder(key), m.holder(key) != "" || m.taken[key]
+	maps.DeleteFunc(m.taken, func(_ string, lasts bool) bool { return !lasts })
 	switch {
-	case holder != "" && policy != ReplaceDuplicates:
+	case inUse && policy != ReplaceDuplicates:
 	default:
+		if window > 0 {
+			m.taken[key] = true
+		}
 		if holder != "" {
 			m.messages[holder].key = ""
 			if m.messages[holder].scheduled {
@@ -50,12 +70,22 @@ func (m *model) pushKeyed(rt *rapid.T) {
 		m.messages[id] = &modelMessage{scheduled: true, key: key, groups: map[string]*modelState{}}
 	}
 	m.batch++
-	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Calls: [][]Message{{{ID: id, Delay: time.Hour, Body: []byte("body")}}}}
+	batch := Batch{Publisher: "p", Number: m.batch, Duplicates: policy, Window: window, Calls: [][]Message{{{ID: id, Delay: time.Hour, Body: []byte("body")}}}}
 	m.again(func() {
 		refused, err := m.scene.partition.Push(m.scene.ctx(), batch)
 		m.must(err)
-		if (len(refused) == 1) != (holder != "" && policy == RejectDuplicates) {
-			m.t.Fatalf("refused %v with holder %q and policy %s", refused, holder, policy)
+		if (len(refused) == 1) != (inUse && policy == RejectDuplicates) {
+			m.t.Fatalf("refused %v with holder %q, key in use %v and policy %s", refused, holder, inUse, policy)
 		}
 	})
+}
+
+// endWindow ends the window of a key, as time would.
+func (m *model) endWindow(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
+	if _, is := m.taken[key]; !is || m.holder(key) != "" {
+		rt.Skip("only a message may hold", key)
+	}
+	m.taken[key] = false
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.key(taken), redis.Z{Score: 1000, Member: key}).Err())
 }

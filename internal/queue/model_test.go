@@ -26,6 +26,7 @@ type model struct {
 	paused   map[string]bool // "": all of them
 	limits   map[string]int  // how many messages in delivery; 0: any number
 	messages map[string]*modelMessage
+	taken    map[string]bool // message key -> whether its window lasts
 	number   int
 	request  int64
 	batch    int64
@@ -83,6 +84,13 @@ func (c counts) exhausted(most int) (reason string) {
 	}
 }
 
+func newModel(t *rapid.T, r *scene) *model {
+	return &model{
+		t: t, scene: r, messages: map[string]*modelMessage{}, taken: map[string]bool{},
+		retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{},
+	}
+}
+
 // TestModel runs random operations on the scripts and on a model of them.
 func TestModel(t *testing.T) {
 	const perRun = 100
@@ -94,12 +102,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{}}
+		m := newModel(rt, r)
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
 			"push":       m.push,
-			"push keyed": m.pushKeyed,
+			"push keyed": func(rt *rapid.T) { m.pushKeyed(rt, []string{"k", "l"}) },
+			"push taken": func(rt *rapid.T) { m.pushKeyed(rt, m.onlyTaken()) },
 			"fall due":   m.fallDue,
 			"claim":      m.claim,
 			"ack":        m.ack,
@@ -112,6 +121,7 @@ func TestModel(t *testing.T) {
 			"requeue":    m.requeue,
 			"discard":    m.discard,
 			"cancel":     m.cancel,
+			"end window": m.endWindow,
 			"pause":      m.pause,
 			"limit":      m.limit,
 			"resume":     m.resume,

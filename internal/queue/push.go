@@ -35,7 +35,8 @@ type Batch struct {
 	Publisher  string // unique to one publisher
 	Number     int64  // higher than in any earlier batch; the same to send a batch again
 	Duplicates Duplicates
-	Calls      [][]Message // not empty; MaxMessages messages at most
+	Window     time.Duration // for how long the keys are taken at least; 0: as long as their messages
+	Calls      [][]Message   // not empty; MaxMessages messages at most
 
 	// Replicas, if above 0, is how many replicas must have the batch. If fewer have it
 	// within ReplicaTimeout, Push returns a *ReplicationError.
@@ -103,8 +104,8 @@ func (p *Partition) pushArgs(b Batch) []any {
 		messages += len(call)
 	}
 	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
-	args := append(make([]any, 0, 4+len(b.Calls)+3*messages),
-		b.Publisher, b.Number, string(b.Duplicates), p.channel())
+	args := append(make([]any, 0, 5+len(b.Calls)+3*messages),
+		b.Publisher, b.Number, string(b.Duplicates), p.channel(), milliseconds(b.Window))
 	for _, call := range b.Calls {
 		args = append(args, len(call))
 		for i := range call {

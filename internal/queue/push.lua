@@ -4,11 +4,14 @@
 -- KEYS[2]  messages    hash    id -> encoded message
 -- KEYS[3]  publishers  hash    publisher -> record of its last batch
 -- KEYS[4]  keys        hash    message key -> id
+-- KEYS[5]  taken       zset    message key -> until when it is taken, ms
 -- ARGV[1]  publisher   string
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
 -- ARGV[4]  channel     where subscribers listen for notifications
--- ARGV[5..]  the calls: how many messages, then for each id, delay in ms, body
+-- ARGV[5]  window      for how many ms the keys of the batch are taken, even if their
+--          messages end sooner; 0: no longer than that
+-- ARGV[6..]  the calls: how many messages, then for each id, delay in ms, body
 -- Returns  { call, message, ... }: each rejected call and its first message whose key
 --          is in use, both counted from 1
 --
@@ -17,9 +20,10 @@
 -- either the last batch was a different one with the same number (NOTSTORED STALE), or
 -- this batch is older and its outcome is unknown. Any other error proves nothing.
 
-local scheduled, messages, publishers, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local scheduled, messages, publishers, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local at, call = 5, 1
+local window = tonumber(ARGV[5])
+local at, call = 6, 1
 
 -- The record of a batch begins with its first id, without the key, to distinguish it
 -- from another batch with its number. The rejected calls follow, or FAILED and the error.
@@ -56,6 +60,8 @@ local dues, bodies, count, first, rejected = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch share them
 local slots -- key -> where its message is in bodies; nil if no message has a key
 local before -- key -> the id that holds it in Redis, or false
+local till -- key -> until when it is taken in Redis, or nil
+local windows -- how many keys are taken in Redis; nil if no message has a key
 local replaced -- ids that the batch replaces
 local stage = 'reading' -- then 'adding', then 'removing'
 
@@ -70,12 +76,24 @@ local function put(slot, id, delay, body)
   bodies[slot + 1], bodies[slot + 2] = id, body
 end
 
+-- look_up reads what Redis knows about a key. Most topics have no windows.
+local function look_up(key)
+  before[key] = redis.call('HGET', keys, key)
+  windows = windows or redis.call('ZCARD', taken)
+  if windows > 0 then till[key] = redis.call('ZSCORE', taken, key) or nil end
+end
+
 -- holder_of is the message that holds a key. The new id itself does not count, since the
 -- batch may be sent again after its record was lost. Nor does an id without a body.
 local function holder_of(key, id)
-  local holder = redis.call('HGET', keys, key)
-  before[key] = holder
+  local holder = before[key]
   if holder and holder ~= id and redis.call('HEXISTS', messages, holder) == 1 then return holder end
+end
+
+-- in_window tells whether a key is taken although no message may hold it. If the new id
+-- itself holds it, the window is its own.
+local function in_window(key, id)
+  return before[key] ~= id and till[key] and till[key] * 1000 > now
 end
 
 -- conflict is the first of n messages from ARGV[from] whose key is in use.
@@ -85,25 +103,30 @@ local function conflict(from, n)
     local id = ARGV[from + 3 * m - 3]
     if #id > 27 then
       local key = key_of(id)
-      if not slots then slots, before, replaced = {}, {}, {} end
+      if not slots then slots, before, till, replaced = {}, {}, {}, {} end
       seen = seen or {}
-      if seen[key] or slots[key] or holder_of(key, id) then return m end
+      if seen[key] or slots[key] then return m end
+      look_up(key)
+      if holder_of(key, id) or in_window(key, id) then return m end
       seen[key] = true
     end
   end
 end
 
 -- put_keyed replaces the key's last message, unless that has left scheduled already.
--- With reject, conflict has found that no message holds the key.
+-- With reject, conflict has found that the key is free.
 local function put_keyed(key, id, delay, body)
-  if not slots then slots, before, replaced = {}, {}, {} end
+  if not slots then slots, before, till, replaced = {}, {}, {}, {} end
   if slots[key] then
     if duplicates == 'replace' then put(slots[key], id, delay, body) end
     return
   end
-  local holder = duplicates ~= 'reject' and holder_of(key, id)
-  if holder and duplicates == 'ignore' then return end
-  if holder and redis.call('ZSCORE', scheduled, holder) then replaced[#replaced + 1] = holder end
+  if duplicates ~= 'reject' then
+    look_up(key)
+    local holder = holder_of(key, id)
+    if duplicates == 'ignore' and (holder or in_window(key, id)) then return end
+    if holder and redis.call('ZSCORE', scheduled, holder) then replaced[#replaced + 1] = holder end
+  end
   slots[key] = count
   put(count, id, delay, body)
   count = count + 2
@@ -111,7 +134,8 @@ end
 
 -- store reads all that it needs and then writes. It adds before it removes, and stopping
 -- between two writes does no harm: it leaves a body without a message, a message without
--- its key, or the old message beside the new one.
+-- its key or its window, or the old message beside the new one. A window without its message
+-- would refuse the next attempt, so it comes after the message.
 local function store()
   redis.call('ZCARD', scheduled) -- fails on a key of another type
   while at <= #ARGV do
@@ -139,12 +163,15 @@ local function store()
     redis.call('ZADD', scheduled, unpack(dues))
   end
   if slots and next(slots) then
-    local holders = {}
+    local holders, untils = {}, {}
+    local ms = window > 0 and int(due_ms(now, window))
     for key, slot in pairs(slots) do
-      holders[#holders + 1] = key
-      holders[#holders + 1] = bodies[slot + 1]
+      local n = #holders
+      holders[n + 1], holders[n + 2] = key, bodies[slot + 1]
+      untils[n + 1], untils[n + 2] = ms, key
     end
     redis.call('HSET', keys, unpack(holders))
+    if ms then redis.call('ZADD', taken, unpack(untils)) end
     if #replaced > 0 then
       stage = 'removing'
       redis.call('ZREM', scheduled, unpack(replaced))
@@ -159,6 +186,13 @@ end
 local ok, err = pcall(store)
 if not ok then
   local function undo()
+    for key in pairs(window > 0 and slots or {}) do
+      if till[key] then
+        redis.call('ZADD', taken, till[key], key)
+      else
+        redis.call('ZREM', taken, key)
+      end
+    end
     local ids = {}
     for i = 1, count, 2 do ids[#ids + 1] = bodies[i] end
     redis.call('ZREM', scheduled, unpack(ids))
@@ -184,6 +218,11 @@ if not ok then
 end
 
 -- Everything is stored, so nothing may fail from here on.
+-- More windows that are over are dropped than were added.
+if windows and windows > 0 then
+  local over = redis.pcall('ZRANGEBYSCORE', taken, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
+  if #over > 0 then redis.pcall('ZREM', taken, unpack(over)) end
+end
 local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
 for i = 1, count, 2 do
   if bodies[i] == head then

@@ -90,7 +90,7 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 }
 
 func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
-	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake"}, calls...))
+	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake", 0}, calls...))
 }
 
 func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {

@@ -145,7 +145,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 }
 
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
-	for _, kind := range []string{"scheduled", "messages", "publishers", "keys"} {
+	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			key := string(r.partition.names) + ":" + kind

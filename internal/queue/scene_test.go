@@ -98,7 +98,7 @@ func (r *scene) watch(command, key string) (uses func() [][]string) {
 		require.NoError(r.t, r.client.Echo(r.ctx(), end).Err())
 		var list [][]string
 		for line := next(); !strings.Contains(line, end); line = next() {
-			if _, args, found := strings.Cut(line, fmt.Sprintf(`] "%s" "%s" `, command, key)); found {
+			if _, args, found := strings.Cut(line+" ", fmt.Sprintf(`] "%s" "%s" `, command, key)); found {
 				list = append(list, strings.Fields(args))
 			}
 		}

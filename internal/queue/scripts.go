@@ -12,7 +12,7 @@ var sources embed.FS
 
 // The scripts, with the kinds of their KEYS.
 var (
-	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
+	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
 	registerScript = newScript("register", groups, control)
 	raiseScript    = newScript("raise", count, groups, control)
 	adoptScript    = newScript("adopt", groups, control)
@@ -40,7 +40,7 @@ var (
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys).
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken).
 			each(queueOf, unackOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf)

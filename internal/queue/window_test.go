@@ -1,0 +1,277 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+const minute = time.Minute
+
+// pushWindow stores a batch whose keys are taken for a minute at least, and returns which
+// of its calls were rejected.
+func (r *scene) pushWindow(number int64, duplicates Duplicates, calls ...[]Message) []int {
+	r.t.Helper()
+	rejected, err := r.pushFor(minute, number, duplicates, calls...)
+	require.NoError(r.t, err)
+	var list []int
+	for _, d := range rejected {
+		list = append(list, d.Call)
+	}
+	return list
+}
+
+func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicates, calls ...[]Message) ([]Duplicate, error) {
+	return r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Window: window, Calls: calls})
+}
+
+// endWindow ends the window of a key, as time would.
+func (r *scene) endWindow(key string) {
+	r.t.Helper()
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.key(taken), redis.Z{Score: 1000, Member: key}).Err())
+}
+
+func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
+	id, next := keyed(1, "k"), keyed(2, "k")
+	window := map[string]string{"groups g": "member", "taken k": "now+60s"}
+	for name, end := range map[string]struct {
+		how  func(r *scene, g *Group)
+		left map[string]string
+	}{
+		"acked": {func(r *scene, g *Group) { ack(r.t, g, id) }, nil},
+		"buried": {func(r *scene, g *Group) {
+			_, err := g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad"}})
+			require.NoError(r.t, err)
+		}, map[string]string{"dead:g " + id: "now+0s", "reasons:g " + id: "bad", "messages " + id: "body " + id}},
+	} {
+		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
+			t.Run(name+", "+string(policy), func(t *testing.T) {
+				r := newScene(t)
+				g := r.group("g")
+				require.Empty(t, r.pushWindow(1, policy, []Message{due(id)}))
+				require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
+				end.how(r, g)
+				want := map[string]string{}
+				for _, part := range []map[string]string{window, end.left} {
+					for key, value := range part {
+						want[key] = value
+					}
+				}
+				require.Equal(t, want, r.state())
+
+				assert.Equal(t, policy == RejectDuplicates, len(r.pushWindow(2, policy, []Message{due(next)})) == 1)
+				assert.Equal(t, want, r.state(), "with a window")
+				assert.Equal(t, policy == RejectDuplicates, len(r.pushBatch(3, policy, []Message{due(next)})) == 1)
+				assert.Equal(t, want, r.state(), "without one")
+
+				r.endWindow("k")
+				assert.Empty(t, r.pushBatch(4, policy, []Message{after(next, 60)}))
+				delete(want, "taken k")
+				want["scheduled "+next], want["messages "+next], want["keys k"] = "now+60s", "body "+next, next
+				assert.Equal(t, want, r.state(), "the window is over, and dropped")
+			})
+		}
+	}
+}
+
+func TestReplaceHeedsNoWindow(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id, next := keyed(1, "k"), keyed(2, "k")
+	r.pushWindow(1, RejectDuplicates, []Message{due(id)})
+	r.claim(g, "c", 1)
+	ack(t, g, id)
+	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{after(next, 60)}))
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "scheduled " + next: "now+60s", "messages " + next: "body " + next, "keys k": next, "taken k": "now+60s",
+	}, r.state())
+}
+
+func TestAWindowRejectsAWholeCallAndIgnoresOnlyTheDuplicate(t *testing.T) {
+	for policy, stored := range map[Duplicates]bool{RejectDuplicates: false, IgnoreDuplicates: true} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.pushWindow(1, policy, []Message{due(keyed(1, "k"))})
+			r.claim(g, "c", 1)
+			ack(t, g, keyed(1, "k"))
+			other := keyed(3, "l")
+			rejected := r.pushWindow(2, policy, []Message{after("x", 60), after(keyed(2, "k"), 60), after(other, 60)})
+			want := map[string]string{"groups g": "member", "taken k": "now+60s"}
+			if stored {
+				for _, id := range []string{"x", other} {
+					want["scheduled "+id], want["messages "+id] = "now+60s", "body "+id
+				}
+				want["keys l"], want["taken l"] = other, "now+60s"
+			}
+			assert.Equal(t, !stored, len(rejected) == 1)
+			assert.Equal(t, want, r.state())
+		})
+	}
+}
+
+func TestOneKeyTwiceInABatchWithAWindow(t *testing.T) {
+	first, second := keyed(1, "k"), keyed(2, "k")
+	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
+		r := newScene(t)
+		rejected := r.pushWindow(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)})
+		assert.Equal(t, policy == RejectDuplicates, len(rejected) == 1)
+		assert.Equal(t, map[string]string{
+			"scheduled " + first: "now+60s", "messages " + first: "body " + first, "keys k": first, "taken k": "now+60s",
+		}, r.state())
+	}
+}
+
+func TestCancelEndsTheWindow(t *testing.T) {
+	r := newScene(t)
+	first, second := keyed(1, "k"), keyed(2, "k")
+	r.pushWindow(1, RejectDuplicates, []Message{after(first, 60)}, []Message{after(keyed(9, "other"), 60)})
+	call := r.keyedCall(cancelScript, 1, minute)
+	require.Equal(t, []any{"cancelled"}, call())
+	assert.NotContains(t, r.state(), "taken k")
+	assert.Contains(t, r.state(), "taken other")
+
+	require.Empty(t, r.pushWindow(2, RejectDuplicates, []Message{due(second)}))
+	g := r.group("g")
+	require.Len(t, r.claim(g, "c", 1), 1)
+	ack(t, g, second)
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "g").Err()) // the call does not know it
+	state := r.state()
+	require.Equal(t, "now+60s", state["taken k"])
+	assert.Equal(t, []any{"cancelled"}, call())
+	assert.Equal(t, state, r.state(), "a call sent again leaves the next window alone")
+	require.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
+	assert.Equal(t, state, r.state(), "no message holds the key")
+}
+
+// TestAPushSentAgainIsNoDuplicateOfItself with its record and without it.
+func TestAPushSentAgainIsNoDuplicateOfItself(t *testing.T) {
+	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			id := keyed(1, "k")
+			push := func() []int { return r.pushWindow(1, policy, []Message{after(id, 60)}) }
+			require.Empty(t, push())
+			state := r.state()
+			assert.Empty(t, push())
+			r.forget()
+			assert.Empty(t, push(), "its own id holds the key")
+			assert.Equal(t, state, r.state())
+
+			require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+			require.Len(t, r.claim(g, "c", 1), 1)
+			ack(t, g, id)
+			state = map[string]string{"groups g": "member", "taken k": "now+60s"}
+			assert.Empty(t, push())
+			assert.Equal(t, state, r.state())
+			r.forget()
+			assert.Equal(t, policy == RejectDuplicates, len(push()) == 1, "nothing shows whose window it is")
+			assert.Equal(t, state, r.state(), "an acked message does not come back")
+		})
+	}
+}
+
+// TestAWindowIsNeverTooShort and at most 2 ms too long.
+func TestAWindowIsNeverTooShort(t *testing.T) {
+	r := newScene(t)
+	for i := range 100 {
+		key := fmt.Sprint(i)
+		before := r.now()
+		_, err := r.pushFor(37*time.Millisecond, int64(i+1), RejectDuplicates, []Message{due(keyed(i, key))})
+		require.NoError(t, err)
+		afterwards := r.now()
+		score, err := r.client.ZScore(t.Context(), r.partition.names.key(taken), key).Result()
+		require.NoError(t, err)
+		until := time.UnixMilli(int64(score))
+		require.False(t, until.Before(before.Add(37*time.Millisecond)), "until %s, pushed after %s", until, before)
+		require.False(t, until.After(afterwards.Add(38*time.Millisecond)), "until %s, pushed before %s", until, afterwards)
+	}
+}
+
+func TestWindowsThatAreOverAreDropped(t *testing.T) {
+	r := newScene(t)
+	key := r.partition.names.key(taken)
+	left := func() int64 { return r.client.ZCard(t.Context(), key).Val() }
+	const count, batch = 10_000, 100
+	most, number := int64(0), int64(0)
+	for n := 0; n < count; n += batch {
+		number++
+		var call []Message
+		for i := range batch {
+			call = append(call, after(keyed(n+i, fmt.Sprint("key ", n+i)), 3600))
+		}
+		_, err := r.pushFor(3*time.Millisecond, number, RejectDuplicates, call)
+		require.NoError(t, err)
+		most = max(most, left())
+	}
+	t.Logf("at most %d keys were taken at once", most)
+	assert.Less(t, most, int64(2000))
+	for n := 0; left() > 0; n++ { // a publisher without a window drops them, too
+		require.Less(t, n, 300)
+		number++
+		r.pushBatch(number, RejectDuplicates, []Message{after(keyed(count+n, fmt.Sprint("late ", n)), 3600)})
+	}
+}
+
+func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
+	r := newScene(t)
+	key := r.partition.names.key(taken)
+	r.push(due("a"), due("b"))
+	sizes, scores := r.watch("ZCARD", key), r.watch("ZSCORE", key)
+	r.pushWindow(1<<40, IgnoreDuplicates, []Message{due("c"), due("d")})
+	assert.Empty(t, sizes())
+	r.pushBatch(1<<40+1, IgnoreDuplicates, []Message{due(keyed(1, "k")), due(keyed(2, "l")), due("e")})
+	assert.Len(t, sizes(), 1, "without any window, one look suffices for all keys")
+	assert.Empty(t, scores())
+}
+
+// TestAPushThatFailsAfterItTookKeysRestoresThem since a key that is taken for a message
+// that was never stored would refuse the next attempt.
+func TestAPushThatFailsAfterItTookKeysRestoresThem(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "before"))}, []Message{after(keyed(2, "other"), 60)})
+	require.Len(t, r.claim(g, "c", 1), 1)
+	ack(t, g, keyed(1, "before"))
+	r.endWindow("before")
+	state := r.state()
+	_, err := r.partition.run(t.Context(), failingPush(t), pushScript.keys(r.partition.names, "", nil), r.partition.pushArgs(Batch{
+		Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Window: minute,
+		Calls: [][]Message{{due(keyed(3, "new"))}, {due(keyed(4, "before")), due("plain")}},
+	}))
+	require.ErrorContains(t, err, "seeded")
+	assert.True(t, Refused(err), "%v", err)
+	assert.Equal(t, state, r.state())
+}
+
+// failingPush is push.lua with an error after it has written all but the record.
+func failingPush(t *testing.T) *script {
+	t.Helper()
+	const end = "  local result = own\n"
+	source := sourceOf("push")
+	require.Equal(t, 1, strings.Count(source, end))
+	source = strings.Replace(source, end, "  error('seeded')\n"+end, 1)
+	return &script{name: "push", once: pushScript.once, plain: redis.NewScript("local NOTIFY = 'PUBLISH'\n" + sourceOf("lib") + source)}
+}
+
+func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "noeviction")
+	r := newSceneOn(t, server)
+	r.pushWindow(1, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})
+	state := r.state()
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	_, err := r.pushFor(minute, 2, RejectDuplicates, []Message{due(keyed(2, "l"))})
+	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
+	assert.True(t, Refused(err))
+	assert.Equal(t, state, r.state())
+	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	assert.Empty(t, r.state(), "a message can be taken back, and its window")
+}
