@@ -54,6 +54,15 @@ func (r *scene) slowScripts() []time.Duration {
 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *Group) func(){
+	"push 500 keys with a window, and drop windows": func(r *scene, _ *Group) func() {
+		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
+		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.names.key(taken)}).Err())
+		var call []Message
+		for i := range 500 {
+			call = append(call, due(keyed(i, fmt.Sprint("key ", i))))
+		}
+		return func() { require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call)) }
+	},
 	"claim 1,000 small messages": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 1000, 200)
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
