@@ -24,11 +24,12 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"register", []string{"groups", "control"}, []string{g, strconv.Itoa(MaxGroups)}}, true
 	case "ack":
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys"), []string{g, o.msg}}, true
-	case "nack":
+	case "nack", "defer", "condemn":
+		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
 			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys"),
-			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "consumers:"), []string{leaseMs(u.leaseOf("")), "", "0", "", o.msg, o.token, o.arg}}, true

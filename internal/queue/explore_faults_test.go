@@ -37,6 +37,15 @@ var faults = []fault{
 	{"a release counts", "release", "unseen(tokens[i])", "confirmed(tokens[i])", "one message"},
 	{"a heartbeat does not count messages handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
 	{"a requeue starts the fence anew", "requeue", "entry_of(fence, 0, 0)", "entry_of(0, 0, 0)", "one message"},
+	{"a deferral counts", "nack", "entry = unseen(tokens[i])", "entry = entry", "one message"},
+	{"a deferral keeps what a heartbeat has counted", "nack", "entry = unseen(tokens[i])", "entry = entries[i] or unseen(tokens[i])", "one message"},
+	{
+		"a deferral is buried after the last delivery", "nack", "    else\n      reason = decision == 'bury'",
+		"    end\n    if true then\n      reason = decision == 'bury'", "one message, at most 2 deliveries",
+	},
+	{"a handler's burial is no burial", "nack", "decision == 'bury' and details[i]", "decision == 'bury' and nil", "one message"},
+	{"a deferral sent again reports a burial", "nack", "decisions[i] ~= 'defer' and ", "", "one message, at most 2 deliveries"},
+	{"a handler's burial is reported for another reason", "nack", "(decisions[i] ~= 'bury' or reason == details[i])", "true", "one message, at most 2 deliveries"},
 	{"changed metadata is not kept", "nack", "if metadata[i] ~= '' then", "if false then", "one message"},
 	{"any nack of a dead letter reports its burial", "nack", "entries[i] == confirmed(tokens[i]) and why", "why", "one message, at most 2 deliveries"},
 	{"a burial that is sent again says that it changed nothing", "nack", "and why_dead(dead, reasons, id)", "and false", "one message, at most 2 deliveries"},
@@ -65,8 +74,8 @@ var faults = []fault{
 		"torn, two messages",
 	},
 	{
-		"torn: a nack removes before it adds", "nack", "    local entry, seen, unsure = confirmed(tokens[i])",
-		"    redis.call('ZREM', unack, id)\n    local entry, seen, unsure = confirmed(tokens[i])", "torn, one message",
+		"torn: a nack removes before it adds", "nack", "    if metadata[i] ~= '' then",
+		"    redis.call('ZREM', unack, id)\n    if metadata[i] ~= '' then", "torn, one message",
 	},
 	{
 		"torn: a requeue removes before it adds", "requeue", "    redis.call('ZADD', queue",

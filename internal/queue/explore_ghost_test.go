@@ -81,7 +81,7 @@ func (t *step) learn() {
 		if !t.listed(o.msg) {
 			t.finish(o.group, o.msg)
 		}
-	case "nack":
+	case "nack", "defer", "condemn":
 		if o.arg != "" && t.before.holds(o.group, o.msg, o.token) {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}

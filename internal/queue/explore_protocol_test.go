@@ -23,6 +23,7 @@ const (
 	exploreHour  = 3_600_000
 	exploreKey   = "k"
 	changedBody  = "changed"
+	condemned    = "hopeless" // why a handler buries
 )
 
 func newExploreProtocol(of names, u *universe) *exploreProtocol {

@@ -49,8 +49,9 @@ func (t *step) fencedTruth() string {
 	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
 		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
 	}
-	if want := exhausted(entry, t.u.most); o.kind == "nack" && kind == "dead:"+o.group && t.after.value("reasons:"+o.group, o.msg) != want {
-		return "reason: " + t.after.value("reasons:"+o.group, o.msg) + ", want " + want
+	want := map[string]string{"nack": exhausted(entry, t.u.most), "bury": "bad", "condemn": condemned}[o.kind]
+	if got := t.after.value("reasons:"+o.group, o.msg); kind == "dead:"+o.group && got != want {
+		return "reason: " + got + ", want " + want
 	}
 	if kind == "dead:"+o.group && t.after.value("keys", exploreKey) == o.msg {
 		return o.kind + ": the dead letter keeps its key"
@@ -66,7 +67,15 @@ func (s explored) repeats(o op) bool {
 		return false
 	}
 	entry := s.value("attempts:"+o.group, o.msg)
-	return o.kind == "nack" && entry == confirmed(o.token) || o.kind == "bury" && reason == "bad" && fence(entry) == fence(o.token)
+	switch o.kind {
+	case "nack":
+		return entry == confirmed(o.token)
+	case "condemn":
+		return entry == confirmed(o.token) && reason == condemned
+	case "bury":
+		return reason == "bad" && fence(entry) == fence(o.token)
+	}
+	return false
 }
 
 // wantSettled is where a message has to go, and what attempts must have.
@@ -74,7 +83,7 @@ func (t *step) wantSettled() (into, entry string) {
 	o := t.op
 	entry = t.before.entryAfter(o)
 	switch {
-	case o.kind == "nack" && exhausted(entry, t.u.most) == "":
+	case o.kind == "nack" && exhausted(entry, t.u.most) == "", o.kind == "defer":
 		return future + " queue:" + o.group, entry
 	case o.kind == "release":
 		return past + " queue:" + o.group, entry

@@ -24,8 +24,8 @@ func universes() []*universe {
 	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
 	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
 	return []*universe{
-		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true},
-		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
+		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true, decides: true},
+		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject, decides: true},
 		{name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
 		{name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
@@ -34,10 +34,10 @@ func universes() []*universe {
 		{name: "damage, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
 		{name: "damage, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: []string{"replace"}, damage: true},
 		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
-		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 5, after: 5},
+		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
 		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
-		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 3, after: 3},
+		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, decides: true, between: 3, after: 3},
 		{name: "torn, a group joins later", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 1, after: 5},
 		{name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},
 		{name: "torn, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], between: 2, after: 1},

@@ -75,9 +75,9 @@ func unseen(token string) string {
 func (s explored) entryAfter(o op) string {
 	entry, ok := s.get("attempts:"+o.group, o.msg)
 	switch {
-	case o.kind == "nack":
+	case o.kind == "nack", o.kind == "condemn":
 		return confirmed(o.token)
-	case o.kind == "release":
+	case o.kind == "release", o.kind == "defer":
 		return unseen(o.token)
 	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.token || !ok && o.token == "1"):
 		return confirmed(o.token)
@@ -189,7 +189,7 @@ func claimReply(reply any) (c claimed) {
 func (t *step) undone() []any {
 	values, _ := t.out.reply.([]any)
 	switch t.op.kind {
-	case "ack", "discard", "nack":
+	case "ack", "discard", "nack", "defer", "condemn":
 		values, _ = values[0].([]any)
 	}
 	return values

@@ -22,7 +22,7 @@ func (t *step) truth() string {
 		return t.claimTruth()
 	case "ack", "discard":
 		return t.endTruth()
-	case "nack", "release", "bury", "extend":
+	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return t.fencedTruth()
 	case "requeue":
 		return t.requeueTruth()

@@ -24,7 +24,7 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
 			r.claim(g, "c", 1)
 			r.claim(h, "d", 1)
-			nack(r.t, g, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+			nack(r.t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 			ack(r.t, h, id)
 		},
 	}
@@ -58,7 +58,7 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	r.claim(g, "c", 1)
 	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound, "a message being handled does not wait")
 
-	nack(t, g, Nack{Delivery{id, "1"}, time.Minute, nil})
+	nack(t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
 	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
 	delete(want, "scheduled "+id)
 	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
@@ -190,7 +190,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	r.push(due(id))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
-	nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+	nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
 	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
 	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
@@ -207,7 +207,7 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 		r.push(due(id))
 		require.Len(t, r.claim(g, "c", 1), 1)
 		require.Len(t, r.claim(h, "c", 1), 1)
-		nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+		nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 		if kind == "unack:h" {
 			require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
 			require.Len(t, r.claim(h, "c", 1), 1)

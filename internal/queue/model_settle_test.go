@@ -50,7 +50,7 @@ func (m *model) nack(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")
 	most := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max")
-	nack := Nack{Delivery{id, state.token}, time.Hour, []byte(metadata)}
+	nack := Nack{Delivery: Delivery{id, state.token}, Delay: time.Hour, Metadata: []byte(metadata)}
 	state.place, state.entry = "queue", true
 	state.count = state.issued.confirmed()
 	if metadata != "" {

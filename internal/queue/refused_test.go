@@ -36,7 +36,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.Empty(t, r.claim(g, "c", 8), "a claim that finds nothing")
 	_, err = g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut("0", "1")})
 	require.NoError(t, err)
-	nack(t, g, Nack{Delivery{"1", "1"}, 0, []byte("changed")})
+	nack(t, g, Nack{Delivery: Delivery{"1", "1"}, Metadata: []byte("changed")})
 	_, _, err = g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"2", "1"}}})
 	require.NoError(t, err)
 	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now()}})

@@ -97,7 +97,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
 		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
+		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}) },
 		"released and leased anew": func(r *scene, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
@@ -231,8 +231,8 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	r.claim(g, "c", 10)
 	r.claim(h, "d", 10)
 	next := r.listen(g, "c")
-	nack(t, h, Nack{Delivery{"a", "1"}, 5 * time.Second, nil})
-	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil})
+	nack(t, h, Nack{Delivery: Delivery{"a", "1"}, Delay: 5 * time.Second})
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute})
 	hint := next()
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "it does not hear the nack of the other group")
 	assert.False(t, hint.Looked)

@@ -102,7 +102,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"nack with metadata": func(r *scene, g *Group) func() {
 		var nacks []Nack
 		for _, id := range r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100) {
-			nacks = append(nacks, Nack{Delivery{id, "1"}, time.Second, make([]byte, 4<<10)})
+			nacks = append(nacks, Nack{Delivery: Delivery{id, "1"}, Delay: time.Second, Metadata: make([]byte, 4<<10)})
 		}
 		return func() { nack(r.t, g, nacks...) }
 	},
