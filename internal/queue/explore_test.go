@@ -37,7 +37,7 @@ func universes() []*universe {
 		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
 		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
-		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, decides: true, between: 3, after: 3},
+		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 3, after: 3},
 		{name: "torn, a group joins later", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 1, after: 5},
 		{name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},
 		{name: "torn, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], between: 2, after: 1},

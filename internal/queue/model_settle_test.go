@@ -56,8 +56,16 @@ func (m *model) nack(rt *rapid.T) {
 	if metadata != "" {
 		state.metadata = metadata
 	}
+	reason := state.count.exhausted(most)
+	switch rapid.SampledFrom([]string{"fail", "fail", "defer", "bury"}).Draw(rt, "decision") {
+	case "defer":
+		nack.Deferred, reason = true, ""
+		state.count = state.issued.unseen()
+	case "bury":
+		nack.Reason, reason = "hopeless", "hopeless"
+	}
 	var want []Buried
-	if reason := state.count.exhausted(most); reason != "" {
+	if reason != "" {
 		want = []Buried{{id, reason}}
 		state.place = "dead"
 		m.messages[id].key = ""
@@ -131,9 +139,12 @@ func (m *model) stale(rt *rapid.T) {
 	g := m.group(group)
 	for _, token := range tokens {
 		d := Delivery{id, token}
-		_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
-		m.must(err)
-		_, err = g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
+		for _, nack := range []Nack{{}, {Deferred: true}, {Reason: "stale"}} {
+			nack.Delivery, nack.Metadata = d, []byte("stale")
+			_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{nack})
+			m.must(err)
+		}
+		_, err := g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
 		m.must(err)
 		_, err = g.Bury(m.scene.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
 		m.must(err)

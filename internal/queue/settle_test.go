@@ -75,6 +75,14 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Metadata: []byte("stale")}})
 		return stale, err
 	},
+	"deferral": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Deferred: true}})
+		return stale, err
+	},
+	"handler's burial": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Reason: "stale"}})
+		return stale, err
+	},
 	"last nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
 		stale, _, err := g.Nack(t.Context(), 1, []Nack{{Delivery: d}})
 		return stale, err
