@@ -108,9 +108,7 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return err
 	}
-	carrier := message.NewMessage("", nil)
-	delay.Message(carrier, to)
-	remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
+	remaining, err := remainingOf(to, time.Now())
 	if err != nil {
 		return leave(err, "reschedule %q in %q", key, topic)
 	}
