@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/sony/gobreaker"
@@ -81,6 +82,29 @@ func payloadKey(msg *message.Message) (string, error) {
 
 // end of recipe
 
+// recipe: errors that decide
+var (
+	errNotPaid = errors.New("the order is not paid yet")
+	errNoOrder = errors.New("there is no such order")
+)
+
+func decide(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := next(msg)
+		d, ok := redisdelay.DeliveryFromContext(msg.Context())
+		switch {
+		case !ok:
+		case errors.Is(err, errNotPaid):
+			err = errors.Join(err, d.Defer(delay.For(time.Minute)))
+		case errors.Is(err, errNoOrder):
+			d.Bury(err.Error())
+		}
+		return produced, err
+	}
+}
+
+// end of recipe
+
 // TestTheRecipesInTheDocsAreTheTestedOnes compares the blocks of the page with the code above.
 func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	page, err := os.ReadFile("../../docs/recipes.md")
@@ -94,7 +118,7 @@ func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// recipe: [^\n]*\n(.*?)\n// end of recipe\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 3)
+	require.Len(t, tested, 4)
 	assert.ElementsMatch(t, tested, shown)
 }
 
