@@ -48,7 +48,7 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
-	require.EqualError(t, p.Cancel(t.Context(), s.Topic, ""), "redisdelay: cancel: invalid message key: it is empty")
+	require.EqualError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), "redisdelay: cancel: invalid message key: it is empty")
 	for verb, err := range map[string]error{
 		"cancel":     p.Cancel(t.Context(), s.Topic, "k"),
 		"reschedule": p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),

@@ -82,7 +82,7 @@ func TestPublishNeedsATopic(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.ErrorIs(t, p.Publish("", message.NewMessage("a", nil)), redisdelay.ErrEmptyTopic)
-	require.ErrorIs(t, p.Cancel(t.Context(), "", "k"), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), "", "k")), redisdelay.ErrEmptyTopic)
 	require.NoError(t, p.Publish(s.Topic), "nothing to publish is no error")
 }
 

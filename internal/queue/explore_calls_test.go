@@ -3,7 +3,6 @@ package queue
 import (
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // call is the script call of an operation, as the Go methods make it; not ok if the
@@ -108,9 +107,9 @@ func (u *universe) keyCall(s explored, o op) call {
 		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
 	}
 	for _, g := range reached(s, o) {
-		c.keys = append(c.keys, "queue:"+g)
+		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)
 		if o.kind == "cancel" {
-			c.keys = append(c.keys, "unack:"+g, "attempts:"+g, "changed:"+g)
+			c.keys = append(c.keys, "changed:"+g)
 		}
 		c.args = append(c.args, g)
 	}
@@ -131,14 +130,13 @@ func reached(s explored, o op) []string {
 }
 
 // meant is the message that a call of cancel or reschedule is about: the one in its record
-// if the call was made before, else the one that holds the key.
+// if the call was made before, else the one that the key leads to.
 func (s explored) meant(o op) string {
 	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
-		words := strings.Fields(record)
-		if len(words) == 1 {
-			return ""
+		if told := recordedAnswer(record); len(told) > 1 {
+			return told[1]
 		}
-		return words[len(words)-1]
+		return ""
 	}
-	return s.keyHolder()
+	return s.keyLead()
 }

@@ -126,9 +126,9 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {
-			return r.partition.Reschedule(ctx, exploreKey, exploreDelay*time.Millisecond)
+			return errOf(r.partition.Reschedule(ctx, exploreKey, exploreDelay*time.Millisecond))
 		}},
-		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return r.partition.Cancel(ctx, exploreKey) }},
+		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return errOf(r.partition.Cancel(ctx, exploreKey)) }},
 	} {
 		require.NoError(t, c.do(t.Context()), c.op.kind)
 		want, ok := u.call(s, c.op)

@@ -53,8 +53,21 @@ func (t *step) fencedTruth() string {
 	if got := t.after.value("reasons:"+o.group, o.msg); kind == "dead:"+o.group && got != want {
 		return "reason: " + got + ", want " + want
 	}
-	if kind == "dead:"+o.group && t.after.value("keys", exploreKey) == o.msg {
-		return o.kind + ": the dead letter keeps its key"
+	if kind == "dead:"+o.group {
+		return t.keyLost(o.msg)
+	}
+	return ""
+}
+
+// keyLost checks that a dead letter has lost its key and that the key leads to it.
+func (t *step) keyLost(msg string) string {
+	switch before, after := t.before.value("keys", exploreKey), t.after.value("keys", exploreKey); {
+	case after == msg:
+		return t.op.kind + ": the dead letter keeps its key"
+	case before == msg && after != lostKey+msg:
+		return t.op.kind + ": the key does not lead to the dead letter"
+	case before != msg && after != before:
+		return t.op.kind + ": the key of another message is gone"
 	}
 	return ""
 }

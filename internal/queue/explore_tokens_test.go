@@ -119,6 +119,29 @@ func (s explored) keyHolder() string {
 	return ""
 }
 
+// keyLead is the message that the key leads to, though it may have lost it as a dead
+// letter.
+func (s explored) keyLead() string {
+	if msg := strings.TrimPrefix(s.value("keys", exploreKey), lostKey); s.has("messages", msg) {
+		return msg
+	}
+	return ""
+}
+
+const lostKey = "!"
+
+// recordedAnswer is the answer in the record of a call of cancel or reschedule.
+func recordedAnswer(record string) (told []string) {
+	words := strings.Fields(record)
+	if len(words) == 1 {
+		return []string{"none"}
+	}
+	if err := json.Unmarshal([]byte(words[len(words)-1]), &told); err != nil {
+		panic("not a record of an answer: " + record)
+	}
+	return told
+}
+
 // recordNumber is the number in a record.
 func recordNumber(record string) int {
 	first, _, _ := strings.Cut(record, " ")

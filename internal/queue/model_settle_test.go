@@ -179,7 +179,7 @@ func (m *model) cancel(rt *rapid.T) {
 		rt.Skip("forget frees the rest of", holder)
 	}
 	delete(m.messages, holder)
-	err := m.scene.partition.Cancel(m.scene.ctx(), key)
+	_, err := m.scene.partition.Cancel(m.scene.ctx(), key)
 	if holder == "" {
 		require.ErrorIs(m.t, err, ErrNotFound)
 	} else {

@@ -45,9 +45,9 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
-	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	ack(t, g, "0", "1", "3", "5", "6", "7")
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
@@ -101,7 +101,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *scene, _ *Group) error { return r.partition.Reschedule(r.ctx(), "k", 0) },
+		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.ctx(), "k", 0)) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {

@@ -40,9 +40,9 @@ var (
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
 	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys).
-			each(queueOf, unackOf, attemptsOf, changedOf)
+			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
-				each(queueOf)
+				each(queueOf, unackOf, deadOf, attemptsOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
@@ -58,6 +58,9 @@ func newScript(name string, once ...kind) *script {
 	source := sourceOf("lib")
 	if slices.ContainsFunc(once, aboutGroups) {
 		source += sourceOf("lib_groups")
+	}
+	if slices.Contains(once, publishers) && slices.Contains(once, groups) {
+		source += sourceOf("lib_keyed")
 	}
 	source += sourceOf(name)
 	return &script{

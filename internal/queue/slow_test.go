@@ -152,8 +152,8 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		r.push(due(keyed(1, "k")))
 		require.Len(r.t, r.claim(g, "c", 1), 1)
 		return func() {
-			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", time.Second))
-			require.NoError(r.t, r.partition.Cancel(r.ctx(), "k"))
+			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", time.Second)))
+			require.NoError(r.t, errOf(r.partition.Cancel(r.ctx(), "k")))
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages), r.partition.names.keyOf(queueOf, "g1")).Val())
 		}
 	},

@@ -218,7 +218,7 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 		if whole {
 			assert.Contains(r.t, state, "scheduled "+id)
 		} else {
-			assert.ErrorIs(r.t, r.partition.Reschedule(r.ctx(), "k", 0), ErrNotFound)
+			assert.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), ErrNotFound)
 		}
 		assert.Equal(r.t, []any{"cancelled"}, call())
 		assert.Empty(r.t, r.state())
