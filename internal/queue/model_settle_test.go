@@ -33,7 +33,7 @@ func (m *model) pick(rt *rapid.T, place string) (id, group string, state *modelS
 func (m *model) finish(id, group string) {
 	delete(m.messages[id].groups, group)
 	if len(m.messages[id].groups) == 0 {
-		delete(m.messages, id)
+		m.end(id)
 	}
 }
 
@@ -67,8 +67,7 @@ func (m *model) nack(rt *rapid.T) {
 	var want []Buried
 	if reason != "" {
 		want = []Buried{{id, reason}}
-		state.place = "dead"
-		m.messages[id].key = ""
+		m.die(id, state)
 	}
 	m.again(func() {
 		_, buried, err := m.group(group).Nack(m.scene.ctx(), most, []Nack{nack})
@@ -103,8 +102,7 @@ func (m *model) extend(rt *rapid.T) {
 func (m *model) bury(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	burial := Burial{Delivery{id, state.token}, "bad"}
-	state.place = "dead"
-	m.messages[id].key = ""
+	m.die(id, state)
 	m.again(func() {
 		_, err := m.group(group).Bury(m.scene.ctx(), []Burial{burial})
 		m.must(err)
@@ -170,20 +168,4 @@ func (m *model) discard(rt *rapid.T) {
 		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
 		m.must(err)
 	})
-}
-
-func (m *model) cancel(rt *rapid.T) {
-	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
-	holder := m.holder(key)
-	if holder != "" && m.heldByRetired(holder) {
-		rt.Skip("forget frees the rest of", holder)
-	}
-	delete(m.messages, holder)
-	_, err := m.scene.partition.Cancel(m.scene.ctx(), key)
-	if holder == "" {
-		require.ErrorIs(m.t, err, ErrNotFound)
-	} else {
-		m.must(err)
-	}
-	m.last = nil
 }

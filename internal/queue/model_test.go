@@ -21,9 +21,10 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 type model struct {
 	t        *rapid.T
 	scene    *scene
-	groups   []string        // registered
-	retired  map[string]bool // not restored since
-	paused   map[string]bool // "": all of them
+	groups   []string          // registered
+	lost     map[string]string // key -> the dead letter that it leads to
+	retired  map[string]bool   // not restored since
+	paused   map[string]bool   // "": all of them
 	messages map[string]*modelMessage
 	number   int
 	request  int64
@@ -93,7 +94,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}}
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}, lost: map[string]string{}}
 		m.addGroup("g")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
@@ -111,6 +112,7 @@ func TestModel(t *testing.T) {
 			"requeue":    m.requeue,
 			"discard":    m.discard,
 			"cancel":     m.cancel,
+			"reschedule": m.reschedule,
 			"pause":      m.pause,
 			"resume":     m.resume,
 			"retire":     m.retire,
@@ -214,8 +216,7 @@ func (m *model) claimed(name string, request Request, claims Claims) {
 			m.t.Fatalf("%s is buried, but it did not wait", b.ID)
 		}
 		require.Equal(m.t, state.count.exhausted(request.MaxDeliveries), b.Reason)
-		state.place = "dead"
-		m.messages[b.ID].key = ""
+		m.die(b.ID, state)
 	}
 	for i, c := range claims.Messages {
 		msg := m.messages[c.ID]

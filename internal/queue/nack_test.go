@@ -89,6 +89,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
 		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
+		"keys k": "!" + id,
 	}, r.state())
 }
 

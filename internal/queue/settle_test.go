@@ -228,7 +228,7 @@ func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode", "keys k": "!" + id,
 	}, r.state())
 }
 

@@ -209,7 +209,7 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 	arrange := func(r *scene) {
 		r.push(after(id, 60))
 		call = r.keyedCall(cancelScript, 1, time.Minute)
-		require.Equal(r.t, []any{"cancelled"}, call())
+		require.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
 	}
 	tornEverywhere(t, "cancel", arrange, func(r *scene) {
 		r.reload()
@@ -220,7 +220,7 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 		} else {
 			assert.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), ErrNotFound)
 		}
-		assert.Equal(r.t, []any{"cancelled"}, call())
+		assert.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
 		assert.Empty(r.t, r.state())
 	})
 }
