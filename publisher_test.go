@@ -95,8 +95,8 @@ func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
 		"Publish":                        p.Publish(s.Topic, message.NewMessage("a", nil)),
 		"Publish of what is not encoded": p.Publish(s.Topic, fixture.Keyed("a", "", 0)),
 		"Publish of nothing":             p.Publish(s.Topic),
-		"Cancel":                         p.Cancel(t.Context(), s.Topic, "k"),
-		"Reschedule":                     p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),
+		"Cancel":                         fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),
+		"Reschedule":                     fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))),
 	} {
 		assert.Equal(t, redisdelay.ErrPublisherClosed, err, "%s: the error itself", name)
 	}

@@ -43,8 +43,9 @@ type Published struct {
 type Changed struct {
 	Topic string
 	Key   string
+	ID    string // of the message that the key led to; empty if there was none or it is not known
 	How   Change
-	Err   error
+	Err   error // as the caller gets it; nil: something has changed
 }
 
 // Change says what was asked for.

@@ -38,7 +38,7 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := p.Cancel(ctx, "t", "k")
+		_, err := p.Cancel(ctx, "t", "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, errSilent)
 		assert.Equal(t, time.Second, time.Since(start))
@@ -64,11 +64,13 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 			{Topic: "t", Messages: 2, Took: time.Second},
 			{Topic: "t", Messages: 1, Took: time.Second, Err: refused},
 		}, published)
-		require.NoError(t, errOf(p.Reschedule(t.Context(), "t", "k", time.Hour)))
-		missing := p.Cancel(t.Context(), "t", "other")
+		standing, err := p.Reschedule(t.Context(), "t", "k", time.Hour)
+		require.NoError(t, err)
+		assert.Equal(t, queue.Standing{ID: "id of k"}, standing)
+		missing := errOf(p.Cancel(t.Context(), "t", "other"))
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{
-			{Topic: "t", Key: "k", How: observe.Rescheduled},
+			{Topic: "t", Key: "k", ID: "id of k", How: observe.Rescheduled},
 			{Topic: "t", Key: "other", How: observe.Cancelled, Err: missing},
 		}, changed)
 		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
