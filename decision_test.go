@@ -207,6 +207,15 @@ func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
 	assert.NotContains(t, msg.Metadata, "step")
 	assert.Equal(t, "payload", string(msg.Payload))
 	msg.Ack()
+
+	published = message.NewMessage("b", nil)
+	published.Metadata.Set("x", "1")
+	require.NoError(t, s.Publisher().Publish(s.Topic, published))
+	msg = s.Next(messages)
+	clear(msg.Metadata)
+	msg = deferred(msg)
+	assert.Empty(t, msg.Metadata, "no delay is left either")
+	msg.Ack()
 	s.Settled()
 }
 
