@@ -112,8 +112,13 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 // left has passed by Redis's clock.
 func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
+	return r.keyedCallFor("k", s, request, left)
+}
+
+func (r *scene) keyedCallFor(key string, s *script, request int64, left time.Duration) func() []any {
+	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
-	args := []any{"caller", request, until, "k"}
+	args := []any{"caller of " + s.name, request, until, key}
 	if s == rescheduleScript {
 		args = append(args, 5_000, r.partition.channel())
 	}
@@ -176,7 +181,7 @@ func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), id).Err())
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 	require.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound)

@@ -46,6 +46,9 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
+	for _, s := range []*script{cancelScript, rescheduleScript} {
+		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.name)
+	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	ack(t, g, "0", "1", "3", "5", "6", "7")

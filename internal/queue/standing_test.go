@@ -69,13 +69,16 @@ var standings = map[string]struct {
 	},
 	"dead for one, held by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
-			r.bury(g, id)
+			r.claim(g, "c", 1)
+			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{id, "1"}, Metadata: []byte("changed"), Reason: "bad"}})
+			require.NoError(r.t, err)
 			r.claim(h, "c", 1)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
 		reschedule: ErrNotFound,
 		afterCancel: map[string]string{
-			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad %s",
+			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
+			"attempts:g %s": "1/1/0", "changed:g %s": "changed",
 		},
 	},
 	"requeued for one, acked by the other": {
