@@ -42,6 +42,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		held:        ctx,
 		key:         msg.Metadata.Get(KeyMetadata),
 		uuid:        msg.UUID,
+		handling:    &handling{claimed: claimed, msg: msg},
 	}))
 	return msg, nil
 }
@@ -71,12 +72,15 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 	return msg, nil
 }
 
-// redelivery returns when a nacked message is due again and, if a middleware has given it a
-// delay, its new metadata. The payload stays as published, even if a handler has changed
+// redelivery returns what the handler has decided about a nacked message, else when it is
+// due again and, if a middleware has given it a delay, its new metadata. The payload stays as published, even if a handler has changed
 // it. ctx is the context that the message was handed out with: a middleware may have
 // replaced the one in the message.
 func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
+	if made := delivered.decided(); made != nil {
+		return c.carryOut(delivered, made, msg.Metadata)
+	}
 	headers := pendingHeaders(msg.Metadata)
 	remaining, err := headers.remaining(time.Now())
 	if err != nil || headers == (delayHeaders{}) {
@@ -91,6 +95,9 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue
 
 func (c codec) changed(metadata message.Metadata) ([]byte, error) {
 	encoded, err := encodeMetadata(metadata)
+	if len(metadata) == 0 {
+		encoded = emptyMetadata() // nothing would keep the old
+	}
 	if err != nil || len(encoded) <= maxChangedMetadata {
 		return encoded, err
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // DeadLetter is a message that a consumer group could not handle: it was not acked
-// in MaxDeliveries deliveries, was lost with its consumers that many times, cannot be
-// decoded, or has lost its body.
+// in MaxDeliveries deliveries, was lost with its consumers that many times, was given up by
+// its handler (Delivery.Bury), cannot be decoded, or has lost its body.
 type DeadLetter struct {
 	ID       string    // as in Delivery
 	BuriedAt time.Time // by Redis's clock
@@ -70,7 +70,8 @@ func (s *Subscriber) eachGroup(ctx context.Context, topic string, do func(ctx co
 }
 
 // RequeueDeadLetters makes dead letters of the subscriber's group due again and counts
-// their deliveries from 1. A requeued message holds no key (SetKey). It returns how many of
+// their deliveries from 1. A requeued message holds no key (SetKey); Cancel and Reschedule find
+// it by the key that it had until another message takes that. It returns how many of
 // the ids were dead letters, as far as is known with an error: ErrEmptyTopic,
 // ErrProtocolTooNew, *KeyTypeError, or that of Redis. It may be called again, and after Close.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {

@@ -36,6 +36,24 @@ func headersOf(metadata message.Metadata) delayHeaders {
 	return delayHeaders{until: metadata.Get(delay.DelayedUntilKey), after: metadata.Get(delay.DelayedForKey)}
 }
 
+// put makes these the delay metadata of a message.
+func (h delayHeaders) put(metadata message.Metadata) {
+	for key, value := range map[string]string{delay.DelayedUntilKey: h.until, delay.DelayedForKey: h.after} {
+		if value == "" {
+			delete(metadata, key)
+		} else {
+			metadata.Set(key, value)
+		}
+	}
+}
+
+// remainingOf is the time from now to the end of a delay.
+func remainingOf(to delay.Delay, now time.Time) (time.Duration, error) {
+	carrier := message.NewMessage("", nil)
+	delay.Message(carrier, to)
+	return headersOf(carrier.Metadata).remaining(now)
+}
+
 // A delay that is over is marked in its headers, so that it does not count again when the
 // message is published again, by any route. The mark keeps what the headers mean to a
 // parser, in a form that Watermill does not write. A handler or middleware that sets a new

@@ -14,8 +14,9 @@ type Delivery struct {
 
 	// Attempt counts the deliveries of the message to handlers of the group, from 1, as
 	// far as Redis knows: if a handler's process dies before the next heartbeat, the same
-	// number may come twice. A message that was only held ahead was not delivered. A
-	// dead letter that is requeued starts again at 1.
+	// number may come twice. A message that was only held ahead was not delivered, and one
+	// that was put off (Defer) comes with the same number again. A dead letter that is
+	// requeued starts again at 1.
 	Attempt int
 
 	// Token grows with each delivery of the message to the group, also when a dead letter
@@ -32,9 +33,10 @@ type Delivery struct {
 	// silent at once. A live consumer extends it.
 	LeasedUntil time.Time
 
-	held context.Context // ends when the consumer no longer holds the message
-	key  string          // message key as delivered
-	uuid string          // the message's UUID as delivered
+	held     context.Context // ends when the consumer no longer holds the message
+	key      string          // message key as delivered
+	uuid     string          // the message's UUID as delivered
+	handling *handling       // nil in a Delivery that is not from DeliveryFromContext
 }
 
 // StepKey is a message key (SetKey) for a message that the handler of this delivery

@@ -35,8 +35,8 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 	key := "invoice-" + strings.Repeat("x", 100_000)
 	for verb, err := range map[string]error{
 		"publish":    p.Publish(s.Topic, fixture.Keyed("a", key, 0)),
-		"cancel":     p.Cancel(t.Context(), s.Topic, key),
-		"reschedule": p.Reschedule(t.Context(), s.Topic, key, delay.For(0)),
+		"cancel":     fixture.ErrOf(p.Cancel(t.Context(), s.Topic, key)),
+		"reschedule": fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, key, delay.For(0))),
 	} {
 		require.ErrorIs(t, err, redisdelay.ErrInvalidKey, verb)
 		assert.ErrorContains(t, err, "100008 bytes, at most 512", verb)
@@ -48,10 +48,10 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
-	require.EqualError(t, p.Cancel(t.Context(), s.Topic, ""), "redisdelay: cancel: invalid message key: it is empty")
+	require.EqualError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), "redisdelay: cancel: invalid message key: it is empty")
 	for verb, err := range map[string]error{
-		"cancel":     p.Cancel(t.Context(), s.Topic, "k"),
-		"reschedule": p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),
+		"cancel":     fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),
+		"reschedule": fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))),
 	} {
 		want := fmt.Sprintf("redisdelay: %s %q in %q: no message that could be changed has this key", verb, "k", s.Topic)
 		require.EqualError(t, err, want)

@@ -33,24 +33,42 @@ func ExampleSetKey() {
 	// a duplicate: true
 }
 
-// An order that is paid in time is not closed.
+// An order that is paid in time is not closed. If it is too late for some of the groups, the
+// Standing says so.
 func ExamplePublisher_Cancel() {
+	ctx := context.Background()
 	client, stop := embedded()
 	defer stop()
 	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	shipping := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "shipping"}, nil))
+	check(shipping.SubscribeInitialize("orders.close"))
+	billing := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "billing"}, nil))
+	messages := must(billing.Subscribe(ctx, "orders.close"))
+	for order, wait := range map[string]time.Duration{"order-42": 30 * time.Minute, "order-43": 0} {
+		msg := message.NewMessage(watermill.NewUUID(), []byte(order))
+		msg.SetContext(delay.WithContext(ctx, delay.For(wait)))
+		redisdelay.SetKey(msg, order)
+		check(publisher.Publish("orders.close", msg))
+	}
+	(<-messages).Ack()
+	check(billing.Close()) // waits for the Ack
 
-	msg := message.NewMessage(watermill.NewUUID(), []byte("order 42"))
-	msg.SetContext(delay.WithContext(context.Background(), delay.For(30*time.Minute)))
-	redisdelay.SetKey(msg, "order-42")
-	check(publisher.Publish("orders.close", msg))
-
-	fmt.Println(publisher.Cancel(context.Background(), "orders.close", "order-42"))
-	err := publisher.Cancel(context.Background(), "orders.close", "order-42")
-	fmt.Println("nothing to cancel:", errors.Is(err, redisdelay.ErrMessageNotFound))
-	check(publisher.Close())
+	for _, order := range []string{"order-42", "order-43", "order-44"} {
+		standing, err := publisher.Cancel(ctx, "orders.close", order)
+		switch {
+		case errors.Is(err, redisdelay.ErrMessageNotFound):
+			fmt.Println(order, "is unknown, or closed already")
+		case len(standing.In(redisdelay.StateDone)) > 0:
+			fmt.Println(order, "is too late:", standing)
+		default:
+			fmt.Println(order, "was", standing)
+		}
+	}
+	check(errors.Join(publisher.Close(), shipping.Close()))
 	// Output:
-	// <nil>
-	// nothing to cancel: true
+	// order-42 was scheduled
+	// order-43 is too late: billing: done, shipping: waiting
+	// order-44 is unknown, or closed already
 }
 
 // A reminder that was due tomorrow is sent now.
@@ -65,13 +83,14 @@ func ExamplePublisher_Reschedule() {
 	delay.Message(msg, delay.For(24*time.Hour))
 	redisdelay.SetKey(msg, "milk")
 	check(publisher.Publish("reminders", msg))
-	check(publisher.Reschedule(context.Background(), "reminders", "milk", delay.For(0)))
+	fmt.Println(must(publisher.Reschedule(context.Background(), "reminders", "milk", delay.For(0))))
 
 	msg = <-messages
 	fmt.Println(string(msg.Payload))
 	msg.Ack()
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 	// Output:
+	// scheduled
 	// buy milk
 }
 

@@ -24,9 +24,13 @@ var (
 	// the error is a *PartialPublishError as well.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
-	// ErrMessageNotFound is returned by Cancel and Reschedule when no message that
-	// they can act on holds the key.
+	// ErrMessageNotFound is returned by Cancel and Reschedule when the key leads to no message
+	// that they can act on. If there is one all the same, the Standing says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
+
+	// ErrMessageDead is the ErrMessageNotFound of a message that is a dead letter, and that no
+	// other group waits for or handles.
+	ErrMessageDead = queue.ErrDead
 )
 
 const (
@@ -59,8 +63,9 @@ const (
 // SetKey gives a message a key. Within a topic, one waiting message holds a key:
 // PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
-// acked the message, one of them has made it a dead letter, or it is cancelled. With a
-// PublisherConfig.DeduplicationWindow, it stays in use for longer. For what a handler
+// acked the message, one of them has made it a dead letter, or it is cancelled. Until another
+// message takes it, Cancel and Reschedule still find a dead letter by the key that it had.
+// With a PublisherConfig.DeduplicationWindow, it stays in use for longer. For what a handler
 // publishes, Delivery.StepKey makes a key that is the same in each redelivery.
 //
 // A handler that publishes the next message under the key of its own message
@@ -75,53 +80,66 @@ func SetKey(msg *message.Message, key string) {
 }
 
 // Cancel takes back the message that holds a key (SetKey), from every group that
-// has not acked it. A consumer that has claimed it finds out at its next heartbeat,
-// which cancels the message's context; the message does not come back.
+// has not acked it, and returns where it stood: it is too late for groups in StateDone, and
+// a handler may be at work for those in StateInDelivery. A consumer that has claimed the
+// message finds out at its next heartbeat, which cancels the message's context; the message
+// does not come back.
 //
 // It acts on the message that holds the key when Redis runs the call, even if that
 // message is replaced all the time, and ends the key's DeduplicationWindow.
 // ErrMessageNotFound says that none holds the key: then the window, if any, stays.
 //
+// A dead letter stays (DiscardDeadLetters removes it). Cancel takes the message back from the
+// other groups all the same, unless another message holds the key by now; ErrMessageDead says
+// that nothing but dead letters was left, and nothing has changed.
+//
+// If the number of partitions was raised, several messages may hold the key. All are taken
+// back; the Standing is that of the one published last.
+//
 // The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
 // after an error; calling it again is safe.
 //
 // Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound,
-// ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one
-// of the last three, the message may have been taken back, or may still be until the
-// deadline.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
+// ErrMessageDead, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of
+// Redis. After one of the last three, the message may have been taken back, or may still be
+// until the deadline.
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Standing, error) {
 	if err := validateTarget("cancel", topic, key); err != nil {
-		return err
+		return Standing{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	return public(p.publisher.Cancel(ctx, topic, key))
+	standing, err := p.publisher.Cancel(ctx, topic, key)
+	return publicStanding(standing), public(err)
 }
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
-// waits for its first delivery or for a retry. ErrMessageNotFound says that no
-// waiting message holds the key. The message's delay metadata stays as it is. With several
+// waits for its first delivery or for a retry, and returns where it stood. With several
 // groups, it moves the message only where it waits: nothing changes for a group that
-// handles it or has acked it.
+// handles it, has acked it, or has it as a dead letter. The message's delay metadata stays as
+// it is.
+//
+// ErrMessageNotFound says that no waiting message holds the key; if the Standing has an ID,
+// one is being handled. ErrMessageDead says that it is a dead letter. Several messages may
+// hold the key, as for Cancel.
 //
 // The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
 // after an error; calling it again is safe, and counts the delay from then on.
 //
 // Errors: those of Cancel, and *DelayError. After *KeyTypeError, or an error of ctx or of
 // Redis, the message may have been moved, or may still be until the deadline.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) error {
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Standing, error) {
 	if err := validateTarget("reschedule", topic, key); err != nil {
-		return err
+		return Standing{}, err
 	}
-	carrier := message.NewMessage("", nil)
-	delay.Message(carrier, to)
-	remaining, err := headersOf(carrier.Metadata).remaining(time.Now())
+	remaining, err := remainingOf(to, time.Now())
 	if err != nil {
-		return leave(err, "reschedule %q in %q", key, topic)
+		return Standing{}, leave(err, "reschedule %q in %q", key, topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	return public(p.publisher.Reschedule(ctx, topic, key, remaining))
+	standing, err := p.publisher.Reschedule(ctx, topic, key, remaining)
+	return publicStanding(standing), public(err)
 }
 
 // keyOf is the key that a message is published under. A message that its handler

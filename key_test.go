@@ -18,7 +18,7 @@ import (
 func TestDuplicates(t *testing.T) {
 	uuidsWaiting := func(s *fixture.Scene) []string {
 		messages := s.Subscribe()
-		require.NoError(s.T, s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0)))
+		require.NoError(s.T, fixture.ErrOf(s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0))))
 		msg := s.Next(messages)
 		msg.Ack()
 		s.Settled()
@@ -49,13 +49,13 @@ func TestCancelAndReschedule(t *testing.T) {
 	p := s.Publisher()
 	messages := s.Subscribe()
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", time.Hour), fixture.Keyed("b", "b", time.Hour)))
-	require.NoError(t, p.Cancel(t.Context(), s.Topic, "a"))
-	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "a"), redisdelay.ErrMessageNotFound)
-	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(200*time.Millisecond)))
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "a")))
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "a")), redisdelay.ErrMessageNotFound)
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "b", delay.For(200*time.Millisecond))))
 	s.Expect(messages, "b")
 	s.Settled()
-	require.ErrorIs(t, p.Reschedule(t.Context(), s.Topic, "b", delay.For(0)), redisdelay.ErrMessageNotFound)
-	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, ""), redisdelay.ErrInvalidKey)
+	require.ErrorIs(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "b", delay.For(0))), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), redisdelay.ErrInvalidKey)
 }
 
 func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
 	msg := s.Next(messages)
-	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")))
 	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	msg.Nack()
 	s.Idle(messages)
@@ -81,7 +81,7 @@ func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
 	next.SetContext(msg.Context())
 	require.NoError(t, p.Publish(s.Topic, next))
 	msg.Ack()
-	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
 	s.Expect(messages, "next")
 	s.Settled()
 }
@@ -109,12 +109,12 @@ func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 	}()
 	p := s.Publisher()
 	for n := range 300 {
-		require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour)), "call %d", n)
+		require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour))), "call %d", n)
 	}
 	close(stop)
 	require.NoError(t, <-stopped)
-	require.NoError(t, p.Cancel(t.Context(), s.Topic, "k"))
-	require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, "k"), redisdelay.ErrMessageNotFound)
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")))
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
 }
 
 // TestAKeyIsFoundInAnyPartition raises the number of partitions, after which the next
@@ -129,9 +129,9 @@ func TestAKeyIsFoundInAnyPartition(t *testing.T) {
 	p := s.Publisher()
 	for n := range 10 {
 		key := fmt.Sprint("key", n)
-		require.NoError(t, p.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour)))
-		require.NoError(t, p.Cancel(t.Context(), s.Topic, key))
-		require.ErrorIs(t, p.Cancel(t.Context(), s.Topic, key), redisdelay.ErrMessageNotFound)
+		require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour))))
+		require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, key)))
+		require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, key)), redisdelay.ErrMessageNotFound)
 	}
 	keys, err := s.Keys(t.Context())
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestCancelAndRescheduleOnAMistypedTopicLeaveNoTrace(t *testing.T) {
 	before := keyspace()
 	require.NotEmpty(t, before)
 	mistyped := s.Topic + "s"
-	require.ErrorIs(t, p.Cancel(t.Context(), mistyped, "k"), redisdelay.ErrMessageNotFound)
-	require.ErrorIs(t, p.Reschedule(t.Context(), mistyped, "k", delay.For(time.Minute)), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), mistyped, "k")), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, fixture.ErrOf(p.Reschedule(t.Context(), mistyped, "k", delay.For(time.Minute))), redisdelay.ErrMessageNotFound)
 	require.Equal(t, before, keyspace())
 }

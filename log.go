@@ -80,7 +80,7 @@ func (j *journal) settled(e observe.Settled) {
 	case e.Stale:
 		fields["how"] = e.How
 		text = "A settlement changed nothing: it came too late, or twice"
-	case e.How == observe.Nacked && e.RetryIn > 0: // else it is a dead letter
+	case e.RetryIn > 0: // else it is a dead letter, or not due again
 		fields["retry_in"] = e.RetryIn
 	}
 	j.logger.Debug(text, fields)
@@ -92,10 +92,14 @@ func settlementText(how observe.Settlement) string {
 		return "Acked a message"
 	case observe.Nacked:
 		return "Nacked a message"
+	case observe.Deferred:
+		return "Deferred a message"
 	case observe.Released:
 		return "Released a message"
 	case observe.Abandoned:
 		return "Gave back a message whose handler took too long"
+	case observe.BuriedByHandler:
+		return "Buried a message, as its handler decided"
 	case observe.Undecodable:
 		return "Buried a message"
 	}

@@ -91,6 +91,9 @@ func encodeMetadata(metadata message.Metadata) ([]byte, error) {
 	return encoded.Bytes(), nil
 }
 
+// emptyMetadata is MessagePack for a map without entries.
+func emptyMetadata() []byte { return []byte{0x80} }
+
 // The metadata keys that have a number, and the numbers.
 const (
 	codeUntil = 1

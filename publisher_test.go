@@ -82,7 +82,7 @@ func TestPublishNeedsATopic(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.ErrorIs(t, p.Publish("", message.NewMessage("a", nil)), redisdelay.ErrEmptyTopic)
-	require.ErrorIs(t, p.Cancel(t.Context(), "", "k"), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), "", "k")), redisdelay.ErrEmptyTopic)
 	require.NoError(t, p.Publish(s.Topic), "nothing to publish is no error")
 }
 
@@ -95,8 +95,8 @@ func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
 		"Publish":                        p.Publish(s.Topic, message.NewMessage("a", nil)),
 		"Publish of what is not encoded": p.Publish(s.Topic, fixture.Keyed("a", "", 0)),
 		"Publish of nothing":             p.Publish(s.Topic),
-		"Cancel":                         p.Cancel(t.Context(), s.Topic, "k"),
-		"Reschedule":                     p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)),
+		"Cancel":                         fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),
+		"Reschedule":                     fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))),
 	} {
 		assert.Equal(t, redisdelay.ErrPublisherClosed, err, "%s: the error itself", name)
 	}

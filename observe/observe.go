@@ -43,8 +43,9 @@ type Published struct {
 type Changed struct {
 	Topic string
 	Key   string
+	ID    string // of the message that the key led to; empty if there was none or it is not known
 	How   Change
-	Err   error
+	Err   error // as the caller gets it; nil: something has changed
 }
 
 // Change says what was asked for.
@@ -79,8 +80,8 @@ type Settled struct {
 	How Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
-	// RetryIn is, after Nacked, how long until the message is due again; 0 if it became a
-	// dead letter (Buried) or the nack was Stale.
+	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
+	// became a dead letter (Buried) or the nack was Stale.
 	RetryIn time.Duration
 	// Stale says that the delivery was no longer the current one, so nothing has changed.
 	// It is also true when a reply was lost and the call was made again.
@@ -92,11 +93,13 @@ type Settlement string
 
 // How a delivery ends.
 const (
-	Acked       Settlement = "ack"
-	Nacked      Settlement = "nack"
-	Released    Settlement = "release"     // given back; no handler has seen it
-	Abandoned   Settlement = "abandon"     // its handler has outlasted CloseTimeout
-	Undecodable Settlement = "undecodable" // no handler has seen it; Buried is reported as well
+	Acked           Settlement = "ack"
+	Nacked          Settlement = "nack"
+	Deferred        Settlement = "defer"       // its handler wants it later; this is no failure
+	BuriedByHandler Settlement = "bury"        // its handler wants no more of it; Buried is reported as well
+	Released        Settlement = "release"     // given back; no handler has seen it
+	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
+	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
 )
 
 // Buried is a message that has become a dead letter.

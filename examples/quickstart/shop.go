@@ -59,7 +59,7 @@ func (s *shop) place(ctx context.Context, o order) error {
 
 // pay takes the payment of an order and cancels its message.
 func (s *shop) pay(ctx context.Context, o order) error {
-	err := s.publisher.Cancel(ctx, s.topic, o.ID)
+	_, err := s.publisher.Cancel(ctx, s.topic, o.ID)
 	switch {
 	case err == nil:
 		s.book.paid(o.ID)

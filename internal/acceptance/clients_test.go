@@ -98,8 +98,8 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 				s.Next(messages).Ack()
 			}
 			require.NoError(t, wide.Publish(s.Topic, fixture.Keyed("l", "l", time.Hour)))
-			require.NoError(t, wide.Reschedule(t.Context(), s.Topic, "l", delay.For(2*time.Hour)))
-			require.NoError(t, wide.Cancel(t.Context(), s.Topic, "l"))
+			require.NoError(t, fixture.ErrOf(wide.Reschedule(t.Context(), s.Topic, "l", delay.For(2*time.Hour))))
+			require.NoError(t, fixture.ErrOf(wide.Cancel(t.Context(), s.Topic, "l")))
 			letters, err := sub.DeadLetters(t.Context(), s.Topic, 10)
 			require.NoError(t, err)
 			require.Empty(t, letters)

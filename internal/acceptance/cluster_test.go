@@ -111,9 +111,9 @@ func TestMessageKeysMeetInOnePartition(t *testing.T) {
 		key := fmt.Sprint("key", n)
 		require.NoError(t, one.Publish(s.Topic, fixture.Keyed("a", key, time.Hour)))
 		require.ErrorIs(t, other.Publish(s.Topic, fixture.Keyed("b", key, time.Hour)), redisdelay.ErrDuplicateMessage)
-		require.NoError(t, other.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour)))
-		require.NoError(t, one.Cancel(t.Context(), s.Topic, key))
-		require.ErrorIs(t, other.Cancel(t.Context(), s.Topic, key), redisdelay.ErrMessageNotFound)
+		require.NoError(t, fixture.ErrOf(other.Reschedule(t.Context(), s.Topic, key, delay.For(2*time.Hour))))
+		require.NoError(t, fixture.ErrOf(one.Cancel(t.Context(), s.Topic, key)))
+		require.ErrorIs(t, fixture.ErrOf(other.Cancel(t.Context(), s.Topic, key)), redisdelay.ErrMessageNotFound)
 	}
 }
 

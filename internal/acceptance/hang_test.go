@@ -103,11 +103,11 @@ func TestEveryCallEndsInTimeWhileRedisHangs(t *testing.T) {
 			require.Error(t, bounded(t, timeout, "a new topic", func() error {
 				return p.Publish(s.Topic+"/newer", message.NewMessage("c", nil))
 			}))
-			require.Error(t, bounded(t, timeout, "Cancel", func() error { return p.Cancel(t.Context(), s.Topic, "k") }))
+			require.Error(t, bounded(t, timeout, "Cancel", func() error { return fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")) }))
 			require.Error(t, bounded(t, short, "Reschedule with a context", func() error {
 				ctx, cancel := within()
 				defer cancel()
-				return p.Reschedule(ctx, s.Topic, "k", delay.For(time.Hour))
+				return fixture.ErrOf(p.Reschedule(ctx, s.Topic, "k", delay.For(time.Hour)))
 			}))
 			_ = bounded(t, timeout, "Close", p.Close)
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/redis/go-redis/v9"
@@ -99,6 +100,29 @@ func invoiceOrder(order *message.Message) ([]*message.Message, error) {
 	invoice := message.NewMessage(watermill.NewUUID(), order.Payload)
 	redisdelay.SetKey(invoice, d.StepKey("invoice"))
 	return []*message.Message{invoice}, nil
+}
+
+// end of recipe
+
+// recipe: errors that decide
+var (
+	errNotPaid = errors.New("the order is not paid yet")
+	errNoOrder = errors.New("there is no such order")
+)
+
+func decide(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := next(msg)
+		d, ok := redisdelay.DeliveryFromContext(msg.Context())
+		switch {
+		case !ok:
+		case errors.Is(err, errNotPaid):
+			err = errors.Join(err, d.Defer(delay.For(time.Minute)))
+		case errors.Is(err, errNoOrder):
+			d.Bury(err.Error())
+		}
+		return produced, err
+	}
 }
 
 // end of recipe

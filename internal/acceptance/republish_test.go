@@ -46,7 +46,7 @@ func TestADelayThatIsOverStaysOverInAnEncodedCopy(t *testing.T) {
 	messages := s.Subscribe()
 	original := fixture.Keyed("a", "k", time.Hour) // its headers say: in an hour
 	require.NoError(t, p.Publish(s.Topic, original))
-	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
 	msg := s.Next(messages)
 	encoded, err := json.Marshal(msg.Metadata)
 	require.NoError(t, err)

@@ -101,8 +101,8 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	require.NoError(t, err)
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("k", "k", time.Hour), fixture.Keyed("l", "l", time.Hour)))
-	require.NoError(t, p.Cancel(t.Context(), s.Topic, "l"))
-	require.NoError(t, p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)))
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "l")))
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
 	s.Expect(messages, "k")
 
 	other := s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "other" })

@@ -134,7 +134,7 @@ func callsOf(s *fixture.Scene) map[string]func() error {
 			_, err := sub.Subscribe(s.T.Context(), s.Topic)
 			return err
 		},
-		"Cancel":      func() error { return p.Cancel(s.T.Context(), s.Topic, "k") },
+		"Cancel":      func() error { return fixture.ErrOf(p.Cancel(s.T.Context(), s.Topic, "k")) },
 		"DeadLetters": func() error { _, err := sub.DeadLetters(s.T.Context(), s.Topic, 1); return err },
 	}
 }

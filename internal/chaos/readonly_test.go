@@ -105,7 +105,7 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 				if !assert.NoError(t, publisher.Publish(s.Topic, msg)) {
 					return
 				}
-				if publisher.Cancel(t.Context(), s.Topic, key) != nil {
+				if _, err := publisher.Cancel(t.Context(), s.Topic, key); err != nil {
 					missing.Add(1)
 				}
 			}

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,8 +139,9 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 	for _, n := range nacks {
 		if g.stale[n.ID] {
 			stale = append(stale, n.ID)
+			continue
 		}
-		if reason := g.letters[n.ID]; reason != "" {
+		if reason := cmp.Or(n.Reason, g.letters[n.ID]); reason != "" {
 			buried = append(buried, queue.Buried{ID: n.ID, Reason: reason})
 		}
 	}

@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -17,7 +15,7 @@ type round struct {
 	burials  []burial
 }
 
-// nack is a message whose handler failed or did not finish in time.
+// nack is a message whose handler failed, did not finish in time, or decided about it.
 type nack struct {
 	item *item
 	how  observe.Settlement
@@ -39,11 +37,12 @@ func soonest(sent round, nacksLeft []nack, releasesLeft []*item) (in time.Durati
 	if len(sent.releases) > len(releasesLeft) {
 		return 0, true
 	}
-	done := sent.nacks[:len(sent.nacks)-len(nacksLeft)]
-	if len(done) == 0 {
-		return 0, false
+	for _, n := range sent.nacks[:len(sent.nacks)-len(nacksLeft)] {
+		if !n.item.buried && (!due || n.nack.Delay < in) {
+			in, due = n.nack.Delay, true
+		}
 	}
-	return slices.MinFunc(done, func(a, b nack) int { return cmp.Compare(a.nack.Delay, b.nack.Delay) }).nack.Delay, true
+	return in, due
 }
 
 // inChunks calls do with one chunk of a list after another until it fails, and returns

@@ -42,7 +42,14 @@ func (s *settler) ack(it *item) {
 
 func (s *settler) nack(it *item, n queue.Nack) {
 	n.Delivery = it.delivery()
-	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Nacked, n}) })
+	how := observe.Nacked
+	switch {
+	case n.Reason != "":
+		how = observe.BuriedByHandler
+	case n.Deferred:
+		how = observe.Deferred
+	}
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, how, n}) })
 }
 
 // abandon makes a message due at once for other consumers.

@@ -82,8 +82,9 @@ type Listener interface {
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
-	// Redelivery returns how to nack a message that was handed out with ctx. The nack is
-	// valid even with an error, which is reported to the observer.
+	// Redelivery returns how to nack a message that was handed out with ctx: as failed or as
+	// its handler has decided. The nack is valid even with an error, which is reported to the
+	// observer.
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription

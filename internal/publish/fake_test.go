@@ -118,28 +118,31 @@ func (f *fakeTopic) keep(partition int, b queue.Batch) {
 	}
 }
 
-func (f *fakeTopic) Cancel(_ context.Context, key string) error {
+func (f *fakeTopic) Cancel(_ context.Context, key string) (queue.Standing, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sought++
 	if err := f.answer(wholeTopic); err != nil {
-		return err
+		return queue.Standing{}, err
 	}
 	if key != f.key {
-		return queue.ErrNotFound
+		return queue.Standing{}, queue.ErrNotFound
 	}
 	f.key = ""
-	return nil
+	return queue.Standing{ID: "id of " + key}, nil
 }
 
-func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) error {
+func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) (queue.Standing, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if key != f.key {
-		return queue.ErrNotFound
+		return queue.Standing{}, queue.ErrNotFound
 	}
-	return nil
+	return queue.Standing{ID: "id of " + key}, nil
 }
+
+// errOf is the error of a call.
+func errOf[T any](_ T, err error) error { return err }
 
 // distinct numbers the values in the order of their first appearance.
 func distinct(values []string) []int {

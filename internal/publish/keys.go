@@ -6,31 +6,53 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Cancel takes back the message that holds a key. The error is queue.ErrNotFound when
-// none does. After any other, the message may have been taken back.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) error {
+// Cancel takes back the message that a key leads to, and returns where it stood. The error
+// is queue.ErrNotFound when there is none. After any other, the message may have been taken
+// back.
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Standing, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Cancelled},
-		func(ctx context.Context, t Topic) error { return t.Cancel(ctx, key) })
+		func(ctx context.Context, t Topic) (queue.Standing, error) { return t.Cancel(ctx, key) })
 }
 
-// Reschedule makes the waiting message that holds a key due after a delay. The error is
-// queue.ErrNotFound when there is none. After any other, the message may have been moved.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) error {
+// Reschedule makes the waiting message that a key leads to due after a delay, and returns
+// where it stood. The error is queue.ErrNotFound when there is none. After any other, the
+// message may have been moved.
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) (queue.Standing, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Rescheduled},
-		func(ctx context.Context, t Topic) error { return t.Reschedule(ctx, key, delay) })
+		func(ctx context.Context, t Topic) (queue.Standing, error) { return t.Reschedule(ctx, key, delay) })
+}
+
+// answer is what a call for a key returns.
+type answer struct {
+	standing queue.Standing
+	err      error
 }
 
 // change makes a call for a key, once: a failed attempt may have succeeded in Redis. It
 // creates no partitions, since the topic may not exist.
-func (p *Publisher) change(ctx context.Context, told observe.Changed, call func(context.Context, Topic) error) error {
+func (p *Publisher) change(
+	ctx context.Context, told observe.Changed, call func(context.Context, Topic) (queue.Standing, error),
+) (queue.Standing, error) {
 	if p.closed.Load() {
-		return ErrClosed
+		return queue.Standing{}, ErrClosed
 	}
 	t := p.topics.find(told.Topic)
-	err := p.background.do(ctx, func(ctx context.Context) error { return call(ctx, t) })
+	answers := make(chan answer, 1) // so a call that is given up writes where nobody reads
+	err := p.background.do(ctx, func(ctx context.Context) error {
+		standing, err := call(ctx, t)
+		answers <- answer{standing, err}
+		return err
+	})
+	var standing queue.Standing
+	select {
+	case a := <-answers:
+		standing = a.standing
+	default:
+	}
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w: %w", err, t.Silence())
 	}
@@ -38,8 +60,8 @@ func (p *Publisher) change(ctx context.Context, told observe.Changed, call func(
 		err = fmt.Errorf("redisdelay: %s %q in %q: %w", told.How, told.Key, told.Topic, err)
 	}
 	if p.observer.Changed != nil {
-		told.Err = err
+		told.ID, told.Err = standing.ID, err
 		p.observer.Changed(told)
 	}
-	return err
+	return standing, err
 }

@@ -17,15 +17,15 @@ import (
 func TestCancelAndRescheduleRaiseNoPartitionsAndAreNotRepeated(t *testing.T) {
 	f := &fakeTopic{key: "k"}
 	p := f.publisher()
-	require.NoError(t, p.Reschedule(t.Context(), "t", "k", time.Hour))
-	require.NoError(t, p.Cancel(t.Context(), "t", "k"))
-	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), queue.ErrNotFound)
+	require.NoError(t, errOf(p.Reschedule(t.Context(), "t", "k", time.Hour)))
+	require.NoError(t, errOf(p.Cancel(t.Context(), "t", "k")))
+	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), queue.ErrNotFound)
 	f.answers = []error{io.EOF}
-	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), io.EOF)
+	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), io.EOF)
 	assert.Equal(t, 3, f.sought)
 	assert.Zero(t, f.asked, "the number of partitions is not raised")
 	require.NoError(t, p.Close(t.Context()))
-	require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), ErrClosed)
+	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), ErrClosed)
 }
 
 func TestACallThatHangsEndsWithItsContext(t *testing.T) {
@@ -38,7 +38,7 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := p.Cancel(ctx, "t", "k")
+		_, err := p.Cancel(ctx, "t", "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, errSilent)
 		assert.Equal(t, time.Second, time.Since(start))
@@ -64,17 +64,19 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 			{Topic: "t", Messages: 2, Took: time.Second},
 			{Topic: "t", Messages: 1, Took: time.Second, Err: refused},
 		}, published)
-		require.NoError(t, p.Reschedule(t.Context(), "t", "k", time.Hour))
-		missing := p.Cancel(t.Context(), "t", "other")
+		standing, err := p.Reschedule(t.Context(), "t", "k", time.Hour)
+		require.NoError(t, err)
+		assert.Equal(t, queue.Standing{ID: "id of k"}, standing)
+		missing := errOf(p.Cancel(t.Context(), "t", "other"))
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{
-			{Topic: "t", Key: "k", How: observe.Rescheduled},
+			{Topic: "t", Key: "k", ID: "id of k", How: observe.Rescheduled},
 			{Topic: "t", Key: "other", How: observe.Cancelled, Err: missing},
 		}, changed)
 		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
 		require.NoError(t, p.Close(t.Context()))
 		require.ErrorIs(t, p.Publish(t.Context(), far, "t", one("d")), ErrClosed)
-		require.ErrorIs(t, p.Cancel(t.Context(), "t", "k"), ErrClosed)
+		require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), ErrClosed)
 		assert.Len(t, published, 2, "neither nothing to publish nor what comes after Close is told")
 		assert.Len(t, changed, 2)
 	})

@@ -43,8 +43,8 @@ func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
 	require.Equal(t, []string{"good#1"}, deliveries(claims))
 	assert.Equal(t, []Buried{{id, "not acked in 1 deliveries"}}, claims.Buried)
 	assert.Equal(t, map[string]string{
-		"groups g":     "member",
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
+		"groups g": "member",
+		"keys k":   "!" + id, "dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
 		"attempts:g " + id: "1/1/0", "messages " + id: "body " + id,
 		"unack:g good": "now+30s", "messages good": "body good",
 	}, r.state())

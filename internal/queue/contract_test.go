@@ -39,7 +39,7 @@ var (
 func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua"}
+	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua"}
 	for _, s := range scripts {
 		declared = append(declared, s.name+".lua")
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -49,32 +48,38 @@ func joined(errs []error) error {
 	return errors.Join(different...)
 }
 
-// Cancel takes back the message that holds a key; see Partition.Cancel.
-func (t *Topic) Cancel(ctx context.Context, key string) error {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) error { return p.Cancel(ctx, key) })
+// Cancel takes back the message that a key leads to; see Partition.Cancel.
+func (t *Topic) Cancel(ctx context.Context, key string) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Cancel(ctx, key) })
 }
 
-// Reschedule gives the message that holds a key another due time; see
+// Reschedule gives the message that a key leads to another due time; see
 // Partition.Reschedule.
-func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) error {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) error { return p.Reschedule(ctx, key, delay) })
+func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Reschedule(ctx, key, delay) })
 }
 
 // withKey calls do for each partition: a key is in one of them, or in several if the
-// number of partitions was raised between two messages. It returns ErrNotFound if do
-// does so for each.
-func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	var found atomic.Bool
+// number of partitions was raised between two messages. It returns the standing of a
+// message that do has changed, else of one that it has found; of several, the one that was
+// published last. It returns an ErrNotFound if do does so for each.
+func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) (Standing, error)) (Standing, error) {
+	var mu sync.Mutex
+	best, missing := Standing{}, ErrNotFound // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
-		err := do(ctx, p)
-		if errors.Is(err, ErrNotFound) {
-			return nil
+		standing, err := do(ctx, p)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
 		}
-		found.Store(true)
-		return err
+		mu.Lock()
+		defer mu.Unlock()
+		if changed := err == nil; changed && missing != nil || changed == (missing == nil) && standing.ID > best.ID {
+			best, missing = standing, err
+		}
+		return nil
 	})
-	if err == nil && !found.Load() {
-		return ErrNotFound
+	if err == nil {
+		err = missing
 	}
-	return err
+	return best, err
 }

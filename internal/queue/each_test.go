@@ -22,8 +22,8 @@ func TestReadingAnUnusedTopicLeavesNoTrace(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, number)
 	require.NoError(t, topic.Each(t.Context(), func(context.Context, *Partition) error { return nil }))
-	require.ErrorIs(t, topic.Cancel(t.Context(), "k"), ErrNotFound)
-	require.ErrorIs(t, topic.Reschedule(t.Context(), "k", time.Second), ErrNotFound)
+	require.ErrorIs(t, errOf(topic.Cancel(t.Context(), "k")), ErrNotFound)
+	require.ErrorIs(t, errOf(topic.Reschedule(t.Context(), "k", time.Second)), ErrNotFound)
 	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	assert.Empty(t, keys)
@@ -63,9 +63,9 @@ func TestAKeyIsFoundInWhicheverPartitionItIs(t *testing.T) {
 	}
 	for n := range 3 {
 		key := fmt.Sprint("k", n)
-		require.NoError(t, topic.again().Reschedule(t.Context(), key, time.Minute))
-		require.NoError(t, topic.again().Cancel(t.Context(), key))
-		require.ErrorIs(t, topic.Cancel(t.Context(), key), ErrNotFound)
+		require.NoError(t, errOf(topic.again().Reschedule(t.Context(), key, time.Minute)))
+		require.NoError(t, errOf(topic.again().Cancel(t.Context(), key)))
+		require.ErrorIs(t, errOf(topic.Cancel(t.Context(), key)), ErrNotFound)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	broken := topic.Partition(1).names.key(publishers)
 	require.NoError(t, topic.store.client.Set(t.Context(), broken, "x", 0).Err())
 	var wrong *KeyTypeError
-	require.True(t, errors.As(topic.Cancel(t.Context(), "k"), &wrong))
+	require.True(t, errors.As(errOf(topic.Cancel(t.Context(), "k")), &wrong))
 	assert.Equal(t, broken, wrong.Key)
 }
 

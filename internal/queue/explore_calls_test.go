@@ -3,7 +3,6 @@ package queue
 import (
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // call is the script call of an operation, as the Go methods make it; not ok if the
@@ -24,11 +23,12 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{"register", []string{"groups", "control"}, []string{g, strconv.Itoa(MaxGroups)}}, true
 	case "ack":
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full:"), []string{g, "wake", o.msg}}, true
-	case "nack":
+	case "nack", "defer", "condemn":
+		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
 			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full:"),
-			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, delay, o.arg},
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "consumers:"), []string{leaseMs(u.leaseOf("")), "", "0", "", o.msg, o.token, o.arg}}, true
@@ -112,15 +112,15 @@ func (u *universe) keyCall(s explored, o op) call {
 		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
 	}
 	if o.kind == "cancel" {
-		c.keys = append(c.keys, "taken")
+		c.keys, c.args = append(c.keys, "taken"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
 		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
 	}
 	for _, g := range reached(s, o) {
-		c.keys = append(c.keys, "queue:"+g)
+		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)
 		if o.kind == "cancel" {
-			c.keys = append(c.keys, "unack:"+g, "attempts:"+g, "changed:"+g)
+			c.keys = append(c.keys, "changed:"+g, "full:"+g)
 		}
 		c.args = append(c.args, g)
 	}
@@ -141,14 +141,13 @@ func reached(s explored, o op) []string {
 }
 
 // meant is the message that a call of cancel or reschedule is about: the one in its record
-// if the call was made before, else the one that holds the key.
+// if the call was made before, else the one that the key leads to.
 func (s explored) meant(o op) string {
 	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
-		words := strings.Fields(record)
-		if len(words) == 1 {
-			return ""
+		if told := recordedAnswer(record); len(told) > 1 {
+			return told[1]
 		}
-		return words[len(words)-1]
+		return ""
 	}
-	return s.keyHolder()
+	return s.keyLead()
 }

@@ -166,8 +166,8 @@ func (t *step) buriedTruth() string {
 			return fmt.Sprintf("reason: %q of %s, want %q", reason, msg, want)
 		case i < 0 || t.claim.buried[i+1] != reason:
 			return fmt.Sprintf("buried: %s, but the answer has %v", msg, t.claim.buried)
-		case t.after.value("keys", exploreKey) == msg:
-			return "buried: " + msg + " keeps its key"
+		case t.keyLost(msg) != "":
+			return t.keyLost(msg)
 		}
 	}
 	return ""

@@ -81,7 +81,7 @@ func (t *step) learn() {
 		if !t.listed(o.msg) {
 			t.finish(o.group, o.msg)
 		}
-	case "nack":
+	case "nack", "defer", "condemn":
 		if o.arg != "" && t.before.holds(o.group, o.msg, o.token) {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}
@@ -90,14 +90,31 @@ func (t *step) learn() {
 			t.after.set("~calls", "z", "")
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
-			t.end(msg)
-			if t.placed(msg) {
-				t.count("cancelled: a group whose registration was lost still has it")
-				t.after.set("~again", msg, "")
-			}
+			t.learnCancelled(msg)
 		}
 	}
 	t.after.shift(o)
+}
+
+// learnCancelled notes that a message has ended, except for groups that it is a dead letter
+// of.
+func (t *step) learnCancelled(msg string) {
+	reached, dead := reached(t.before, t.op), false
+	for _, g := range reached {
+		dead = dead || t.before.has("dead:"+g, msg)
+	}
+	if !dead {
+		t.end(msg)
+	}
+	for _, g := range t.u.groups {
+		switch {
+		case !slices.Contains(reached, g) && len(t.after.places(g, msg)) > 0:
+			t.count("cancelled: a group whose registration was lost still has it")
+			t.after.set("~again", msg, "")
+		case dead && !t.before.has("dead:"+g, msg) && t.after.value("~fate:"+g, msg) == fateOwed:
+			t.finish(g, msg)
+		}
+	}
 }
 
 // listed tells whether the answer, a list of ids that the call left alone, has this one.

@@ -26,6 +26,7 @@ type universe struct {
 	policies   []string // on duplicates
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata
+	decides    bool     // handlers may defer and bury
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
 	after      int      // operations after it at most
@@ -163,6 +164,10 @@ func (u *universe) settlements(s explored, g, msg string, add func(op)) {
 		if u.changes && i == 0 {
 			add(op{kind: "nack", group: g, msg: msg, token: token, arg: changedBody})
 		}
+		if u.decides {
+			add(op{kind: "defer", group: g, msg: msg, token: token})
+			add(op{kind: "condemn", group: g, msg: msg, token: token})
+		}
 		add(op{kind: "release", group: g, msg: msg, token: token})
 		add(op{kind: "bury", group: g, msg: msg, token: token})
 		for _, handed := range []string{"0", "1"} {
@@ -201,12 +206,12 @@ func (u *universe) keyCalls(s explored, add func(op)) {
 			continue
 		}
 		record, ok := s.get("publishers", "z")
-		for age, arg := range []string{"again", "late"} {
+		for i, arg := range []string{"again", "overdue", "late"} {
+			age := i / 2
 			if !ok || recordNumber(record) != firstRequest-age || recordedVerb(record) == verb {
 				add(op{kind: verb, arg: arg, number: firstRequest - age})
 			}
 		}
-		add(op{kind: verb, arg: "overdue", number: firstRequest})
 	}
 }
 
@@ -238,7 +243,7 @@ func (o op) String() string {
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
 		return fmt.Sprintf("%s the holder of the key: %s, request %d", o.kind, o.arg, o.number)
-	case "nack", "release", "bury", "extend":
+	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":
 		return "second restart"

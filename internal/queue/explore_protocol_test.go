@@ -23,6 +23,7 @@ const (
 	exploreHour  = 3_600_000
 	exploreKey   = "k"
 	changedBody  = "changed"
+	condemned    = "hopeless" // why a handler buries
 )
 
 func newExploreProtocol(of names, u *universe) *exploreProtocol {
@@ -142,7 +143,7 @@ func (p *exploreProtocol) stored(key, value string) string {
 		number, result, _ := strings.Cut(value, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && due == future {
 			result = p.score(future) + " " + id
-		} else if deadline, rest, ok := strings.Cut(result, `",`); ok {
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok && key != "publishers" {
 			result = `["` + p.score(deadline[2:]) + `",` + rest
 		}
 		value = fmt.Sprintf("%s %d %s", number, p.base, result)
@@ -156,7 +157,7 @@ func (p *exploreProtocol) normal(key, value string) string {
 		_, result, _ := strings.Cut(rest, " ")
 		if due, id, ok := strings.Cut(result, " "); ok && key == "publishers" && len(due) == 13 {
 			result = p.class(due) + " " + id
-		} else if deadline, rest, ok := strings.Cut(result, `",`); ok {
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok && key != "publishers" {
 			result = `["` + p.class(deadline[2:]) + `",` + rest
 		}
 		value = number + " " + result

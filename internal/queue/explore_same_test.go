@@ -94,7 +94,15 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "nack", group: "g", msg: "#1", token: "2/0/1", arg: changedBody}, func(ctx context.Context) error {
-			_, _, err := g.Nack(ctx, 3, []Nack{{held, exploreDelay * time.Millisecond, []byte(changedBody)}})
+			_, _, err := g.Nack(ctx, 3, []Nack{{Delivery: held, Delay: exploreDelay * time.Millisecond, Metadata: []byte(changedBody)}})
+			return err
+		}},
+		{op{kind: "defer", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+			_, _, err := g.Nack(ctx, 3, []Nack{{Delivery: held, Delay: exploreDelay * time.Millisecond, Deferred: true}})
+			return err
+		}},
+		{op{kind: "condemn", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+			_, _, err := g.Nack(ctx, 3, []Nack{{Delivery: held, Reason: condemned}})
 			return err
 		}},
 		{op{kind: "extend", group: "g", msg: "#1", token: "2/0/1", arg: "1"}, func(ctx context.Context) error {
@@ -118,14 +126,14 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {
-			return r.partition.Reschedule(ctx, exploreKey, exploreDelay*time.Millisecond)
+			return errOf(r.partition.Reschedule(ctx, exploreKey, exploreDelay*time.Millisecond))
 		}},
-		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return r.partition.Cancel(ctx, exploreKey) }},
+		{op{kind: "cancel", number: 2}, func(ctx context.Context) error { return errOf(r.partition.Cancel(ctx, exploreKey)) }},
 	} {
 		require.NoError(t, c.do(t.Context()), c.op.kind)
 		want, ok := u.call(s, c.op)
 		require.True(t, ok)
-		got := hook.call(p, c.op.kind)
+		got := hook.call(p, want.script)
 		if c.op.kind == "cancel" || c.op.kind == "reschedule" { // each caller has a name, a number and a limit of its own
 			copy(got.args[:3], want.args[:3])
 		}

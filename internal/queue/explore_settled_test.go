@@ -49,11 +49,25 @@ func (t *step) fencedTruth() string {
 	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
 		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
 	}
-	if want := exhausted(entry, t.u.most); o.kind == "nack" && kind == "dead:"+o.group && t.after.value("reasons:"+o.group, o.msg) != want {
-		return "reason: " + t.after.value("reasons:"+o.group, o.msg) + ", want " + want
+	want := map[string]string{"nack": exhausted(entry, t.u.most), "bury": "bad", "condemn": condemned}[o.kind]
+	if got := t.after.value("reasons:"+o.group, o.msg); kind == "dead:"+o.group && got != want {
+		return "reason: " + got + ", want " + want
 	}
-	if kind == "dead:"+o.group && t.after.value("keys", exploreKey) == o.msg {
-		return o.kind + ": the dead letter keeps its key"
+	if kind == "dead:"+o.group {
+		return t.keyLost(o.msg)
+	}
+	return ""
+}
+
+// keyLost checks that a dead letter has lost its key and that the key leads to it.
+func (t *step) keyLost(msg string) string {
+	switch before, after := t.before.value("keys", exploreKey), t.after.value("keys", exploreKey); {
+	case after == msg:
+		return t.op.kind + ": the dead letter keeps its key"
+	case before == msg && after != lostKey+msg:
+		return t.op.kind + ": the key does not lead to the dead letter"
+	case before != msg && after != before && after != lostKey+before:
+		return t.op.kind + ": the key of another message is gone"
 	}
 	return ""
 }
@@ -66,7 +80,15 @@ func (s explored) repeats(o op) bool {
 		return false
 	}
 	entry := s.value("attempts:"+o.group, o.msg)
-	return o.kind == "nack" && entry == confirmed(o.token) || o.kind == "bury" && reason == "bad" && fence(entry) == fence(o.token)
+	switch o.kind {
+	case "nack":
+		return entry == confirmed(o.token)
+	case "condemn":
+		return entry == confirmed(o.token) && reason == condemned
+	case "bury":
+		return reason == "bad" && fence(entry) == fence(o.token)
+	}
+	return false
 }
 
 // wantSettled is where a message has to go, and what attempts must have.
@@ -74,7 +96,7 @@ func (t *step) wantSettled() (into, entry string) {
 	o := t.op
 	entry = t.before.entryAfter(o)
 	switch {
-	case o.kind == "nack" && exhausted(entry, t.u.most) == "":
+	case o.kind == "nack" && exhausted(entry, t.u.most) == "", o.kind == "defer":
 		return future + " queue:" + o.group, entry
 	case o.kind == "release":
 		return past + " queue:" + o.group, entry

@@ -24,8 +24,8 @@ func universes() []*universe {
 	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
 	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
 	return []*universe{
-		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true},
-		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
+		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true, decides: true},
+		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject, decides: true},
 		{name: "room for one of two messages", groups: g, consumers: a, messages: 2, deliveries: 2, limit: 1, policies: reject},
 		{name: "room for one, two consumers", groups: g, consumers: ab, messages: 2, deliveries: 1, most: 1, limit: 1, policies: reject},
 		{name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
@@ -38,7 +38,7 @@ func universes() []*universe {
 		{name: "damage, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: []string{"replace"}, damage: true},
 		{name: "damage, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
 		{name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
-		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 5, after: 5},
+		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
 		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
 		{name: "torn, room for one", groups: g, consumers: a, messages: 2, deliveries: 1, limit: 1, policies: reject, between: 3, after: 3},

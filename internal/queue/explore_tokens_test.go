@@ -75,9 +75,9 @@ func unseen(token string) string {
 func (s explored) entryAfter(o op) string {
 	entry, ok := s.get("attempts:"+o.group, o.msg)
 	switch {
-	case o.kind == "nack":
+	case o.kind == "nack", o.kind == "condemn":
 		return confirmed(o.token)
-	case o.kind == "release":
+	case o.kind == "release", o.kind == "defer":
 		return unseen(o.token)
 	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.token || !ok && o.token == "1"):
 		return confirmed(o.token)
@@ -117,6 +117,29 @@ func (s explored) keyHolder() string {
 		return msg
 	}
 	return ""
+}
+
+// keyLead is the message that the key leads to, though it may have lost it as a dead
+// letter.
+func (s explored) keyLead() string {
+	if msg := strings.TrimPrefix(s.value("keys", exploreKey), lostKey); s.has("messages", msg) {
+		return msg
+	}
+	return ""
+}
+
+const lostKey = "!"
+
+// recordedAnswer is the answer in the record of a call of cancel or reschedule.
+func recordedAnswer(record string) (told []string) {
+	words := strings.Fields(record)
+	if len(words) == 1 {
+		return []string{"none"}
+	}
+	if err := json.Unmarshal([]byte(words[len(words)-1]), &told); err != nil {
+		panic("not a record of an answer: " + record)
+	}
+	return told
 }
 
 // recordNumber is the number in a record.
@@ -189,7 +212,7 @@ func claimReply(reply any) (c claimed) {
 func (t *step) undone() []any {
 	values, _ := t.out.reply.([]any)
 	switch t.op.kind {
-	case "ack", "discard", "nack":
+	case "ack", "discard", "nack", "defer", "condemn":
 		values, _ = values[0].([]any)
 	}
 	return values

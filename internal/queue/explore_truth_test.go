@@ -22,7 +22,7 @@ func (t *step) truth() string {
 		return t.claimTruth()
 	case "ack", "discard":
 		return t.endTruth()
-	case "nack", "release", "bury", "extend":
+	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return t.fencedTruth()
 	case "requeue":
 		return t.requeueTruth()
@@ -175,74 +175,4 @@ func (t *step) others(msg string) string {
 		}
 	}
 	return ""
-}
-
-// keyTruth checks cancel and reschedule.
-func (t *step) keyTruth() string {
-	o := t.op
-	msg := t.before.meant(o)
-	record, ok := t.before.get("publishers", "z")
-	switch answer := t.answer(); {
-	case answer == "groups" && o.arg != "overdue":
-		return "groups: the answer lacks them"
-	case o.arg == "overdue":
-		return t.nothing()
-	case ok && recordNumber(record) > o.number:
-		if answer != "none" {
-			return "late call: does something"
-		}
-		return t.nothing()
-	case o.kind == "reschedule":
-		return t.rescheduleTruth(msg, answer)
-	case (answer == "cancelled") != (msg != ""):
-		return fmt.Sprintf("cancel: says %s, though %q was to be cancelled", answer, msg)
-	case answer == "none":
-		return t.nothing("publishers")
-	}
-	for _, key := range append(t.reachedSets("queue:", "unack:"), "messages") {
-		if t.after.has(key, msg) {
-			return fmt.Sprintf("cancelled: %s is left in %s", msg, key)
-		}
-	}
-	if whole := t.before.has("messages", msg); whole == t.after.has("taken", exploreKey) && t.before.has("taken", exploreKey) {
-		return "cancelled: the window stays, or ends in a repeated call"
-	}
-	return t.others(msg)
-}
-
-// reachedSets are the keys that a call of cancel or reschedule can reach. Nothing shows that
-// a group has a message if it is not registered and there is no other group.
-func (t *step) reachedSets(kinds ...string) []string {
-	keys := []string{"scheduled"}
-	for _, g := range reached(t.before, t.op) {
-		for _, kind := range kinds {
-			keys = append(keys, kind+g)
-		}
-	}
-	return keys
-}
-
-func (t *step) rescheduleTruth(msg, answer string) string {
-	var waiting []string
-	for _, key := range t.reachedSets("queue:") {
-		if msg != "" && t.before.has(key, msg) {
-			waiting = append(waiting, key)
-		}
-	}
-	record, ok := t.before.get("publishers", "z")
-	again := ok && recordNumber(record) == t.op.number
-	switch {
-	case answer == "none" && len(waiting) > 0:
-		return "not found: a waiting message has the key"
-	case answer == "none":
-		return t.nothing("publishers")
-	case len(waiting) == 0 && !again:
-		return "reschedule: no message to move"
-	}
-	for _, key := range waiting {
-		if t.after.value(key, msg) != future {
-			return "not rescheduled: in " + key
-		}
-	}
-	return t.nothing(append(waiting, "publishers")...)
 }

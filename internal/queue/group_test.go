@@ -50,8 +50,8 @@ func TestTooManyGroupsHoldUpNothing(t *testing.T) {
 	r.push(due(id), due("other"))
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
 	ack(t, g, id)
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
-	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	require.Equal(t, []string{"other#1"}, r.claim(g, "c", 10))
 }
 

@@ -19,8 +19,13 @@ const (
 	maxPatience = 10 * time.Second
 )
 
-// ErrNotFound says that no message holds the key, or for Reschedule none that waits.
-var ErrNotFound = errors.New("no message that could be changed has this key")
+var (
+	// ErrNotFound says that the key leads to no message, or for Reschedule to none that waits.
+	ErrNotFound = errors.New("no message that could be changed has this key")
+
+	// ErrDead says that only dead letters are left of the message, and perhaps acks.
+	ErrDead = fmt.Errorf("%w: it is a dead letter", ErrNotFound)
+)
 
 // callers number the requests of Cancel and Reschedule, each caller one at a time: by
 // name and number, Redis distinguishes a repeated request from a new one.
@@ -54,18 +59,18 @@ func (c *callers) take(ctx context.Context) (*caller, error) {
 
 func (c *callers) put(one *caller) { c.idle <- one }
 
-// Cancel takes back the message that holds a key, from all groups. It returns
-// ErrNotFound when there is none.
-func (p *Partition) Cancel(ctx context.Context, key string) error {
+// Cancel takes back the message that a key leads to, from all groups that wait for it or
+// handle it. It returns ErrNotFound when there is none, and where the message was.
+func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		args := []any{c.name, c.request, until, key}
+		args := []any{c.name, c.request, until, key, p.channel()}
 		return p.run(ctx, cancelScript, cancelScript.keys(p.names, "", groups), append(args, anys(groups)...))
 	})
 }
 
-// Reschedule makes the waiting message that holds a key due after a delay. It returns
-// ErrNotFound when there is none, or none that waits.
-func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) error {
+// Reschedule makes the waiting message that a key leads to due after a delay. It returns
+// ErrNotFound when there is none, or none that waits, and where the message was.
+func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
 		args := append([]any{c.name, c.request, until, key, milliseconds(delay), p.channel()}, anys(groups)...)
 		return p.run(ctx, rescheduleScript, rescheduleScript.keys(p.names, "", groups), args)
@@ -78,10 +83,10 @@ func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Durat
 // the key by then.
 func (p *Partition) withKey(
 	ctx context.Context, call func(c *caller, until int64, groups []string) ([]any, error),
-) error {
+) (Standing, error) {
 	c, err := p.callers.take(ctx)
 	if err != nil {
-		return err
+		return Standing{}, err
 	}
 	defer p.callers.put(c)
 	var until int64
@@ -89,26 +94,22 @@ func (p *Partition) withKey(
 	for range 6 {
 		reply, err := call(c, until, groups)
 		if err != nil {
-			return err
+			return Standing{}, err
 		}
 		list, err := stringsOf(reply)
 		switch {
 		case err != nil:
-			return err
-		case len(list) == 1 && list[0] == "none":
-			return ErrNotFound
-		case len(list) == 1:
-			return nil
-		case len(list) == 0:
-			return fmt.Errorf("%w: empty", errReply)
+			return Standing{}, err
+		case len(list) < 2 || list[0] != "groups":
+			return standingOf(list)
 		}
 		now, err := strconv.ParseInt(list[1], 10, 64)
 		if err != nil {
-			return fmt.Errorf("%w: time %q", errReply, list[1])
+			return Standing{}, fmt.Errorf("%w: time %q", errReply, list[1])
 		}
 		until, groups = now+leftOf(ctx).Milliseconds(), list[2:]
 	}
-	return errGroupsKeepChanging
+	return Standing{}, errGroupsKeepChanging
 }
 
 // leftOf is how long the caller waits for a call.

@@ -15,16 +15,16 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 	id := keyed(1, "k")
 	situations := map[string]func(r *scene, g, h *Group){
 		"scheduled": func(*scene, *Group, *Group) {},
-		"due":       func(r *scene, _, _ *Group) { require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0)) },
+		"due":       func(r *scene, _, _ *Group) { require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0))) },
 		"held by one, queued for the other": func(r *scene, g, _ *Group) {
-			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
+			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)))
 			require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
 		},
 		"nacked by one, acked by the other": func(r *scene, g, h *Group) {
-			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", 0))
+			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)))
 			r.claim(g, "c", 1)
 			r.claim(h, "d", 1)
-			nack(r.t, g, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+			nack(r.t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 			ack(r.t, h, id)
 		},
 	}
@@ -34,12 +34,12 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 			g, h := r.group("g"), r.group("h")
 			r.push(after(id, 60), after("other", 60))
 			arrange(r, g, h)
-			require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+			require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 			assert.Equal(t, map[string]string{
 				"groups g": "member", "groups h": "member",
 				"scheduled other": "now+60s", "messages other": "body other",
 			}, r.state())
-			assert.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
+			assert.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 		})
 	}
 }
@@ -49,28 +49,28 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	g := r.group("g")
 	id := keyed(1, "k")
 	r.push(after(id, 60))
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 5*time.Second))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 5*time.Second)))
 	want := map[string]string{"groups g": "member", "messages " + id: "body " + id, "keys k": id}
 	want["scheduled "+id] = "now+5s"
 	assert.Equal(t, want, r.state())
 
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 	r.claim(g, "c", 1)
-	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound, "a message being handled does not wait")
+	assert.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound, "a message being handled does not wait")
 
-	nack(t, g, Nack{Delivery{id, "1"}, time.Minute, nil})
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
+	nack(t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
 	delete(want, "scheduled "+id)
 	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
 	assert.Equal(t, want, r.state())
-	assert.ErrorIs(t, r.partition.Reschedule(t.Context(), "unknown", 0), ErrNotFound)
+	assert.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "unknown", 0)), ErrNotFound)
 }
 
 // TestAKeyThatIsHeldAllTheTimeIsFound although its message keeps being replaced.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	for name, act := range map[string]func(q *Partition) error{
-		"cancel":     func(q *Partition) error { return q.Cancel(t.Context(), "k") },
-		"reschedule": func(q *Partition) error { return q.Reschedule(t.Context(), "k", time.Hour) },
+		"cancel":     func(q *Partition) error { return errOf(q.Cancel(t.Context(), "k")) },
+		"reschedule": func(q *Partition) error { return errOf(q.Reschedule(t.Context(), "k", time.Hour)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
@@ -83,7 +83,7 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 				close(stop)
 				require.NoError(t, <-stopped)
 				require.NoError(t, err, "round %d", round)
-				err = r.partition.Cancel(t.Context(), "k") // what is left
+				err = errOf(r.partition.Cancel(t.Context(), "k")) // what is left
 				require.True(t, err == nil || errors.Is(err, ErrNotFound), "%v", err)
 			}
 		})
@@ -112,11 +112,17 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 // left has passed by Redis's clock.
 func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
+	return r.keyedCallFor("k", s, request, left)
+}
+
+func (r *scene) keyedCallFor(key string, s *script, request int64, left time.Duration) func() []any {
+	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
-	args := []any{"caller", request, until, "k"}
+	args := []any{"caller of " + s.name, request, until, key}
 	if s == rescheduleScript {
-		args = append(args, 5_000, r.partition.channel())
+		args = append(args, 5_000)
 	}
+	args = append(args, r.partition.channel())
 	return func() []any {
 		r.t.Helper()
 		reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", nil), args)
@@ -132,10 +138,11 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 			r := newScene(t)
 			r.push(after(first, 60))
 			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
-			assert.Equal(t, []any{word}, call())
+			answer := []any{word, first, "scheduled"}
+			assert.Equal(t, answer, call())
 			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
 			before := r.state()
-			assert.Equal(t, []any{word}, call(), "the answer is the same")
+			assert.Equal(t, answer, call(), "the answer is the same")
 			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
 			assert.Equal(t, before, r.state())
 		})
@@ -175,11 +182,11 @@ func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller", "1 1 "+id).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), id).Err())
-	require.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
-	require.ErrorIs(t, r.partition.Reschedule(t.Context(), "k", 0), ErrNotFound)
-	assert.Equal(t, []any{"cancelled"}, call())
+	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
+	require.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound)
+	assert.Equal(t, []any{"cancelled", id, "scheduled"}, call())
 	assert.Empty(t, r.state())
 }
 
@@ -190,16 +197,18 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	r.push(due(id))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
-	nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+	nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 2*time.Minute))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
 	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
-	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
 }
 
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
-	kinds := []string{"scheduled", "messages", "groups", "refs", "keys", "taken", "publishers", "queue:h", "unack:h", "attempts:h", "changed:h"}
+	kinds := []string{
+		"scheduled", "messages", "groups", "refs", "keys", "taken", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "changed:h",
+	}
 	for _, kind := range kinds {
 		r := newScene(t)
 		g, h := r.group("g"), r.group("h")
@@ -207,9 +216,9 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 		r.push(due(id))
 		require.Len(t, r.claim(g, "c", 1), 1)
 		require.Len(t, r.claim(h, "c", 1), 1)
-		nack(t, h, Nack{Delivery{id, "1"}, time.Minute, []byte("changed")})
+		nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 		if kind == "unack:h" {
-			require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 			require.Len(t, r.claim(h, "c", 1), 1)
 		}
 		key := string(r.partition.names) + ":" + kind
@@ -217,7 +226,7 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 		require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 		before := r.state()
 		var wrong *KeyTypeError
-		require.ErrorAs(t, r.partition.Cancel(t.Context(), "k"), &wrong, kind)
+		require.ErrorAs(t, errOf(r.partition.Cancel(t.Context(), "k")), &wrong, kind)
 		assert.Equal(t, key, wrong.Key)
 		assert.Equal(t, before, r.state(), kind)
 	}

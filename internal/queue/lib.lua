@@ -132,19 +132,15 @@ local function current(unack, attempts, ids, tokens)
   return holds, entries, leases
 end
 
--- holder is the id of the message that holds a key. An id without a body holds nothing:
--- it was left by a torn append-only file (docs/reliability.md) or another program.
-local function holder(keys, messages, key)
-  local id = redis.call('HGET', keys, key)
-  return id and redis.call('HEXISTS', messages, id) == 1 and id
-end
+-- A message that is a dead letter of a group has lost its key, to any message that wants
+-- it. Until one does, LOST and the id stay there, so that cancel and reschedule find it.
+local LOST = '!'
 
--- free frees the key of a message, unless a newer message has taken it.
+-- free removes the key of a message that nobody needs, unless a newer message has taken it.
 local function free(keys, id)
   local key = key_of(id)
-  if key and redis.call('HGET', keys, key) == id then
-    redis.call('HDEL', keys, key)
-  end
+  local taken = key and redis.call('HGET', keys, key)
+  if taken and (taken == id or taken == LOST .. id) then redis.call('HDEL', keys, key) end
 end
 
 -- quoted is a name as refs has it. It contains no comma, so each comma in the list
@@ -220,8 +216,9 @@ end
 -- bury makes a message a dead letter. The caller removes it from the group's other sets.
 -- Its body and its entry stay; its key is free again.
 local function bury(dead, reasons, keys, id, now, reason)
+  local key = key_of(id)
   redis.call('HSET', reasons, id, reason)
-  free(keys, id)
+  if key and redis.call('HGET', keys, key) == id then redis.call('HSET', keys, key, LOST .. id) end
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 

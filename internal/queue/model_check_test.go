@@ -13,6 +13,9 @@ import (
 // check compares Redis with the model.
 func (m *model) check() {
 	want := map[string]string{}
+	for key, id := range m.lost {
+		want["keys "+key] = "!" + id
+	}
 	for id, msg := range m.messages {
 		want["messages "+id] = "body"
 		if msg.key != "" {

@@ -67,6 +67,7 @@ func (m *model) pushKeyed(rt *rapid.T, keys []string) {
 				delete(m.messages, holder)
 			}
 		}
+		delete(m.lost, key)
 		m.messages[id] = &modelMessage{scheduled: true, key: key, groups: map[string]*modelState{}}
 	}
 	m.batch++

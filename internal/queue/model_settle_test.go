@@ -33,7 +33,7 @@ func (m *model) pick(rt *rapid.T, place string) (id, group string, state *modelS
 func (m *model) finish(id, group string) {
 	delete(m.messages[id].groups, group)
 	if len(m.messages[id].groups) == 0 {
-		delete(m.messages, id)
+		m.end(id)
 	}
 }
 
@@ -50,17 +50,24 @@ func (m *model) nack(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")
 	most := rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max")
-	nack := Nack{Delivery{id, state.token}, time.Hour, []byte(metadata)}
+	nack := Nack{Delivery: Delivery{id, state.token}, Delay: time.Hour, Metadata: []byte(metadata)}
 	state.place, state.entry = "queue", true
 	state.count = state.issued.confirmed()
 	if metadata != "" {
 		state.metadata = metadata
 	}
+	reason := state.count.exhausted(most)
+	switch rapid.SampledFrom([]string{"fail", "fail", "defer", "bury"}).Draw(rt, "decision") {
+	case "defer":
+		nack.Deferred, reason = true, ""
+		state.count = state.issued.unseen()
+	case "bury":
+		nack.Reason, reason = "hopeless", "hopeless"
+	}
 	var want []Buried
-	if reason := state.count.exhausted(most); reason != "" {
+	if reason != "" {
 		want = []Buried{{id, reason}}
-		state.place = "dead"
-		m.messages[id].key = ""
+		m.die(id, state)
 	}
 	m.again(func() {
 		_, buried, err := m.group(group).Nack(m.scene.ctx(), most, []Nack{nack})
@@ -95,8 +102,7 @@ func (m *model) extend(rt *rapid.T) {
 func (m *model) bury(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	burial := Burial{Delivery{id, state.token}, "bad"}
-	state.place = "dead"
-	m.messages[id].key = ""
+	m.die(id, state)
 	m.again(func() {
 		_, err := m.group(group).Bury(m.scene.ctx(), []Burial{burial})
 		m.must(err)
@@ -131,9 +137,12 @@ func (m *model) stale(rt *rapid.T) {
 	g := m.group(group)
 	for _, token := range tokens {
 		d := Delivery{id, token}
-		_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{{Delivery: d, Metadata: []byte("stale")}})
-		m.must(err)
-		_, err = g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
+		for _, nack := range []Nack{{}, {Deferred: true}, {Reason: "stale"}} {
+			nack.Delivery, nack.Metadata = d, []byte("stale")
+			_, _, err := g.Nack(m.scene.ctx(), 1, []Nack{nack})
+			m.must(err)
+		}
+		_, err := g.Release(m.scene.ctx(), []Release{{Delivery: d, DueAt: time.UnixMilli(1)}})
 		m.must(err)
 		_, err = g.Bury(m.scene.ctx(), []Burial{{Delivery: d, Reason: "stale"}})
 		m.must(err)
@@ -159,23 +168,4 @@ func (m *model) discard(rt *rapid.T) {
 		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
 		m.must(err)
 	})
-}
-
-func (m *model) cancel(rt *rapid.T) {
-	key := rapid.SampledFrom([]string{"k", "l"}).Draw(rt, "key")
-	holder := m.holder(key)
-	if holder != "" && m.heldByRetired(holder) {
-		rt.Skip("forget frees the rest of", holder)
-	}
-	delete(m.messages, holder)
-	if holder != "" {
-		delete(m.taken, key)
-	}
-	err := m.scene.partition.Cancel(m.scene.ctx(), key)
-	if holder == "" {
-		require.ErrorIs(m.t, err, ErrNotFound)
-	} else {
-		m.must(err)
-	}
-	m.last = nil
 }

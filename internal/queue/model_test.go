@@ -21,10 +21,11 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 type model struct {
 	t        *rapid.T
 	scene    *scene
-	groups   []string        // registered
-	retired  map[string]bool // not restored since
-	paused   map[string]bool // "": all of them
-	limits   map[string]int  // how many messages in delivery; 0: any number
+	groups   []string          // registered
+	lost     map[string]string // key -> the dead letter that it leads to
+	retired  map[string]bool   // not restored since
+	paused   map[string]bool   // "": all of them
+	limits   map[string]int    // how many messages in delivery; 0: any number
 	messages map[string]*modelMessage
 	taken    map[string]bool // message key -> whether its window lasts
 	number   int
@@ -87,7 +88,7 @@ func (c counts) exhausted(most int) (reason string) {
 func newModel(t *rapid.T, r *scene) *model {
 	return &model{
 		t: t, scene: r, messages: map[string]*modelMessage{}, taken: map[string]bool{},
-		retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{},
+		retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{}, lost: map[string]string{},
 	}
 }
 
@@ -122,6 +123,7 @@ func TestModel(t *testing.T) {
 			"discard":    m.discard,
 			"cancel":     m.cancel,
 			"end window": m.endWindow,
+			"reschedule": m.reschedule,
 			"pause":      m.pause,
 			"limit":      m.limit,
 			"resume":     m.resume,
@@ -230,8 +232,7 @@ func (m *model) claimed(name string, request Request, claims Claims) {
 			m.t.Fatalf("%s is buried, but it did not wait", b.ID)
 		}
 		require.Equal(m.t, state.count.exhausted(request.MaxDeliveries), b.Reason)
-		state.place = "dead"
-		m.messages[b.ID].key = ""
+		m.die(b.ID, state)
 	}
 	for i, c := range claims.Messages {
 		msg := m.messages[c.ID]

@@ -1,5 +1,6 @@
 -- nack.lua: make messages whose current deliveries failed due again later, or dead
--- letters after the last delivery.
+-- letters after the last delivery. A handler may decide otherwise: a deferral does not
+-- count as a delivery, and a burial makes a dead letter at once.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
@@ -12,7 +13,7 @@
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
--- ARGV[4..]  for each message: id, token, delay in ms, new metadata or ''
+-- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', delay in ms or why to bury, new metadata or ''
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
 --          the current one, and those buried, by this call or one before with the token
 
@@ -20,7 +21,7 @@ local unack, attempts, queue, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, keys, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local ids, tokens, delays, metadata = columns(4, 4)
+local ids, tokens, decisions, details, metadata = columns(4, 5)
 
 expect_hashes(changed, reasons, keys)
 expect_zsets(dead)
@@ -32,8 +33,13 @@ local stale, buried, first, left = {}, {}, nil, false
 begin_writes(unack)
 for i, id in ipairs(ids) do
   if holds[i] then
-    local entry, seen, unsure = confirmed(tokens[i])
-    local reason = exhausted(seen, unsure, max)
+    local decision, entry, seen, unsure = decisions[i], confirmed(tokens[i])
+    local reason
+    if decision == 'defer' then
+      entry = unseen(tokens[i]) -- also if a heartbeat has confirmed the delivery
+    else
+      reason = decision == 'bury' and details[i] or exhausted(seen, unsure, max)
+    end
     if metadata[i] ~= '' then redis.call('HSET', changed, id, metadata[i]) end
     redis.call('HSET', attempts, id, entry)
     if reason then
@@ -41,15 +47,15 @@ for i, id in ipairs(ids) do
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else
-      local due = due_ms(now, tonumber(delays[i]))
+      local due = due_ms(now, tonumber(details[i]))
       if not first or due < first then first = due end
       redis.call('ZADD', queue, int(due), id)
     end
     redis.call('ZREM', unack, id)
     left = true
   else
-    local reason = entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
-    if reason then
+    local reason = decisions[i] ~= 'defer' and entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
+    if reason and (decisions[i] ~= 'bury' or reason == details[i]) then
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else

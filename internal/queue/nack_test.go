@@ -13,7 +13,7 @@ func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
-	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}, Nack{Delivery{"b", "1"}, 0, []byte("new")})
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}, Nack{Delivery: Delivery{"b", "1"}, Metadata: []byte("new")})
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
@@ -34,7 +34,7 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 	g, h := r.group("g"), r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
-	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
 		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
@@ -48,7 +48,7 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 		assert.Equal(t, "body a", string(claims.Messages[0].Body))
 		assert.Equal(t, want, string(claims.Messages[0].Metadata))
 	}
-	nack(t, g, Nack{Delivery{"a", "2/1/1"}, 0, nil})
+	nack(t, g, Nack{Delivery: Delivery{"a", "2/1/1"}})
 	assert.Equal(t, "changed", r.state()["changed:g a"], "no metadata, no change")
 	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
 	ack(t, g, "a")
@@ -64,7 +64,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.group("h")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
-	nack(t, g, Nack{Delivery{"a", "1"}, 0, []byte("changed")})
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
 	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
@@ -89,6 +89,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
 		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
+		"keys k": "!" + id,
 	}, r.state())
 }
 
@@ -112,7 +113,7 @@ func TestABurialIsAnsweredAgainIfTheReplyWasLost(t *testing.T) {
 	g := r.group("g")
 	r.push(due("nacked"), due("undecodable"))
 	r.claim(g, "c", 10)
-	nack := Nack{Delivery{"nacked", "1"}, time.Minute, []byte("new")}
+	nack := Nack{Delivery: Delivery{"nacked", "1"}, Delay: time.Minute, Metadata: []byte("new")}
 	burial := Burial{Delivery{"undecodable", "1"}, "bad"}
 	for range 3 {
 		stale, buried, err := g.Nack(t.Context(), 1, []Nack{nack})

@@ -17,7 +17,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	g := r.group("g")
-	for i := range 8 {
+	for i := range 10 {
 		r.push(due(fmt.Sprint(i)))
 	}
 	r.push(after(keyed(1, "k"), 60))
@@ -30,25 +30,32 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	assert.Equal(t, before, r.state())
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
-	request := r.request("c", 8)
-	require.Len(t, r.claimWith(g, request), 8)
-	require.Len(t, r.claimWith(g, request), 8, "the same request again")
+	request := r.request("c", 10)
+	require.Len(t, r.claimWith(g, request), 10)
+	require.Len(t, r.claimWith(g, request), 10, "the same request again")
 	require.Empty(t, r.claim(g, "c", 8), "a claim that finds nothing")
 	_, err = g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut("0", "1")})
 	require.NoError(t, err)
-	nack(t, g, Nack{Delivery{"1", "1"}, 0, []byte("changed")})
+	nack(t, g, Nack{Delivery: Delivery{"1", "1"}, Metadata: []byte("changed")})
 	_, _, err = g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"2", "1"}}})
 	require.NoError(t, err)
+	nack(t, g, Nack{Delivery: Delivery{"8", "1"}, Delay: time.Minute, Metadata: []byte("changed"), Deferred: true})
+	nack(t, g, Nack{Delivery: Delivery{"9", "1"}, Reason: "hopeless"})
 	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now()}})
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
-	require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
+	for _, s := range []*script{cancelScript, rescheduleScript} {
+		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.name)
+	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
-	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	ack(t, g, "0", "1", "3", "5", "6", "7")
 	assert.Equal(t, map[string]string{
-		"groups g": "member",
+		"groups g":  "member",
+		"queue:g 8": "now+60s", "messages 8": "body 8", "changed:g 8": "changed", "attempts:g 8": "1/0/0",
+		"dead:g 9": "now+0s", "messages 9": "body 9", "reasons:g 9": "hopeless", "attempts:g 9": "1/1/0",
 		"dead:g 2": "now+0s", "messages 2": "body 2", "reasons:g 2": "not acked in 1 deliveries", "attempts:g 2": "1/1/0",
 		"dead:g 4": "now+0s", "messages 4": "body 4", "reasons:g 4": "bad",
 	}, r.state())
@@ -77,6 +84,14 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, _, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}}})
 			return err
 		},
+		"deferral": func(r *scene, g *Group) error {
+			_, _, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Deferred: true}})
+			return err
+		},
+		"handler's burial": func(r *scene, g *Group) error {
+			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Reason: "hopeless"}})
+			return err
+		},
 		"extend": func(r *scene, g *Group) error {
 			_, err := g.Extend(r.ctx(), Heartbeat{Lease: lease}, []Held{handedOut("held", "1")})
 			return err
@@ -93,7 +108,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *scene, _ *Group) error { return r.partition.Reschedule(r.ctx(), "k", 0) },
+		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.ctx(), "k", 0)) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {

@@ -65,8 +65,8 @@ func reading(t *testing.T, topic func() *Topic) map[string]func() error {
 		"each": func() error {
 			return topic().Each(t.Context(), func(context.Context, *Partition) error { return nil })
 		},
-		"cancel":     func() error { return topic().Cancel(t.Context(), "k") },
-		"reschedule": func() error { return topic().Reschedule(t.Context(), "k", 0) },
+		"cancel":     func() error { return errOf(topic().Cancel(t.Context(), "k")) },
+		"reschedule": func() error { return errOf(topic().Reschedule(t.Context(), "k", 0)) },
 	}
 }
 

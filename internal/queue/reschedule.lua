@@ -1,4 +1,4 @@
--- reschedule.lua: give the waiting message that holds a key a new due time, in
+-- reschedule.lua: give the waiting message that a key leads to a new due time, in
 -- scheduled or, once the groups have it, in each queue where it waits. A repeated or
 -- late call does no harm; see cancel.lua.
 --
@@ -8,18 +8,19 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: queue
+-- KEYS[7..]  for each group: queue, unack, dead, attempts
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
 -- ARGV[4]  message key
 -- ARGV[5]  delay    ms
 -- ARGV[6]  channel  where subscribers listen for notifications
--- ARGV[7..]  the groups, in the order of their queues
+-- ARGV[7..]  the groups, in the order of their keys
 -- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
 --            the time is over; nothing changed
---          { 'rescheduled' }
---          { 'none' } when no waiting message holds the key
+--          { 'rescheduled', id, 'scheduled' or '', group, state, ... }: where it was
+--          { 'none', likewise } when it waits nowhere; nothing changed
+--          { 'none' } when the key leads to no message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, keys = KEYS[5], KEYS[6]
@@ -30,8 +31,13 @@ local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
-local due, id = string.match(result, '^(%d+) (.+)$')
-if not again then due, id = int(due_ms(now, delay)), holder(keys, messages, key) end
+local due, told = int(due_ms(now, delay)), nil
+if again and result ~= '' then
+  local text
+  due, text = string.match(result, '^(%d+) (.+)$')
+  told = cjson.decode(text)
+end
+local id = told and told[2] or not again and sought(keys, messages, key)
 
 local in_time = now <= till * 1000
 if id then
@@ -39,18 +45,33 @@ if id then
   if not in_time or differ(members, 7) then return answer('groups', answer(now_ms, members)) end
 end
 if again and not id or not in_time then return { 'none' } end
+if told and told[1] == 'none' then return told end
+if not id then
+  begin_writes(scheduled)
+  write_record(publishers, caller, ARGV[2], now_ms, '', last_ms)
+  return { 'none' }
+end
 
 local waiting, call = {}, redis.call
-if id and call('ZSCORE', scheduled, id) then waiting[1] = scheduled end
-for i = 7, #KEYS do
-  if id and call('ZSCORE', KEYS[i], id) then waiting[#waiting + 1] = KEYS[i] end
+local planned = call('ZSCORE', scheduled, id)
+local found = { 'none', id, planned and 'scheduled' or '' }
+if planned then waiting[1] = scheduled end
+for i = 7, #KEYS, 4 do
+  local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+  local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
+  if waits then waiting[#waiting + 1] = queue end
+  if state then
+    found[#found + 1] = ARGV[7 + (i - 7) / 4]
+    found[#found + 1] = state
+  end
 end
-local found = #waiting > 0
+if #waiting > 0 then found[1] = 'rescheduled' end
 
 -- The record has the due time, so a repeated call does not move it.
 begin_writes(scheduled)
 if not again then
-  write_record(publishers, caller, ARGV[2], now_ms, found and due .. ' ' .. id or '', last_ms)
+  write_record(publishers, caller, ARGV[2], now_ms, due .. ' ' .. cjson.encode(found), last_ms)
 end
 local earlier = false
 for _, zset in ipairs(waiting) do
@@ -58,4 +79,4 @@ for _, zset in ipairs(waiting) do
   call('ZADD', zset, due, id)
 end
 if earlier then wake(channel, now, tonumber(due)) end
-return { (again or found) and 'rescheduled' or 'none' }
+return told or found

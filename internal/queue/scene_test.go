@@ -250,3 +250,6 @@ func (r *scene) score(ms float64) string {
 func (r *scene) through(client redis.UniversalClient) *Partition {
 	return newPartition(newStore(r.t, client), r.partition.topic, r.partition.number)
 }
+
+// errOf is the error of a call.
+func errOf[T any](_ T, err error) error { return err }

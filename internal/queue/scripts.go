@@ -41,9 +41,9 @@ var (
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
 	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken).
-			each(queueOf, unackOf, attemptsOf, changedOf)
+			each(queueOf, unackOf, deadOf, attemptsOf, changedOf, fullOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
-				each(queueOf)
+				each(queueOf, unackOf, deadOf, attemptsOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
@@ -62,6 +62,9 @@ func newScript(name string, once ...kind) *script {
 	}
 	if name == "claim" {
 		source += sourceOf("lib_claim")
+	}
+	if slices.Contains(once, publishers) && slices.Contains(once, groups) {
+		source += sourceOf("lib_keyed")
 	}
 	source += sourceOf(name)
 	return &script{

@@ -34,11 +34,25 @@ type Held struct {
 	HandedOut bool // a handler has seen it
 }
 
-// Nack is a failed delivery.
+// Nack is a failed delivery, unless the handler has decided otherwise.
 type Nack struct {
 	Delivery
 	Delay    time.Duration // until the message is due again
 	Metadata []byte        // what Claim returns from now on; nil keeps the old
+	Deferred bool          // the delivery does not count
+	Reason   string        // if not empty, the message becomes a dead letter for it
+}
+
+// decision is what the handler has decided, and how nack.lua gets the details.
+func (n Nack) decision() (decision string, detail any) {
+	switch {
+	case n.Reason != "":
+		return "bury", n.Reason
+	case n.Deferred:
+		return "defer", milliseconds(n.Delay)
+	default:
+		return "", milliseconds(n.Delay)
+	}
 }
 
 // Release gives back a message that no handler has seen.
@@ -134,16 +148,17 @@ func listsOf(reply []any, want int) ([][]string, error) {
 	return lists, nil
 }
 
-// Nack makes any number of messages due again after a delay. If maxDeliveries is above 0,
-// it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
+// Nack makes any number of messages due again after a delay, or dead letters. If
+// maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
 // deliveries that are no longer current, and returns their ids. After an error, what it
 // returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
-		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) })
+		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) })
 		args := []any{g.name, g.partition.channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
-			args = append(args, n.ID, n.Token, milliseconds(n.Delay), n.Metadata)
+			decision, detail := n.decision()
+			args = append(args, n.ID, n.Token, decision, detail, n.Metadata)
 		}
 		nacks = nacks[count:]
 		reply, err := g.run(ctx, nackScript, args)

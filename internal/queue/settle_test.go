@@ -75,6 +75,14 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Metadata: []byte("stale")}})
 		return stale, err
 	},
+	"deferral": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Deferred: true}})
+		return stale, err
+	},
+	"handler's burial": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
+		stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: d, Reason: "stale"}})
+		return stale, err
+	},
 	"last nack": func(t *testing.T, g *Group, d Delivery) ([]string, error) {
 		stale, _, err := g.Nack(t.Context(), 1, []Nack{{Delivery: d}})
 		return stale, err
@@ -97,7 +105,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
 		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery{"a", "1"}, time.Minute, nil}) },
+		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}) },
 		"released and leased anew": func(r *scene, g *Group) {
 			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
 			require.NoError(r.t, err)
@@ -220,7 +228,7 @@ func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode",
+		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode", "keys k": "!" + id,
 	}, r.state())
 }
 
@@ -231,8 +239,8 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	r.claim(g, "c", 10)
 	r.claim(h, "d", 10)
 	next := r.listen(g, "c")
-	nack(t, h, Nack{Delivery{"a", "1"}, 5 * time.Second, nil})
-	nack(t, g, Nack{Delivery{"a", "1"}, time.Minute, nil})
+	nack(t, h, Nack{Delivery: Delivery{"a", "1"}, Delay: 5 * time.Second})
+	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute})
 	hint := next()
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "it does not hear the nack of the other group")
 	assert.False(t, hint.Looked)

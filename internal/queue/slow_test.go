@@ -111,7 +111,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"nack with metadata": func(r *scene, g *Group) func() {
 		var nacks []Nack
 		for _, id := range r.store(r.partition.names.keyOf(unackOf, "g"), 1000, 100) {
-			nacks = append(nacks, Nack{Delivery{id, "1"}, time.Second, make([]byte, 4<<10)})
+			nacks = append(nacks, Nack{Delivery: Delivery{id, "1"}, Delay: time.Second, Metadata: make([]byte, 4<<10)})
 		}
 		return func() { nack(r.t, g, nacks...) }
 	},
@@ -156,16 +156,62 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
 		}
 	},
+	"reschedule and cancel what 1,000 groups retry": func(r *scene, _ *Group) func() {
+		retried(r, false)
+		return func() {
+			_, err := r.partition.Reschedule(r.ctx(), "k", time.Second)
+			require.NoError(r.t, err)
+			standing, err := r.partition.Cancel(r.ctx(), "k")
+			require.NoError(r.t, err)
+			require.Len(r.t, standing.Groups, 1000)
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages), r.partition.names.keyOf(queueOf, "g1")).Val())
+		}
+	},
+	"cancel what is dead for 500 groups and waits for 500": func(r *scene, _ *Group) func() {
+		retried(r, true)
+		return func() {
+			_, err := r.partition.Cancel(r.ctx(), "k")
+			require.NoError(r.t, err)
+			require.NotZero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
+		}
+	},
 	"reschedule and cancel among 1,000 groups": func(r *scene, g *Group) func() {
 		r.groups(999)
 		r.push(due(keyed(1, "k")))
 		require.Len(r.t, r.claim(g, "c", 1), 1)
 		return func() {
-			require.NoError(r.t, r.partition.Reschedule(r.ctx(), "k", time.Second))
-			require.NoError(r.t, r.partition.Cancel(r.ctx(), "k"))
+			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", time.Second)))
+			require.NoError(r.t, errOf(r.partition.Cancel(r.ctx(), "k")))
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages), r.partition.names.keyOf(queueOf, "g1")).Val())
 		}
 	},
+}
+
+// retried is a message with the key k that 1,000 groups have in retry, or half of them as a
+// dead letter.
+func retried(r *scene, half bool) {
+	r.t.Helper()
+	r.groups(999)
+	id, p := keyed(1, "k"), r.partition.names
+	r.push(after(id, 60))
+	names := []string{`"g"`}
+	pipe := r.client.Pipeline()
+	pipe.ZRem(r.ctx(), p.key(scheduled), id)
+	for n := range 999 {
+		g := fmt.Sprint("g", n+1)
+		names = append(names, fmt.Sprintf("%q", g))
+		pipe.HSet(r.ctx(), p.keyOf(attemptsOf, g), id, "7/3/3")
+		if half && n%2 == 0 {
+			pipe.ZAdd(r.ctx(), p.keyOf(deadOf, g), z(1, id))
+			continue
+		}
+		pipe.ZAdd(r.ctx(), p.keyOf(queueOf, g), z(1, id))
+		pipe.HSet(r.ctx(), p.keyOf(changedOf, g), id, "changed")
+	}
+	pipe.ZAdd(r.ctx(), p.keyOf(unackOf, "g"), z(1, id))
+	pipe.HSet(r.ctx(), p.key(refs), id, "["+strings.Join(names, ",")+"]")
+	_, err := pipe.Exec(r.ctx())
+	require.NoError(r.t, err)
 }
 
 func fanOut(others int) func(r *scene, g *Group) func() {

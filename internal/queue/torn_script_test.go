@@ -157,7 +157,8 @@ func TestATornAckRepeatsNoFence(t *testing.T) {
 func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
 	d := Delivery{"a", "1"}
 	for name, settle := range map[string]func(r *scene, g *Group){
-		"nack":      func(r *scene, g *Group) { nack(r.t, g, Nack{d, 0, []byte("changed")}) },
+		"nack":      func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: d, Metadata: []byte("changed")}) },
+		"deferral":  func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: d, Metadata: []byte("changed"), Deferred: true}) },
 		"last nack": func(r *scene, g *Group) { _, _, _ = g.Nack(r.ctx(), 1, []Nack{{Delivery: d}}) },
 		"release":   func(r *scene, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1)}}) },
 		"bury":      func(r *scene, g *Group) { _, _ = g.Bury(r.ctx(), []Burial{{d, "bad"}}) },
@@ -208,7 +209,7 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 	arrange := func(r *scene) {
 		r.push(after(id, 60))
 		call = r.keyedCall(cancelScript, 1, time.Minute)
-		require.Equal(r.t, []any{"cancelled"}, call())
+		require.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
 	}
 	tornEverywhere(t, "cancel", arrange, func(r *scene) {
 		r.reload()
@@ -217,9 +218,9 @@ func TestATornCancelHoldsNoKey(t *testing.T) {
 		if whole {
 			assert.Contains(r.t, state, "scheduled "+id)
 		} else {
-			assert.ErrorIs(r.t, r.partition.Reschedule(r.ctx(), "k", 0), ErrNotFound)
+			assert.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), ErrNotFound)
 		}
-		assert.Equal(r.t, []any{"cancelled"}, call())
+		assert.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
 		assert.Empty(r.t, r.state())
 	})
 }

@@ -49,7 +49,7 @@ func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 		"buried": {func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad"}})
 			require.NoError(r.t, err)
-		}, map[string]string{"dead:g " + id: "now+0s", "reasons:g " + id: "bad", "messages " + id: "body " + id}},
+		}, map[string]string{"dead:g " + id: "now+0s", "reasons:g " + id: "bad", "messages " + id: "body " + id, "keys k": "!" + id}},
 	} {
 		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
 	r.pushWindow(1, RejectDuplicates, []Message{after(first, 60)}, []Message{after(keyed(9, "other"), 60)})
 	call := r.keyedCall(cancelScript, 1, minute)
-	require.Equal(t, []any{"cancelled"}, call())
+	require.Equal(t, []any{"cancelled", first, "scheduled"}, call())
 	assert.NotContains(t, r.state(), "taken k")
 	assert.Contains(t, r.state(), "taken other")
 
@@ -145,9 +145,9 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "g").Err()) // the call does not know it
 	state := r.state()
 	require.Equal(t, "now+60s", state["taken k"])
-	assert.Equal(t, []any{"cancelled"}, call())
+	assert.Equal(t, []any{"cancelled", first, "scheduled"}, call())
 	assert.Equal(t, state, r.state(), "a call sent again leaves the next window alone")
-	require.ErrorIs(t, r.partition.Cancel(t.Context(), "k"), ErrNotFound)
+	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 	assert.Equal(t, state, r.state(), "no message holds the key")
 }
 
@@ -166,7 +166,7 @@ func TestAPushSentAgainIsNoDuplicateOfItself(t *testing.T) {
 			assert.Empty(t, push(), "its own id holds the key")
 			assert.Equal(t, state, r.state())
 
-			require.NoError(t, r.partition.Reschedule(t.Context(), "k", 0))
+			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 			require.Len(t, r.claim(g, "c", 1), 1)
 			ack(t, g, id)
 			state = map[string]string{"groups g": "member", "taken k": "now+60s"}
@@ -272,6 +272,6 @@ func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.True(t, Refused(err))
 	assert.Equal(t, state, r.state())
-	require.NoError(t, r.partition.Cancel(t.Context(), "k"))
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	assert.Empty(t, r.state(), "a message can be taken back, and its window")
 }

@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,12 +51,12 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 }
 
 // Cancel implements publish.Topic.
-func (t publishTopic) Cancel(ctx context.Context, key string) error {
+func (t publishTopic) Cancel(ctx context.Context, key string) (queue.Standing, error) {
 	return t.withKey(ctx, "cancel", func(partition int, _ int64) string { return t.p.cancelled(ctx, partition, key) })
 }
 
 // Reschedule implements publish.Topic.
-func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Duration) error {
+func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error) {
 	return t.withKey(ctx, "reschedule", func(partition int, now int64) string {
 		return t.p.rescheduled(ctx, partition, now, key, milliseconds(delay))
 	})
@@ -64,10 +64,10 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 
 // withKey calls do for all partitions, as queue.Topic does: it reads their number first,
 // and does not raise it.
-func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) error {
+func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Standing, error) {
 	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })
 	if err != nil {
-		return err
+		return queue.Standing{}, err
 	}
 	found, errs := make([]string, number), make([]error, number)
 	var calls sync.WaitGroup
@@ -78,12 +78,13 @@ func (t publishTopic) withKey(ctx context.Context, kind string, do func(partitio
 	}
 	calls.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return queue.Standing{}, err
 	}
-	if strings.Join(found, "") == "" {
-		return queue.ErrNotFound
+	id := slices.Max(found)
+	if id == "" {
+		return queue.Standing{}, queue.ErrNotFound
 	}
-	return nil
+	return queue.Standing{ID: id}, nil
 }
 
 // inTime calls do once, however often a partition gets the call, and not after the

@@ -42,9 +42,9 @@ func (p *publisher) change() {
 		defer cancel()
 		var err error
 		if c.kind == "cancel" {
-			err = p.publisher.Cancel(ctx, topicName, c.key)
+			_, err = p.publisher.Cancel(ctx, topicName, c.key)
 		} else {
-			err = p.publisher.Reschedule(ctx, topicName, c.key, delay)
+			_, err = p.publisher.Reschedule(ctx, topicName, c.key, delay)
 		}
 		p.w.checkEnd(p, start)
 		p.w.checkChange(p, c, err)

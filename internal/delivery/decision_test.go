@@ -1,0 +1,143 @@
+package delivery
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// deciding makes nacks what handlers have decided about each message.
+func deciding(decisions map[string]queue.Nack) func(*Config) {
+	return func(c *Config) {
+		c.Redelivery = func(_ context.Context, msg *message.Message) (queue.Nack, error) { return decisions[msg.UUID], nil }
+	}
+}
+
+func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(3)
+		w := &witness{}
+		r := run(g, observed(w), deciding(map[string]queue.Nack{
+			"0000": {Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
+			"0001": {Reason: "no such order", Metadata: []byte("bad")},
+			"0002": {Delay: time.Minute},
+		}))
+		for range 3 {
+			msg := <-r.Messages()
+			pass(time.Second)
+			msg.Nack()
+		}
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []queue.Nack{
+			{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
+			{Delivery: queue.Delivery{ID: "0001", Token: "1"}, Reason: "no such order", Metadata: []byte("bad")},
+			{Delivery: queue.Delivery{ID: "0002", Token: "1"}, Delay: time.Minute},
+		}, g.nacked)
+		assert.Equal(t, []observe.Settled{
+			{Place: place, ID: "0000", How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
+			{Place: place, ID: "0001", How: observe.BuriedByHandler, Took: time.Second},
+			{Place: place, ID: "0002", How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+		}, told[observe.Settled](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "no such order"}}, told[observe.Buried](w))
+	})
+}
+
+// TestALostReplyChangesNoDecision: what was sent is sent again as it was, and told once.
+func TestALostReplyChangesNoDecision(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		g.nackFails = errAway // behind what it has done
+		w := &witness{}
+		r := run(g, observed(w), deciding(map[string]queue.Nack{
+			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Reason: "no such order"},
+		}))
+		for range 2 {
+			(<-r.Messages()).Nack()
+		}
+		pass(time.Second)
+		g.view(func() {
+			require.Greater(t, len(g.nacked), 2)
+			for _, n := range g.nacked {
+				assert.Equal(t, n.ID == "0000", n.Deferred)
+				assert.Equal(t, n.ID == "0001", n.Reason != "")
+			}
+			g.nackFails = nil
+		})
+		pass(10 * time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Len(t, told[observe.Buried](w), 1)
+		assert.ElementsMatch(t, []observe.Settlement{observe.Deferred, observe.BuriedByHandler},
+			list(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+	})
+}
+
+// TestADecisionWithoutANackIsDropped: an Ack counts, and so does the end of CloseTimeout.
+func TestADecisionWithoutANackIsDropped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		w := &witness{}
+		r := run(g, observed(w), deciding(map[string]queue.Nack{
+			"0000": {Reason: "no such order"}, "0001": {Delay: time.Hour, Deferred: true},
+		}))
+		(<-r.Messages()).Ack()
+		<-r.Messages() // it is not settled
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []string{"0000"}, g.acked)
+		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Token: "1"}}}, g.nacked)
+		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
+			list(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+		assert.Empty(t, told[observe.Buried](w))
+	})
+}
+
+// TestADecisionOfALostDeliveryChangesNothing: its nack is stale.
+func TestADecisionOfALostDeliveryChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		w := &witness{}
+		r := run(g, observed(w), func(c *Config) { c.MaxInFlight = 2 }, deciding(map[string]queue.Nack{
+			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Reason: "no such order"},
+		}))
+		one, other := <-r.Messages(), <-r.Messages()
+		g.view(func() { g.stale["0000"], g.stale["0001"] = true, true })
+		<-one.Context().Done()
+		<-other.Context().Done()
+		one.Nack()
+		other.Nack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		for _, settled := range told[observe.Settled](w) {
+			assert.True(t, settled.Stale)
+			assert.Zero(t, settled.RetryIn)
+		}
+		assert.Len(t, told[observe.Settled](w), 2)
+		assert.Empty(t, told[observe.Buried](w))
+	})
+}
+
+// TestABurialMakesNobodyClaim since nothing is due again.
+func TestABurialMakesNobodyClaim(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g, deciding(map[string]queue.Nack{"0000": {Reason: "no such order"}}))
+		msg := <-r.Messages()
+		pass(10 * time.Millisecond)
+		claims := g.claims()
+		msg.Nack()
+		pass(time.Second)
+		assert.Equal(t, claims, g.claims())
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

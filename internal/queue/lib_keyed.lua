@@ -1,0 +1,23 @@
+-- lib_keyed.lua: what cancel and reschedule share. It follows lib_groups.lua in front of
+-- them.
+
+-- sought is the message that a key leads to: the one that holds it or, until another takes
+-- it, the one that has lost it as a dead letter. An id without a body does not count: it was
+-- left by a torn append-only file (docs/reliability.md) or another program.
+local function sought(keys, messages, key)
+  local id = redis.call('HGET', keys, key)
+  if id and string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
+  return id and redis.call('HEXISTS', messages, id) == 1 and id
+end
+
+-- state_of is where a message is for a group, from its scores in queue, unack and dead and
+-- its entry. A message that is in none of them is done if it was given to the groups.
+local function state_of(waits, held, buried, entry, scheduled)
+  if held then return 'in-delivery' end
+  if waits then
+    local _, seen, unsure = split(entry or '')
+    return seen + unsure > 0 and 'retrying' or 'waiting'
+  end
+  if buried then return 'dead' end
+  if not scheduled then return 'done' end
+end

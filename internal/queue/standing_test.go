@@ -1,0 +1,253 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// standings are situations of a message with the key k, and where it stands.
+var standings = map[string]struct {
+	arrange     func(r *scene, g, h *Group, id string)
+	want        Standing // without its ID
+	cancel      error
+	reschedule  error
+	afterCancel map[string]string // what is left besides the groups, in which %s is the id
+}{
+	"scheduled": {
+		arrange: func(*scene, *Group, *Group, string) {},
+		want:    Standing{Scheduled: true, Groups: map[string]State{}},
+	},
+	"waiting for one, held by the other": {
+		arrange: func(r *scene, g, _ *Group, _ string) { r.claim(g, "c", 1) },
+		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateWaiting}},
+	},
+	"in retry for one, acked by the other": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.claim(g, "c", 1)
+			r.claim(h, "c", 1)
+			nack(r.t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
+			ack(r.t, h, id)
+		},
+		want: Standing{Groups: map[string]State{"g": StateRetrying, "h": StateDone}},
+	},
+	"given back, and put off": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.claim(g, "c", 1)
+			r.claim(h, "c", 1)
+			_, err := g.Release(r.ctx(), []Release{{Delivery{id, "1"}, r.now()}})
+			require.NoError(r.t, err)
+			nack(r.t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
+		},
+		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateWaiting}},
+	},
+	"lost with a consumer": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.claim(g, "c", 1)
+			r.expire(g, id)
+			r.claim(h, "c", 1)
+			ack(r.t, h, id)
+		},
+		want:       Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
+		reschedule: ErrNotFound,
+	},
+	"dead for one, acked by the other": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.bury(g, id)
+			r.claim(h, "c", 1)
+			ack(r.t, h, id)
+		},
+		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateDone}},
+		cancel:     ErrDead,
+		reschedule: ErrDead,
+		afterCancel: map[string]string{
+			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad %s",
+		},
+	},
+	"dead for one, held by the other": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.claim(g, "c", 1)
+			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{id, "1"}, Metadata: []byte("changed"), Reason: "bad"}})
+			require.NoError(r.t, err)
+			r.claim(h, "c", 1)
+		},
+		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
+		reschedule: ErrNotFound,
+		afterCancel: map[string]string{
+			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
+			"attempts:g %s": "1/1/0", "changed:g %s": "changed",
+		},
+	},
+	"requeued for one, acked by the other": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.bury(g, id)
+			r.claim(h, "c", 1)
+			ack(r.t, h, id)
+			_, err := g.Requeue(r.ctx(), []string{id})
+			require.NoError(r.t, err)
+		},
+		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
+	},
+	"dead for both": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.bury(g, id)
+			r.bury(h, id)
+		},
+		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateDead}},
+		cancel:     ErrDead,
+		reschedule: ErrDead,
+		afterCancel: map[string]string{
+			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g","h"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad %s",
+			"dead:h %s": "now+0s", "reasons:h %s": "bad %s",
+		},
+	},
+	"acked by both": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			for _, group := range []*Group{g, h} {
+				r.claim(group, "c", 1)
+				ack(r.t, group, id)
+			}
+		},
+		cancel:     ErrNotFound,
+		reschedule: ErrNotFound,
+	},
+	"discarded by one, acked by the other": {
+		arrange: func(r *scene, g, h *Group, id string) {
+			r.bury(g, id)
+			_, err := g.Discard(r.ctx(), []string{id})
+			require.NoError(r.t, err)
+			r.claim(h, "c", 1)
+			ack(r.t, h, id)
+		},
+		cancel:     ErrNotFound,
+		reschedule: ErrNotFound,
+	},
+}
+
+// eachStanding calls test for each situation.
+func eachStanding(t *testing.T, test func(r *scene, name, id string, want Standing)) {
+	t.Helper()
+	for name, situation := range standings {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g, h := r.group("g"), r.group("h")
+			id := keyed(1, "k")
+			if situation.want.Scheduled {
+				r.push(after(id, 60))
+			} else {
+				r.push(due(id))
+			}
+			situation.arrange(r, g, h, id)
+			want := situation.want
+			if want.Groups != nil {
+				want.ID = id
+			}
+			test(r, name, id, want)
+		})
+	}
+}
+
+func TestCancelTellsWhereTheMessageStood(t *testing.T) {
+	eachStanding(t, func(r *scene, name, id string, want Standing) {
+		got, err := r.partition.Cancel(r.ctx(), "k")
+		assert.Equal(r.t, standings[name].cancel, err)
+		assert.Equal(r.t, want, got)
+		left := map[string]string{"groups g": "member", "groups h": "member"}
+		for field, value := range standings[name].afterCancel {
+			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
+		}
+		assert.Equal(r.t, left, r.state())
+		_, err = r.partition.Cancel(r.ctx(), "k")
+		if standings[name].afterCancel == nil {
+			assert.Equal(r.t, ErrNotFound, err)
+		} else {
+			assert.Equal(r.t, ErrDead, err)
+		}
+	})
+}
+
+func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
+	eachStanding(t, func(r *scene, name, id string, want Standing) {
+		state := r.state()
+		for key := range state {
+			set, member, _ := strings.Cut(key, " ")
+			if member == id && (set == "scheduled" || strings.HasPrefix(set, "queue:")) {
+				state[key] = "now+3600s"
+			}
+		}
+		for range 2 {
+			got, err := r.partition.Reschedule(r.ctx(), "k", time.Hour)
+			assert.Equal(r.t, standings[name].reschedule, err)
+			assert.Equal(r.t, want, got)
+			assert.Equal(r.t, state, r.state(), "only what waits is moved")
+		}
+	})
+}
+
+// TestACallSentAgainTellsTheSame although what it tells of has changed, by the call itself or
+// by another group.
+func TestACallSentAgainTellsTheSame(t *testing.T) {
+	for _, s := range []*script{rescheduleScript, cancelScript} {
+		eachStanding(t, func(r *scene, _, id string, want Standing) {
+			until := r.now().Add(time.Minute).UnixMilli()
+			call := func(groups ...string) []any {
+				args := []any{"caller", 1, until, "k"}
+				if s == rescheduleScript {
+					args = append(args, 3_600_000)
+				}
+				args = append(args, r.partition.channel())
+				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))
+				require.NoError(r.t, err)
+				return reply
+			}
+			first := call("g", "h")
+			list, err := stringsOf(first)
+			require.NoError(r.t, err)
+			standing, _ := standingOf(list)
+			assert.Equal(r.t, want, standing)
+			r.group("i")
+			before := r.state()
+			if want.ID != "" {
+				require.Equal(r.t, "groups", call("g", "h")[0])
+			}
+			assert.Equal(r.t, first, call("g", "h", "i"))
+			assert.Equal(r.t, before, r.state())
+		})
+	}
+}
+
+func TestAStandingThatNoScriptWouldAnswerIsAnError(t *testing.T) {
+	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
+		_, err := standingOf(reply)
+		assert.ErrorIs(t, err, errReply, "%q", reply)
+	}
+}
+
+// TestOfSeveralMessagesWithAKeyTheLastOneIsTold: they are in different partitions, since the
+// number of partitions was raised between them.
+func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 3)
+	require.NoError(t, err)
+	for n, m := range []Message{after(keyed(1, "k"), 60), after(keyed(3, "k"), 60), due(keyed(5, "k"))} {
+		p := topic.Partition(n)
+		_, err := p.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{m}}})
+		require.NoError(t, err)
+	}
+	g := topic.Partition(2).Group("g")
+	require.NoError(t, g.Register(t.Context()))
+	_, err = g.Claim(t.Context(), Request{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
+	require.NoError(t, err)
+	_, _, err = g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{keyed(5, "k"), "1"}, Reason: "bad"}})
+	require.NoError(t, err)
+
+	standing, err := topic.again().Cancel(t.Context(), "k")
+	require.NoError(t, err)
+	assert.Equal(t, Standing{ID: keyed(3, "k"), Scheduled: true, Groups: map[string]State{}}, standing, "the last one that was taken back")
+	standing, err = topic.again().Cancel(t.Context(), "k")
+	assert.Equal(t, ErrDead, err)
+	assert.Equal(t, Standing{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, standing)
+}
