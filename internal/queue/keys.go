@@ -19,6 +19,7 @@ const (
 	publishers
 	control
 	count // in partition 0 only
+	expiry
 	queueOf
 	unackOf
 	attemptsOf
@@ -41,6 +42,7 @@ var kinds = [...]struct{ name, holds string }{
 	publishers:  {"publishers", "hash"},
 	control:     {"control", "hash"},
 	count:       {"partitions", "string"},
+	expiry:      {"expiry", "zset"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},
 	attemptsOf:  {"attempts", "hash"},

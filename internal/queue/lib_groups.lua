@@ -40,10 +40,20 @@ end
 -- control says which groups are paused or retired. Its fields are "paused" for all
 -- groups, "paused:G", and "retired:G"; each value begins with a time in ms.
 
--- retired tells whether a group has been retired.
-local function retired(control, group)
-  return redis.call('HEXISTS', control, 'retired:' .. group) == 1
+-- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
+-- itself and what it held is not freed yet; else nil.
+local function tombstone(control, group)
+  local told = redis.call('HGET', control, 'retired:' .. group)
+  return told and (string.match(told, '^%d+ (expired)$') or 'retired') or nil
 end
+
+-- unknown tells whether a group, which is not '' for all, is not registered.
+local function unknown(groups, group)
+  return group ~= '' and redis.call('SISMEMBER', groups, group) == 0
+end
+
+-- begin_control is begin_writes for a script that has no sorted set.
+local function begin_control(control) redis.call('HDEL', control, '') end
 
 -- pause_of is the field that holds the pause of a group, or of all groups.
 local function pause_of(group) return group == '' and 'paused' or 'paused:' .. group end

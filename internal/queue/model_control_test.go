@@ -16,7 +16,7 @@ func (m *model) isPaused(name string) bool { return m.paused[name] || m.paused["
 func (m *model) pause(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{"", "g", "h"}).Draw(rt, "group")
 	m.paused[name] = true
-	m.must(m.scene.partition.pause(m.scene.ctx(), name, 0, []byte("{}")))
+	m.must(m.group(name).told(m.scene.ctx(), pauseScript, name, 0, "{}", "channel", "follow"))
 	m.last = nil
 }
 
@@ -26,7 +26,7 @@ func (m *model) resume(rt *rapid.T) {
 	}
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.paused))).Draw(rt, "group")
 	delete(m.paused, name)
-	m.again(func() { m.must(m.scene.partition.resume(m.scene.ctx(), name)) })
+	m.again(func() { m.must(m.group(name).told(m.scene.ctx(), resumeScript, name, "channel", "follow")) })
 }
 
 func (m *model) retire(rt *rapid.T) {

@@ -13,27 +13,29 @@ var sources embed.FS
 // The scripts, with the kinds of their KEYS.
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys)
-	registerScript = newScript("register", groups, control)
-	raiseScript    = newScript("raise", count, groups, control)
-	adoptScript    = newScript("adopt", groups, control)
+	registerScript = newScript("register", groups, control, expiry)
+	raiseScript    = newScript("raise", count, groups, control, expiry)
+	adoptScript    = newScript("adopt", groups, control, expiry)
 	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf).each(queueOf)
 	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys)
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys)
-	extendScript  = newScript("extend", unackOf, attemptsOf, consumersOf)
+	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf)
 	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys)
 
-	pauseScript  = newScript("pause", control)
-	resumeScript = newScript("resume", control)
+	pauseScript  = newScript("pause", groups, control)
+	resumeScript = newScript("resume", groups, control)
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
-		claimsOf, consumersOf, messages, refs, messageKeys)
-	restoreScript = newScript("restore", control)
-	backlogScript = newScript("backlog", scheduled, queueOf, unackOf)
-	leaveScript   = newScript("leave", consumersOf)
+		claimsOf, consumersOf, messages, refs, messageKeys, expiry)
+	restoreScript  = newScript("restore", control)
+	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
+	leaveScript    = newScript("leave", consumersOf, control, expiry)
+	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
+	expiringScript = newScript("expiring", expiry)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
@@ -58,6 +60,9 @@ func newScript(name string, once ...kind) *script {
 	source := sourceOf("lib")
 	if slices.ContainsFunc(once, aboutGroups) {
 		source += sourceOf("lib_groups")
+	}
+	if slices.Contains(once, expiry) {
+		source += sourceOf("lib_expiry")
 	}
 	source += sourceOf(name)
 	return &script{

@@ -21,6 +21,7 @@ type Topic struct {
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; up to the highest that was asked for
 	taught     int          // guarded by mu; how many partitions know what the first one knows
+	search     search       // guarded by mu; for groups that have expired
 }
 
 // Silence explains a call that has not ended in time; see Store.Silence.
@@ -69,9 +70,9 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	return t.taught, nil
 }
 
-// lesson is what new partitions have to know: the groups, and what is paused, as fields
-// and values.
-type lesson struct{ groups, pauses []string }
+// lesson is what new partitions have to know: the groups, what is paused, as fields and
+// values, and which groups expire, as names and milliseconds.
+type lesson struct{ groups, pauses, expiring []string }
 
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
@@ -86,19 +87,20 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	if err != nil {
 		return 0, lesson{}, err
 	}
-	if len(reply) != 3 {
+	if len(reply) != 5 {
 		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
 	}
 	n, ok := reply[0].(int64)
 	if !ok || n < 1 || n > MaxPartitions {
 		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
 	}
-	lists, err := listsOf(reply[1:], 2)
+	lists, err := listsOf(reply[1:], 4)
 	if err != nil {
 		return 0, lesson{}, err
 	}
 	slices.Sort(lists[0])
-	return int(n), lesson{groups: lists[0], pauses: lists[1]}, nil
+	t.noticed(int(n), lists[3])
+	return int(n), lesson{groups: lists[0], pauses: lists[1], expiring: lists[2]}, nil
 }
 
 // teach gives partitions, from known on, what the first one has, and returns how many
@@ -124,7 +126,8 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 
 // adopt gives a partition what the first one has.
 func (p *Partition) adopt(ctx context.Context, taught lesson) error {
-	args := append([]any{len(taught.groups)}, anys(taught.groups)...)
-	_, err := p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(taught.pauses)...))
+	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, anys(taught.groups)...)
+	args = append(append(args, anys(taught.expiring)...), anys(taught.pauses)...)
+	_, err := p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), args)
 	return err
 }
