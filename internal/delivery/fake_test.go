@@ -207,8 +207,11 @@ func (g *fakeGroup) view(look func()) {
 
 // fakeTopic is a topic in memory.
 type fakeTopic struct {
-	mu     sync.Mutex
-	groups []*fakeGroup // guarded by mu; one for each partition
+	mu       sync.Mutex
+	groups   []*fakeGroup  // guarded by mu; one for each partition
+	ended    []queue.Ended // guarded by mu; what EndExpired returns
+	endFails error         // guarded by mu
+	searches int           // guarded by mu; calls of EndExpired
 }
 
 func (t *fakeTopic) add(g *fakeGroup) {
@@ -221,6 +224,13 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.groups), nil
+}
+
+func (t *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.searches++
+	return t.ended, t.endFails
 }
 
 func (t *fakeTopic) Group(partition int) Group {

@@ -30,6 +30,8 @@ type fakeTopic struct {
 	key      string           // the key that a message holds
 	sought   int              // calls of Cancel
 	asked    int              // calls of Raise
+	ended    []queue.Ended    // what EndExpired returns
+	endFails error
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -62,6 +64,12 @@ func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 		}
 	}
 	return max(least, f.partitions), nil
+}
+
+func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended, f.endFails
 }
 
 func (f *fakeTopic) Silence() error { return errSilent }
