@@ -47,5 +47,13 @@ func (s *Subscriber) endGroup(deadline time.Time) {
 			}
 		})
 	}
-	calls.Wait()
+	ended := make(chan struct{})
+	go func() { // ends with the calls, which the client's timeouts end
+		calls.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 }

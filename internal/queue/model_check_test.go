@@ -13,6 +13,11 @@ import (
 // check compares Redis with the model.
 func (m *model) check() {
 	want := map[string]string{}
+	for name, expires := range m.expires {
+		if expires {
+			want["expiry "+name] = ""
+		}
+	}
 	for id, msg := range m.messages {
 		want["messages "+id] = "body"
 		if msg.key != "" {
@@ -46,7 +51,10 @@ func (m *model) snapshot() map[string]string {
 	p := m.scene.partition.names
 	ctx := m.scene.ctx()
 	pipe := m.scene.client.Pipeline()
-	sets := map[string]*redis.StringSliceCmd{"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1)}
+	sets := map[string]*redis.StringSliceCmd{
+		"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1),
+		"expiry":    pipe.ZRange(ctx, p.key(expiry), 0, -1),
+	}
 	hashes := map[string]*redis.MapStringStringCmd{
 		"messages": pipe.HGetAll(ctx, p.key(messages)),
 		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),

@@ -34,9 +34,69 @@ func (m *model) retire(rt *rapid.T) {
 		rt.Skip("the last group stays")
 	}
 	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
-	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
+	m.remove(name)
 	m.retired[name] = true
 	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), RetireIdle)) })
+}
+
+func (m *model) remove(name string) {
+	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
+}
+
+// end ends a group as its only subscriber does.
+func (m *model) end(rt *rapid.T) {
+	if len(m.groups) < 2 {
+		rt.Skip("the last group stays")
+	}
+	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
+	m.remove(name)
+	m.expired[name] = true
+	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), retireEnded)) })
+}
+
+// expireGroup looks at a group that has had no live consumer for long.
+func (m *model) expireGroup(rt *rapid.T) {
+	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
+	registered := slices.Contains(m.groups, name)
+	if len(m.groups) < 2 && registered {
+		rt.Skip("the last group stays")
+	}
+	want := "gone"
+	switch {
+	case registered && m.expires[name]:
+		m.scene.over(m.scene.partition, name)
+		m.remove(name)
+		m.expired[name] = true
+		want = "expired"
+	case m.expired[name]:
+		want = "expired"
+	default:
+		delete(m.expires, name)
+	}
+	for range 2 { // a copy changes nothing
+		require.Equal(m.t, want, m.scene.look(m.group(name)))
+	}
+	m.last = nil
+}
+
+// freed records that all of a group that has expired is freed.
+func (m *model) freed(name string) {
+	if !m.expired[name] {
+		return
+	}
+	for id, msg := range m.messages {
+		if msg.groups[name] != nil {
+			m.finish(id, name)
+		}
+	}
+	m.last = nil
+	m.forgotten(name)
+}
+
+func (m *model) forgotten(name string) {
+	delete(m.paused, name)
+	delete(m.expired, name)
+	delete(m.expires, name)
 }
 
 // forget frees what a retired group has in the first set that is not empty.
@@ -44,7 +104,7 @@ func (m *model) forget(rt *rapid.T) {
 	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
 	freed, err := m.group(name).forget(m.scene.ctx())
 	m.last = nil
-	if !m.retired[name] {
+	if !m.retired[name] && !m.expired[name] {
 		require.ErrorIs(m.t, err, errNotRetired)
 		return
 	}
@@ -65,7 +125,7 @@ func (m *model) forget(rt *rapid.T) {
 		}
 	}
 	require.Zero(m.t, freed)
-	delete(m.paused, name)
+	m.forgotten(name)
 }
 
 func (m *model) restore(rt *rapid.T) {
@@ -78,7 +138,7 @@ func (m *model) restore(rt *rapid.T) {
 // heldByRetired tells whether a retired group still has a message.
 func (m *model) heldByRetired(id string) bool {
 	for name := range m.messages[id].groups {
-		if m.retired[name] {
+		if m.retired[name] || m.expired[name] {
 			return true
 		}
 	}

@@ -105,7 +105,7 @@ func (m *model) bury(rt *rapid.T) {
 
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
-	if m.retired[group] || m.isPaused(group) {
+	if m.retired[group] || m.expired[group] || m.isPaused(group) {
 		rt.Skip("nobody claims for", group)
 	}
 	state.place = "queue" // in effect: the next claim takes it

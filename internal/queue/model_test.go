@@ -23,6 +23,8 @@ type model struct {
 	scene    *scene
 	groups   []string        // registered
 	retired  map[string]bool // not restored since
+	expired  map[string]bool // not all is freed yet
+	expires  map[string]bool // somebody may look whether it has expired
 	paused   map[string]bool // "": all of them
 	messages map[string]*modelMessage
 	number   int
@@ -93,30 +95,34 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
-		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}}
-		m.addGroup("g")
+		m := &model{t: rt, scene: r, messages: map[string]*modelMessage{}, retired: map[string]bool{}, paused: map[string]bool{}, expired: map[string]bool{}, expires: map[string]bool{}}
+		m.addGroup("g", 0)
 		rt.Repeat(map[string]func(*rapid.T){
-			"":           func(*rapid.T) { m.check() },
-			"push":       m.push,
-			"push keyed": m.pushKeyed,
-			"fall due":   m.fallDue,
-			"claim":      m.claim,
-			"ack":        m.ack,
-			"nack":       m.nack,
-			"release":    m.release,
-			"extend":     m.extend,
-			"bury":       m.bury,
-			"expire":     m.expire,
-			"stale":      m.stale,
-			"requeue":    m.requeue,
-			"discard":    m.discard,
-			"cancel":     m.cancel,
-			"pause":      m.pause,
-			"resume":     m.resume,
-			"retire":     m.retire,
-			"forget":     m.forget,
-			"restore":    m.restore,
-			"add group":  func(rt *rapid.T) { m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group")) },
+			"":             func(*rapid.T) { m.check() },
+			"push":         m.push,
+			"push keyed":   m.pushKeyed,
+			"fall due":     m.fallDue,
+			"claim":        m.claim,
+			"ack":          m.ack,
+			"nack":         m.nack,
+			"release":      m.release,
+			"extend":       m.extend,
+			"bury":         m.bury,
+			"expire":       m.expire,
+			"stale":        m.stale,
+			"requeue":      m.requeue,
+			"discard":      m.discard,
+			"cancel":       m.cancel,
+			"pause":        m.pause,
+			"resume":       m.resume,
+			"retire":       m.retire,
+			"forget":       m.forget,
+			"restore":      m.restore,
+			"expire group": m.expireGroup,
+			"end":          m.end,
+			"add group": func(rt *rapid.T) {
+				m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group"), rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "lasts"))
+			},
 			"send again": func(*rapid.T) {
 				if m.last != nil {
 					m.last()
@@ -136,13 +142,17 @@ func (m *model) must(err error) {
 
 func (m *model) group(name string) *Group { return m.scene.partition.Group(name) }
 
-func (m *model) addGroup(name string) {
-	err := m.group(name).Register(m.scene.ctx())
+func (m *model) addGroup(name string, lasts time.Duration) {
+	g := m.group(name)
+	g.lasts = lasts
+	err := g.Register(m.scene.ctx())
 	if m.retired[name] {
 		require.ErrorIs(m.t, err, ErrGroupRetired)
 		return
 	}
 	m.must(err)
+	m.freed(name)
+	m.expires[name] = lasts > 0
 	if !slices.Contains(m.groups, name) {
 		m.groups = append(m.groups, name)
 	}
