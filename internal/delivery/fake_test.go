@@ -28,6 +28,8 @@ type fakeGroup struct {
 	nackFails error
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
+	// afresh is told once with a claim.
+	afresh bool
 
 	requests []queue.Request
 	claimed  []time.Time
@@ -98,7 +100,8 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next}
+	claims := queue.Claims{Next: g.next, Afresh: g.afresh}
+	g.afresh = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
 			n = i

@@ -21,6 +21,7 @@ type fakeTopic struct {
 	fail       func(partition int) error
 	raise      func(ctx context.Context) error
 	enlist     func() error
+	endTakes   time.Duration // how long EndExpired takes
 
 	mu       sync.Mutex
 	answers  []error
@@ -67,6 +68,9 @@ func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 }
 
 func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
+	if f.endTakes > 0 {
+		<-time.After(f.endTakes)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended, f.endFails
