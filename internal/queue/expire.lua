@@ -17,7 +17,6 @@ local groups, control, consumers, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group = ARGV[1]
 local _, now_text = now_us()
 local now_ms = tonumber(now_text)
-local NOTICE_MS = 9000
 local MOST = 1000 -- consumers that one call reads
 
 local told = tombstone(control, group)
@@ -54,7 +53,9 @@ if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTIC
   return { 'noticed' }
 end
 
--- It stays in expiry: whoever looks next can go on.
+-- It stays in expiry: whoever looks next can go on. Without the right to remove it, nothing
+-- changes.
+redis.call('SREM', groups, '')
 redis.call('HSET', control, 'retired:' .. group, now_text .. ' expired')
 redis.call('SREM', groups, group)
 return { 'expired' }

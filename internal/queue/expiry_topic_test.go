@@ -2,7 +2,7 @@ package queue
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -236,25 +236,35 @@ func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
 	assert.Empty(t, r.state())
 }
 
-func TestAtMostTenGroupsAreNamedAtOnce(t *testing.T) {
+func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
+	const groups = 230
 	r := newScene(t)
-	for i := range 12 {
-		r.expiring(fmt.Sprint(i), time.Minute)
-		r.over(r.partition, fmt.Sprint(i))
-	}
 	topic := r.topicOf(1)
-	var names []string
-	for range 2 {
+	for i := range groups {
+		r.expiring(fmt.Sprint(i), time.Minute)
+		r.overSince(r.partition, fmt.Sprint(i), 0)
+	}
+	look := func() []Ended {
 		_, err := topic.Partitions(t.Context())
 		require.NoError(t, err)
+		require.LessOrEqual(t, len(topic.search.near), 100)
 		ended, err := topic.EndExpired(t.Context())
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(ended), 10)
-		for _, e := range ended {
-			names = append(names, e.Group)
-		}
+		return ended
 	}
-	slices.Sort(names)
-	assert.Len(t, slices.Compact(names), 12)
+	for range 3 {
+		require.Empty(t, look())
+	}
+	for i := range groups {
+		state, err := r.client.HGet(t.Context(), r.partition.names.key(control), "expiry:"+fmt.Sprint(i)).Result()
+		require.NoError(t, err)
+		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
+		r.over(r.partition, fmt.Sprint(i))
+	}
+	ended := 0
+	for range 3 {
+		ended += len(look())
+	}
+	assert.Equal(t, groups, ended)
 	assert.Empty(t, r.state())
 }

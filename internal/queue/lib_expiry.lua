@@ -6,6 +6,7 @@
 -- noticed that this is near, 0 if nobody has. In expiry, its score is when to look.
 
 local NEAR_MS = 10000 -- a group is looked at so long before it ends
+local NOTICE_MS = 9000 -- and must be noticed so long before
 local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers expires after a day
 
 -- expiry_of reads when a group expires; nil if it does not.
@@ -16,9 +17,11 @@ local function expiry_of(control, group)
 end
 
 -- write_expiry makes a group expire. The set comes first: without the field, the group is
--- taken off it again; without the set, nobody would look.
+-- taken off it again; without the set, nobody would look. A group that was noticed makes way
+-- for others that were not.
 local function write_expiry(control, expiry, group, now_ms, lasts, ends, noticed)
-  redis.call('ZADD', expiry, int(math.min(ends, now_ms + LOOK_MS)), group)
+  local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
+  redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, look) or math.min(ends, look)), group)
   redis.call('HSET', control, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
 end
 
@@ -28,8 +31,8 @@ local function drop_expiry(control, expiry, group)
   redis.call('ZREM', expiry, group)
 end
 
--- near names some groups that may end soon.
+-- near names up to 100 groups that may end soon.
 local function near(expiry, now_ms)
-  return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + NEAR_MS), 'LIMIT', 0, 10)
+  return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + NEAR_MS), 'LIMIT', 0, 100)
 end
 

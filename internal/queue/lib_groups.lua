@@ -52,9 +52,6 @@ local function unknown(groups, group)
   return group ~= '' and redis.call('SISMEMBER', groups, group) == 0
 end
 
--- begin_control is begin_writes for a script that has no sorted set.
-local function begin_control(control) redis.call('HDEL', control, '') end
-
 -- pause_of is the field that holds the pause of a group, or of all groups.
 local function pause_of(group) return group == '' and 'paused' or 'paused:' .. group end
 

@@ -16,7 +16,7 @@ local now, now_ms = now_us()
 local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'
 
 if how == 'known' and unknown(groups, group) then return { 'unknown' } end
-begin_control(control)
+redis.call('HDEL', control, '') -- removes nothing, so that it works without memory
 redis.call('HSET', control, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
 redis.pcall(NOTIFY, channel, '!' .. group)
 return { 'paused' }

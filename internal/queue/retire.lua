@@ -36,8 +36,9 @@ if not told then
   end
 end
 
--- The mark comes first: without it, an unregistered group registers itself again.
-begin_control(control)
+-- The mark comes first: without it, an unregistered group registers itself again. Before it
+-- comes a removal of nothing: without memory, or without the right, nothing changes.
+redis.call('SREM', groups, '')
 redis.call('HSET', control, 'retired:' .. group, how == 'ended' and now_ms .. ' expired' or now_ms)
 redis.call('SREM', groups, group)
 return { 'retired' }
