@@ -17,14 +17,16 @@ func TestAGroupThatHasExpiredBeginsAnewWhenItIsRegistered(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	ack(t, h, r.ids(r.claim(h, "d", 10))...)
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
+	r.consumers("g", 1, time.Hour)
 	r.over(r.partition, "g")
 	require.Equal(t, "expired", r.look(g)) // and whoever has noticed it dies
 	require.NoError(t, topic.Restore(t.Context(), "g"), "which is not for this")
 	require.Equal(t, "expired", r.lives()["control retired:g"])
 	before := r.lives()
 	r.alive(g, "c", time.Minute)
-	require.NoError(t, g.Leave(t.Context(), "c"))
-	require.Equal(t, before, r.lives(), "a consumer that knows nothing of it changes nothing")
+	require.NoError(t, g.Leave(t.Context(), "1h0m0s/0000"))
+	delete(before, "consumers:g 1h0m0s/0000")
+	require.Equal(t, before, r.lives(), "a consumer that knows nothing of it does not put it off")
 
 	require.NoError(t, g.Register(t.Context()))
 	assert.Equal(t, map[string]string{
