@@ -13,6 +13,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
+// broadcastExpiry is how long a group of a Subscriber's own lasts by default. It takes some
+// seconds until somebody notices.
+const broadcastExpiry = 50 * time.Second
+
 // broadcastGroup returns a group name that no other Subscriber has. The host is for people
 // who look into Redis; it is short, since names are stored with each message.
 func broadcastGroup() string {

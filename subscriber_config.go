@@ -41,7 +41,7 @@ type SubscriberConfig struct {
 	// for LeaseDuration or two PollIntervals after its last sign of life, whichever is
 	// longer, and so long the group lasts in any case. For subscribers that differ, the last
 	// Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for
-	// Broadcast 1 minute.
+	// Broadcast 50s, so that nothing is left a minute after a crash.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -95,7 +95,7 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.Prefix, DefaultPrefix)
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
 	if c.ConsumerGroup == Broadcast {
-		setDefault(&c.GroupExpiry, time.Minute)
+		setDefault(&c.GroupExpiry, broadcastExpiry)
 	}
 	setDefault(&c.MaxInFlight, 1)
 	setDefault(&c.LeaseDuration, 30*time.Second)
