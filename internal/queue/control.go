@@ -227,10 +227,10 @@ func (g *Group) retire(ctx context.Context, how Retirement) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case words[0] == "unknown":
+	switch words[0] {
+	case "unknown":
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
-	case words[0] == "alive":
+	case "alive":
 		return fmt.Errorf("%w: %q has %s", ErrGroupAlive, g.name, strings.Join(words[1:], ", "))
 	}
 	return nil
