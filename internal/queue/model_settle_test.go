@@ -108,6 +108,9 @@ func (m *model) expire(rt *rapid.T) {
 	if m.retired[group] || m.expired[group] || m.isPaused(group) {
 		rt.Skip("nobody claims for", group)
 	}
+	if !slices.Contains(m.groups, group) {
+		m.addGroup(group, 0) // it was restored, and a claim would register it
+	}
 	state.place = "queue" // in effect: the next claim takes it
 	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
