@@ -184,6 +184,22 @@ func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
 	}
 }
 
+func TestOtherPartitionsAreLookedIntoAsLongAsAnythingIsFound(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	r.memberOf(topic, "g", time.Minute, 0)
+	for n := range 2 {
+		r.over(topic.Partition(n), "g")
+		_, err := topic.Partitions(t.Context())
+		require.NoError(t, err)
+		ended, err := topic.EndExpired(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []Ended{{"g", 0}}, ended, "partition %d", n)
+	}
+	state := r.in(topic.Partition(1)).state()
+	assert.Empty(t, state)
+}
+
 // TestNewPartitionsKnowWhichGroupsExpire, also if they learn it late, from somebody slow.
 func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	r := newScene(t)
