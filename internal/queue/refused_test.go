@@ -98,6 +98,22 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	assert.Equal(t, map[string]string{"control retired:retired": "", "control retired:forced": ""}, r.lives())
 }
 
+// TestWithoutTheRightToRemoveAGroupNothingOfItEnds: half an end would free a live group.
+func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
+	server := redistest.Shared(t)
+	r := newSceneOn(t, server)
+	r.expiring("g", time.Minute)
+	r.over(r.partition, "g")
+	before := r.lives()
+	limited := r.through(r.deny(server, "srem")).Group("g")
+	_, _, err := limited.endExpired(t.Context(), noDeadline)
+	require.Error(t, err)
+	for _, how := range []Retirement{RetireIdle, RetireForced, retireFollow, retireEnded} {
+		require.Error(t, limited.retire(t.Context(), how))
+	}
+	assert.Equal(t, before, r.lives())
+}
+
 func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
 	scripts := map[string]func(r *scene, g *Group) error{
