@@ -31,9 +31,18 @@ type SubscriberConfig struct {
 	Unmarshaler Unmarshaler
 
 	// ConsumerGroup shares the messages of a topic among its subscribers; every
-	// group gets each message. Unlike in watermill-redisstream, empty is not fan-out.
-	// Default: DefaultConsumerGroup.
+	// group gets each message. Broadcast makes this Subscriber a group of its own, which
+	// an empty one means in watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
+
+	// GroupExpiry ends the group in a topic when it has had no live subscription there for
+	// that long: what it holds is freed, and Subscribe begins it anew. Any publisher or
+	// subscription of the topic notices within some seconds. A subscription counts as alive
+	// for LeaseDuration or two PollIntervals after its last sign of life, whichever is
+	// longer, and so long the group lasts in any case. For subscribers that differ, the last
+	// Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for
+	// Broadcast 50s, so that nothing is left a minute after a crash.
+	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
 	// unique. Default: the host name.
@@ -90,6 +99,9 @@ type SubscriberConfig struct {
 func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.Prefix, DefaultPrefix)
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
+	if c.ConsumerGroup == Broadcast {
+		setDefault(&c.GroupExpiry, broadcastExpiry)
+	}
 	setDefault(&c.MaxInFlight, 1)
 	setDefault(&c.LeaseDuration, 30*time.Second)
 	setDefault(&c.MaxBufferBytes, 16<<20)
@@ -136,6 +148,11 @@ func (c SubscriberConfig) Validate() error {
 	}
 	if err := validateDuration("PollInterval", c.PollInterval, 100*time.Millisecond); err != nil {
 		return err
+	}
+	if c.GroupExpiry != 0 {
+		if err := validateDuration("GroupExpiry", c.GroupExpiry, time.Second); err != nil {
+			return err
+		}
 	}
 	return validateDuration("CloseTimeout", c.CloseTimeout, time.Millisecond)
 }

@@ -13,8 +13,8 @@ var (
 	// or subscribed to.
 	ErrTopicNotFound = queue.ErrTopicNotFound
 
-	// ErrGroupNotFound is returned by RetireGroup for a consumer group that the topic does
-	// not have.
+	// ErrGroupNotFound is returned by a Control for a consumer group that the topic does not
+	// have: its name is wrong, nobody has subscribed yet, or it is retired or has expired.
 	ErrGroupNotFound = queue.ErrGroupNotFound
 
 	// ErrGroupAlive is returned by RetireGroup for a consumer group with subscriptions
@@ -63,7 +63,7 @@ type Pause struct {
 // AllGroups.
 //
 // The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound,
-// ErrProtocolTooNew, or that of Redis.
+// ErrGroupNotFound, ErrProtocolTooNew, or that of Redis.
 func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
 	if pause.For != 0 {
 		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
@@ -76,7 +76,8 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 }
 
 // Resume ends the pause of a group, or that of AllGroups, and wakes its consumers.
-// Without a pause it does nothing. The errors are those of Pause.
+// Without a pause it does nothing, but returns ErrGroupNotFound if there is no such group
+// either. The other errors are those of Pause.
 func (c *Control) Resume(ctx context.Context, topic, group string) error {
 	return c.tell("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
 }
@@ -92,7 +93,7 @@ type Backlog struct {
 // or is in delivery. It tells progress what is left, now and then; nil is allowed. It
 // deletes nothing and pauses nothing: messages that fall due meanwhile count, too.
 //
-// The errors are those of Pause, and that of ctx.
+// The errors are those of Pause, also for a group that is retired meanwhile, and that of ctx.
 func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Backlog)) error {
 	return c.tell("drain", topic, func(t *queue.Topic) error {
 		ticker := time.NewTicker(drainEvery)
@@ -123,7 +124,8 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 // again to finish what was interrupted, and by several at once.
 //
 // The group does not come back by subscribing: Subscribe returns ErrGroupRetired, and a
-// subscription that runs stops claiming, until RestoreGroup.
+// subscription that runs stops claiming, until RestoreGroup. That also holds for a group that
+// is about to expire (SubscriberConfig.GroupExpiry), and comes back otherwise.
 //
 // The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
 // Redis within its lease or two poll intervals, or as for Pause.
@@ -146,7 +148,7 @@ func (c *Control) retire(ctx context.Context, topic, group string, how queue.Ret
 
 // RestoreGroup lets a retired group come back with its next subscriber, or with those
 // that still run. It gets what falls due from then on. A group that is not retired stays
-// as it is. The errors are those of Pause.
+// as it is. The errors are those of Pause, but for ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.tell("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }

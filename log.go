@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -25,8 +26,9 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 type journal struct {
 	logger watermill.LoggerAdapter
 
-	mu   sync.Mutex
-	told map[outage]struct{} // guarded by mu; outages that have not ended
+	mu        sync.Mutex
+	told      map[outage]struct{} // guarded by mu; outages that have not ended
+	restarted time.Time           // guarded by mu; when a line said that the group has begun anew
 }
 
 // outage is an activity that keeps failing. It is logged once.
@@ -50,6 +52,8 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 		Settled:   j.settled,
 		Buried:    j.buried,
 		LeaseLost: j.leaseLost,
+		Ended:     j.ended,
+		Restarted: j.restarts,
 		Failing:   j.failing,
 		Recovered: j.recovered,
 	}
@@ -116,6 +120,24 @@ func (j *journal) leaseLost(e observe.LeaseLost) {
 	j.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
 }
 
+func (j *journal) ended(e observe.Ended) {
+	j.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
+}
+
+// restarts logs once that a group has begun anew, though each partition tells of it.
+func (j *journal) restarts(e observe.Restarted) {
+	j.mu.Lock()
+	recent := !j.restarted.IsZero() && time.Since(j.restarted) < time.Minute
+	if !recent {
+		j.restarted = time.Now()
+	}
+	j.mu.Unlock()
+	if !recent {
+		e.Partition = -1
+		j.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
+	}
+}
+
 func (j *journal) failing(e observe.Failing) {
 	fields := watermill.LogFields{}
 	if e.ID != "" {
@@ -151,6 +173,8 @@ func failureText(what observe.Activity) string {
 		return "No notifications, polling instead"
 	case observe.Growing:
 		return "Cannot look for new partitions"
+	case observe.Ending:
+		return "Cannot end groups that have expired"
 	case observe.Decoding:
 		return "The unmarshaler panicked"
 	case observe.Retrying:
@@ -181,6 +205,8 @@ func recoveryText(what observe.Activity) string {
 		return "Notifications work again"
 	case observe.Growing:
 		return "Looking for new partitions works again"
+	case observe.Ending:
+		return "Ending groups that have expired works again"
 	}
 	return "Works again: " + string(what)
 }
@@ -191,7 +217,7 @@ func outageOf(place observe.Place, what observe.Activity) (o outage, once bool) 
 	switch what {
 	case observe.Publishing:
 		return outage{what: what}, true
-	case observe.Listening, observe.Growing:
+	case observe.Listening, observe.Growing, observe.Ending:
 		return outage{place, what}, true
 	}
 	return outage{}, false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -40,17 +41,20 @@ var (
 
 // Subscriber delivers messages to one consumer group. It is safe for concurrent use.
 type Subscriber struct {
-	config SubscriberConfig
-	store  *queue.Store
-	logger watermill.LoggerAdapter
+	config    SubscriberConfig
+	broadcast bool // the group is its own
+	store     *queue.Store
+	logger    watermill.LoggerAdapter
 
 	closing context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	ending  sync.Once // of its own group
 
 	mu     sync.Mutex
-	closed bool  // guarded by mu
-	errs   error // guarded by mu; errors of subscriptions that did not end in time
+	closed bool                // guarded by mu
+	errs   error               // guarded by mu; errors of subscriptions that did not end in time
+	topics map[string]struct{} // guarded by mu; where it has registered a group of its own
 }
 
 var (
@@ -73,15 +77,25 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err != nil {
 		return nil, err // from Validate
 	}
-	closing, cancel := context.WithCancel(context.Background())
-	return &Subscriber{config: config, store: store, logger: logger, closing: closing, cancel: cancel}, nil
+	s := &Subscriber{config: config, store: store, logger: logger, topics: map[string]struct{}{}}
+	if s.broadcast = config.ConsumerGroup == Broadcast; s.broadcast {
+		s.config.ConsumerGroup = broadcastGroup()
+	}
+	s.closing, s.cancel = context.WithCancel(context.Background())
+	return s, nil
 }
+
+// ConsumerGroup returns the group of the Subscriber. With Broadcast it is one that no other
+// Subscriber has.
+func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
 // SubscribeInitialize registers the consumer group, so that it gets every message of
 // the topic that has not been given to the groups yet: what becomes due from now on and,
 // if no other group has looked since, what is already due. Subscribe does the same; call
-// SubscribeInitialize to register a group before its first subscriber runs. The errors
-// are those of Subscribe.
+// SubscribeInitialize to register a group before its first subscriber runs. A group with a
+// GroupExpiry waits that long for it. With Broadcast, it registers the Subscriber's own group,
+// so the Subscriber that calls it has to be the one that subscribes. The errors are those of
+// Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	_, err := s.register(s.closing, topic, s.membership(topic))
 	return err
@@ -94,6 +108,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 	if s.closing.Err() != nil {
 		return 0, ErrSubscriberClosed
 	}
+	s.note(topic)
 	partitions, err = membership.Partitions(ctx)
 	if err != nil {
 		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
@@ -107,7 +122,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 }
 
 func (s *Subscriber) membership(topic string) membership {
-	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup)}
+	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup, s.config.GroupExpiry)}
 }
 
 // membership is a topic as a subscription sees it.
@@ -149,6 +164,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		About:         about(s.config.Consumer),
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
+		Expires:       s.config.GroupExpiry > 0,
 		MaxDeliveries: s.config.MaxDeliveries,
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
@@ -196,13 +212,16 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 // CloseTimeout and a second. It leaves the Redis client open, may be called more than
 // once and from many goroutines, and waits each time. An error means that acks or
 // messages to give back did not reach Redis; those messages are delivered again when
-// their leases end.
+// their leases end. With Broadcast, Close also ends the group, if there is time left; else the
+// group expires.
 func (s *Subscriber) Close() error {
+	end := time.Now().Add(s.config.CloseTimeout + time.Second)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
 	s.running.Wait()
+	s.ending.Do(func() { s.endGroup(end) })
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

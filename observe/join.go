@@ -12,6 +12,8 @@ func Join(observers ...Observer) Observer {
 			Settled:   both(all.Settled, o.Settled),
 			Buried:    both(all.Buried, o.Buried),
 			LeaseLost: both(all.LeaseLost, o.LeaseLost),
+			Ended:     both(all.Ended, o.Ended),
+			Restarted: both(all.Restarted, o.Restarted),
 			Called:    both(all.Called, o.Called),
 			Failing:   both(all.Failing, o.Failing),
 			Recovered: both(all.Recovered, o.Recovered),

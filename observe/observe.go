@@ -16,6 +16,8 @@ type Observer struct {
 	Settled   func(Settled)   // Redis knows how a delivery has ended
 	Buried    func(Buried)    // a message has become a dead letter
 	LeaseLost func(LeaseLost) // a consumer no longer holds a message
+	Ended     func(Ended)     // a consumer group has ended, since it had no live subscription
+	Restarted func(Restarted) // a subscription whose group had ended has begun it anew
 	Called    func(Called)    // a script call has ended, with or without an answer
 	Failing   func(Failing)   // an activity has failed
 	Recovered func(Recovered) // an activity that failed works again
@@ -118,6 +120,17 @@ type LeaseLost struct {
 	HandedOut bool // a handler has it; the context of its message has ended
 }
 
+// Ended is a consumer group that has ended, since it had no live subscription. Whoever
+// notices ends it: any publisher or subscription of the topic.
+type Ended struct {
+	Place     // of the group; Partition is -1
+	Freed int // messages of the group, in all partitions, that were freed from here
+}
+
+// Restarted is a group that has begun anew: it had ended, though this subscription was only
+// slow. What it was to get meanwhile is lost to it.
+type Restarted struct{ Place }
+
 // Called is one script call to Redis.
 type Called struct {
 	Topic     string
@@ -154,6 +167,7 @@ const (
 	Extending  Activity = "extend"
 	Listening  Activity = "listen" // for notifications; polls go on
 	Growing    Activity = "grow"   // looking for new partitions
+	Ending     Activity = "end"    // ending groups that have expired
 
 	// Concern one message and are not retried:
 	Decoding Activity = "decode" // it becomes a dead letter

@@ -212,6 +212,7 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	require.ErrorIs(t, c.Pause(ctx, "", "", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
 	require.ErrorIs(t, c.Pause(ctx, s.Topic, "", redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
 	require.ErrorIs(t, c.Drain(ctx, s.Topic, "", nil), redisdelay.ErrTopicNotFound)
+	require.NoError(t, s.Subscriber().SubscribeInitialize(s.Topic))
 	s.Publish("a")
 	_, err := c.RetireGroup(ctx, s.Topic, "nobody")
 	require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)

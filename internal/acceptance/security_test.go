@@ -148,6 +148,29 @@ func TestAControlHasTheDocumentedRights(t *testing.T) {
 	require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
 }
 
+// TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
+func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), "(`Broadcast`, `GroupExpiry`) need `")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "`")
+	server := redistest.New(t)
+	name, password := documentedUser(t, server.Client(t), strings.Fields(text)...)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	sub := s.Subscriber(broadcast)
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
+	require.NoError(t, err)
+	s.Publish("a", "b")
+	s.Expect(messages, "a")
+	require.NoError(t, sub.Close())
+	assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
+	s.Client = server.Client(t)
+	assert.Empty(t, leftovers(s))
+}
+
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
 	server := redistest.New(t)
 	name, password := documentedUser(t, server.Client(t), "resetchannels")

@@ -48,6 +48,8 @@ type job struct {
 	// A consumer handles messages until it is told to stop.
 	Consumers     int // subscribers, each with its own client; 0: one, with the given client
 	Group         string
+	Expiry        time.Duration // of the group
+	Lives         time.Duration // when the worker closes its subscribers and ends; 0: never
 	Lease         time.Duration
 	MaxInFlight   int
 	MaxDeliveries int
@@ -71,7 +73,13 @@ func work(encoded string) {
 	err := json.Unmarshal([]byte(encoded), &j)
 	if err == nil {
 		client := redis.NewClient(&redis.Options{Addr: j.Addr})
-		err = j.run(context.Background(), client, func(e Event) {
+		ctx := context.Background()
+		if j.Lives > 0 {
+			end, cancel := context.WithTimeout(ctx, j.Lives)
+			defer cancel()
+			ctx = end
+		}
+		err = j.run(ctx, client, func(e Event) {
 			e.At = time.Now().UnixMicro()
 			mu.Lock()
 			defer mu.Unlock()
@@ -171,6 +179,7 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: j.Group,
+		GroupExpiry:   j.Expiry,
 		LeaseDuration: j.Lease,
 		MaxInFlight:   j.MaxInFlight,
 		MaxDeliveries: j.MaxDeliveries,
@@ -178,6 +187,7 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	if err != nil {
 		return err
 	}
+	j.Group = subscriber.ConsumerGroup() // with Broadcast, one of its own
 	messages, err := subscriber.Subscribe(ctx, j.Topic)
 	for err != nil && ctx.Err() == nil { // Redis may be away just now
 		messages, err = subscriber.Subscribe(ctx, j.Topic)

@@ -31,6 +31,8 @@ type fakeGroup struct {
 	scarce bool
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
+	// afresh is told once with a claim.
+	afresh bool
 
 	requests []queue.Request
 	claimed  []time.Time
@@ -101,7 +103,8 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next}
+	claims := queue.Claims{Next: g.next, Afresh: g.afresh}
+	g.afresh = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
 			n = i
@@ -211,8 +214,11 @@ func (g *fakeGroup) view(look func()) {
 
 // fakeTopic is a topic in memory.
 type fakeTopic struct {
-	mu     sync.Mutex
-	groups []*fakeGroup // guarded by mu; one for each partition
+	mu       sync.Mutex
+	groups   []*fakeGroup  // guarded by mu; one for each partition
+	ended    []queue.Ended // guarded by mu; what EndExpired returns
+	endFails error         // guarded by mu
+	searches int           // guarded by mu; calls of EndExpired
 }
 
 func (t *fakeTopic) add(g *fakeGroup) {
@@ -225,6 +231,13 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.groups), nil
+}
+
+func (t *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.searches++
+	return t.ended, t.endFails
 }
 
 func (t *fakeTopic) Group(partition int) Group {

@@ -92,6 +92,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 			if trouble.worked() {
 				tell(p.claiming)
 			}
+			p.leases.said(start)
 			return p.accept(claims, start)
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
@@ -99,6 +100,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 				trouble.failed(err)
 			}
 			told = true
+			p.leases.said(start) // that nobody claims
 			if !retired.Wait(ctx) {
 				return nil
 			}
@@ -120,6 +122,9 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	p.need = anyMessage
 	if claims.NeedsWorker {
 		p.need = freeWorker
+	}
+	if claims.Afresh && p.subscription.config.Expires {
+		p.report.restarted()
 	}
 	p.report.buried(claims.Buried)
 	items := p.leases.hold(claims.Messages, start)

@@ -21,6 +21,7 @@ type leases struct {
 	config Config
 	group  Group
 	margin time.Duration
+	says   bool // that the consumer is alive, even if it holds nothing
 	turns  *backoff.Turns
 	report *reporter
 
@@ -29,6 +30,7 @@ type leases struct {
 	mu   sync.Mutex
 	held map[string]*item // guarded by mu; by id
 	look time.Time        // guarded by mu; guard's next look
+	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 }
 
 func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {
@@ -38,7 +40,10 @@ func newLeases(config Config, group Group, turns *backoff.Turns, report *reporte
 		turns:  turns,
 		report: report,
 		margin: min(config.Lease/10, time.Second),
-		held:   map[string]*item{},
+		// The first partition tells who asks whether a group is alive. A group that expires
+		// does so in each partition by itself.
+		says: config.About != "" && (config.Expires || report.place.Partition == 0),
+		held: map[string]*item{},
 
 		earlier: make(chan struct{}, 1),
 	}
@@ -147,16 +152,41 @@ func (l *leases) extend(ctx context.Context) {
 
 func (l *leases) extendAll(ctx context.Context, trouble *trouble) error {
 	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.config.presence()}
-	_, err := inChunks(l.all(), queue.MaxMessages, func(held []queue.Held) error {
+	all := l.all()
+	if len(all) == 0 && l.silent() {
+		sent := time.Now()
+		if _, err := l.group.Extend(ctx, heartbeat, nil); err == nil {
+			l.said(sent)
+		}
+		return nil // nothing is lost by an error, and claims report the same
+	}
+	_, err := inChunks(all, queue.MaxMessages, func(held []queue.Held) error {
 		sent := time.Now()
 		stale, err := l.group.Extend(ctx, heartbeat, held)
 		if err == nil {
 			l.extended(held, stale, sent)
+			l.said(sent)
 			trouble.worked()
 		}
 		return err
 	})
 	return err
+}
+
+// said records that a call that was sent then has told Redis that the consumer is alive.
+func (l *leases) said(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = sent
+}
+
+// silent tells whether Redis must be told now that the consumer is alive: claims do so at
+// least once in a poll interval, unless all workers are busy with messages of other
+// partitions.
+func (l *leases) silent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.says && time.Since(l.told) > max(l.config.presence().Alive/3, l.config.PollInterval)
 }
 
 func (l *leases) all() []queue.Held {

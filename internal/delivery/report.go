@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -80,6 +81,24 @@ func (r *reporter) leasesLost(items []*item) {
 	}
 }
 
+// ended reports groups of the topic that have ended.
+func (r *reporter) ended(groups []queue.Ended) {
+	if r.observer.Ended == nil {
+		return
+	}
+	for _, g := range groups {
+		place := observe.Place{Topic: r.place.Topic, Group: g.Group, Partition: -1}
+		r.observer.Ended(observe.Ended{Place: place, Freed: g.Freed})
+	}
+}
+
+// restarted reports that the group has begun anew.
+func (r *reporter) restarted() {
+	if r.observer.Restarted != nil {
+		r.observer.Restarted(observe.Restarted{Place: r.place})
+	}
+}
+
 // failed reports a failure that concerns one message.
 func (r *reporter) failed(what observe.Activity, id string, err error) {
 	if r.observer.Failing != nil {
@@ -99,6 +118,16 @@ func (t *trouble) failed(err error) {
 		t.since = time.Now()
 	}
 	t.report.failed(t.what, "", err)
+}
+
+// ended reports how an attempt has ended, unless ctx has.
+func (t *trouble) ended(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		t.worked()
+	case ctx.Err() == nil:
+		t.failed(err)
+	}
 }
 
 // worked returns whether the activity had failed before.

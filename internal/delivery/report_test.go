@@ -37,6 +37,8 @@ func (w *witness) observer() observe.Observer {
 		Settled:   keep[observe.Settled](w),
 		Buried:    keep[observe.Buried](w),
 		LeaseLost: keep[observe.LeaseLost](w),
+		Ended:     keep[observe.Ended](w),
+		Restarted: keep[observe.Restarted](w),
 		Failing:   keep[observe.Failing](w),
 		Recovered: keep[observe.Recovered](w),
 	}

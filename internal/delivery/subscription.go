@@ -6,7 +6,7 @@
 //
 //	work     hands messages out, MaxInFlight of them      (work.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
-//	grow     opens new partitions                         (subscription.go)
+//	grow     opens new partitions, ends expired groups    (subscription.go)
 //
 // and these for each partition of the topic, so that a partition that does not answer holds
 // up no other:
@@ -53,6 +53,9 @@ type Topic interface {
 	// Partitions makes the group known in all partitions and returns how many there
 	// are. It is not called concurrently.
 	Partitions(ctx context.Context) (int, error)
+	// EndExpired ends groups of the topic that have no live consumer any more. It takes
+	// about a second at most. It is not called concurrently.
+	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Group(partition int) Group
 	// Listen hears the notifications of the partition, except about the consumer's own
 	// claims.
@@ -77,8 +80,8 @@ type Listener interface {
 	Close() error
 }
 
-// Config configures a subscription. All fields are required except MaxDeliveries, Observer
-// and Place.
+// Config configures a subscription. All fields are required except Expires, MaxDeliveries,
+// Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -91,6 +94,7 @@ type Config struct {
 	About         string // the consumer, for people
 	MaxInFlight   int
 	Lease         time.Duration
+	Expires       bool // the group ends when no consumer is alive
 	MaxDeliveries int
 	MaxBytes      int // of held messages that no handler has
 	PollInterval  time.Duration
@@ -189,12 +193,13 @@ func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *gorou
 	return nil
 }
 
-// grow opens partitions that are added to the topic, until ctx ends.
+// grow opens partitions that are added to the topic, and ends groups that have expired,
+// until ctx ends.
 func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
 	ticker := time.NewTicker(s.config.PollInterval)
 	defer ticker.Stop()
 	report := newReporter(s.config, -1)
-	trouble := trouble{report: &report, what: observe.Growing}
+	growing, ending := trouble{report: &report, what: observe.Growing}, trouble{report: &report, what: observe.Ending}
 	for {
 		select {
 		case <-ticker.C:
@@ -203,14 +208,14 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(numbe
 			return
 		}
 		number, err := s.topic.Partitions(ctx)
-		switch {
-		case err == nil:
-			trouble.worked()
-		case ctx.Err() == nil:
-			trouble.failed(err)
-		}
+		growing.ended(ctx, err)
 		for ; partitions < number; partitions++ {
 			open(partitions)
+		}
+		if err == nil {
+			ended, err := s.topic.EndExpired(ctx)
+			report.ended(ended)
+			ending.ended(ctx, err)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type fakeTopic struct {
 	fail       func(partition int) error
 	raise      func(ctx context.Context) error
 	enlist     func() error
+	endTakes   time.Duration // how long EndExpired takes
 
 	mu       sync.Mutex
 	answers  []error
@@ -30,6 +31,8 @@ type fakeTopic struct {
 	key      string           // the key that a message holds
 	sought   int              // calls of Cancel
 	asked    int              // calls of Raise
+	ended    []queue.Ended    // what EndExpired returns
+	endFails error
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -62,6 +65,15 @@ func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 		}
 	}
 	return max(least, f.partitions), nil
+}
+
+func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
+	if f.endTakes > 0 {
+		<-time.After(f.endTakes)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended, f.endFails
 }
 
 func (f *fakeTopic) Silence() error { return errSilent }

@@ -41,6 +41,7 @@ type Config struct {
 type Topic interface {
 	Enlist(ctx context.Context) error
 	Raise(ctx context.Context, least int) (partitions int, err error)
+	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
 	Cancel(ctx context.Context, key string) (queue.Standing, error)
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error)

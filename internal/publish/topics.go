@@ -41,6 +41,7 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
+	ending     time.Time // guarded by mu; since when ending expired groups fails; zero: it works
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -132,6 +133,7 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	topic.looked(current, partitions, err)
 	if err == nil {
 		t.outage.worked(topic.whole())
+		t.endExpired(ctx, topic) // nobody waits for it
 	}
 }
 

@@ -1,22 +1,34 @@
 -- adopt.lua: give a new partition what partition 0 has: its groups, except those that
--- are retired here, its pauses and its limits.
+-- are retired here, when they expire, its pauses and its limits.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired
+-- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  number   of groups
--- ARGV[2..]  the groups, and then for each pause and limit its field and its value
+-- ARGV[2]  expiring  number of groups that expire
+-- ARGV[3..]  the groups, then for each that expires its name and how many ms it lasts, and
+--            then for each pause and limit its field and its value
 -- Returns  { }
 
-local groups, control = KEYS[1], KEYS[2]
-local number, told = tonumber(ARGV[1]), { unpack(ARGV, 2) }
+local groups, control, expiry = KEYS[1], KEYS[2], KEYS[3]
+local number, expiring, told = tonumber(ARGV[1]), tonumber(ARGV[2]), { unpack(ARGV, 3) }
+local _, now_ms = now_us()
 
-local rules = {}
-for i = number + 1, #told, 2 do rules[told[i]] = told[i + 1] end
+local rules, first_rule = {}, number + 2 * expiring + 1
+for i = first_rule, #told, 2 do rules[told[i]] = told[i + 1] end
+expect_zsets(expiry)
 for _, field in ipairs(redis.call('HKEYS', control)) do
   if is_rule(field) and not rules[field] then redis.call('HDEL', control, field) end
 end
 for field, value in pairs(rules) do redis.call('HSET', control, field, value) end
+for i = number + 1, first_rule - 1, 2 do
+  local group, lasts = told[i], tonumber(told[i + 1])
+  -- A group that is known here has been told by its own subscribers.
+  if unknown(groups, group) and not tombstone(control, group) then
+    write_expiry(control, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
+  end
+end
 for i = 1, number do
-  if not retired(control, told[i]) then redis.call('SADD', groups, told[i]) end
+  if not tombstone(control, told[i]) then redis.call('SADD', groups, told[i]) end
 end
 return {}

@@ -61,6 +61,8 @@ type Claims struct {
 	Next time.Duration
 	// NeedsWorker says that the next message is only for a free worker. Next is 0 then.
 	NeedsWorker bool
+	// Afresh says that the group had ended and starts anew: it was not known any more.
+	Afresh bool
 }
 
 // Claim leases due messages. A request that is sent again returns the same messages, as
@@ -72,7 +74,11 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return Claims{}, err
 		}
 		if len(reply) == 0 || reply[0] != "groups" {
-			return parseClaims(reply)
+			claims, err := parseClaims(reply)
+			if err == nil {
+				claims.Afresh, g.afresh = g.afresh, false
+			}
+			return claims, err
 		}
 		groups, err := stringsOf(reply[1:])
 		if err != nil {
@@ -82,6 +88,7 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			if err := g.Register(ctx); err != nil {
 				return Claims{}, err
 			}
+			g.afresh = true
 		}
 		g.others = without(groups, g.name)
 	}

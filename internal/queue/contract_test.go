@@ -17,6 +17,7 @@ import (
 var scripts = []*script{
 	pushScript, registerScript, raiseScript, enlistScript,
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
+	expireScript, expiringScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
@@ -39,7 +40,7 @@ var (
 func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua"}
+	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua", "lib_expiry.lua"}
 	for _, s := range scripts {
 		declared = append(declared, s.name+".lua")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,25 +48,34 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.pause(ctx, group, pause.Lasts, text)
+		return p.Group(group).told(ctx, pauseScript, group, milliseconds(pause.Lasts), text, p.channel(), p.deciding())
 	})
 }
 
-func (p *Partition) pause(ctx context.Context, group string, lasts time.Duration, text []byte) error {
-	keys := pauseScript.keys(p.names, "", nil)
-	_, err := p.run(ctx, pauseScript, keys, []any{group, milliseconds(lasts), text, p.channel()})
-	return err
-}
-
-// Resume ends the pause of a group, or of all groups if it is "". Without one it does nothing.
+// Resume ends the pause of a group, or of all groups if it is "". Without one it does nothing,
+// or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.resume(ctx, group)
+		return p.Group(group).told(ctx, resumeScript, group, p.channel(), p.deciding())
 	})
 }
 
-func (p *Partition) resume(ctx context.Context, group string) error {
-	_, err := p.run(ctx, resumeScript, resumeScript.keys(p.names, "", nil), []any{group, p.channel()})
+// deciding says how a partition takes what a group is told: the first one decides whether
+// there is such a group, and the others follow.
+func (p *Partition) deciding() string {
+	if p.number == 0 {
+		return "known"
+	}
+	return string(retireFollow)
+}
+
+// told calls a script that tells a group something. Its answer may be that the group is
+// not known.
+func (g *Group) told(ctx context.Context, s *script, args ...any) error {
+	reply, err := g.run(ctx, s, args)
+	if err == nil && len(reply) > 0 && reply[0] == "unknown" {
+		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
+	}
 	return err
 }
 
@@ -78,6 +88,8 @@ const (
 	// RetireForced retires the group anyway.
 	RetireForced Retirement = "forced"
 
+	// retireEnded retires it anyway, and lets it come back.
+	retireEnded Retirement = "ended"
 	// retireFollow retires in other partitions a group that the first one has retired.
 	retireFollow Retirement = "follow"
 )
@@ -184,6 +196,9 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 	}
 	names := taught.groups
 	if group != "" {
+		if !slices.Contains(names, group) {
+			return Backlog{}, fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+		}
 		names = []string{group}
 	}
 	var mu sync.Mutex
@@ -222,20 +237,14 @@ func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error
 
 // retire marks the group as retired in the partition.
 func (g *Group) retire(ctx context.Context, how Retirement) error {
-	reply, err := g.run(ctx, retireScript, []any{g.name, string(how)})
+	words, err := g.askWhile(ctx, "more", retireScript, g.name, string(how))
 	if err != nil {
 		return err
 	}
-	words, err := stringsOf(reply)
-	if err != nil {
-		return err
-	}
-	switch {
-	case len(words) == 0:
-		return fmt.Errorf("%w: it is empty", errReply)
-	case words[0] == "unknown":
+	switch words[0] {
+	case "unknown":
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
-	case words[0] == "alive":
+	case "alive":
 		return fmt.Errorf("%w: %q has %s", ErrGroupAlive, g.name, strings.Join(words[1:], ", "))
 	}
 	return nil
@@ -260,8 +269,28 @@ func (g *Group) forget(ctx context.Context) (freed int, err error) {
 	return int(n), nil
 }
 
+// askWhile calls a script until its first word is another one.
+func (g *Group) askWhile(ctx context.Context, again string, s *script, args ...any) ([]string, error) {
+	for {
+		reply, err := g.run(ctx, s, args)
+		if err != nil {
+			return nil, err
+		}
+		words, err := stringsOf(reply)
+		if err != nil {
+			return nil, err
+		}
+		if len(words) == 0 {
+			return nil, fmt.Errorf("%w: it is empty", errReply)
+		}
+		if words[0] != again {
+			return words, nil
+		}
+	}
+}
+
 // Leave records that a consumer has ended.
 func (g *Group) Leave(ctx context.Context, consumer string) error {
-	_, err := g.run(ctx, leaveScript, []any{consumer})
+	_, err := g.run(ctx, leaveScript, []any{consumer, g.name})
 	return err
 }

@@ -131,6 +131,46 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	assert.Empty(t, r.state())
 }
 
+// TestAGroupThatTheTopicDoesNotHaveIsNotFound, but a pause that is left of one ends.
+func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(3)
+	g := topic.Membership("g", 0)
+	_, err := g.Partitions(t.Context())
+	require.NoError(t, err)
+	before := r.state()
+	check := func(group string) {
+		t.Helper()
+		require.ErrorIs(t, topic.Pause(t.Context(), group, Pause{}), ErrGroupNotFound)
+		require.ErrorIs(t, topic.Resume(t.Context(), group), ErrGroupNotFound)
+		_, err := topic.Backlog(t.Context(), group)
+		require.ErrorIs(t, err, ErrGroupNotFound)
+		assert.ErrorContains(t, err, group)
+	}
+	check("G")
+	for n := range 3 { // only the first one decides
+		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).names.key(control), "paused:G", "0 1 {}").Err())
+	}
+	require.NoError(t, topic.Resume(t.Context(), "G"))
+	assert.Equal(t, before, r.state())
+	_, err = retire(t, topic, "g", RetireIdle)
+	require.NoError(t, err)
+	before = r.state()
+	check("g")
+	assert.Equal(t, before, r.state())
+}
+
+func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	r.group("g") // in the first one only
+	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
+	other := r.in(topic.Partition(1))
+	assert.Equal(t, map[string]string{"control paused:g": "{}"}, with(other.state(), "paused"))
+	require.NoError(t, topic.Resume(t.Context(), "g"))
+	assert.Empty(t, with(other.state(), "paused"))
+}
+
 func TestBacklogCountsTheMessagesThatAwaitGroups(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

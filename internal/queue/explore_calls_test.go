@@ -20,7 +20,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":
-		return call{"register", []string{"groups", "control"}, []string{g, strconv.Itoa(MaxGroups)}}, true
+		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(MaxGroups), "0"}}, true
 	case "ack":
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full:"), []string{g, "wake", o.msg}}, true
 	case "nack", "defer", "condemn":
@@ -31,7 +31,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
-		return call{"extend", under(g, "unack:", "attempts:", "consumers:"), []string{leaseMs(u.leaseOf("")), "", "0", "", o.msg, o.token, o.arg}}, true
+		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
 		return call{"release", under(g, "unack:", "attempts:", "queue:", "full:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":

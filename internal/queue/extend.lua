@@ -1,22 +1,25 @@
 -- extend.lua: continue the current deliveries of messages; their leases start anew.
--- Those that a handler has by now count as seen, even if their consumer is lost.
+-- Those that a handler has by now count as seen, even if their consumer is lost. Without
+-- messages, the consumer only says that it is alive.
 --
 -- KEYS[1]  unack      zset  id -> lease deadline, ms
 -- KEYS[2]  attempts   hash  id -> fence/seen/unsure
--- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS[3]  groups     set   consumer groups
+-- KEYS[4]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  lease      ms
--- ARGV[2]  consumer
--- ARGV[3]  alive      for how many ms the consumer counts as alive
--- ARGV[4]  about      the consumer, for people; '' to record nothing
--- ARGV[5..]  for each message: id, token, 1 if a handler has it or else 0
+-- ARGV[2]  group
+-- ARGV[3]  consumer
+-- ARGV[4]  alive      for how many ms the consumer counts as alive
+-- ARGV[5]  about      the consumer, for people; '' to record nothing
+-- ARGV[6..]  for each message: id, token, 1 if a handler has it or else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
-local unack, attempts, consumers = KEYS[1], KEYS[2], KEYS[3]
-local consumer, alive, about = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local unack, attempts, groups, consumers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, consumer, alive, about = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + tonumber(ARGV[1]))
 
-local ids, tokens, handed_out = columns(5, 3)
+local ids, tokens, handed_out = columns(6, 3)
 local holds, entries = current(unack, attempts, ids, tokens)
 
 local leases, seen, stale = {}, {}, {}
@@ -36,8 +39,9 @@ end
 
 begin_writes(unack)
 if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
-if #leases > 0 then
-  redis.call('ZADD', unack, unpack(leases))
+if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
+-- A consumer whose group has been retired is not noted: nobody would remove the key.
+if (#leases > 0 or #ids == 0) and about ~= '' and not unknown(groups, group) then
   note_alive(consumers, consumer, now_ms, alive, about)
 end
 return stale

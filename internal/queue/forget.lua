@@ -1,7 +1,8 @@
 -- forget.lua: free some of what a retired group still holds. The last group that needs
--- a message removes it, as in an ack.
+-- a message removes it, as in an ack. The tombstone of a group that has ended by itself goes
+-- with the last call.
 --
--- KEYS[1]   control    hash  which groups are paused or retired
+-- KEYS[1]   control    hash  which groups are paused or retired, and when groups expire
 -- KEYS[2]   queue      zset  id -> due, ms: waiting for the group
 -- KEYS[3]   unack      zset  id -> lease deadline, ms
 -- KEYS[4]   dead       zset  id -> when buried, ms
@@ -14,6 +15,7 @@
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
 -- KEYS[13]  full       string  set while the group waits for room in unack
+-- KEYS[14]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
 -- ARGV[3]   bytes      of bodies to remove at most, unless the first has more
@@ -21,12 +23,14 @@
 
 local control, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local attempts, reasons, changed, claims = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local consumers, messages, refs = KEYS[9], KEYS[10], KEYS[11]
-local keys, full = KEYS[12], KEYS[13]
+local consumers, messages, refs, keys = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local full, expiry = KEYS[13], KEYS[14]
 local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-if not retired(control, group) then return { 'not retired', 0 } end
+local told = tombstone(control, group)
+if not told then return { 'not retired', 0 } end
 expect_hashes(attempts, reasons, changed, messages, refs, keys)
+expect_zsets(expiry)
 
 local ids, from, size = {}, nil, 0
 for _, zset in ipairs({ queue, unack, dead }) do
@@ -39,6 +43,8 @@ end
 if #ids == 0 then
   redis.call('UNLINK', attempts, reasons, changed, claims, consumers, full)
   redis.call('HDEL', control, pause_of(group), limits_of(group), 'rate:' .. group)
+  if told == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
+  drop_expiry(control, expiry, group)
   return { 'done', 0 }
 end
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every claim and
@@ -20,7 +22,9 @@ var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 type Group struct {
 	partition *Partition
 	name      string
-	others    []string // owned by Claim: the other groups of the partition
+	lasts     time.Duration // without a live consumer; 0: for ever
+	others    []string      // owned by Claim: the other groups of the partition
+	afresh    bool          // owned by Claim: it has registered the group
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -30,20 +34,31 @@ func (p *Partition) Group(name string) *Group {
 
 // Register adds the group, which then gets all messages that have not been given to the
 // groups yet. It returns ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if
-// the group is retired. When no memory is left in Redis, it still succeeds for a
-// registered group.
+// the group is retired. If the group has expired, Register first frees what it still holds.
+// When no memory is left in Redis, it still succeeds for a registered group.
 func (g *Group) Register(ctx context.Context) error {
-	reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups})
-	if err != nil {
-		return err
+	for range 5 {
+		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.lasts)})
+		if err != nil {
+			return err
+		}
+		words, err := stringsOf(reply)
+		if err != nil {
+			return err
+		}
+		switch {
+		case slices.Equal(words, []string{"full"}):
+			return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
+		case slices.Equal(words, []string{"retired"}):
+			return fmt.Errorf("%w: %q", ErrGroupRetired, g.name)
+		case !slices.Equal(words, []string{"expired"}):
+			return nil
+		}
+		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
+			return err
+		}
 	}
-	switch {
-	case len(reply) == 1 && reply[0] == "full":
-		return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
-	case len(reply) == 1 && reply[0] == "retired":
-		return fmt.Errorf("%w: %q", ErrGroupRetired, g.name)
-	}
-	return nil
+	return errGroupsKeepChanging
 }
 
 // run calls a script with the group's keys, and with those of each for each other group.

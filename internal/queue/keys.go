@@ -20,6 +20,7 @@ const (
 	publishers
 	control
 	count // in partition 0 only
+	expiry
 	queueOf
 	unackOf
 	attemptsOf
@@ -44,6 +45,7 @@ var kinds = [...]struct{ name, holds string }{
 	publishers:  {"publishers", "hash"},
 	control:     {"control", "hash"},
 	count:       {"partitions", "string"},
+	expiry:      {"expiry", "zset"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},
 	attemptsOf:  {"attempts", "hash"},

@@ -1,10 +1,21 @@
 -- leave.lua: remove a consumer that has ended. The record of its last claim stays: a copy
--- of that claim may still be under way.
+-- of that claim may still be under way. Its group, if it expires, lasts from now on.
 --
 -- KEYS[1]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[3]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  consumer
+-- ARGV[2]  group
 -- Returns  { }
 
-local consumers, consumer = KEYS[1], ARGV[1]
-redis.call('HDEL', consumers, consumer)
+local consumers, control, expiry = KEYS[1], KEYS[2], KEYS[3]
+local consumer, group = ARGV[1], ARGV[2]
+local _, now_ms = now_us()
+
+local lasts, ends = expiry_of(control, group)
+expect_zsets(expiry)
+local left = redis.call('HDEL', consumers, consumer) == 1
+if left and lasts and not tombstone(control, group) then
+  write_expiry(control, expiry, group, tonumber(now_ms), lasts, math.max(ends, now_ms + lasts), 0)
+end
 return {}

@@ -41,9 +41,16 @@ end
 -- all groups, "paused:G" and "retired:G", which begin with a time in ms, "limits:G", and
 -- "rate:G".
 
--- retired tells whether a group has been retired.
-local function retired(control, group)
-  return redis.call('HEXISTS', control, 'retired:' .. group) == 1
+-- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
+-- itself and what it held is not freed yet; else nil.
+local function tombstone(control, group)
+  local told = redis.call('HGET', control, 'retired:' .. group)
+  return told and (string.match(told, '^%d+ (expired)$') or 'retired') or nil
+end
+
+-- unknown tells whether a group, which is not '' for all, is not registered.
+local function unknown(groups, group)
+  return group ~= '' and redis.call('SISMEMBER', groups, group) == 0
 end
 
 -- pause_of is the field that holds the pause of a group, or of all groups.

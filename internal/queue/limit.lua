@@ -1,14 +1,18 @@
 -- limit.lua: limit how many messages a group holds, and how many it claims in a time.
 --
--- KEYS[1]  control  hash  which groups are paused, limited or retired
+-- KEYS[1]  groups   set   consumer groups
+-- KEYS[2]  control  hash  which groups are paused, limited or retired
 -- ARGV[1]  group
 -- ARGV[2]  limits   this partition's share of them; see lib_claim.lua. '' for none
 -- ARGV[3]  channel  where subscribers listen for notifications
--- Returns  { }
+-- ARGV[4]  how      'known': only a group that is known; 'follow': any, since partition 0
+--                   has decided
+-- Returns  { 'limited' }, or { 'unknown' }; nothing changed
 
-local control = KEYS[1]
-local group, limits, channel = ARGV[1], ARGV[2], ARGV[3]
+local groups, control = KEYS[1], KEYS[2]
+local group, limits, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
+if how == 'known' and unknown(groups, group) then return { 'unknown' } end
 if limits == '' then
   redis.call('HDEL', control, limits_of(group), 'rate:' .. group)
 else
@@ -16,4 +20,4 @@ else
   redis.call('HSET', control, limits_of(group), limits)
 end
 wake(channel, 0, 0, group)
-return {}
+return { 'limited' }

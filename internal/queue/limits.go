@@ -81,7 +81,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 			return fmt.Errorf("%w: %q has %d partitions, the limits of group %q allow %d",
 				ErrLimitTooLow, t.name, number, group, most)
 		}
-		limit := func(ctx context.Context, p *Partition) error { return p.limit(ctx, group, l, number) }
+		limit := func(ctx context.Context, p *Partition) error { return p.limit(ctx, group, l, number, p.deciding()) }
 		if err := limit(ctx, t.Partition(0)); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	}
 }
 
-func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int) error {
+func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, how string) error {
 	share := ""
 	if l != (Limits{}) {
 		var err error
@@ -100,8 +100,7 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 			return err
 		}
 	}
-	_, err := p.run(ctx, limitScript, limitScript.keys(p.names, "", nil), []any{group, share, p.channel()})
-	return err
+	return p.Group(group).told(ctx, limitScript, group, share, p.channel(), how)
 }
 
 // limited tells whether a group has limits.

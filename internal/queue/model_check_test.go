@@ -16,6 +16,11 @@ func (m *model) check() {
 	for key, id := range m.lost {
 		want["keys "+key] = "!" + id
 	}
+	for name, expires := range m.expires {
+		if expires {
+			want["expiry "+name] = ""
+		}
+	}
 	for id, msg := range m.messages {
 		want["messages "+id] = "body"
 		if msg.key != "" {
@@ -55,6 +60,7 @@ func (m *model) snapshot() map[string]string {
 	sets := map[string]*redis.StringSliceCmd{
 		"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1),
 		"taken":     pipe.ZRange(ctx, p.key(taken), 0, -1),
+		"expiry":    pipe.ZRange(ctx, p.key(expiry), 0, -1),
 	}
 	hashes := map[string]*redis.MapStringStringCmd{
 		"messages": pipe.HGetAll(ctx, p.key(messages)),

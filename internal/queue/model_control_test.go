@@ -16,7 +16,7 @@ func (m *model) isPaused(name string) bool { return m.paused[name] || m.paused["
 func (m *model) pause(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{"", "g", "h"}).Draw(rt, "group")
 	m.paused[name] = true
-	m.must(m.scene.partition.pause(m.scene.ctx(), name, 0, []byte("{}")))
+	m.must(m.group(name).told(m.scene.ctx(), pauseScript, name, 0, "{}", "channel", "follow"))
 	m.last = nil
 }
 
@@ -26,7 +26,7 @@ func (m *model) resume(rt *rapid.T) {
 	}
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.paused))).Draw(rt, "group")
 	delete(m.paused, name)
-	m.again(func() { m.must(m.scene.partition.resume(m.scene.ctx(), name)) })
+	m.again(func() { m.must(m.group(name).told(m.scene.ctx(), resumeScript, name, "channel", "follow")) })
 }
 
 // limit gives a group room for a few messages, or lifts its limit.
@@ -34,7 +34,7 @@ func (m *model) limit(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{"g", "h"}).Draw(rt, "group")
 	l := Limits{MaxInFlight: rapid.IntRange(0, 3).Draw(rt, "most")}
 	m.limits[name] = l.MaxInFlight
-	m.again(func() { m.must(m.scene.partition.limit(m.scene.ctx(), name, l, 1)) })
+	m.again(func() { m.must(m.scene.partition.limit(m.scene.ctx(), name, l, 1, "follow")) })
 }
 
 // inDelivery is how many messages a group holds.
@@ -61,9 +61,70 @@ func (m *model) retire(rt *rapid.T) {
 		rt.Skip("the last group stays")
 	}
 	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
-	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
+	m.remove(name)
 	m.retired[name] = true
 	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), RetireIdle)) })
+}
+
+func (m *model) remove(name string) {
+	m.groups = slices.DeleteFunc(slices.Clone(m.groups), func(other string) bool { return other == name })
+}
+
+// endGroup ends a group as its only subscriber does.
+func (m *model) endGroup(rt *rapid.T) {
+	if len(m.groups) < 2 {
+		rt.Skip("the last group stays")
+	}
+	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
+	m.remove(name)
+	m.expired[name] = true
+	m.again(func() { m.must(m.group(name).retire(m.scene.ctx(), retireEnded)) })
+}
+
+// expireGroup looks at a group that has had no live consumer for long.
+func (m *model) expireGroup(rt *rapid.T) {
+	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
+	registered := slices.Contains(m.groups, name)
+	if len(m.groups) < 2 && registered {
+		rt.Skip("the last group stays")
+	}
+	want := "gone"
+	switch {
+	case registered && m.expires[name]:
+		m.scene.over(m.scene.partition, name)
+		m.remove(name)
+		m.expired[name] = true
+		want = "expired"
+	case m.expired[name]:
+		want = "expired"
+	default:
+		delete(m.expires, name)
+	}
+	for range 2 { // a copy changes nothing
+		require.Equal(m.t, want, m.scene.look(m.group(name)))
+	}
+	m.last = nil
+}
+
+// freed records that all of a group that has expired is freed.
+func (m *model) freed(name string) {
+	if !m.expired[name] {
+		return
+	}
+	for id, msg := range m.messages {
+		if msg.groups[name] != nil {
+			m.finish(id, name)
+		}
+	}
+	m.last = nil
+	m.forgotten(name)
+}
+
+func (m *model) forgotten(name string) {
+	delete(m.paused, name)
+	delete(m.expired, name)
+	delete(m.expires, name)
+	delete(m.limits, name)
 }
 
 // forget frees what a retired group has in the first set that is not empty.
@@ -71,7 +132,7 @@ func (m *model) forget(rt *rapid.T) {
 	name := rapid.SampledFrom(allGroups).Draw(rt, "group")
 	freed, err := m.group(name).forget(m.scene.ctx())
 	m.last = nil
-	if !m.retired[name] {
+	if !m.retired[name] && !m.expired[name] {
 		require.ErrorIs(m.t, err, errNotRetired)
 		return
 	}
@@ -92,8 +153,7 @@ func (m *model) forget(rt *rapid.T) {
 		}
 	}
 	require.Zero(m.t, freed)
-	delete(m.paused, name)
-	delete(m.limits, name)
+	m.forgotten(name)
 }
 
 func (m *model) restore(rt *rapid.T) {
@@ -111,7 +171,7 @@ func (m *model) restore(rt *rapid.T) {
 // heldByRetired tells whether a retired group still has a message.
 func (m *model) heldByRetired(id string) bool {
 	for name := range m.messages[id].groups {
-		if m.retired[name] {
+		if m.retired[name] || m.expired[name] {
 			return true
 		}
 	}

@@ -111,8 +111,11 @@ func (m *model) bury(rt *rapid.T) {
 
 func (m *model) expire(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
-	if !slices.Contains(m.groups, group) || m.isPaused(group) { // a claim would register it
+	if m.retired[group] || m.expired[group] || m.isPaused(group) {
 		rt.Skip("nobody claims for", group)
+	}
+	if !slices.Contains(m.groups, group) {
+		m.addGroup(group, 0) // it was restored, and a claim would register it
 	}
 	state.place = "queue" // in effect: the next claim takes it
 	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.keyOf(unackOf, group), redis.Z{Score: 1, Member: id}).Err())

@@ -26,6 +26,8 @@ type model struct {
 	retired  map[string]bool   // not restored since
 	paused   map[string]bool   // "": all of them
 	limits   map[string]int    // how many messages in delivery; 0: any number
+	expired  map[string]bool   // not all is freed yet
+	expires  map[string]bool   // somebody may look whether it has expired
 	messages map[string]*modelMessage
 	taken    map[string]bool // message key -> whether its window lasts
 	number   int
@@ -89,6 +91,7 @@ func newModel(t *rapid.T, r *scene) *model {
 	return &model{
 		t: t, scene: r, messages: map[string]*modelMessage{}, taken: map[string]bool{},
 		retired: map[string]bool{}, paused: map[string]bool{}, limits: map[string]int{}, lost: map[string]string{},
+		expired: map[string]bool{}, expires: map[string]bool{},
 	}
 }
 
@@ -104,42 +107,49 @@ func TestModel(t *testing.T) {
 		run++
 		r := &scene{t: t, client: client, partition: newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0), number: map[string]int64{}}
 		m := newModel(rt, r)
-		m.addGroup("g")
-		rt.Repeat(map[string]func(*rapid.T){
-			"":           func(*rapid.T) { m.check() },
-			"push":       m.push,
-			"push keyed": func(rt *rapid.T) { m.pushKeyed(rt, []string{"k", "l"}) },
-			"push taken": func(rt *rapid.T) { m.pushKeyed(rt, m.onlyTaken()) },
-			"fall due":   m.fallDue,
-			"claim":      m.claim,
-			"ack":        m.ack,
-			"nack":       m.nack,
-			"release":    m.release,
-			"extend":     m.extend,
-			"bury":       m.bury,
-			"expire":     m.expire,
-			"stale":      m.stale,
-			"requeue":    m.requeue,
-			"discard":    m.discard,
-			"cancel":     m.cancel,
-			"end window": m.endWindow,
-			"reschedule": m.reschedule,
-			"pause":      m.pause,
-			"limit":      m.limit,
-			"resume":     m.resume,
-			"retire":     m.retire,
-			"forget":     m.forget,
-			"restore":    m.restore,
-			"add group":  func(rt *rapid.T) { m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group")) },
-			"send again": func(*rapid.T) {
-				if m.last != nil {
-					m.last()
-				}
-			},
-		})
+		m.addGroup("g", 0)
+		rt.Repeat(m.operations())
 		keys := client.Keys(t.Context(), string(r.partition.names)+"*").Val()
 		client.Del(t.Context(), keys...)
 	})
+}
+func (m *model) operations() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":             func(*rapid.T) { m.check() },
+		"push":         m.push,
+		"push keyed":   func(rt *rapid.T) { m.pushKeyed(rt, []string{"k", "l"}) },
+		"push taken":   func(rt *rapid.T) { m.pushKeyed(rt, m.onlyTaken()) },
+		"fall due":     m.fallDue,
+		"claim":        m.claim,
+		"ack":          m.ack,
+		"nack":         m.nack,
+		"release":      m.release,
+		"extend":       m.extend,
+		"bury":         m.bury,
+		"expire":       m.expire,
+		"stale":        m.stale,
+		"requeue":      m.requeue,
+		"discard":      m.discard,
+		"cancel":       m.cancel,
+		"end window":   m.endWindow,
+		"reschedule":   m.reschedule,
+		"pause":        m.pause,
+		"resume":       m.resume,
+		"limit":        m.limit,
+		"retire":       m.retire,
+		"forget":       m.forget,
+		"restore":      m.restore,
+		"expire group": m.expireGroup,
+		"end group":    m.endGroup,
+		"add group": func(rt *rapid.T) {
+			m.addGroup(rapid.SampledFrom([]string{"h", "i"}).Draw(rt, "group"), rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "lasts"))
+		},
+		"send again": func(*rapid.T) {
+			if m.last != nil {
+				m.last()
+			}
+		},
+	}
 }
 
 func (m *model) must(err error) {
@@ -150,13 +160,17 @@ func (m *model) must(err error) {
 
 func (m *model) group(name string) *Group { return m.scene.partition.Group(name) }
 
-func (m *model) addGroup(name string) {
-	err := m.group(name).Register(m.scene.ctx())
+func (m *model) addGroup(name string, lasts time.Duration) {
+	g := m.group(name)
+	g.lasts = lasts
+	err := g.Register(m.scene.ctx())
 	if m.retired[name] {
 		require.ErrorIs(m.t, err, ErrGroupRetired)
 		return
 	}
 	m.must(err)
+	m.freed(name)
+	m.expires[name] = lasts > 0
 	if !slices.Contains(m.groups, name) {
 		m.groups = append(m.groups, name)
 	}
@@ -184,117 +198,4 @@ func (m *model) each(k kind) []string {
 		keys = append(keys, m.scene.partition.names.keyOf(k, g))
 	}
 	return keys
-}
-
-func (m *model) claim(rt *rapid.T) {
-	name := rapid.SampledFrom(m.groups).Draw(rt, "group")
-	limit := rapid.IntRange(1, 5).Draw(rt, "limit")
-	m.request++
-	request := Request{
-		Consumer: "c", Number: m.request, Limit: limit, Lease: time.Hour,
-		Free:          rapid.IntRange(0, limit).Draw(rt, "free"),
-		MaxDeliveries: rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "max"),
-	}
-	var first *Claims
-	room := m.roomFor(name)
-	m.again(func() {
-		claims, err := m.group(name).Claim(m.scene.ctx(), request)
-		m.must(err)
-		if first == nil {
-			first = &claims
-			m.claimed(name, request, claims)
-			if m.isPaused(name) && len(claims.Messages)+len(claims.Buried) > 0 {
-				m.t.Fatalf("the paused group %s got %v", name, deliveries(claims))
-			}
-			if len(claims.Messages) > room {
-				m.t.Fatalf("group %s had room for %d and got %v", name, room, deliveries(claims))
-			}
-			return
-		}
-		for _, c := range claims.Messages {
-			msg := m.messages[c.ID]
-			if msg == nil {
-				m.t.Fatalf("claimed %s, which is gone", c.ID)
-			}
-			if s := msg.groups[name]; s.place != "unack" || s.token != c.Token {
-				m.t.Fatalf("the repeated claim got %s#%s, but it is in %s with %s", c.ID, c.Token, s.place, s.token)
-			}
-		}
-		require.Equal(m.t, first.Buried, claims.Buried)
-	})
-}
-
-// claimed records what a claim got.
-func (m *model) claimed(name string, request Request, claims Claims) {
-	for _, b := range claims.Buried {
-		state := m.messages[b.ID].groups[name]
-		if state == nil || state.place != "queue" {
-			m.t.Fatalf("%s is buried, but it did not wait", b.ID)
-		}
-		require.Equal(m.t, state.count.exhausted(request.MaxDeliveries), b.Reason)
-		m.die(b.ID, state)
-	}
-	for i, c := range claims.Messages {
-		msg := m.messages[c.ID]
-		if msg == nil {
-			m.t.Fatalf("claimed %s, which is gone", c.ID)
-		}
-		if state := msg.groups[name]; state != nil && state.entry && c.Token != "2/0/0" && i >= request.Free {
-			m.t.Fatalf("%s was claimed before, but is number %d of a claim for %d free workers", c.ID, i+1, request.Free)
-		}
-		m.deliver(msg, name, c, false)
-	}
-	if claims.NeedsWorker && len(claims.Messages) < request.Free {
-		m.t.Fatalf("got %d messages and needs a worker, though %d are free", len(claims.Messages), request.Free)
-	}
-	m.fanOut()
-}
-
-func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
-	state := msg.groups[name]
-	if state == nil {
-		state = &modelState{place: "queue"}
-		msg.groups[name] = state
-	}
-	if state.place != "queue" {
-		m.t.Fatalf("claimed %s from %s", c.ID, state.place)
-	}
-	want := "1"
-	if state.entry || lost {
-		state.count, state.entry = state.count.next(lost), true
-		want = state.count.String()
-	} else {
-		state.count = counts{1, 0, 0}
-	}
-	state.place = "unack"
-	if c.Token != want || c.Fence != int64(state.count.fence) || c.Attempt != max(1, state.count.seen+state.count.unsure) {
-		m.t.Fatalf("%s#%s is attempt %d with fence %d, want token %s", c.ID, c.Token, c.Attempt, c.Fence, want)
-	}
-	if slices.Contains(state.stale, c.Token) || state.token == c.Token {
-		m.t.Fatalf("token %s of %s is not new", c.Token, c.ID)
-	}
-	if string(c.Metadata) != state.metadata {
-		m.t.Fatalf("%s has metadata %q, want %q", c.ID, c.Metadata, state.metadata)
-	}
-	if state.token != "" {
-		state.stale = append(state.stale, state.token)
-	}
-	state.token, state.issued = c.Token, state.count
-}
-
-// fanOut reads from Redis which due messages the groups were given, which depends on the
-// limit of the claim. All groups must have got them together.
-func (m *model) fanOut() {
-	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.names.key(scheduled), 0, -1).Val()
-	for id, msg := range m.messages {
-		if !msg.scheduled || slices.Contains(left, id) {
-			continue
-		}
-		msg.scheduled, msg.several = false, len(m.groups) > 1
-		for _, name := range m.groups {
-			if msg.groups[name] == nil {
-				msg.groups[name] = &modelState{place: "queue"}
-			}
-		}
-	}
 }

@@ -1,17 +1,22 @@
 -- pause.lua: stop all groups, or one, from claiming. Deliveries under way go on.
 --
--- KEYS[1]  control  hash  which groups are paused or retired
+-- KEYS[1]  groups   set   consumer groups
+-- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  lasts    ms, 0 for no end
 -- ARGV[3]  text     who and why, for people
 -- ARGV[4]  channel  where subscribers listen for notifications
--- Returns  { 'paused' }
+-- ARGV[5]  how      'known': only a group that is known; 'follow': any, since partition 0
+--                   has decided
+-- Returns  { 'paused' }, or { 'unknown' }; nothing changed
 
-local control = KEYS[1]
-local group, lasts, text, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local groups, control = KEYS[1], KEYS[2]
+local group, lasts, text, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local now, now_ms = now_us()
 local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'
 
+if how == 'known' and unknown(groups, group) then return { 'unknown' } end
+redis.call('HDEL', control, '') -- removes nothing, so that it works without memory
 redis.call('HSET', control, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
 redis.pcall(NOTIFY, channel, '!' .. group)
 return { 'paused' }

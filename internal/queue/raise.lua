@@ -3,38 +3,50 @@
 --
 -- KEYS[1]  partitions  string  how many there are; 1 if missing
 -- KEYS[2]  groups      set     of partition 0
--- KEYS[3]  control     hash    which groups are paused, limited or retired
+-- KEYS[3]  control     hash    which groups are paused, limited or retired, and when groups expire
+-- KEYS[4]  expiry      zset    group -> when to look whether it has expired, ms
 -- ARGV[1]  wanted      integer
 -- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
 --                      does not ask for groups
 -- ARGV[3]  channel     where subscribers listen for notifications
--- Returns  { number of partitions, { group, ... }, { field, value, ... } }: with the
---          groups, the pauses and the limits if the number is not the one known
---          { 0, { group }, { most } } if the limits of a group allow only so many; nothing
---          changed
+-- Returns  { number of partitions, { group, ... }, { field, value, ... },
+--            { group, lasts in ms, ... }, { group, ... } }: with the groups, the pauses and
+--          limits, and the groups that expire if the number is not the one known; and always
+--          with some groups that may end soon
+--          { 0, { group }, { most }, { }, { } } if the limits of a group allow only so many;
+--          nothing changed
 
-local partitions, groups, control = KEYS[1], KEYS[2], KEYS[3]
+local partitions, groups, control, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local number = tonumber(redis.call('GET', partitions) or 1)
 if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
 end
+local _, now_ms = now_us()
+local soon = near(expiry, tonumber(now_ms))
 local raised = math.max(number, wanted)
-local members, rules = {}, {}
+local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then
   local told = redis.call('HGETALL', control)
   for i = 1, #told, 2 do
     local most, group = most_partitions(told[i], told[i + 1])
-    if raised > number and most and most < raised then return { 0, { group }, { int(most) } } end
+    if raised > number and most and most < raised then return { 0, { group }, { int(most) }, {}, {} } end
     if known > 0 and is_rule(told[i]) then
       rules[#rules + 1] = told[i]
       rules[#rules + 1] = told[i + 1]
     end
   end
   if known > 0 then members = redis.call('SMEMBERS', groups) end
+  for _, group in ipairs(members) do
+    local lasts = expiry_of(control, group)
+    if lasts then
+      expiring[#expiring + 1] = group
+      expiring[#expiring + 1] = int(lasts)
+    end
+  end
 end
 if raised > number then
   redis.call('SET', partitions, int(raised))
   redis.pcall(NOTIFY, channel, '+')
 end
-return { raised, members, rules }
+return { raised, members, rules, expiring, soon }

@@ -61,6 +61,66 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	}, r.state())
 }
 
+// TestGroupsCanBeFreedWithoutMemory by hand and by themselves: that is what frees some.
+func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "noeviction")
+	r := newSceneOn(t, server)
+	topic := r.topicOf(1)
+	names := []string{"retired", "ended", "expires", "forced"}
+	for _, name := range names {
+		r.expiring(name, time.Minute)
+	}
+	r.push(due("a"), due("b"))
+	for _, name := range names {
+		require.Len(t, r.claim(r.partition.Group(name), "c", 10), 2)
+	}
+	g := r.partition.Group("expires")
+	g.lasts = time.Minute
+	late := func(noticed time.Duration) {
+		redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
+		r.overSince(r.partition, "expires", noticed)
+		redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	}
+	late(0)
+	require.NoError(t, topic.Pause(t.Context(), "retired", Pause{Reason: "no memory"}))
+	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
+	require.NoError(t, topic.Resume(t.Context(), ""))
+	require.NoError(t, g.Register(t.Context()))
+	late(0)
+	r.alive(g, "c", time.Minute)
+	require.NoError(t, g.Leave(t.Context(), "c"))
+	late(0)
+	require.Equal(t, "noticed", r.look(g))
+	late(-time.Minute)
+	_, err := topic.Partitions(t.Context())
+	require.NoError(t, err)
+	ended, err := topic.EndExpired(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []Ended{{"expires", 2}}, ended)
+	require.NoError(t, topic.End(t.Context(), "ended"))
+	_, err = retire(t, topic, "retired", RetireIdle)
+	require.NoError(t, err)
+	_, err = retire(t, topic, "forced", RetireForced)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"control retired:retired": "", "control retired:forced": ""}, r.lives())
+}
+
+// TestWithoutTheRightToRemoveAGroupNothingOfItEnds: half an end would free a live group.
+func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
+	server := redistest.Shared(t)
+	r := newSceneOn(t, server)
+	r.expiring("g", time.Minute)
+	r.over(r.partition, "g")
+	before := r.lives()
+	limited := r.through(r.deny(server, "srem")).Group("g")
+	_, _, err := limited.endExpired(t.Context(), noDeadline)
+	require.Error(t, err)
+	for _, how := range []Retirement{RetireIdle, RetireForced, retireFollow, retireEnded} {
+		require.Error(t, limited.retire(t.Context(), how))
+	}
+	assert.Equal(t, before, r.lives())
+}
+
 func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
 	scripts := map[string]func(r *scene, g *Group) error{

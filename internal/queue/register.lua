@@ -2,17 +2,32 @@
 -- every claim and every message cost more.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired
+-- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  group
 -- ARGV[2]  most     how many there may be
--- Returns  { 'known' } if it was there, { 'full' }, or { 'retired' }; nothing changed
---          { 'added' }
+-- ARGV[3]  lasts    how many ms the group lasts without a live consumer; 0 for ever
+-- Returns  { 'known' } if it was there, or { 'added' }
+--          { 'full' }, { 'retired' }, or { 'expired' } if it has ended and forget.lua has to
+--          be called until it is done; nothing changed
 
-local groups, control = KEYS[1], KEYS[2]
-local group, most = ARGV[1], tonumber(ARGV[2])
+local groups, control, expiry = KEYS[1], KEYS[2], KEYS[3]
+local group, most, lasts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local _, now_ms = now_us()
 
-if retired(control, group) then return { 'retired' } end
-if redis.call('SISMEMBER', groups, group) == 1 then return { 'known' } end
-if #redis.call('SMEMBERS', groups) >= most then return { 'full' } end
+local told = tombstone(control, group)
+if told then return { told } end
+local known = not unknown(groups, group)
+if not known and #redis.call('SMEMBERS', groups) >= most then return { 'full' } end
+expect_zsets(expiry)
+
+-- For a known group, this works when no memory is left.
+if known then begin_writes(expiry) end
+if lasts > 0 then
+  write_expiry(control, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
+elseif expiry_of(control, group) then
+  drop_expiry(control, expiry, group)
+end
+if known then return { 'known' } end
 redis.call('SADD', groups, group)
 return { 'added' }

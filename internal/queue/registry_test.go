@@ -75,7 +75,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	topic := func() *Topic { return s.Topic("t") }
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
-	acts["subscribe"] = func() error { _, err := topic().Membership("g").Partitions(t.Context()); return err }
+	acts["subscribe"] = func() error { _, err := topic().Membership("g", 0).Partitions(t.Context()); return err }
 	for _, version := range []string{"3", "3.1", "10", "10.0"} {
 		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
 		before := state()
@@ -114,7 +114,7 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 			require.NoError(t, err)
 			s = another
 			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
-			_, err = s.Topic("t").Membership("g").Partitions(t.Context())
+			_, err = s.Topic("t").Membership("g", 0).Partitions(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, version, s.client.HGet(t.Context(), s.registry(), "t").Val(), "subscribing does not")
 			require.NoError(t, act(), name)
@@ -181,7 +181,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 
 func TestASubscriberListsItsTopic(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
-	_, err := s.Topic("t").Membership("g").Partitions(t.Context())
+	_, err := s.Topic("t").Membership("g", 0).Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.registry()])
 }

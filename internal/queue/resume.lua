@@ -1,14 +1,18 @@
 -- resume.lua: end the pause of all groups, or of one.
 --
--- KEYS[1]  control  hash  which groups are paused or retired
+-- KEYS[1]  groups   set   consumer groups
+-- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  channel  where subscribers listen for notifications
--- Returns  { 'resumed' }, or { 'not paused' }; nothing changed
+-- ARGV[3]  how      'known': only a group that is known or paused; 'follow': any, since
+--                   partition 0 has decided
+-- Returns  { 'resumed' }; { 'not paused' } or { 'unknown' }; nothing changed
 
-local control = KEYS[1]
-local group, channel = ARGV[1], ARGV[2]
+local groups, control = KEYS[1], KEYS[2]
+local group, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local now = now_us()
 
-if redis.call('HDEL', control, pause_of(group)) == 0 then return { 'not paused' } end
+local missing = how == 'known' and unknown(groups, group)
+if redis.call('HDEL', control, pause_of(group)) == 0 then return { missing and 'unknown' or 'not paused' } end
 wake(channel, now, 0, group ~= '' and group or nil)
 return { 'resumed' }

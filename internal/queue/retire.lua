@@ -1,30 +1,44 @@
--- retire.lua: remove a group from a partition for good. It gets no more messages, and
--- subscribing does not bring it back. forget.lua frees what it holds.
+-- retire.lua: remove a group from a partition. It gets no more messages, and subscribing
+-- does not bring it back. forget.lua frees what it holds.
 --
 -- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  which groups are paused or retired
+-- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
 -- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  group
 -- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
---                     if the group is not known here, since partition 0 has decided
--- Returns  { 'retired' }; if it was retired already, nothing changed
+--                     if the group is not known here, since partition 0 has decided; 'ended':
+--                     forced, and subscribing brings it back once all is freed
+-- Returns  { 'retired' }
 --          { 'alive', consumer, ... } or { 'unknown' }; nothing changed
+--          { 'more' }: some consumers that are dead are dropped; to call again
 
 local groups, control, consumers = KEYS[1], KEYS[2], KEYS[3]
 local group, how = ARGV[1], ARGV[2]
 local _, now_ms = now_us()
+local MOST = 1000 -- consumers that one call reads
+local MOST_NAMES = 10
 
-if retired(control, group) then return { 'retired' } end
-if how ~= 'follow' and redis.call('SISMEMBER', groups, group) == 0 then return { 'unknown' } end
-local alive = {}
-local all = redis.call('HGETALL', consumers)
-for i = 1, #all, 2 do
-  local till = tonumber(string.match(all[i + 1], '^%d+'))
-  if till and till > tonumber(now_ms) then alive[#alive + 1] = all[i] end
+local told = tombstone(control, group)
+if told == 'retired' or told and how == 'ended' then return { 'retired' } end
+if not told then
+  if how ~= 'follow' and unknown(groups, group) then return { 'unknown' } end
+  local alive, dead = {}, {}
+  local some = how == 'idle' and redis.call('HRANDFIELD', consumers, MOST, 'WITHVALUES') or {}
+  for i = 1, #some, 2 do
+    local till = tonumber(string.match(some[i + 1], '^%d+'))
+    local list = till and till > tonumber(now_ms) and alive or dead
+    list[#list + 1] = some[i]
+  end
+  if #alive > 0 then return answer('alive', { unpack(alive, 1, MOST_NAMES) }) end
+  if how == 'idle' and redis.call('HLEN', consumers) > #dead then
+    redis.call('HDEL', consumers, unpack(dead))
+    return { 'more' }
+  end
 end
-if #alive > 0 and how == 'idle' then return answer('alive', alive) end
 
--- The mark comes first: without it, an unregistered group registers itself again.
-redis.call('HSET', control, 'retired:' .. group, now_ms)
+-- The mark comes first: without it, an unregistered group registers itself again. Before it
+-- comes a removal of nothing: without memory, or without the right, nothing changes.
+redis.call('SREM', groups, '')
+redis.call('HSET', control, 'retired:' .. group, how == 'ended' and now_ms .. ' expired' or now_ms)
 redis.call('SREM', groups, group)
 return { 'retired' }

@@ -13,28 +13,30 @@ var sources embed.FS
 // The scripts, with the kinds of their KEYS.
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
-	registerScript = newScript("register", groups, control)
-	raiseScript    = newScript("raise", count, groups, control)
-	adoptScript    = newScript("adopt", groups, control)
+	registerScript = newScript("register", groups, control, expiry)
+	raiseScript    = newScript("raise", count, groups, control, expiry)
+	adoptScript    = newScript("adopt", groups, control, expiry)
 	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, fullOf).each(queueOf)
 	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, fullOf)
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, fullOf)
-	extendScript  = newScript("extend", unackOf, attemptsOf, consumersOf)
+	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, fullOf)
 	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, fullOf)
 
-	pauseScript  = newScript("pause", control)
-	resumeScript = newScript("resume", control)
-	limitScript  = newScript("limit", control)
+	pauseScript  = newScript("pause", groups, control)
+	resumeScript = newScript("resume", groups, control)
+	limitScript  = newScript("limit", groups, control)
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
-		claimsOf, consumersOf, messages, refs, messageKeys, fullOf)
-	restoreScript = newScript("restore", control)
-	backlogScript = newScript("backlog", scheduled, queueOf, unackOf)
-	leaveScript   = newScript("leave", consumersOf)
+		claimsOf, consumersOf, messages, refs, messageKeys, fullOf, expiry)
+	restoreScript  = newScript("restore", control)
+	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
+	leaveScript    = newScript("leave", consumersOf, control, expiry)
+	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
+	expiringScript = newScript("expiring", expiry)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
@@ -56,15 +58,9 @@ type script struct {
 }
 
 func newScript(name string, once ...kind) *script {
-	source := sourceOf("lib")
-	if slices.ContainsFunc(once, aboutGroups) {
-		source += sourceOf("lib_groups")
-	}
-	if name == "claim" {
-		source += sourceOf("lib_claim")
-	}
-	if slices.Contains(once, publishers) && slices.Contains(once, groups) {
-		source += sourceOf("lib_keyed")
+	source := ""
+	for _, library := range librariesOf(name, once) {
+		source += sourceOf(library)
 	}
 	source += sourceOf(name)
 	return &script{
@@ -74,9 +70,24 @@ func newScript(name string, once ...kind) *script {
 	}
 }
 
-// aboutGroups tells whether a script with a key of this kind needs lib_groups.lua. The
-// others do without it: each function of a library takes time in each call.
-func aboutGroups(k kind) bool { return k == groups || k == control || k == consumersOf }
+// librariesOf are the libraries in front of a script with these KEYS. It does without those
+// that it does not need: each function of a library takes time in each call.
+func librariesOf(name string, once []kind) []string {
+	libraries := []string{"lib"}
+	if slices.ContainsFunc(once, func(k kind) bool { return k == groups || k == control || k == consumersOf }) {
+		libraries = append(libraries, "lib_groups")
+	}
+	if slices.Contains(once, expiry) {
+		libraries = append(libraries, "lib_expiry")
+	}
+	switch name {
+	case "claim":
+		libraries = append(libraries, "lib_claim")
+	case "cancel", "reschedule":
+		libraries = append(libraries, "lib_keyed")
+	}
+	return libraries
+}
 
 func (s *script) each(many ...kind) *script {
 	s.many = many

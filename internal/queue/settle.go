@@ -186,9 +186,10 @@ type Heartbeat struct {
 }
 
 // Extend starts the leases anew. Messages that were handed out count as delivered from
-// now on, even if their consumer is lost.
+// now on, even if their consumer is lost. Without messages, it says that the consumer is
+// alive.
 func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string, error) {
-	args := []any{h.Lease.Milliseconds(), h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.About}
+	args := []any{h.Lease.Milliseconds(), g.name, h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.About}
 	for _, h := range held {
 		handedOut := 0
 		if h.HandedOut {

@@ -21,6 +21,7 @@ type Topic struct {
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; up to the highest that was asked for
 	taught     int          // guarded by mu; how many partitions know what the first one knows
+	search     search       // guarded by mu; for groups that have expired
 }
 
 // Silence explains a call that has not ended in time; see Store.Silence.
@@ -69,9 +70,9 @@ func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	return t.taught, nil
 }
 
-// lesson is what all partitions have to know: the groups; and pauses and limits, as fields
-// and values.
-type lesson struct{ groups, rules []string }
+// lesson is what all partitions have to know: the groups; pauses and limits, as fields and
+// values; and which groups expire, as names and milliseconds.
+type lesson struct{ groups, rules, expiring []string }
 
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
@@ -86,10 +87,10 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	if err != nil {
 		return 0, lesson{}, err
 	}
-	if len(reply) != 3 {
+	if len(reply) != 5 {
 		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
 	}
-	lists, err := listsOf(reply[1:], 2)
+	lists, err := listsOf(reply[1:], 4)
 	if err != nil {
 		return 0, lesson{}, err
 	}
@@ -102,22 +103,21 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
 	}
 	slices.Sort(lists[0])
-	return int(n), lesson{groups: lists[0], rules: lists[1]}, nil
+	t.noticed(int(n), lists[3])
+	return int(n), lesson{groups: lists[0], rules: lists[1], expiring: lists[2]}, nil
 }
 
 // teach gives partitions, from known on, what the first one has, and returns how many
 // there are. It looks again afterwards: changes made meanwhile reached partitions that
-// did not have the rest yet. If there are limits, the partitions that know the rest come
-// first: their share of them gets smaller.
+// did not have the rest yet. If there are limits, all partitions get their new, smaller share.
 func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
 	for range 10 {
-		adopt := func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) }
+		from := known
 		if taught.limited() {
-			if err := t.visit(ctx, 0, known, adopt); err != nil {
-				return 0, err
-			}
+			from = 0
 		}
-		if err := t.visit(ctx, known, number, adopt); err != nil {
+		err := t.visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
+		if err != nil {
 			return 0, err
 		}
 		now, latest, err := t.raise(ctx, number, known)
@@ -138,7 +138,8 @@ func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) er
 	if err != nil {
 		return err
 	}
-	args := append([]any{len(taught.groups)}, anys(taught.groups)...)
-	_, err = p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), append(args, anys(rules)...))
+	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, anys(taught.groups)...)
+	args = append(append(args, anys(taught.expiring)...), anys(rules)...)
+	_, err = p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), args)
 	return err
 }

@@ -19,6 +19,9 @@ func (t topicOf) Partitions(ctx context.Context) (int, error) {
 	return call(ctx, t.c.link(0), "partitions", func(int64) int { return t.c.w.register(t.c.group) })
 }
 
+// EndExpired implements delivery.Topic. No group of the simulation expires.
+func (t topicOf) EndExpired(context.Context) ([]queue.Ended, error) { return nil, nil }
+
 // Group implements delivery.Topic.
 func (t topicOf) Group(partition int) delivery.Group {
 	return groupOf{t.c, t.c.link(partition)}

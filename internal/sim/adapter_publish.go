@@ -28,6 +28,9 @@ func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
 	return call(ctx, t.p.link(0), "raise", func(int64) int { return t.p.w.raise(least) })
 }
 
+// EndExpired implements publish.Topic. No group of the simulation expires.
+func (t publishTopic) EndExpired(context.Context) ([]queue.Ended, error) { return nil, nil }
+
 // Push implements publish.Topic. Messages are stored under readable ids.
 func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}

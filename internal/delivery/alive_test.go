@@ -1,0 +1,117 @@
+package delivery
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// present makes a consumer one that says something about itself.
+func present(c *Config) { c.About = "{}" }
+
+// TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive in a partition of which it holds
+// nothing: it claims nothing there, since it has no worker for it.
+func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"as usual":            func(*Config) {},
+		"polls seldom":        func(c *Config) { c.PollInterval = time.Minute },
+		"poll in half leases": func(c *Config) { c.PollInterval = testLease / 2 },
+		"short leases":        func(c *Config) { c.Lease = time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, expires := range []bool{false, true} {
+				bubble(t, func(t *testing.T) {
+					first, busy, third := newFakeGroup(0), newFakeGroup(1), newFakeGroup(0)
+					r := runTopic(&fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change, func(c *Config) { c.Expires = expires })
+					msg := <-r.Messages()
+					alive := r.config.presence().Alive
+					pass(20 * alive)
+					assert.Less(t, longestSilence(first), alive)
+					if expires {
+						assert.Less(t, longestSilence(third), alive)
+					} else {
+						assert.Empty(t, third.extended, "nobody asks there")
+					}
+					msg.Ack()
+					r.stop()
+					require.NoError(t, <-r.ended)
+				})
+			}
+		})
+	}
+}
+
+// longestSilence is the longest time in which a consumer has not said that it is alive.
+func longestSilence(g *fakeGroup) (longest time.Duration) {
+	g.view(func() {
+		signs := append(slices.Clone(g.claimed), g.extended...)
+		slices.SortFunc(signs, time.Time.Compare)
+		signs = append(signs, time.Now())
+		for i := range len(signs) - 1 {
+			longest = max(longest, signs[i+1].Sub(signs[i]))
+		}
+	})
+	return longest
+}
+
+func TestTheClaimsOfAnIdleConsumerSayThatItIsAlive(t *testing.T) {
+	for _, poll := range []time.Duration{100 * time.Millisecond, testPoll, testLease / 2, testLease, 10 * testLease} {
+		bubble(t, func(t *testing.T) {
+			g := newFakeGroup(0)
+			r := run(g, present, func(c *Config) { c.PollInterval, c.Expires = poll, true })
+			pass(20 * max(poll, testLease))
+			r.stop()
+			require.NoError(t, <-r.ended)
+			assert.Empty(t, g.extended, "with a poll interval of %s", poll)
+		})
+	}
+}
+
+func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := &witness{}
+		topic := &fakeTopic{groups: []*fakeGroup{newFakeGroup(0)}, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: errAway}
+		r := runTopic(topic, observed(w))
+		pass(testPoll + time.Second)
+		topic.mu.Lock()
+		topic.ended, topic.endFails = nil, nil
+		topic.mu.Unlock()
+		pass(testPoll)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		ended := told[observe.Ended](w)
+		require.NotEmpty(t, ended)
+		assert.Equal(t, observe.Ended{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
+		failing := told[observe.Failing](w)
+		require.NotEmpty(t, failing)
+		assert.Equal(t, observe.Failing{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}, What: observe.Ending, Err: errAway}, failing[0])
+		require.Len(t, told[observe.Recovered](w), 1)
+		assert.Equal(t, observe.Ending, told[observe.Recovered](w)[0].What)
+	})
+}
+
+func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
+	for _, expires := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			w, g := &witness{}, newFakeGroup(1)
+			g.afresh = true
+			r := run(g, observed(w), func(c *Config) { c.Expires = expires })
+			(<-r.Messages()).Ack()
+			pass(time.Second)
+			r.stop()
+			require.NoError(t, <-r.ended)
+			var want []observe.Restarted
+			if expires {
+				want = []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g"}}}
+			}
+			assert.Equal(t, want, told[observe.Restarted](w), "another group may have been removed in many ways")
+			assert.Empty(t, told[observe.Failing](w))
+		})
+	}
+}

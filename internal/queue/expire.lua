@@ -1,0 +1,61 @@
+-- expire.lua: end a group that has had no live consumer for as long as it lasts. Like
+-- retire.lua, it removes the group and leaves a tombstone, which goes once forget.lua has
+-- freed all. A group ends only if this was noticed some seconds before and no consumer has
+-- come since: while Redis was away, or when its clock was set forward, consumers may be
+-- alive and could not say so.
+--
+-- KEYS[1]  groups     set   consumer groups
+-- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS[4]  expiry     zset  group -> when to look whether it has expired, ms
+-- ARGV[1]  group
+-- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
+--          has ended, { 'gone' } if there is no such group or it does not expire, or
+--          { 'more' } if some old consumers are dropped; to call again
+
+local groups, control, consumers, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group = ARGV[1]
+local _, now_text = now_us()
+local now_ms = tonumber(now_text)
+local MOST = 1000 -- consumers that one call reads
+
+local told = tombstone(control, group)
+local lasts, ends, noticed = expiry_of(control, group)
+expect_zsets(expiry)
+if told == 'expired' then return { 'expired' } end
+if told or not lasts or unknown(groups, group) then
+  drop_expiry(control, expiry, group)
+  return { 'gone' }
+end
+
+-- Each consumer in the hash was alive when it was last seen, and so was the group.
+local latest, old = ends, {}
+local some = redis.call('HRANDFIELD', consumers, MOST, 'WITHVALUES')
+for i = 1, #some, 2 do
+  local till, seen = string.match(some[i + 1], '^(%d+) (%d+)')
+  local lives = till and math.max(till, seen + lasts) or 0
+  latest = math.max(latest, lives)
+  if lives <= now_ms then old[#old + 1] = some[i] end
+end
+if latest > ends then noticed = 0 end
+begin_writes(expiry)
+if latest > now_ms + NEAR_MS then
+  write_expiry(control, expiry, group, now_ms, lasts, latest, 0)
+  return { 'alive' }
+end
+if #old > 0 and #old == MOST then
+  redis.call('HDEL', consumers, unpack(old))
+  return { 'more' }
+end
+if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTICE_MS) then
+  if noticed == 0 or noticed > now_ms then noticed = now_ms end
+  write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
+  return { 'noticed' }
+end
+
+-- It stays in expiry: whoever looks next can go on. Without the right to remove it, nothing
+-- changes.
+redis.call('SREM', groups, '')
+redis.call('HSET', control, 'retired:' .. group, now_text .. ' expired')
+redis.call('SREM', groups, group)
+return { 'expired' }

@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// endFor is about how long one call of EndExpired frees messages. The next call goes on.
+	endFor = time.Second
+
+	// searchEvery is how often EndExpired looks into all partitions. As long as it finds
+	// something, it does so each time.
+	searchEvery = time.Minute
+)
+
+// Ended is a consumer group that has ended, since it had no live consumer.
+type Ended struct {
+	Group string
+	Freed int // how many messages this Topic has freed
+}
+
+// search is what a Topic knows of groups that may have expired. Each partition ends a
+// group by itself, by its own clock and what it has heard of consumers: so nobody who is
+// slow can end in one partition a group that has begun anew in others, and whatever a crash
+// leaves in one of them ends there.
+type search struct {
+	running    bool
+	partitions int            // how many there are
+	near       []string       // groups that may end soon in the first one
+	next       time.Time      // when to look into all
+	freed      map[string]int // messages of groups that have not ended everywhere
+}
+
+// noticed takes what Redis says of the first partition.
+func (t *Topic) noticed(partitions int, near []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.search.partitions, t.search.near = partitions, near
+	if t.search.next.IsZero() {
+		t.search.next = time.Now().Add(searchEvery)
+	}
+}
+
+// EndExpired ends groups that have expired, as far as the last look at the topic
+// (Partitions, Raise) has found any, and frees what they hold. It takes about a second at
+// most, and may have to be called again. While a call is under way, another does nothing.
+// After an error, what it returns is true.
+func (t *Topic) EndExpired(ctx context.Context) ([]Ended, error) {
+	near, others, begun := t.beginSearch()
+	if !begun {
+		return nil, nil
+	}
+	found, ended, err := t.endAll(ctx, near, others)
+	return t.endSearch(found, ended), err
+}
+
+// beginSearch returns the groups to look at in the first partition, and how many others to
+// look into.
+func (t *Topic) beginSearch() (near []string, others int, begun bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.search
+	everywhere := len(s.near) > 0 || time.Now().After(s.next)
+	if s.running || s.partitions == 0 || !everywhere {
+		return nil, 0, false
+	}
+	s.running = true
+	return s.near, s.partitions - 1, true
+}
+
+// endSearch takes how many messages were freed of the groups that were found, and which
+// have ended.
+func (t *Topic) endSearch(found map[string]int, ended []string) []Ended {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.search
+	s.running, s.next = false, time.Now()
+	if len(found) == 0 {
+		s.next = s.next.Add(searchEvery)
+	}
+	freed := map[string]int{}
+	for name, n := range found {
+		freed[name] = s.freed[name] + n
+	}
+	s.freed = freed // of no group that was not found any more
+	var list []Ended
+	for _, name := range ended {
+		list = append(list, Ended{name, freed[name]})
+		delete(freed, name)
+	}
+	return list
+}
+
+// endAll ends groups in all partitions at once.
+func (t *Topic) endAll(ctx context.Context, near []string, others int) (found map[string]int, ended []string, err error) {
+	deadline := time.Now().Add(endFor)
+	var mu sync.Mutex
+	found, over := map[string]int{}, map[string]bool{}
+	err = t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
+		names, err := near, error(nil)
+		if p.number > 0 {
+			names, err = p.expiring(ctx)
+		}
+		for _, name := range names {
+			freed, ended, failed := p.Group(name).endExpired(ctx, deadline)
+			err = errors.Join(err, failed)
+			mu.Lock()
+			found[name] += freed
+			over[name] = over[name] || ended
+			mu.Unlock()
+		}
+		return err
+	})
+	for name, is := range over {
+		if !is {
+			delete(over, name)
+		}
+	}
+	return found, slices.Sorted(maps.Keys(over)), err
+}
+
+// expiring names groups that may end soon in the partition.
+func (p *Partition) expiring(ctx context.Context) ([]string, error) {
+	reply, err := p.run(ctx, expiringScript, expiringScript.keys(p.names, "", nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	return stringsOf(reply)
+}
+
+// endExpired ends the group in the partition if it has expired, and frees what it holds
+// until the deadline.
+func (g *Group) endExpired(ctx context.Context, deadline time.Time) (freed int, ended bool, err error) {
+	words, err := g.askWhile(ctx, "more", expireScript, g.name)
+	if err != nil || words[0] != "expired" {
+		return 0, false, err
+	}
+	freed, err = g.forgetAll(ctx, deadline)
+	switch {
+	case errors.Is(err, errNotRetired), errors.Is(err, errDeadline): // another call has done the rest, or will
+		return freed, false, nil
+	case err != nil:
+		return freed, false, err
+	}
+	return freed, true, nil
+}
+
+// errDeadline says that there is more to free.
+var errDeadline = errors.New("there is more to free")
+
+// noDeadline lets forgetAll free all.
+var noDeadline time.Time
+
+// forgetAll frees all that a retired group holds in the partition. The error is
+// errNotRetired if another call has done the rest, or errDeadline.
+func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, err error) {
+	for {
+		n, err := g.forget(ctx)
+		freed += n
+		if err != nil || n == 0 {
+			return freed, err
+		}
+		if !deadline.IsZero() && time.Now().After(deadline) {
+			return freed, errDeadline
+		}
+	}
+}
+
+// End removes a group whose only subscriber has ended, and frees all that it holds. The
+// group may come back. It does nothing if there is no such group.
+func (t *Topic) End(ctx context.Context, group string) error {
+	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+		g := p.Group(group)
+		err := g.retire(ctx, retireEnded)
+		if errors.Is(err, ErrGroupNotFound) {
+			return nil
+		}
+		if err == nil {
+			_, err = g.forgetAll(ctx, noDeadline)
+		}
+		if errors.Is(err, errNotRetired) {
+			return nil
+		}
+		return err
+	})
+}

@@ -1,0 +1,231 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// expiring returns a registered group that lasts so long without a live consumer.
+func (r *scene) expiring(name string, lasts time.Duration) *Group {
+	r.t.Helper()
+	g := r.partition.Group(name)
+	g.lasts = lasts
+	require.NoError(r.t, g.Register(r.ctx()))
+	return g
+}
+
+// lives is the state with the times of groups that expire and of consumers in a form that
+// does not change: when they end, from now.
+func (r *scene) lives() map[string]string {
+	r.t.Helper()
+	state := r.state()
+	for field, value := range state {
+		parts := strings.Fields(value)
+		switch {
+		case strings.HasPrefix(field, "control expiry:"):
+			noticed := parts[2]
+			if noticed != "0" {
+				noticed = r.away(noticed)
+			}
+			state[field] = fmt.Sprintf("lasts %sms, ends %s, noticed %s", parts[0], r.away(parts[1]), noticed)
+		case strings.HasPrefix(field, "control retired:"):
+			state[field] = strings.Join(parts[1:], " ")
+		case strings.HasPrefix(field, "consumers:"):
+			state[field] = fmt.Sprintf("till %s, seen %s", r.away(parts[0]), r.away(parts[1]))
+		}
+	}
+	return state
+}
+
+func (r *scene) away(ms string) string {
+	r.t.Helper()
+	n, err := strconv.ParseFloat(ms, 64)
+	require.NoError(r.t, err)
+	return r.score(n)
+}
+
+// over makes a group one whose time is over since a minute, and that was noticed then.
+func (r *scene) over(p *Partition, name string) { r.t.Helper(); r.overSince(p, name, -time.Minute) }
+
+// overSince sets when the end of a group was noticed, from now; 0 for never.
+func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
+	r.t.Helper()
+	key, field := p.names.key(control), "expiry:"+name
+	told, err := r.client.HGet(r.ctx(), key, field).Result()
+	require.NoError(r.t, err)
+	ends, at := r.now().Add(-time.Minute).UnixMilli(), int64(0)
+	if noticed != 0 {
+		at = r.now().Add(noticed).UnixMilli()
+	}
+	require.NoError(r.t, r.client.HSet(r.ctx(), key, field, fmt.Sprint(strings.Fields(told)[0], " ", ends, " ", at)).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), p.names.key(expiry), redis.Z{Score: float64(ends), Member: name}).Err())
+}
+
+// look looks whether a group has expired.
+func (r *scene) look(g *Group) string {
+	r.t.Helper()
+	words, err := g.askWhile(r.ctx(), "more", expireScript, g.name)
+	require.NoError(r.t, err)
+	return words[0]
+}
+
+// alive says that a consumer is alive.
+func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
+	r.t.Helper()
+	_, err := g.Extend(r.ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, About: "{}"}}, nil)
+	require.NoError(r.t, err)
+}
+
+func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {
+	r := newScene(t)
+	r.expiring("g", time.Minute)
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+	}, r.lives())
+	r.overSince(r.partition, "g", -time.Second)
+	r.expiring("g", time.Hour)
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "expiry g": "now+3600s", "control expiry:g": "lasts 3600000ms, ends now+3600s, noticed 0",
+	}, r.lives(), "a subscriber has come")
+	r.expiring("g", 20*time.Hour)
+	assert.Equal(t, "now+43200s", r.lives()["expiry g"], "it is looked at before Redis forgets its consumers")
+	r.group("g")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.lives())
+}
+
+func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
+	r := newScene(t)
+	g, h := r.expiring("g", time.Minute), r.group("h")
+	r.push(due("a"), due("b"), after("c", 60))
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
+	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
+	ack(t, h, "a")
+	before := r.lives()
+	assert.Equal(t, "alive", r.look(g))
+	assert.Equal(t, before, r.lives())
+
+	r.overSince(r.partition, "g", 0)
+	noticed := r.lives()
+	noticed["control expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+9s"
+	for range 2 {
+		assert.Equal(t, "noticed", r.look(g), "while Redis was away, nobody could say that he is alive")
+		assert.Equal(t, noticed, r.lives())
+	}
+	r.overSince(r.partition, "g", -8*time.Second)
+	require.Equal(t, "noticed", r.look(g))
+	r.overSince(r.partition, "g", -9*time.Second)
+	for range 2 {
+		require.Equal(t, "expired", r.look(g), "and whoever looks next may go on")
+	}
+	ended := r.lives()
+	assert.Equal(t, "expired", ended["control retired:g"])
+	assert.Equal(t, "now-60s", ended["expiry g"], "it stays until all is freed")
+	assert.Empty(t, ended["groups g"])
+	freed, err := g.forgetAll(t.Context(), noDeadline)
+	require.NoError(t, err)
+	assert.Equal(t, 2, freed)
+	assert.Equal(t, map[string]string{
+		"groups h": "member", "queue:h b": before["queue:h b"], "messages b": "body b", "refs b": `["h"]`,
+		"scheduled c": "now+60s", "messages c": "body c",
+	}, r.lives())
+	assert.Equal(t, "gone", r.look(g))
+}
+
+func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", 9*time.Second)
+	names, err := r.partition.expiring(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"g"}, names)
+	assert.Equal(t, "noticed", r.look(g))
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "expiry g": "now+9s", "control expiry:g": "lasts 9000ms, ends now+9s, noticed now+0s",
+	}, r.lives())
+	r.expiring("g", time.Minute)
+	names, err = r.partition.expiring(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, names)
+}
+
+func TestAGroupLastsFromTheLastSignOfLifeOfAConsumer(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", time.Minute)
+	r.over(r.partition, "g")
+	r.alive(g, "c", 30*time.Second)
+	assert.Equal(t, "alive", r.look(g))
+	want := map[string]string{
+		"groups g": "member", "expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+		"consumers:g c": "till now+30s, seen now+0s",
+	}
+	assert.Equal(t, want, r.lives())
+	r.over(r.partition, "g")
+	r.alive(g, "c", 2*time.Minute)
+	assert.Equal(t, "alive", r.look(g))
+	assert.Equal(t, "lasts 60000ms, ends now+120s, noticed 0", r.lives()["control expiry:g"], "as long as it counts as alive")
+
+	r.over(r.partition, "g")
+	require.NoError(t, g.Leave(t.Context(), "c"))
+	delete(want, "consumers:g c")
+	assert.Equal(t, want, r.lives(), "it was alive until then")
+	r.over(r.partition, "g")
+	want = r.lives()
+	require.NoError(t, g.Leave(t.Context(), "c"))
+	assert.Equal(t, want, r.lives(), "a late copy changes nothing")
+}
+
+// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew: the first notice was about another end.
+func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", time.Second)
+	r.over(r.partition, "g")
+	seen := r.now().Add(-2 * time.Second).UnixMilli() // and is dead again
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(consumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
+	assert.Equal(t, "noticed", r.look(g))
+	assert.Equal(t, "lasts 1000ms, ends now-1s, noticed now+0s", r.lives()["control expiry:g"])
+}
+
+func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {
+	r := newScene(t)
+	g := r.partition.Group("g")
+	r.alive(g, "c", time.Minute)
+	require.Empty(t, r.state())
+	require.NoError(t, g.Register(t.Context()))
+	r.alive(g, "c", time.Minute)
+	assert.Equal(t, map[string]string{"groups g": "member", "consumers:g c": "till now+60s, seen now+0s"}, r.lives())
+	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
+	require.ErrorIs(t, err, ErrGroupAlive)
+}
+
+// consumers makes that many consumers, which were last seen so long ago.
+func (r *scene) consumers(group string, count int, ago time.Duration) {
+	r.t.Helper()
+	at := r.now().Add(-ago).UnixMilli()
+	var fields []any
+	for i := range count {
+		fields = append(fields, fmt.Sprintf("%s/%04d", ago, i), fmt.Sprintf("%d %d %d {}", at+1, at, at))
+	}
+	require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.keyOf(consumersOf, group), fields...).Err())
+}
+
+func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", time.Minute)
+	r.consumers("g", 2500, time.Hour)
+	r.alive(g, "alive", time.Minute)
+	r.over(r.partition, "g")
+	assert.Equal(t, "alive", r.look(g))
+	r.consumers("g", 2500, time.Hour)
+	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
+	require.ErrorIs(t, err, ErrGroupAlive)
+	r.consumers("g", 2500, time.Hour)
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.keyOf(consumersOf, "g"), "alive").Err())
+	r.over(r.partition, "g")
+	assert.Equal(t, "expired", r.look(g))
+}

@@ -1,0 +1,286 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(3)
+	member := topic.Membership("g", time.Minute)
+	number, err := member.Partitions(t.Context())
+	require.NoError(t, err)
+	for n := range number {
+		part := r.in(topic.Partition(n))
+		part.push(due("a"))
+		part.alive(member.Group(n), "c", time.Minute)
+		require.Len(t, part.claim(member.Group(n), "c", 1), 1)
+	}
+	require.NoError(t, topic.End(t.Context(), "g"))
+	require.NoError(t, topic.End(t.Context(), "g"), "twice is no error")
+	for n := range number {
+		part := r.in(topic.Partition(n))
+		state := part.state()
+		delete(state, "partitions ")
+		assert.Empty(t, state, "partition %d", n)
+		require.NoError(t, member.Group(n).Register(t.Context()))
+	}
+}
+
+// in is the scene in another partition.
+func (r *scene) in(p *Partition) *scene {
+	other := *r
+	other.partition = p
+	return &other
+}
+
+// memberOf registers a group that expires in all partitions and gives it messages.
+func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each int) {
+	r.t.Helper()
+	member := topic.Membership(group, lasts)
+	number, err := member.Partitions(r.ctx())
+	require.NoError(r.t, err)
+	for n := range number {
+		part := r.in(topic.Partition(n))
+		for i := range each {
+			part.push(due(fmt.Sprint(group, " ", n, " ", i)))
+		}
+	}
+}
+
+func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(3)
+	r.memberOf(topic, "other", 0, 0)
+	r.memberOf(topic, "lives", time.Minute, 0)
+	r.memberOf(topic, "g", time.Minute, 4)
+	for n := range 3 {
+		part, g := r.in(topic.Partition(n)), topic.Partition(n).Group("g")
+		ack(t, topic.Partition(n).Group("other"), r.ids(part.claim(topic.Partition(n).Group("other"), "o", 10))...)
+		ack(t, topic.Partition(n).Group("lives"), r.ids(part.claim(topic.Partition(n).Group("lives"), "l", 10))...)
+		require.Len(t, part.claim(g, "c", 2), 2)
+		r.over(topic.Partition(n), "g")
+	}
+	var all []Ended
+	for _, who := range []*Topic{topic.again(), topic.again()} {
+		_, err := who.Partitions(t.Context())
+		require.NoError(t, err)
+		ended, err := who.EndExpired(t.Context())
+		require.NoError(t, err)
+		all = append(all, ended...)
+	}
+	assert.Equal(t, []Ended{{"g", 12}}, all)
+	for n := range 3 {
+		state := r.in(topic.Partition(n)).lives()
+		delete(state, "partitions ")
+		assert.Equal(t, map[string]string{
+			"groups other": "member", "groups lives": "member",
+			"expiry lives": "now+60s", "control expiry:lives": "lasts 60000ms, ends now+60s, noticed 0",
+		}, state, "partition %d", n)
+	}
+}
+
+func TestTwoThatNoticeAtOnceFreeEachMessageOnce(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	r.memberOf(topic, "other", 0, 0)
+	r.memberOf(topic, "g", time.Minute, 700)
+	for n := range 2 {
+		for {
+			got := r.in(topic.Partition(n)).claim(topic.Partition(n).Group("g"), "c", 1000)
+			if len(got) == 0 {
+				break
+			}
+		}
+		r.over(topic.Partition(n), "g")
+	}
+	const enders = 4
+	freed, errs := make(chan int, enders), make(chan error, enders)
+	for range enders {
+		who := topic.again()
+		_, err := who.Partitions(t.Context())
+		require.NoError(t, err)
+		go func() {
+			ended, err := who.EndExpired(t.Context())
+			for _, e := range ended {
+				freed <- e.Freed
+			}
+			errs <- err
+		}()
+	}
+	for range enders {
+		require.NoError(t, <-errs)
+	}
+	assert.LessOrEqual(t, len(freed), 2, "at most one tells that it has ended each partition")
+	assert.NotEmpty(t, freed)
+	for n := range 2 {
+		part := r.in(topic.Partition(n))
+		state := part.state()
+		assert.Empty(t, with(state, ":g "))
+		assert.Empty(t, with(state, "expiry"))
+		assert.Len(t, with(state, "messages "), 700, "what the other group gets")
+		assert.Len(t, with(state, "queue:other "), 700)
+		assert.Len(t, with(state, "refs "), 700)
+	}
+}
+
+// TestAnEndThatWasInterruptedGoesOn in a partition where the group is not registered any
+// more, when another looks.
+func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
+	for _, interrupted := range []int{0, 1} {
+		r := newScene(t)
+		topic := r.topicOf(2)
+		r.memberOf(topic, "g", time.Minute, 3)
+		for n := range 2 {
+			require.Len(t, r.in(topic.Partition(n)).claim(topic.Partition(n).Group("g"), "c", 10), 3)
+			r.over(topic.Partition(n), "g")
+		}
+		_, err := retire(t, topic, "nobody", RetireIdle)
+		require.ErrorIs(t, err, ErrGroupNotFound)
+		require.Equal(t, "expired", r.in(topic.Partition(interrupted)).look(topic.Partition(interrupted).Group("g")))
+		other := topic.again()
+		_, err = other.Partitions(t.Context())
+		require.NoError(t, err)
+		ended, err := other.EndExpired(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []Ended{{"g", 6}}, ended)
+		for n := range 2 {
+			state := r.in(topic.Partition(n)).state()
+			delete(state, "partitions ")
+			assert.Empty(t, state)
+		}
+	}
+}
+
+// TestAGroupThatIsLeftInOnePartitionEndsThere too, though the first one knows nothing of it.
+func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(3)
+	r.memberOf(topic, "g", time.Minute, 0)
+	require.NoError(t, r.partition.Group("g").retire(t.Context(), retireEnded))
+	_, err := r.partition.Group("g").forgetAll(t.Context(), noDeadline)
+	require.NoError(t, err)
+	r.over(topic.Partition(1), "g")
+	r.over(topic.Partition(2), "g")
+	_, err = topic.Partitions(t.Context())
+	require.NoError(t, err)
+	ended, err := topic.EndExpired(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ended, "not each time")
+	topic.search.next = time.Now()
+	ended, err = topic.EndExpired(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []Ended{{"g", 0}}, ended)
+	for n := range 3 {
+		state := r.in(topic.Partition(n)).state()
+		delete(state, "partitions ")
+		assert.Empty(t, state)
+	}
+}
+
+func TestOtherPartitionsAreLookedIntoAsLongAsAnythingIsFound(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	r.memberOf(topic, "g", time.Minute, 0)
+	for n := range 2 {
+		r.over(topic.Partition(n), "g")
+		_, err := topic.Partitions(t.Context())
+		require.NoError(t, err)
+		ended, err := topic.EndExpired(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []Ended{{"g", 0}}, ended, "partition %d", n)
+	}
+	state := r.in(topic.Partition(1)).state()
+	assert.Empty(t, state)
+}
+
+// TestNewPartitionsKnowWhichGroupsExpire, also if they learn it late, from somebody slow.
+func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
+	r := newScene(t)
+	r.expiring("g", time.Minute)
+	r.group("stays")
+	slow := newStore(t, r.client).Topic(r.partition.topic)
+	number, taught, err := slow.raise(t.Context(), 3, 1)
+	require.NoError(t, err)
+	topic := r.topicOf(3)
+	require.NoError(t, topic.Pause(t.Context(), "stays", Pause{}))
+	require.NoError(t, topic.End(t.Context(), "g"))
+	_, err = slow.teach(t.Context(), taught, 1, number)
+	require.NoError(t, err)
+	for n := 1; n < 3; n++ {
+		state := r.in(topic.Partition(n)).lives()
+		assert.NotEmpty(t, state["control paused:stays"])
+		delete(state, "control paused:stays")
+		assert.Equal(t, map[string]string{
+			"groups g": "member", "groups stays": "member",
+			"expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+		}, state, "it ends by itself in partition %d", n)
+	}
+}
+
+func TestAKnownGroupIsNotTaughtWhenItExpires(t *testing.T) {
+	r := newScene(t)
+	r.expiring("g", time.Minute)
+	topic := r.topicOf(2)
+	r.over(topic.Partition(1), "g")
+	before := r.in(topic.Partition(1)).lives()
+	r.topicOf(2)
+	assert.Equal(t, before, r.in(topic.Partition(1)).lives())
+}
+
+func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", time.Minute)
+	r.store(r.partition.names.keyOf(unackOf, "g"), 450, 10)
+	r.over(r.partition, "g")
+	freed, ended, err := g.endExpired(t.Context(), time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, forgetMessages, freed)
+	assert.False(t, ended)
+	topic := r.topicOf(1)
+	topic.search.freed = map[string]int{"g": freed}
+	list, err := topic.EndExpired(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []Ended{{"g", 450}}, list)
+	assert.Empty(t, topic.search.freed)
+	assert.Empty(t, r.state())
+}
+
+func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
+	const groups = 230
+	r := newScene(t)
+	topic := r.topicOf(1)
+	for i := range groups {
+		r.expiring(fmt.Sprint(i), time.Minute)
+		r.overSince(r.partition, fmt.Sprint(i), 0)
+	}
+	look := func() []Ended {
+		_, err := topic.Partitions(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(topic.search.near), 100)
+		ended, err := topic.EndExpired(t.Context())
+		require.NoError(t, err)
+		return ended
+	}
+	for range 3 {
+		require.Empty(t, look())
+	}
+	for i := range groups {
+		state, err := r.client.HGet(t.Context(), r.partition.names.key(control), "expiry:"+fmt.Sprint(i)).Result()
+		require.NoError(t, err)
+		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
+		r.over(r.partition, fmt.Sprint(i))
+	}
+	ended := 0
+	for range 3 {
+		ended += len(look())
+	}
+	assert.Equal(t, groups, ended)
+	assert.Empty(t, r.state())
+}

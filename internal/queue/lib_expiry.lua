@@ -1,0 +1,38 @@
+-- lib_expiry.lua: what the scripts share that have expiry among their KEYS. It follows
+-- lib_groups.lua in front of them.
+
+-- A group that expires has a field "expiry:G" in control, "<lasts> <ends> <noticed>", in ms:
+-- how long it lasts without a live consumer, when it ends at the earliest, and when somebody
+-- noticed that this is near, 0 if nobody has. In expiry, its score is when to look.
+
+local NEAR_MS = 10000 -- a group is looked at so long before it ends
+local NOTICE_MS = 9000 -- and must be noticed so long before
+local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers expires after a day
+
+-- expiry_of reads when a group expires; nil if it does not.
+local function expiry_of(control, group)
+  local told = redis.call('HGET', control, 'expiry:' .. group)
+  local lasts, ends, noticed = string.match(told or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(lasts), tonumber(ends), tonumber(noticed)
+end
+
+-- write_expiry makes a group expire. The set comes first: without the field, the group is
+-- taken off it again; without the set, nobody would look. A group that was noticed makes way
+-- for others that were not.
+local function write_expiry(control, expiry, group, now_ms, lasts, ends, noticed)
+  local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
+  redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, look) or math.min(ends, look)), group)
+  redis.call('HSET', control, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
+end
+
+-- drop_expiry makes a group last, or ends the search for it.
+local function drop_expiry(control, expiry, group)
+  redis.call('HDEL', control, 'expiry:' .. group)
+  redis.call('ZREM', expiry, group)
+end
+
+-- near names up to 100 groups that may end soon.
+local function near(expiry, now_ms)
+  return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + NEAR_MS), 'LIMIT', 0, 100)
+end
+
