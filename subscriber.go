@@ -113,16 +113,12 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 	if err != nil {
 		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
 	}
-	if limits := s.config.GroupLimits; limits != (GroupLimits{}) {
-		if err := membership.Limit(ctx, limits.inQueue()); err != nil {
-			return 0, leave(err, "limit group %q of %q", s.config.ConsumerGroup, topic)
-		}
-	}
 	return partitions, nil
 }
 
 func (s *Subscriber) membership(topic string) membership {
-	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup, s.config.GroupExpiry)}
+	terms := queue.Terms{Lasts: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
+	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup, terms)}
 }
 
 // membership is a topic as a subscription sees it.

@@ -69,6 +69,9 @@ type Claims struct {
 // far as the consumer still holds them, and their leases start anew.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for range 5 {
+		if err := g.limitAnew(ctx); err != nil {
+			return Claims{}, err
+		}
 		reply, err := g.claim(ctx, r)
 		if err != nil {
 			return Claims{}, err
@@ -85,10 +88,9 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return Claims{}, err
 		}
 		if !slices.Contains(groups, g.name) {
-			if err := g.Register(ctx); err != nil {
+			if err := g.again(ctx); err != nil {
 				return Claims{}, err
 			}
-			g.afresh = true
 		}
 		g.others = without(groups, g.name)
 	}

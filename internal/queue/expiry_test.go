@@ -16,7 +16,7 @@ import (
 func (r *scene) expiring(name string, lasts time.Duration) *Group {
 	r.t.Helper()
 	g := r.partition.Group(name)
-	g.lasts = lasts
+	g.terms.Lasts = lasts
 	require.NoError(r.t, g.Register(r.ctx()))
 	return g
 }

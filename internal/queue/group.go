@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every claim and
@@ -22,9 +21,13 @@ var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 type Group struct {
 	partition *Partition
 	name      string
-	lasts     time.Duration // without a live consumer; 0: for ever
-	others    []string      // owned by Claim: the other groups of the partition
-	afresh    bool          // owned by Claim: it has registered the group
+	topic     *Topic // nil without Limits
+	terms     Terms
+
+	// owned by Claim
+	others    []string // the other groups of the partition
+	afresh    bool     // it has registered the group
+	unlimited bool     // it has to limit the group that it has registered
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -38,7 +41,7 @@ func (p *Partition) Group(name string) *Group {
 // When no memory is left in Redis, it still succeeds for a registered group.
 func (g *Group) Register(ctx context.Context) error {
 	for range 5 {
-		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.lasts)})
+		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts)})
 		if err != nil {
 			return err
 		}
@@ -59,6 +62,31 @@ func (g *Group) Register(ctx context.Context) error {
 		}
 	}
 	return errGroupsKeepChanging
+}
+
+// again registers a group that is not known any more, and limits it: nobody else will.
+func (g *Group) again(ctx context.Context) error {
+	if err := g.Register(ctx); err != nil {
+		return err
+	}
+	g.afresh, g.unlimited = true, g.terms.Limits != (Limits{})
+	return nil
+}
+
+// limitAnew gives the group its share of its limits after it was registered again.
+func (g *Group) limitAnew(ctx context.Context) error {
+	if !g.unlimited {
+		return nil
+	}
+	partitions, err := g.topic.Partitions(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.partition.limit(ctx, g.name, g.terms.Limits, partitions, string(retireFollow)); err != nil {
+		return err
+	}
+	g.unlimited = false
+	return nil
 }
 
 // run calls a script with the group's keys, and with those of each for each other group.

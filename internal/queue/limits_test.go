@@ -239,3 +239,25 @@ func TestARetiredGroupLeavesNoLimits(t *testing.T) {
 	assert.Empty(t, with(r.state(), ":g"))
 	assert.Empty(t, with(r.state(), "control"))
 }
+
+func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(1)
+	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}})
+	_, err := m.Partitions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))
+	_, err = m.Partitions(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 2}))
+	_, err = m.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
+
+	keys, err := r.client.Keys(t.Context(), escapeGlob(string(r.partition.names))+"*").Result()
+	require.NoError(t, err)
+	require.NoError(t, r.client.Del(t.Context(), keys...).Err()) // Redis has lost everything
+	r.push(due("a"), due("b"))
+	assert.Equal(t, []string{"a#1"}, r.claim(m.Group(0), "c", 10))
+	assert.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))
+}

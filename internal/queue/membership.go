@@ -5,28 +5,38 @@ import (
 	"time"
 )
 
+// Terms are what a subscriber asks for its consumer group.
+type Terms struct {
+	Lasts  time.Duration // without a live consumer; 0: for ever
+	Limits Limits        // none: the group keeps those that it has
+}
+
 // Membership is a consumer group in all partitions of a topic.
 type Membership struct {
 	topic *Topic
 	group string
-	lasts time.Duration
+	terms Terms
 	known int // how many partitions know the group
 }
 
-// Membership returns a consumer group in the topic, for one goroutine. It does no I/O. The
-// group expires after lasting so long without a live consumer; 0: it lasts for ever.
-func (t *Topic) Membership(group string, lasts time.Duration) *Membership {
-	return &Membership{topic: t, group: group, lasts: lasts}
+// Membership returns a consumer group in the topic, for one goroutine. It does no I/O.
+func (t *Topic) Membership(group string, terms Terms) *Membership {
+	return &Membership{topic: t, group: group, terms: terms}
 }
 
 // Partitions lists the topic, registers the group in all partitions, so it gets what
-// falls due from now on, and returns how many partitions there are.
+// falls due from now on, and returns how many partitions there are. The first call limits
+// the group.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
-	if err := m.topic.Enlist(ctx); err != nil {
+	if err := m.enlist(ctx); err != nil {
 		return 0, err
 	}
+	first := m.known == 0
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
+		if err == nil && number == m.known && first && m.terms.Limits != (Limits{}) {
+			err = m.topic.Limit(ctx, m.group, m.terms.Limits)
+		}
 		if err != nil || number == m.known {
 			return number, err
 		}
@@ -38,6 +48,13 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
+func (m *Membership) enlist(ctx context.Context) error {
+	if m.terms.Lasts > 0 {
+		return m.topic.Advance(ctx)
+	}
+	return m.topic.Enlist(ctx)
+}
+
 // EndExpired ends groups of the topic; see Topic.EndExpired.
 func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
 	return m.topic.EndExpired(ctx)
@@ -46,11 +63,6 @@ func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
 // Group returns the group in one of the partitions.
 func (m *Membership) Group(partition int) *Group {
 	g := m.topic.Partition(partition).Group(m.group)
-	g.lasts = m.lasts
+	g.topic, g.terms = m.topic, m.terms
 	return g
-}
-
-// Limit limits the group.
-func (m *Membership) Limit(ctx context.Context, l Limits) error {
-	return m.topic.Limit(ctx, m.group, l)
 }

@@ -162,7 +162,7 @@ func (m *model) group(name string) *Group { return m.scene.partition.Group(name)
 
 func (m *model) addGroup(name string, lasts time.Duration) {
 	g := m.group(name)
-	g.lasts = lasts
+	g.terms.Lasts = lasts
 	err := g.Register(m.scene.ctx())
 	if m.retired[name] {
 		require.ErrorIs(m.t, err, ErrGroupRetired)

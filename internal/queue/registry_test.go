@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,7 +76,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	topic := func() *Topic { return s.Topic("t") }
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
-	acts["subscribe"] = func() error { _, err := topic().Membership("g", 0).Partitions(t.Context()); return err }
+	acts["subscribe"] = func() error { _, err := topic().Membership("g", Terms{}).Partitions(t.Context()); return err }
 	for _, version := range []string{"3", "3.1", "10", "10.0"} {
 		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
 		before := state()
@@ -102,6 +103,10 @@ func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
 		"pause":  func() error { return topic().Pause(t.Context(), "", Pause{}) },
 		"retire": func() error { return topic().Retire(t.Context(), "g", RetireForced, func(int) {}) },
 		"limit":  func() error { return topic().Limit(t.Context(), "g", Limits{MaxInFlight: 1}) },
+		"expire": func() error {
+			_, err := topic().Membership("g", Terms{Lasts: time.Hour}).Partitions(t.Context())
+			return err
+		},
 	}
 }
 
@@ -114,7 +119,7 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 			require.NoError(t, err)
 			s = another
 			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
-			_, err = s.Topic("t").Membership("g", 0).Partitions(t.Context())
+			_, err = s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, version, s.client.HGet(t.Context(), s.registry(), "t").Val(), "subscribing does not")
 			require.NoError(t, act(), name)
@@ -181,7 +186,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 
 func TestASubscriberListsItsTopic(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
-	_, err := s.Topic("t").Membership("g", 0).Partitions(t.Context())
+	_, err := s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.registry()])
 }

@@ -47,7 +47,7 @@ func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
 
 func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 	topic := newTopic(t)
-	member := topic.Membership("g", 0)
+	member := topic.Membership("g", Terms{})
 	_, err := topic.Raise(t.Context(), 4)
 	require.NoError(t, err)
 	_, err = member.Partitions(t.Context())
@@ -88,7 +88,7 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	topic := newTopic(t)
 	for _, group := range []string{"g", "h"} {
-		number, err := topic.again().Membership(group, 0).Partitions(t.Context())
+		number, err := topic.again().Membership(group, Terms{}).Partitions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, number)
 	}
@@ -107,7 +107,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 
 func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.again().Membership("g", 0).Partitions(t.Context())
+	_, err := topic.again().Membership("g", Terms{}).Partitions(t.Context())
 	require.NoError(t, err)
 	key := topic.Partition(2).names.key(groups)
 	require.NoError(t, topic.store.client.Set(t.Context(), key, "x", 0).Err())
@@ -121,7 +121,7 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
 	require.NoError(t, err)
-	member := topic.again().Membership("g", 0)
+	member := topic.again().Membership("g", Terms{})
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, number)
