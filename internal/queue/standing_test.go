@@ -191,7 +191,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 // by another group.
 func TestACallSentAgainTellsTheSame(t *testing.T) {
 	for _, s := range []*script{rescheduleScript, cancelScript} {
-		eachStanding(t, func(r *scene, _, id string, want Standing) {
+		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
 				args := []any{"caller", 1, until, "k"}
