@@ -113,6 +113,7 @@ func TestModel(t *testing.T) {
 		client.Del(t.Context(), keys...)
 	})
 }
+
 func (m *model) operations() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":             func(*rapid.T) { m.check() },
