@@ -124,11 +124,15 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 	})
 }
 
-// Restore lets a retired group come back with its next subscriber. It leaves a group
-// that is not retired as it is.
+// Restore lets a retired group come back with its next subscriber. First it frees what an
+// interrupted retirement has left. It leaves a group that is not retired as it is.
 func (t *Topic) Restore(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).restore(ctx)
+		g := p.Group(group)
+		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
+			return err
+		}
+		return g.restore(ctx)
 	})
 }
 

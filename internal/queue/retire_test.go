@@ -175,3 +175,17 @@ func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
 		assert.Empty(t, members, "partition %d", n)
 	}
 }
+
+func TestARestoredGroupStartsAnewThoughItsRetirementWasInterrupted(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id))
+	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
+	require.NoError(t, g.retire(t.Context(), RetireForced)) // and then the caller dies
+	require.NoError(t, r.topicOf(1).Restore(t.Context(), "g"))
+	assert.Empty(t, r.state())
+	require.NoError(t, g.Register(t.Context()))
+	r.push(due(keyed(2, "k")))
+	assert.Equal(t, []string{keyed(2, "k") + "#1"}, r.claim(g, "c", 10))
+}
