@@ -54,8 +54,8 @@ func (h *handling) decide(made decision) error {
 }
 
 // Defer decides that the message comes again at a time, although nothing is wrong: the
-// delivery does not count. It may come as often as you like before MaxDeliveries, and the
-// Attempt of the next delivery is the same.
+// delivery does not count. MaxDeliveries does not limit how often a message is put off, and
+// the Attempt of the next delivery is the same.
 //
 // The decision takes effect with the Nack of this delivery, which a Router makes when the
 // handler returns an error; an Ack ignores it. It goes before NackDelay and any delay in the
