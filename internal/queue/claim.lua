@@ -14,7 +14,7 @@
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
 -- KEYS[13]  control    hash  which groups are paused, limited or retired
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[15]  full       string  set while the group waits for room in unack
+-- KEYS[15]  full       hash  has "waits" while the group waits for room in unack
 -- KEYS[16..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer

@@ -181,7 +181,7 @@ func (t *step) waitTruth() string {
 	held := t.after.all("unack:" + t.op.group)
 	lapsed := slices.ContainsFunc(held, func(e entry) bool { return isDue(e.value) })
 	if due && t.u.limit > 0 && len(held) >= t.u.limit && !lapsed {
-		if full := t.after.has("full:"+t.op.group, ""); wait <= 0 || !full {
+		if full := t.after.has("full:"+t.op.group, "waits"); wait <= 0 || !full {
 			return fmt.Sprintf("wait: %d without room, marked %t", wait, full)
 		}
 		return ""

@@ -33,7 +33,7 @@ var faults = []fault{
 	{"only one group gets a message", "claim", "for i = 16, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end", "", "two groups"},
 	{"a claim exceeds the limit", "claim", "limit = math.min(limit, late + room)", "", "room for one of two messages"},
 	{"a claim that buries leaves room and tells nobody", "claim", "if #burials > 0 then make_room(full, channel, group) end", "", "room for one, two consumers"},
-	{"an ack leaves room and tells nobody", "lib", "if redis.call('DEL', full) == 0 then return false end", "if true then return false end", "room for one of two messages"},
+	{"an ack leaves room and tells nobody", "lib", "if redis.call('HDEL', full, 'waits') == 0 then return false end", "if true then return false end", "room for one of two messages"},
 	{"a stale nack wakes who waits for room", "nack", "if left then make_room", "if true then make_room", "room for one of two messages"},
 	{"a claim ignores other groups", "claim", "if differ(members, 12, group) then", "if false then", "two groups"},
 	{"one delivery more than the limit", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},

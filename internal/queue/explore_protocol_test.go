@@ -184,8 +184,6 @@ func (p *exploreProtocol) effect(write []string) effect {
 // read adds the content of one key in Redis to a state.
 func (p *exploreProtocol) read(s *explored, key string, values []string) {
 	switch {
-	case typeOf(key) == "string" && len(values) == 1:
-		s.set(key, "", values[0])
 	case key == "groups":
 		for _, member := range values {
 			s.set(key, member, "")

@@ -14,7 +14,7 @@
 -- KEYS[10]  messages   hash  id -> encoded message
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
--- KEYS[13]  full       string  set while the group waits for room in unack
+-- KEYS[13]  full       hash  has "waits" while the group waits for room in unack
 -- KEYS[14]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000

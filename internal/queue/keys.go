@@ -54,7 +54,7 @@ var kinds = [...]struct{ name, holds string }{
 	reasonsOf:   {"reasons", "hash"},
 	changedOf:   {"changed", "hash"},
 	consumersOf: {"consumers", "hash"},
-	fullOf:      {"full", "string"},
+	fullOf:      {"full", "hash"},
 }
 
 // names is what the keys of one topic partition begin with: the hash tag

@@ -287,7 +287,7 @@ end
 
 -- make_room wakes a group that waits for room in unack, and tells whether it does.
 local function make_room(full, channel, group)
-  if redis.call('DEL', full) == 0 then return false end
+  if redis.call('HDEL', full, 'waits') == 0 then return false end
   wake(channel, 0, 0, group)
   return true
 end

@@ -66,7 +66,8 @@ end
 local function held_back(limits, unack, full, now)
   local wait = 0
   if limits.most > 0 and redis.call('ZCARD', unack) >= limits.most then
-    redis.call('SET', full, '1', 'PX', DAY_MS)
+    redis.call('HSET', full, 'waits', '1')
+    redis.pcall('PEXPIRE', full, DAY_MS)
     wait = head(unack) * 1000 - now
   end
   if limits.interval > 0 then

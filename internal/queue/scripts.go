@@ -32,7 +32,7 @@ var (
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
 		claimsOf, consumersOf, messages, refs, messageKeys, fullOf, expiry)
-	restoreScript  = newScript("restore", control)
+	restoreScript  = newScript("restore", control, queueOf, unackOf, deadOf)
 	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
 	leaveScript    = newScript("leave", consumersOf, control, expiry)
 	expireScript   = newScript("expire", groups, control, consumersOf, expiry)

@@ -18,7 +18,7 @@ const mebibyte = 1 << 20
 // the processor from Redis in the middle of a script, so each case has several tries and
 // the best counts. A single body of more than a mebibyte may take longer.
 func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
-	const tries = 12
+	const tries = 24
 	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
 	for name, prepare := range slowCases {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// forgetMessages is how many messages one call of forget frees at most.
+const forgetMessages = 200
+
+// Retirement says what Retire does with a group that has consumers.
+type Retirement string
+
+const (
+	// RetireIdle returns ErrGroupAlive.
+	RetireIdle Retirement = "idle"
+	// RetireForced retires the group anyway.
+	RetireForced Retirement = "forced"
+
+	// retireEnded retires it anyway, and lets it come back.
+	retireEnded Retirement = "ended"
+	// retireFollow retires in other partitions a group that the first one has retired.
+	retireFollow Retirement = "follow"
+)
+
+// Retire removes a group from the topic and frees all that it holds. Calling it again
+// continues an earlier call; concurrent calls are safe. It calls progress, never
+// concurrently, with how many messages were freed.
+func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
+	if err := t.advance(ctx); err != nil {
+		return err
+	}
+	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+		if p.number > 0 {
+			return p.Group(group).retire(ctx, retireFollow)
+		}
+		return p.Group(group).retire(ctx, how)
+	})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	return t.Each(ctx, func(ctx context.Context, p *Partition) error {
+		for {
+			freed, err := p.Group(group).forget(ctx)
+			if err != nil || freed == 0 {
+				return err
+			}
+			mu.Lock()
+			progress(freed)
+			mu.Unlock()
+		}
+	})
+}
+
+// Restore lets a retired group come back with its next subscriber. First it frees what an
+// interrupted retirement has left. It leaves a group that is not retired as it is.
+func (t *Topic) Restore(ctx context.Context, group string) error {
+	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+		return p.Group(group).restore(ctx)
+	})
+}
+
+func (g *Group) restore(ctx context.Context) error {
+	for {
+		words, err := g.askWhile(ctx, "", restoreScript, g.name)
+		if err != nil || words[0] != "held" {
+			return err
+		}
+		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
+			return err
+		}
+	}
+}
+
+// retire marks the group as retired in the partition.
+func (g *Group) retire(ctx context.Context, how Retirement) error {
+	words, err := g.askWhile(ctx, "more", retireScript, g.name, string(how))
+	if err != nil {
+		return err
+	}
+	switch words[0] {
+	case "unknown":
+		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
+	case "alive":
+		return fmt.Errorf("%w: %q has %s", ErrGroupAlive, g.name, strings.Join(words[1:], ", "))
+	}
+	return nil
+}
+
+// forget frees some of what a retired group holds in the partition; 0 if nothing is left.
+func (g *Group) forget(ctx context.Context) (freed int, err error) {
+	reply, err := g.run(ctx, forgetScript, []any{g.name, forgetMessages, maxFreedBytes})
+	if err != nil {
+		return 0, err
+	}
+	if len(reply) != 2 {
+		return 0, fmt.Errorf("%w: it has %d values", errReply, len(reply))
+	}
+	n, ok := reply[1].(int64)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%w: %v freed", errReply, reply[1])
+	case reply[0] == "not retired":
+		return 0, errNotRetired
+	}
+	return int(n), nil
+}
