@@ -23,13 +23,15 @@ type consumer struct {
 
 	// guarded by World.mu
 	links     map[int]*link
-	free      int       // readers that wait for a message
-	idleSince time.Time // when the first of them began to wait
-	busySince time.Time // when the last of them stopped waiting
-	handling  int       // messages at handlers
-	unread    bool      // nobody reads, though handlers have fewer than MaxInFlight
-	noticed   time.Time // when it finds out that somebody reads again
-	leaving   time.Time // when it was told to leave
+	known     int                 // partitions that know its group
+	pauses    map[int]*pauseHeard // by partition
+	free      int                 // readers that wait for a message
+	idleSince time.Time           // when the first of them began to wait
+	busySince time.Time           // when the last of them stopped waiting
+	handling  int                 // messages at handlers
+	unread    bool                // nobody reads, though handlers have fewer than MaxInFlight
+	noticed   time.Time           // when it finds out that somebody reads again
+	leaving   time.Time           // when it was told to leave
 	stopped   bool
 	wentOn    time.Time
 	held      int // messages that it has and that no handler has
@@ -48,7 +50,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &consumer{
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
-		ended: make(chan struct{}), links: map[int]*link{},
+		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
 	w.mu.Lock()
 	c.idleSince, c.busySince, c.counted = time.Now(), time.Now(), time.Now()

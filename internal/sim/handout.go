@@ -35,6 +35,7 @@ func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery
 		w.checkWait(t, now)
 	}
 	w.checkOrder(t)
+	c.checkPause(t, now)
 	if !t.received.IsZero() {
 		c.held--
 		c.heldBytes -= m.size

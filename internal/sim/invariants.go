@@ -99,7 +99,11 @@ func (c *consumer) gone() bool {
 
 // checkWait fails if a consumer was idle while a due message waited.
 func (w *World) checkWait(t *track, now time.Time) {
-	from, bound := t.since, maxWait
+	open, ok := t.claimable(now)
+	if !ok {
+		return
+	}
+	from, bound := latest(t.since, open), maxWait
 	if t.place == leased && !now.Before(t.deadline) {
 		from = latest(from, t.deadline)
 	}
@@ -165,6 +169,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 			return since, informed, false
 		}
 		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		since = latest(since, c.group.at(partition).eased.Add(c.w.plan.Poll)) // it looks that often while it is retired
 		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
 	}
 	if now.Before(l.troubled) {
@@ -172,6 +177,9 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	}
 	// A consumer that hands out messages is not idle, even if more handlers could work.
 	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
+	if !l.refused.IsZero() {
+		since = latest(since, l.refused.Add(c.w.plan.Poll*3/2))
+	}
 	if !c.wentOn.IsZero() {
 		since = latest(since, c.wentOn.Add(recovery))
 	}

@@ -39,7 +39,8 @@ type link struct {
 	// guarded by World.mu
 	luck       map[string]*rand.Rand // by kind of call
 	troubled   time.Time             // until when faults may affect the library
-	opened     time.Time             // when the first claim was answered
+	opened     time.Time             // when the first claim was answered, or the first after refused
+	refused    time.Time             // when the last claim was answered that the group is retired
 	found      time.Time             // when a claim last got something
 	listener   *listener
 	misled     time.Time // when a notification was last lost or false

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
@@ -19,12 +20,20 @@ func ids[T, U any](list []T, of func(T) U) []U {
 	return result
 }
 
-func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
+// claimed is the answer to a claim.
+type claimed struct {
+	store.Claims
+	retired bool
+}
+
+func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	w, p := c.w, c.w.topic.Partition(l.partition)
 	w.stats.Claims++
 	claims, known := p.Claim(now, r)
 	if !known { // the claim registers the group again
-		w.registerLocked(c.group)
+		if !w.registerAt(c.group, l.partition) {
+			return claimed{retired: true}
+		}
 		claims, _ = p.Claim(now, r)
 	}
 	if len(claims.Messages) > 0 || w.Verbose {
@@ -33,20 +42,24 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 		}, ids(claims.Messages, func(m store.Claimed) string { return m.ID })...)
 	}
 	deadline := time.UnixMilli(claims.Deadline)
+	for _, m := range claims.Messages {
+		w.excuse(c.group, m.ID)
+	}
 	defer func() {
 		if len(claims.Messages) > 0 {
 			l.found = time.Now()
 		}
 	}()
-	for _, m := range claims.Messages {
-		w.claimed(c, m, deadline, claims.Replayed)
-	}
 	if !claims.Replayed {
-		for _, b := range claims.Buried {
+		w.checkAllowed(c.group, l.partition, claims)
+		for _, b := range claims.Buried { // first, since they make room
 			w.buried(c.group, c.name, b)
 		}
 	}
-	return claims
+	for _, m := range claims.Messages {
+		w.claimed(c, m, deadline, claims.Replayed)
+	}
+	return claimed{Claims: claims}
 }
 
 // claimed records that a consumer has the lease of a message.
@@ -80,24 +93,31 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.checkTold(t, c)
 		t.retried, t.expired, t.ready = true, true, t.deadline
 		if t.handed {
-			t.since = t.deadline
+			t.since = latest(t.since, t.deadline)
 		}
 	}
 	for _, c := range t.group.consumers {
 		t.since = latest(t.since, c.ahead(t))
 	}
+	if t.place != leased && !t.rules().lease() {
+		w.fail("limit", m.ID, "is claimed by %s, the group has %d in delivery at %d, at most %d",
+			c.name, t.rules().held, t.m.partition, t.rules().most)
+	}
 	t.release()
-	t.place, t.holder, t.token, t.deadline = leased, c, m.Token, deadline
+	t.place, t.holder, t.token, t.deadline, t.claimed = leased, c, m.Token, deadline, now
 	t.group.add(t)
 }
 
 // received records that a consumer knows what it has claimed.
-func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
+func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now()
-	if l.opened.IsZero() {
+	if l.opened.IsZero() || !l.refused.IsZero() {
 		l.opened = now
+	}
+	if l.refused = (time.Time{}); claims.retired {
+		l.refused = now
 	}
 	if start.After(l.misled) && !l.informed {
 		l.informed, l.informedAt = true, now
@@ -112,10 +132,10 @@ func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 	}
 }
 
-func (c *consumer) ack(l *link, list []string) []string {
+func (c *consumer) ack(l *link, list []string) queue.Acked {
 	slices.Sort(list)
 	list = slices.Compact(list) // two deliveries of a message may be acked at once
-	missing := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
+	missing, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
 	c.w.log(c.name, "acks (%d too late):", []any{len(missing)}, list...)
 	gone := set(missing)
 	for _, id := range list {
@@ -124,7 +144,7 @@ func (c *consumer) ack(l *link, list []string) []string {
 			c.w.messages[id].tracks[c.group.name].end()
 		}
 	}
-	return missing
+	return queue.Acked{Missing: missing, Room: room}
 }
 
 // nacked is the answer to a nack.

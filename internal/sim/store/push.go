@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Message is a message to store.
 type Message struct {
@@ -112,7 +115,11 @@ func (p *Partition) Cancel(key string) string {
 		return ""
 	}
 	p.scheduled.remove(id)
-	for _, g := range p.groups {
+	for name, g := range p.groups {
+		if !p.concerns(name, id) {
+			g.orphans[id] = true
+			continue
+		}
 		g.queue.remove(id)
 		g.unack.remove(id)
 		delete(g.attempts, id)
@@ -124,6 +131,12 @@ func (p *Partition) Cancel(key string) string {
 	return id
 }
 
+// concerns tells whether a call by key looks for a message in a group: one that is retired
+// only counts if refs names it.
+func (p *Partition) concerns(name, id string) bool {
+	return p.groups[name].registered || slices.Contains(p.refs[id], name)
+}
+
 // Reschedule gives the waiting message that holds a key a new due time. It returns its
 // id, if there is one.
 func (p *Partition) Reschedule(now int64, key string, delay int64) string {
@@ -133,8 +146,10 @@ func (p *Partition) Reschedule(now int64, key string, delay int64) string {
 	}
 	due, found := dueMS(now, delay), false
 	sets := []*zset{&p.scheduled}
-	for _, name := range p.Groups() {
-		sets = append(sets, &p.groups[name].queue)
+	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
+		if p.concerns(name, id) {
+			sets = append(sets, &p.groups[name].queue)
+		}
 	}
 	for _, set := range sets {
 		if !set.has(id) {
