@@ -24,14 +24,15 @@ expect_hashes(reasons, keys)
 local now = now_us()
 
 begin_writes(unack)
-local stale = {}
+local stale, left = {}, false
 for i, id in ipairs(ids) do
   if holds[i] then
     bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)
+    left = true
   elseif why_dead(dead, reasons, id) ~= why[i] or not same_fence(entries[i], tokens[i]) then
     stale[#stale + 1] = id
   end
 end
-make_room(full, channel, group)
+if left then make_room(full, channel, group) end
 return stale

@@ -179,23 +179,18 @@ end
 
 expect_hashes(messages, refs, keys, reasons)
 local pause_ends, limits = rules_of(control, group, now)
-local room, tokens, scarce = math.huge, math.huge, false
-if pause_ends then
-  limit = 0
-elseif limits then
-  room, tokens = allowed(limits, unack, now)
-  scarce = math.min(room, tokens) < CLAIMS_AHEAD * limit
-  if scarce then limit = math.min(limit, tokens, free_workers) end
-end
+local room, tokens = allowed(limits, unack, now)
+local scarce = math.min(room, tokens) < CLAIMS_AHEAD * limit
+if scarce then limit = math.min(limit, tokens, free_workers) end
+if pause_ends then limit = 0 end
 expect_zsets(dead)
 local claimed_before = call('HLEN', attempts) > 0
 begin_writes(unack)
 
 -- Messages whose lease ran out come first: they have waited longest. Due messages
--- follow, in the order of their due times. They come from the group's queue, which
--- holds retries and, with several groups, new messages. With only one group and no
--- due retry, they come straight from scheduled.
--- Spent messages that are due first are buried, and the claim looks further.
+-- follow, in the order of their due times, from the group's queue: retries and, with
+-- several groups, new messages. With only one group and no due retry, they come
+-- straight from scheduled.
 local look_further = limit > 0 and max > 0 and claimed_before
   and (begins_spent(unack, attempts, now_ms, max) or begins_spent(queue, attempts, now_ms, max))
 local reach = look_further and math.max(limit, MOST_SPENT) or limit
@@ -275,6 +270,7 @@ for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
 end
+if #burials > 0 then make_room(full, channel, group) end
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long no other message can be due.

@@ -58,7 +58,7 @@ func (t *step) freshTruth() string {
 		return fmt.Sprintf("idle claim: took %v of %v, want %v", taken, due, want)
 	}
 	for _, change := range diff(t.before, t.after) {
-		if !strings.HasPrefix(change.key, "claims:") && !slices.Contains(due, change.field) && change.key != "keys" {
+		if !strings.HasPrefix(change.key, "claims:") && !strings.HasPrefix(change.key, "full:") && !slices.Contains(due, change.field) && change.key != "keys" {
 			return fmt.Sprintf("frame: claim changed %s of %s, which is not due", change.key, change.field)
 		}
 	}
@@ -73,11 +73,12 @@ func (t *step) wanted() []string {
 	waiting := append(t.dueUnder("queue:"+o.group), t.dueUnder("scheduled")...)
 	slices.Sort(waiting)
 	lost := t.dueUnder("unack:" + o.group)
+	limit, reach := t.limits(len(lost))
 	for i, msg := range append(lost, waiting...) {
 		entry, before := t.before.get("attempts:"+o.group, msg)
 		before = before && t.before.claimToken(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
-		if len(list) == t.reach() || !buried && chosen == o.limit || !buried && before && chosen >= o.free {
+		if len(list) == reach || !buried && chosen == limit || !buried && before && chosen >= o.free {
 			break
 		}
 		if !buried {
@@ -89,7 +90,24 @@ func (t *step) wanted() []string {
 	return list
 }
 
-// reach is how many messages a claim looks at.
+// limits are how many messages a claim takes and looks at. With little room for its group it
+// is only for free workers; messages that others have lost need no room.
+func (t *step) limits(lost int) (limit, reach int) {
+	limit = t.op.limit
+	if t.u.limit > 0 {
+		room := max(0, t.u.limit-len(t.before.all("unack:"+t.op.group)))
+		if room < 4*limit {
+			limit = min(limit, t.op.free)
+		}
+		limit = min(limit, min(lost, limit)+room)
+	}
+	if reach = t.reach(); reach < 100 || limit == 0 {
+		reach = limit
+	}
+	return limit, reach
+}
+
+// reach is how many messages a claim looks at without limits of its group.
 func (t *step) reach() int {
 	for _, key := range []string{"unack:" + t.op.group, "queue:" + t.op.group} {
 		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 && exhausted(t.before.value("attempts:"+t.op.group, first[0]), t.u.most) != "" {
@@ -160,6 +178,17 @@ func (t *step) waitTruth() string {
 	due := len(t.dueIn(t.after, t.op.group)) > 0
 	left := t.after.has("scheduled", "") || len(t.after.all("scheduled"))+len(t.after.all("queue:"+t.op.group))+len(t.after.all("unack:"+t.op.group)) > 0
 	wait := t.claim.wait
+	held := t.after.all("unack:" + t.op.group)
+	lapsed := slices.ContainsFunc(held, func(e entry) bool { return isDue(e.value) })
+	if due && t.u.limit > 0 && len(held) >= t.u.limit && !lapsed {
+		if full := t.after.has("full:"+t.op.group, ""); wait <= 0 || !full {
+			return fmt.Sprintf("wait: %d without room, marked %t", wait, full)
+		}
+		return ""
+	}
+	if due && wait == -2 && t.u.limit > 0 && len(t.claim.given) >= t.op.free {
+		return ""
+	}
 	switch {
 	case due && wait != 0 && wait != -2, due && wait == -2 && t.op.free >= t.op.limit:
 		return fmt.Sprintf("wait: %d, though more is due", wait)

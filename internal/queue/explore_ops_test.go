@@ -21,6 +21,7 @@ type universe struct {
 	keyed      bool
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
+	limit      int      // messages that each group may hold at once, 0 for any number
 	policies   []string // on duplicates
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata

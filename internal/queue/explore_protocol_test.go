@@ -71,9 +71,9 @@ func (p *exploreProtocol) shortReply(reply any) any {
 
 // allKeys lists the keys of the universe, without their tag.
 func (p *exploreProtocol) allKeys() []string {
-	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "publishers"}
+	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "publishers", "control"}
 	for _, g := range p.u.groups {
-		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:"} {
+		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:", "full:"} {
 			keys = append(keys, kind+g)
 		}
 	}
@@ -183,6 +183,8 @@ func (p *exploreProtocol) effect(write []string) effect {
 // read adds the content of one key in Redis to a state.
 func (p *exploreProtocol) read(s *explored, key string, values []string) {
 	switch {
+	case typeOf(key) == "string" && len(values) == 1:
+		s.set(key, "", values[0])
 	case key == "groups":
 		for _, member := range values {
 			s.set(key, member, "")

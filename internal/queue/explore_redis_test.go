@@ -193,6 +193,9 @@ func (r *runner) begin(s explored, verify bool) []any {
 func (r *runner) restore(key string, entries explored) []any {
 	command := []any{0, "HSET", string(r.names) + ":" + key}
 	switch typeOf(key) {
+	case "string":
+		command[1] = "SET"
+		command = append(command, entries[0].value)
 	case "zset":
 		command[1] = "ZADD"
 		for _, e := range entries {

@@ -66,7 +66,7 @@ func newExplorer(client *redis.Client, sources map[string]string, u *universe) *
 // run explores until it finds nothing new, or reaches a bound.
 func (x *explorer) run(ctx context.Context) error {
 	x.start = time.Now()
-	x.add(node{state: explored{}.encode(), memory: -1, parent: -1})
+	x.add(node{state: x.u.first().encode(), memory: -1, parent: -1})
 	for x.level, x.next = x.next, nil; len(x.level) > 0 && !x.enough(); x.level, x.next = x.next, nil {
 		if err := x.expandLevel(ctx); err != nil {
 			return err

@@ -191,6 +191,9 @@ func (s *explored) apply(e effect) (dirty bool) {
 		return s.applyRanks(key, args)
 	case "DEL", "UNLINK":
 		return s.removeAll(key)
+	case "SET":
+		s.set(key, "", args[0])
+		return true
 	case "LAPSE":
 		return s.lapse(key, args[0], args[1])
 	case "PEXPIRE": // losing records is a separate operation

@@ -26,6 +26,8 @@ func universes() []*universe {
 	return []*universe{
 		{name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true},
 		{name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject},
+		{name: "room for one of two messages", groups: g, consumers: a, messages: 2, deliveries: 2, limit: 1, policies: reject},
+		{name: "room for one, two consumers", groups: g, consumers: ab, messages: 2, deliveries: 1, most: 1, limit: 1, policies: reject},
 		{name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
 		{name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
@@ -37,6 +39,7 @@ func universes() []*universe {
 		{name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, between: 5, after: 5},
 		{name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
+		{name: "torn, room for one", groups: g, consumers: a, messages: 2, deliveries: 1, limit: 1, policies: reject, between: 3, after: 3},
 		{name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 3, after: 3},
 		{name: "torn, a group joins later", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 1, after: 5},
 		{name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},

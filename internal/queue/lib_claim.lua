@@ -43,9 +43,10 @@ local function rules_of(control, group, now)
 end
 
 -- allowed is how many messages that are not in delivery yet a group may claim, and how many
--- messages in all.
+-- messages in all; without limits, any number.
 local function allowed(limits, unack, now)
   local room, tokens = math.huge, math.huge
+  if not limits then return room, tokens end
   if limits.most > 0 then room = math.max(0, limits.most - redis.call('ZCARD', unack)) end
   if limits.interval > 0 then
     tokens = math.floor((now - limits.back) / limits.interval + limits.burst + 1e-6)

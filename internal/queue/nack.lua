@@ -27,7 +27,7 @@ expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
 local now = now_us()
-local stale, buried, first = {}, {}, nil
+local stale, buried, first, left = {}, {}, nil, false
 
 begin_writes(unack)
 for i, id in ipairs(ids) do
@@ -46,6 +46,7 @@ for i, id in ipairs(ids) do
       redis.call('ZADD', queue, int(due), id)
     end
     redis.call('ZREM', unack, id)
+    left = true
   else
     local reason = entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
     if reason then
@@ -57,6 +58,6 @@ for i, id in ipairs(ids) do
   end
 end
 
-make_room(full, channel, group)
+if left then make_room(full, channel, group) end
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }
