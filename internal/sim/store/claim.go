@@ -71,6 +71,9 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	all := p.take(g, &claims, &r, b, now)
 	p.spend(r.Group, &b, len(claims.Messages))
 	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), deadline, claims.Messages, claims.Buried}
+	if len(claims.Buried) > 0 {
+		p.makeRoom(g, r.Group)
+	}
 	p.answer(g, &claims, r, b, now, all)
 	busy := known && nowMS(now)-last.ms < busyMS
 	if !claims.NeedsWorker && claims.Wait != 0 && !busy && len(g.claims) > 1 {

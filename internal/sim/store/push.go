@@ -121,7 +121,9 @@ func (p *Partition) Cancel(key string) string {
 			continue
 		}
 		g.queue.remove(id)
-		g.unack.remove(id)
+		if g.unack.remove(id) {
+			p.makeRoom(g, name)
+		}
 		delete(g.attempts, id)
 		delete(g.changed, id)
 	}

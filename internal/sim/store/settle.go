@@ -69,7 +69,7 @@ func (p *Partition) finish(g *group, name, id string) {
 // Nack makes messages due again later, or buries them.
 func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried) {
 	g := p.groups[name]
-	first := int64(-1)
+	first, left := int64(-1), false
 	var earliest int64
 	waiting := false
 	if g != nil {
@@ -85,7 +85,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 			}
 			continue
 		}
-		g.attempts[n.ID] = token
+		g.attempts[n.ID], left = token, true
 		if n.Metadata != nil {
 			g.changed[n.ID] = n.Metadata
 		}
@@ -102,7 +102,9 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		g.queue.add(due, n.ID)
 		g.unack.remove(n.ID)
 	}
-	p.makeRoom(g, name)
+	if left {
+		p.makeRoom(g, name)
+	}
 	if first >= 0 && (!waiting || first < earliest) {
 		p.wake(now, first, name)
 	}
@@ -147,7 +149,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 // Bury makes messages dead letters. It returns those whose delivery is no longer the current
 // one, unless it is what this delivery was buried for.
 func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
-	g := p.groups[name]
+	g, left := p.groups[name], false
 	for _, b := range burials {
 		if g == nil || !g.current(b.ID, b.Token) {
 			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Fence != b.Token.Fence {
@@ -156,8 +158,11 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 			continue
 		}
 		p.toDead(g, b.ID, nowMS(now), b.Reason)
+		left = true
 	}
-	p.makeRoom(g, name)
+	if left {
+		p.makeRoom(g, name)
+	}
 	return stale
 }
 
