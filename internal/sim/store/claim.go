@@ -94,7 +94,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 		reach = max(reach, maxSpent)
 	}
 	expired := g.unack.upTo(nowMS(now), reach)
-	r.Limit = min(r.Limit, len(expired)+b.room) // those of lost leases are in unack already
+	r.Limit = min(r.Limit, len(expired)+max(0, b.room)) // those of lost leases are in unack already
 	if !further {
 		reach = r.Limit
 	}
@@ -102,6 +102,9 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	size := 0
 	for i, e := range append(expired, fresh...) {
 		lost := i < len(expired)
+		if i == len(expired) {
+			r.Limit = min(r.Limit, max(len(claims.Messages), len(expired)+b.room))
+		}
 		if !p.give(g, claims, e, lost, *r, &size) {
 			return false
 		}

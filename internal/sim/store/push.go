@@ -115,7 +115,8 @@ func (p *Partition) Cancel(key string) string {
 		return ""
 	}
 	p.scheduled.remove(id)
-	for name, g := range p.groups {
+	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
+		g := p.groups[name]
 		if !p.concerns(name, id) {
 			g.orphans[id] = true
 			continue

@@ -109,7 +109,7 @@ type bounds struct {
 	limited bool
 	share   share
 	back    float64 // when the whole burst is back, µs
-	room    int     // for messages that are not in delivery yet
+	room    int     // for messages that are not in delivery yet; below 0 if there are too many
 	scarce  bool    // nothing may be held ahead
 	limit   int     // messages
 }
@@ -139,7 +139,7 @@ func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 	tokens := unbounded
 	if b.share.most > 0 {
-		b.room = max(0, b.share.most-len(g.unack.list))
+		b.room = b.share.most - len(g.unack.list)
 	}
 	if b.share.interval > 0 {
 		b.back = max(float64(now), float64(p.rates[r.Group]))
