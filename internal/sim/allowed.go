@@ -23,6 +23,18 @@ func (w *World) checkAllowed(g *group, partition int, claims store.Claims) {
 	}
 }
 
+// told reports whether the group is told anything that keeps it from claiming, or was since
+// a time.
+func (g *group) told(since time.Time) bool {
+	for _, r := range g.rules {
+		if lasts, ended := r.paused(time.Now()); lasts || r.retired || r.most > 0 || r.interval > 0 ||
+			ended.After(since) || r.eased.After(since) {
+			return true
+		}
+	}
+	return false
+}
+
 // excuse has a message that is being claimed wait since it could be claimed. It comes before
 // the claim is counted.
 func (w *World) excuse(g *group, id string) {

@@ -84,6 +84,9 @@ func (l *link) hear(n store.Notice, lie bool) {
 		l.mislead(now)
 		return
 	}
+	if !n.Looked && !n.Paused && !n.Grown {
+		l.consumer.woken++
+	}
 	l.listener.deliver(n, now)
 }
 

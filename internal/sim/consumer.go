@@ -37,6 +37,7 @@ type consumer struct {
 	held      int // messages that it has and that no handler has
 	heldBytes int
 	commands  int
+	woken     int       // notifications heard that something is due
 	counted   time.Time // since when commands are counted
 	worked    int       // messages handed out
 	lastWork  time.Time // when the last of them was handed out

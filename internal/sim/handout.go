@@ -78,11 +78,11 @@ func (w *World) checkOrder(t *track) {
 	if !g.ordered || t.retried || t.expired {
 		return
 	}
-	if last != nil && (t.m.due.Before(last.m.due) ||
-		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
+	if last != nil && (t.due.Before(g.lastDue) ||
+		t.due.Equal(g.lastDue) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
 		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
 	}
-	g.last = t
+	g.last, g.lastDue = t, t.due
 }
 
 // buried records that a message has become a dead letter.

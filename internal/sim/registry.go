@@ -26,6 +26,9 @@ type joined struct {
 // queue.Membership does. The caller holds mu.
 func (w *World) register(c *consumer) joined {
 	number := w.topic.Raise(1)
+	if c.known > 0 && c.known < number && !w.registerAt(c.group, 0) {
+		return joined{retired: true}
+	}
 	for ; c.known < number; c.known++ {
 		if !w.registerAt(c.group, c.known) {
 			return joined{retired: true}

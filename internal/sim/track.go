@@ -78,7 +78,8 @@ type group struct {
 	rules     map[int]*rules // by partition
 	open      []*track       // waiting, or leased and not handed out
 	consumers []*consumer
-	last      *track // handed out last
+	last      *track    // handed out last
+	lastDue   time.Time // when it was due then
 }
 
 // follow starts following a message on its way to a group.
