@@ -32,6 +32,9 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	claims, known := p.Claim(now, r)
 	if !known { // the claim registers the group again
 		if !w.registerAt(c.group, l.partition) {
+			if w.Verbose {
+				w.log(c.name, "hears at %d that its group is retired (#%d)", []any{l.partition, r.Number})
+			}
 			return claimed{retired: true}
 		}
 		claims, _ = p.Claim(now, r)
@@ -113,9 +116,10 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now()
-	if l.opened.IsZero() || !l.refused.IsZero() {
+	if l.opened.IsZero() || !l.refused.IsZero() || l.answered.Before(c.group.at(l.partition).restored) {
 		l.opened = now
 	}
+	l.answered = now
 	if l.refused = (time.Time{}); claims.retired {
 		l.refused = now
 	}
@@ -156,16 +160,14 @@ type nacked struct {
 func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack) nacked {
 	stale, buried := c.w.topic.Partition(l.partition).Nack(now, c.group.name, maxDeliveries, list)
 	c.w.log(c.name, "nacks (%d stale):", []any{len(stale)}, ids(list, func(n store.Nack) string { return n.ID })...)
-	gone := set(stale)
 	for _, b := range buried {
-		gone[b.ID] = true
 		c.w.buried(c.group, c.name, b)
 	}
-	for _, n := range list {
-		if gone[n.ID] {
+	for _, n := range list { // perhaps two deliveries of a message, of which one is stale
+		t := c.w.messages[n.ID].tracks[c.group.name]
+		if t.place != leased || t.token.Fence != n.Token.Fence {
 			continue
 		}
-		t := c.w.messages[n.ID].tracks[c.group.name]
 		t.notBefore = dueAfter(now, n.Delay)
 		t.back(t.notBefore, time.Now())
 	}
@@ -190,10 +192,10 @@ func (c *consumer) extend(l *link, now int64, lease int64, list []store.Held) []
 func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 	stale := c.w.topic.Partition(l.partition).Release(now, c.group.name, list)
 	c.w.log(c.name, "releases (%d stale):", []any{len(stale)}, ids(list, func(r store.Release) string { return r.ID })...)
-	gone := set(stale)
 	for _, r := range list {
-		if !gone[r.ID] {
-			c.w.messages[r.ID].tracks[c.group.name].back(time.UnixMilli(r.Due), time.Now())
+		t := c.w.messages[r.ID].tracks[c.group.name]
+		if t.place == leased && t.token.Fence == r.Token.Fence {
+			t.back(time.UnixMilli(r.Due), time.Now())
 		}
 	}
 	return stale

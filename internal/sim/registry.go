@@ -65,7 +65,7 @@ func (w *World) raise(least int) int {
 	for _, g := range w.groups {
 		for n := range number {
 			if number > known {
-				g.at(n).adopt(time.Now(), g.at(0), n, number)
+				g.at(n).adopt(time.Now(), g.at(0), n, number, w.plan.Poll)
 			}
 		}
 	}
@@ -151,5 +151,9 @@ func (w *World) free(partition int, g *group) (more bool) {
 func (w *World) restore(partition int, g *group) {
 	w.topic.Partition(partition).Restore(g.name)
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
-	w.tell(partition, g.name, func(r *rules) { r.retired = false })
+	w.tell(partition, g.name, func(r *rules) {
+		if r.retired {
+			r.retired, r.restored = false, time.Now()
+		}
+	})
 }
