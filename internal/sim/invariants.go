@@ -177,8 +177,8 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	}
 	// A consumer that hands out messages is not idle, even if more handlers could work.
 	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
-	if restored := c.group.at(partition).restored; l.answered.Before(restored) {
-		since = latest(since, restored.Add(c.w.plan.Poll))
+	if untold := c.group.at(partition).untold; l.answered.Before(untold) {
+		since = latest(since, untold.Add(c.w.plan.Poll))
 	}
 	if !l.refused.IsZero() {
 		since = latest(since, l.refused.Add(c.w.plan.Poll*3/2))

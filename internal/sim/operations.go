@@ -116,7 +116,7 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now()
-	if l.opened.IsZero() || !l.refused.IsZero() || l.answered.Before(c.group.at(l.partition).restored) {
+	if l.opened.IsZero() || !l.refused.IsZero() || l.answered.Before(c.group.at(l.partition).untold) {
 		l.opened = now
 	}
 	l.answered = now

@@ -65,7 +65,7 @@ func (w *World) raise(least int) int {
 	for _, g := range w.groups {
 		for n := range number {
 			if number > known {
-				g.at(n).adopt(time.Now(), g.at(0), n, number, w.plan.Poll)
+				g.at(n).adopt(time.Now(), g.at(0), n, number)
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func (w *World) restore(partition int, g *group) {
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
 	w.tell(partition, g.name, func(r *rules) {
 		if r.retired {
-			r.retired, r.restored = false, time.Now()
+			r.retired, r.untold = false, time.Now()
 		}
 	})
 }

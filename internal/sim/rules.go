@@ -10,11 +10,11 @@ import (
 // rules is what a partition has been told about a group, and what the group has used of it.
 // They are kept apart from the store, to check it. All is guarded by World.mu.
 type rules struct {
-	pauses   map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
-	retired  bool
-	closed   time.Time // since when the group has been paused or retired; zero: it is not
-	eased    time.Time // when a call last ended a pause, a limit or a retirement
-	restored time.Time // when a retirement was last ended, which wakes nobody
+	pauses  map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
+	retired bool
+	closed  time.Time // since when the group has been paused or retired; zero: it is not
+	eased   time.Time // when a call last ended a pause, a limit or a retirement
+	untold  time.Time // when the rules last changed without a notification: restored, or shares of limits changed
 
 	limits   store.Limits // of all partitions together
 	most     int          // messages in delivery; 0: any number
@@ -153,14 +153,8 @@ func (r *rules) claim(now time.Time, messages int) bool {
 	return r.tokens > -0.001
 }
 
-// adopt takes over the rules of the first partition. If the group may claim earlier by that,
-// nobody is told: its consumers look after a poll interval at the latest.
-func (r *rules) adopt(now time.Time, first *rules, partition, partitions int, poll time.Duration) {
-	defer func() {
-		if r.eased.Equal(now) {
-			r.eased = now.Add(poll)
-		}
-	}()
+// adopt takes over the rules of the first partition.
+func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
 	r.tell(now, func() {
 		if r != first {
 			clear(r.pauses)
@@ -171,6 +165,7 @@ func (r *rules) adopt(now time.Time, first *rules, partition, partitions int, po
 		r.retired = r.retired || first.retired
 		if first.limits != (store.Limits{}) {
 			r.limit(now, first.limits, partition, partitions)
+			r.untold = now
 		}
 	})
 }
