@@ -45,12 +45,15 @@ func (w *World) checkQuiet(c *consumer) {
 }
 
 // count counts a command.
-func (w *World) count(l *link) {
+func (w *World) count(l *link, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Commands++
 	if l.consumer != nil {
 		l.consumer.commands++
+		if kind == "claim" {
+			l.consumer.group.usage.claims++
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ type consumer struct {
 	wentOn    time.Time
 	held      int // messages that it has and that no handler has
 	heldBytes int
+	joined    time.Time
 	commands  int
 	woken     int       // notifications heard that something is due
 	counted   time.Time // since when commands are counted
@@ -54,7 +55,8 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
 	w.mu.Lock()
-	c.idleSince, c.busySince, c.counted = time.Now(), time.Now(), time.Now()
+	c.joined = time.Now()
+	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined
 	w.consumers = append(w.consumers, c)
 	g.consumers = append(g.consumers, c)
 	w.log(name, "joins %s with %d in flight and %d readers", []any{g.name, plan.MaxInFlight, plan.Readers})

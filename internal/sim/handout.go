@@ -22,6 +22,7 @@ func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery
 	c.worked++
 	c.lastWork = now
 	w.stats.Deliveries++
+	c.group.usage.handed++
 	w.stats.Handled[c.name]++
 	t.seen++
 	if w.Measure && t.seen == 1 {

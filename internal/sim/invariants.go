@@ -34,6 +34,7 @@ func (w *World) watch() {
 		w.mu.Lock()
 		for _, g := range w.groups {
 			w.checkOpen(g)
+			w.checkStampede(g)
 		}
 		if n%20 == 0 {
 			w.checkStates()
@@ -204,6 +205,8 @@ func (w *World) checkHold(t *track, now time.Time) {
 		from = latest(from, c.leaving)
 	case c.free == 0:
 		from = latest(from, c.busySince)
+	case c.pauses[t.m.partition] != nil && t.claimed.Before(c.pauses[t.m.partition].at):
+		from = latest(from, c.pauses[t.m.partition].at)
 	default:
 		return
 	}

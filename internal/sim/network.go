@@ -118,7 +118,7 @@ func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	l.w.count(l)
+	l.w.count(l, kind)
 	f := l.draw(kind)
 	if err := l.process.rest(ctx, f.out, nil); err != nil {
 		if f.sent && !f.lostRequest {

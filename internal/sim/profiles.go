@@ -10,7 +10,7 @@ import (
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
-	"paused", "limited", "retired", "told",
+	"paused", "limited", "retired", "told", "crowd",
 }
 
 // PlanOf makes a plan of a profile; nil if there is no such profile.
@@ -66,6 +66,8 @@ func PlanOf(profile string, seed uint64) *Plan {
 		told(r, p, OperatorPlan{Limits: 1})
 	case "retired":
 		told(r, p, OperatorPlan{Retirements: 1})
+	case "crowd":
+		crowd(r, p)
 	case "told":
 		told(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
 	case "churn":
@@ -189,23 +191,6 @@ func keys(r *rand.Rand, p *Plan) {
 		pub := &p.Publishers[i]
 		pub.Keyed, pub.Changes, pub.Delayed = pick(r, 0.3, 1), 1, pick(r, 0.3, 1)
 		pub.PublishTimeout = pick(r, 0, 300*time.Millisecond, 2*time.Second)
-	}
-}
-
-// told has an operator who pauses, limits or retires groups, with and without faults.
-func told(r *rand.Rand, p *Plan, o OperatorPlan) {
-	p.Operator, p.Operator.Every = o, pick(r, time.Second, 5*time.Second, 15*time.Second)
-	p.Raise = pick(r, 0, 0, 1, 2)
-	switch r.IntN(4) {
-	case 0:
-		p.Faults.Every, p.Faults.Background = 8*time.Second, 0.002
-		p.Faults.Storms, p.Faults.Stalls, p.Faults.Deafness, p.Faults.Lies = 3, 1, 2, 1
-	case 1:
-		p.Faults.Every = 8 * time.Second
-		p.Faults.Killed, p.Faults.Stopped, p.Faults.Left = 2, 1, 2
-		killers(r, p)
-	case 2:
-		keyed(r, p)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type rules struct {
 	pauses  map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
 	retired bool
+	told    time.Time // when a call last changed the rules
 	closed  time.Time // since when the group has been paused or retired; zero: it is not
 	eased   time.Time // when a call last ended a pause, a limit or a retirement
 	untold  time.Time // when the rules last changed without a notification: restored, or shares of limits changed
@@ -83,6 +84,7 @@ func (r *rules) tell(now time.Time, change func()) {
 	}
 	_, lost := r.open(now, true)
 	change()
+	r.told = now
 	_, after := r.open(now, false)
 	if _, after2 := r.open(now, true); after && !before || after2 && !lost {
 		r.eased = now
@@ -163,7 +165,7 @@ func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
 			}
 		}
 		r.retired = r.retired || first.retired
-		if first.limits != (store.Limits{}) {
+		if first.limits != r.limits || r.limits != (store.Limits{}) {
 			r.limit(now, first.limits, partition, partitions)
 			r.untold = now
 		}

@@ -76,7 +76,8 @@ type group struct {
 	plan      GroupPlan
 	ordered   bool
 	rules     map[int]*rules // by partition
-	open      []*track       // waiting, or leased and not handed out
+	usage     usage
+	open      []*track // waiting, or leased and not handed out
 	consumers []*consumer
 	last      *track    // handed out last
 	lastDue   time.Time // when it was due then
