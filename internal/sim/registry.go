@@ -77,7 +77,10 @@ func (w *World) takenBack(id string) {
 	m := w.messages[id]
 	m.gone = true
 	for _, t := range m.tracks {
-		t.end()
+		held := t.place == leased
+		if t.end(); held { // Cancel wakes nobody for the room that it makes
+			t.rules().untold = time.Now()
+		}
 	}
 }
 
