@@ -178,7 +178,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	}
 	// A consumer that hands out messages is not idle, even if more handlers could work.
 	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
-	if untold := c.group.at(partition).untold; l.answered.Before(untold) {
+	if untold := c.group.at(partition).untold; l.asked.Before(untold) {
 		since = latest(since, untold.Add(c.w.plan.Poll))
 	}
 	if !l.refused.IsZero() {

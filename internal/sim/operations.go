@@ -116,10 +116,10 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now()
-	if l.opened.IsZero() || !l.refused.IsZero() || l.answered.Before(c.group.at(l.partition).untold) {
+	if l.opened.IsZero() || !l.refused.IsZero() || l.asked.Before(c.group.at(l.partition).untold) {
 		l.opened = now
 	}
-	l.answered = now
+	l.asked = start
 	if l.refused = (time.Time{}); claims.retired {
 		l.refused = now
 	}
