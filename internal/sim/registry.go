@@ -67,6 +67,9 @@ func (w *World) raise(least int) int {
 			if number > known {
 				g.at(n).adopt(time.Now(), g.at(0), n, number)
 			}
+			if n >= known { // a retired group stays away from there, too
+				g.at(n).tell(time.Now(), func() { g.at(n).retired = g.at(0).retired })
+			}
 		}
 	}
 	return number

@@ -164,7 +164,6 @@ func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
 				r.pauses[who] = until
 			}
 		}
-		r.retired = r.retired || first.retired
 		if first.limits != r.limits || r.limits != (store.Limits{}) {
 			r.limit(now, first.limits, partition, partitions)
 			r.untold = now
