@@ -23,6 +23,19 @@ func (w *World) checkAllowed(g *group, partition int, claims store.Claims) {
 	}
 }
 
+// claimedLate records that a late copy of a claim has got messages: its consumer does not know
+// that. Once the claims of a retired group are forgotten, it is not known for a late copy.
+func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
+	if forgotten := c.group.at(l.partition).forgotten; forgotten.Before(c.joined) {
+		w.fail("claims", claims.Messages[0].ID, "goes to a late copy of a claim of %s", c.name)
+	}
+	for _, m := range claims.Messages {
+		if t := w.messages[m.ID].tracks[c.group.name]; t.holds(c, m.Token) {
+			t.slow = true
+		}
+	}
+}
+
 // told reports whether the group is told anything that keeps it from claiming, or was since
 // a time.
 func (g *group) told(since time.Time) bool {

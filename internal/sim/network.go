@@ -40,6 +40,7 @@ type link struct {
 	luck       map[string]*rand.Rand // by kind of call
 	troubled   time.Time             // until when faults may affect the library
 	opened     time.Time             // when the first claim was answered, or the first after refused
+	number     int64                 // of the last claim
 	asked      time.Time             // when the last claim that was answered was sent
 	refused    time.Time             // when the last claim was answered that the group is retired
 	found      time.Time             // when a claim last got something

@@ -62,6 +62,10 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	for _, m := range claims.Messages {
 		w.claimed(c, m, deadline, claims.Replayed)
 	}
+	if r.Number < l.number && len(claims.Messages) > 0 {
+		w.claimedLate(c, l, claims)
+	}
+	l.number = max(l.number, r.Number)
 	return claimed{Claims: claims}
 }
 

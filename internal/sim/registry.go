@@ -147,6 +147,7 @@ func (w *World) free(partition int, g *group) (more bool) {
 	}
 	if done {
 		w.tell(partition, g.name, func(r *rules) {
+			r.forgotten = time.Now()
 			delete(r.pauses, g.name)
 			r.limit(time.Now(), store.Limits{}, partition, 1)
 		})

@@ -10,12 +10,13 @@ import (
 // rules is what a partition has been told about a group, and what the group has used of it.
 // They are kept apart from the store, to check it. All is guarded by World.mu.
 type rules struct {
-	pauses  map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
-	retired bool
-	told    time.Time // when a call last changed the rules
-	closed  time.Time // since when the group has been paused or retired; zero: it is not
-	eased   time.Time // when a call last ended a pause, a limit or a retirement
-	untold  time.Time // when the rules last changed without a notification: restored, or shares of limits changed
+	pauses    map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
+	retired   bool
+	told      time.Time // when a call last changed the rules
+	closed    time.Time // since when the group has been paused or retired; zero: it is not
+	eased     time.Time // when a call last ended a pause, a limit or a retirement
+	forgotten time.Time // when all that a retired group held was last freed, and its claims forgotten
+	untold    time.Time // when the rules last changed without a notification: restored, or shares of limits changed
 
 	limits   store.Limits // of all partitions together
 	most     int          // messages in delivery; 0: any number
