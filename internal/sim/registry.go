@@ -68,7 +68,8 @@ func (w *World) raise(least int) int {
 				g.at(n).adopt(time.Now(), g.at(0), n, number)
 			}
 			if n >= known { // a retired group stays away from there, too
-				g.at(n).tell(time.Now(), func() { g.at(n).retired = g.at(0).retired })
+				r := g.at(n)
+				r.tell(time.Now(), func() { r.retired, r.follows = g.at(0).retired, g.at(0).retired })
 			}
 		}
 	}
@@ -127,7 +128,7 @@ func (w *World) retire(partition int, g *group) {
 	p := w.topic.Partition(partition)
 	p.Retire(g.name)
 	w.log("operator", "retires %q at %d", []any{g.name, partition})
-	w.tell(partition, g.name, func(r *rules) { r.retired = true })
+	w.tell(partition, g.name, func(r *rules) { r.retired, r.follows = true, false })
 	for _, id := range p.Scheduled() { // the group does not get them
 		if t := w.messages[id].tracks[g.name]; t != nil {
 			t.end()
@@ -158,9 +159,9 @@ func (w *World) free(partition int, g *group) (more bool) {
 func (w *World) restore(partition int, g *group) {
 	w.topic.Partition(partition).Restore(g.name)
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
-	w.tell(partition, g.name, func(r *rules) {
-		if r.retired {
-			r.retired, r.untold = false, time.Now()
+	for n := range w.topic.Raise(1) {
+		if r := g.at(n); r.retired && (n == partition || partition == 0 && r.follows) {
+			r.tell(time.Now(), func() { r.retired, r.follows, r.untold = false, false, time.Now() })
 		}
-	})
+	}
 }

@@ -12,6 +12,7 @@ import (
 type rules struct {
 	pauses    map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
 	retired   bool
+	follows   bool      // it is retired as long as the first partition says so, being newer than the retirement
 	told      time.Time // when a call last changed the rules
 	closed    time.Time // since when the group has been paused or retired; zero: it is not
 	eased     time.Time // when a call last ended a pause, a limit or a retirement
