@@ -7,7 +7,7 @@ import (
 )
 
 // checkAllowed fails if a claim, not a repeated one, has got what its group may not have.
-func (w *World) checkAllowed(g *group, partition int, claims store.Claims) {
+func (w *World) checkAllowed(g *group, partition int, request store.Request, claims store.Claims) {
 	r, now := g.at(partition), time.Now()
 	n := len(claims.Messages)
 	if n+len(claims.Buried) > 0 {
@@ -17,6 +17,10 @@ func (w *World) checkAllowed(g *group, partition int, claims store.Claims) {
 		if r.retired {
 			w.fail("retired", "", "%s claims %d messages at %d, although it is retired", g.name, n, partition)
 		}
+	}
+	if n > request.Free && r.scarce(now, request.Limit) {
+		w.fail("ahead", "", "%s claims %d messages at %d for %d free workers, although its limits leave little",
+			g.name, n, partition, request.Free)
 	}
 	if !r.claim(now, n) {
 		w.fail("rate", "", "%s claims %d messages at %d, %.3f more than its rate allows", g.name, n, partition, -r.tokens)

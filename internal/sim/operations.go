@@ -54,7 +54,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 		}
 	}()
 	if !claims.Replayed {
-		w.checkAllowed(c.group, l.partition, claims)
+		w.checkAllowed(c.group, l.partition, r, claims)
 		for _, b := range claims.Buried { // first, since they make room
 			w.buried(c.group, c.name, b)
 		}

@@ -137,6 +137,20 @@ func (r *rules) lease() bool {
 	return r.most == 0 || r.held <= r.most
 }
 
+// scarce reports whether limits leave too little for messages that are held ahead: less than
+// four claims take.
+func (r *rules) scarce(now time.Time, limit int) bool {
+	room, tokens := math.Inf(1), math.Inf(1)
+	if r.most > 0 {
+		room = float64(r.most - r.held)
+	}
+	if r.cap(now); r.interval > 0 {
+		us := float64(now.UnixMicro())
+		tokens = math.Floor((us-max(us, r.back))/r.interval + float64(r.burst) + 1e-6)
+	}
+	return min(room, tokens) < float64(4*limit)
+}
+
 // settled counts a message that is in delivery no longer.
 func (r *rules) settled(now time.Time) {
 	if r.held--; r.held+1 == r.most {
