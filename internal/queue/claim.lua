@@ -198,7 +198,7 @@ local ended = due_of(unack, now_ms, reach)
 local late, lost_ids = #ended / 2, {}
 for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
 only_leased(lost_ids)
-limit = math.min(limit, late + room) -- those of lost leases are in unack already
+limit = math.min(limit, late + math.max(0, room)) -- those of lost leases are in unack already
 if not look_further then reach = limit end
 local source, fresh = queue, nil
 local due = due_of(scheduled, now_ms, math.min(reach - late, math.max(1, math.floor(MOST_ENTRIES / #members))))
@@ -225,6 +225,7 @@ local entries = claimed_before and n > 0 and call('HMGET', attempts, unpack(ids)
 local taken, size, chosen, wanted, places, stop = 0, 0, 0, {}, {}, nil
 while taken < n and not stop do
   local i = taken + 1
+  if i == late + 1 then limit = math.min(limit, math.max(chosen, late + room)) end
   local id, entry, reason = ids[i], entries[i] or (i <= late and '1'), nil
   local length = call('HSTRLEN', messages, id)
   if entry then entry, reason = next_entry(entry, i <= late, max) end

@@ -208,6 +208,23 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	}
 }
 
+// TestAPauseThatReplacesAnotherWakes the consumers, so that they learn when it ends.
+func TestAPauseThatReplacesAnotherWakes(t *testing.T) {
+	for _, paused := range []string{"", "g"} {
+		s := newScene(t)
+		g, h := s.group("g"), s.group("h")
+		topic := s.topicOf(1)
+		heard, other := s.listen(g, "c"), s.listen(h, "c")
+		require.NoError(t, topic.Pause(t.Context(), paused, Pause{}))
+		require.NoError(t, topic.Pause(t.Context(), paused, Pause{Lasts: time.Minute}))
+		assert.Equal(t, []Hint{{Paused: true}, {Paused: true}, {}}, []Hint{heard(), heard(), heard()})
+		if paused != "" {
+			require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))
+			assert.Equal(t, Hint{Paused: true}, other(), "the first that it hears")
+		}
+	}
+}
+
 func TestResumingWakesTheConsumersOfTheGroup(t *testing.T) {
 	for _, paused := range []string{"", "g"} {
 		s := newScene(t)

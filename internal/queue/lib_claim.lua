@@ -37,26 +37,29 @@ local function rules_of(control, group, now)
   if most then
     limits = { most = tonumber(most), interval = tonumber(interval), burst = tonumber(burst) }
     -- A clock that was set back must not hold the group up for longer than its burst.
-    limits.back = math.min(math.max(now, tonumber(told[4]) or 0), now + limits.burst * limits.interval)
+    local back, latest = tonumber(told[4]) or 0, now + limits.burst * limits.interval
+    limits.late = back > latest
+    limits.back = math.min(math.max(now, back), latest)
   end
   return pause_ends, limits
 end
 
--- allowed is how many messages that are not in delivery yet a group may claim, and how many
--- messages in all; without limits, any number.
+-- allowed is how many messages that are not in delivery yet a group may claim, below 0 if it
+-- has too many, and how many messages in all; without limits, any number.
 local function allowed(limits, unack, now)
   local room, tokens = math.huge, math.huge
   if not limits then return room, tokens end
-  if limits.most > 0 then room = math.max(0, limits.most - redis.call('ZCARD', unack)) end
+  if limits.most > 0 then room = limits.most - redis.call('ZCARD', unack) end
   if limits.interval > 0 then
     tokens = math.floor((now - limits.back) / limits.interval + limits.burst + 1e-6)
   end
   return room, tokens
 end
 
--- spend counts messages that are about to be claimed.
+-- spend counts messages that are about to be claimed. It also keeps a corrected time: else
+-- each claim would put it off again.
 local function spend(limits, control, group, count)
-  if limits.interval == 0 or count == 0 then return end
+  if limits.interval == 0 or count == 0 and not limits.late then return end
   limits.back = limits.back + count * limits.interval
   redis.call('HSET', control, 'rate:' .. group, int(math.ceil(limits.back)))
 end

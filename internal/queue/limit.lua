@@ -18,6 +18,13 @@ if limits == '' then
 else
   redis.call('HDEL', control, '') -- so that Redis does not refuse when maxmemory is reached
   redis.call('HSET', control, limits_of(group), limits)
+  -- What was claimed at a slower rate counts for no longer than the new burst takes.
+  local interval, burst = string.match(limits, '^%d+ ([%d.]+) (%d+)')
+  local back = tonumber(redis.call('HGET', control, 'rate:' .. group) or 0)
+  local latest = now_us() + burst * interval
+  if tonumber(interval) > 0 and back and back > latest then
+    redis.call('HSET', control, 'rate:' .. group, int(math.ceil(latest)))
+  end
 end
 wake(channel, 0, 0, group)
 return { 'limited' }

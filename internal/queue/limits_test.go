@@ -131,6 +131,37 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
 	assert.InDelta(t, 100*time.Millisecond, claims.Next, float64(10*time.Millisecond), "until the first of the burst is back")
+	<-time.After(claims.Next)
+	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+}
+
+// TestAFasterRateHoldsFromNowOn, whatever was claimed at the slower one before.
+func TestAFasterRateHoldsFromNowOn(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.limit("g", Limits{Messages: 1, Per: time.Hour, Burst: 2})
+	r.push(due("a"), due("b"), due("c"))
+	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
+	r.limit("g", perSecond(20, 2))
+	<-time.After(60 * time.Millisecond)
+	assert.Equal(t, []string{"c#1"}, r.claim(g, "c", 10))
+}
+
+// TestAGroupOverItsLimitGetsNothingInPlaceOfASpentMessage, since it holds too many as it is.
+func TestAGroupOverItsLimitGetsNothingInPlaceOfASpentMessage(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	require.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 10))
+	r.limit("g", Limits{MaxInFlight: 2})
+	r.push(due("d"))
+	r.expire(g, "a")
+	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
+	r.expire(g, "a")
+	request := r.request("e", 10)
+	request.MaxDeliveries = 1
+	assert.Empty(t, r.claimWith(g, request), "a is buried, b and c are two")
+	assert.Contains(t, r.state(), "dead:g a")
 }
 
 func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {

@@ -40,6 +40,11 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 		if err != nil || number == m.known {
 			return number, err
 		}
+		if m.known > 0 { // a partition added since a retirement does not know of it, the first one does
+			if err := m.Group(0).Register(ctx); err != nil {
+				return 0, err
+			}
+		}
 		for ; m.known < number; m.known++ {
 			if err := m.Group(m.known).Register(ctx); err != nil {
 				return 0, err

@@ -16,7 +16,10 @@ local now, now_ms = now_us()
 local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'
 
 if how == 'known' and unknown(groups, group) then return { 'unknown' } end
+local replaced = redis.call('HEXISTS', control, pause_of(group)) == 1
 redis.call('HDEL', control, '') -- removes nothing, so that it works without memory
 redis.call('HSET', control, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
 redis.pcall(NOTIFY, channel, '!' .. group)
+-- Consumers know when the pause before would end; a claim tells them about this one.
+if replaced then wake(channel, now, 0, group ~= '' and group or nil) end
 return { 'paused' }

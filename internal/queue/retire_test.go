@@ -156,6 +156,29 @@ func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
 	assert.Equal(t, []string{"alive0", "alive1", "alive2"}, names)
 }
 
+// TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition, although that has no tombstone.
+func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(1)
+	m := topic.Membership("g", Terms{})
+	number, err := m.Partitions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, number)
+	_, err = retire(t, topic, "g", RetireForced)
+	require.NoError(t, err)
+	_, err = r.topicOf(1).Raise(t.Context(), 2)
+	require.NoError(t, err)
+	_, err = m.Partitions(t.Context())
+	require.ErrorIs(t, err, ErrGroupRetired)
+	members, err := r.client.SMembers(t.Context(), topic.Partition(1).names.key(groups)).Result()
+	require.NoError(t, err)
+	assert.Empty(t, members)
+	require.NoError(t, topic.Restore(t.Context(), "g"))
+	number, err = m.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, number)
+}
+
 // TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone has a slow publisher give new
 // partitions what the first one had before.
 func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {

@@ -16,7 +16,11 @@ var _ delivery.Topic = topicOf{}
 
 // Partitions implements delivery.Topic.
 func (t topicOf) Partitions(ctx context.Context) (int, error) {
-	return call(ctx, t.c.link(0), "partitions", func(int64) int { return t.c.w.register(t.c.group) })
+	answer, err := call(ctx, t.c.link(0), "partitions", func(int64) joined { return t.c.w.register(t.c) })
+	if err == nil && answer.retired {
+		err = queue.ErrGroupRetired
+	}
+	return answer.partitions, err
 }
 
 // EndExpired implements delivery.Topic. No group of the simulation expires.
@@ -38,8 +42,11 @@ type listenerOf struct{ *listener }
 // Next implements delivery.Listener.
 func (l listenerOf) Next(ctx context.Context) (queue.Hint, error) {
 	n, err := l.next(ctx)
+	if n.Paused {
+		l.link.consumer.heardPause(l.link.partition)
+	}
 	return queue.Hint{
-		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Grown: n.Grown,
+		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Grown: n.Grown, Paused: n.Paused,
 	}, err
 }
 
@@ -63,11 +70,13 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 		Lease: r.Lease.Milliseconds(), MaxDeliveries: r.MaxDeliveries,
 	}
 	start := time.Now()
-	claims, err := call(ctx, g.l, "claim", func(now int64) store.Claims { return g.c.claim(g.l, now, request) })
+	claims, err := call(ctx, g.l, "claim", func(now int64) claimed { return g.c.claim(g.l, now, request) })
 	if err != nil {
 		return queue.Claims{}, err
 	}
-	g.c.received(g.l, claims, start)
+	if g.c.received(g.l, claims, start); claims.retired {
+		return queue.Claims{}, queue.ErrGroupRetired
+	}
 	result := queue.Claims{
 		Next: time.Duration(claims.Wait) * time.Microsecond, NeedsWorker: claims.NeedsWorker, Buried: buriedOf(claims.Buried),
 	}
@@ -83,8 +92,7 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 // Ack implements delivery.Group.
 func (g groupOf) Ack(ctx context.Context, done []queue.Done) (queue.Acked, error) {
 	ids := ids(done, func(d queue.Done) string { return d.ID })
-	missing, err := call(ctx, g.l, "ack", func(int64) []string { return g.c.ack(g.l, ids) })
-	return queue.Acked{Missing: missing}, err
+	return call(ctx, g.l, "ack", func(int64) queue.Acked { return g.c.ack(g.l, ids) })
 }
 
 // Nack implements delivery.Group.

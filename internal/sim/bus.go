@@ -63,6 +63,11 @@ func (li *listener) snap() {
 
 // notify sends a notification to all listeners. The caller holds mu.
 func (w *World) notify(partition int, n store.Notice) {
+	if !n.Looked && n.Group == "" {
+		for _, g := range w.groups {
+			g.usage.woken++
+		}
+	}
 	for _, c := range w.consumers {
 		if l := c.links[partition]; l != nil && (l.listener == nil || l.listener.concerns(n)) {
 			l.hear(n, false)
@@ -83,6 +88,9 @@ func (l *link) hear(n store.Notice, lie bool) {
 	if now.Before(l.w.storms[l.process]) && chance(l.listener.luck, 0.3) {
 		l.mislead(now)
 		return
+	}
+	if !n.Looked && !n.Paused && !n.Grown {
+		l.consumer.woken++
 	}
 	l.listener.deliver(n, now)
 }

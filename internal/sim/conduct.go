@@ -20,8 +20,8 @@ func (w *World) checkQuiet(c *consumer) {
 	if now.Sub(c.counted) < quietWindow {
 		return
 	}
-	from, commands := c.counted, c.commands
-	c.counted, c.commands = now, 0
+	from, commands, woken := c.counted, c.commands, c.woken
+	c.counted, c.commands, c.woken = now, 0, 0
 	for _, l := range c.links {
 		if l.troubled.After(from) || l.misled.After(from) {
 			return
@@ -29,12 +29,15 @@ func (w *World) checkQuiet(c *consumer) {
 	}
 	n := time.Duration(len(c.links))
 	most := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
-	idle := c.free > 0 && !c.idleSince.After(from) && !w.active.After(from)
+	idle := c.free > 0 && !c.idleSince.After(from) && w.active.Before(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
 	if blocked { // it may look for a reader that often
 		most += blockedCommands + c.plan.MaxInFlight
 	} else {
 		most += quietCommands
+	}
+	if c.group.told(from) { // each new message is a reason to look, but it may get none
+		most += woken
 	}
 	if (idle || blocked) && commands > most && c.leaving.IsZero() {
 		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
@@ -42,12 +45,15 @@ func (w *World) checkQuiet(c *consumer) {
 }
 
 // count counts a command.
-func (w *World) count(l *link) {
+func (w *World) count(l *link, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Commands++
 	if l.consumer != nil {
 		l.consumer.commands++
+		if kind == "claim" {
+			l.consumer.group.usage.claims++
+		}
 	}
 }
 

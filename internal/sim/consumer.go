@@ -23,18 +23,22 @@ type consumer struct {
 
 	// guarded by World.mu
 	links     map[int]*link
-	free      int       // readers that wait for a message
-	idleSince time.Time // when the first of them began to wait
-	busySince time.Time // when the last of them stopped waiting
-	handling  int       // messages at handlers
-	unread    bool      // nobody reads, though handlers have fewer than MaxInFlight
-	noticed   time.Time // when it finds out that somebody reads again
-	leaving   time.Time // when it was told to leave
+	known     int                 // partitions that know its group
+	pauses    map[int]*pauseHeard // by partition
+	free      int                 // readers that wait for a message
+	idleSince time.Time           // when the first of them began to wait
+	busySince time.Time           // when the last of them stopped waiting
+	handling  int                 // messages at handlers
+	unread    bool                // nobody reads, though handlers have fewer than MaxInFlight
+	noticed   time.Time           // when it finds out that somebody reads again
+	leaving   time.Time           // when it was told to leave
 	stopped   bool
 	wentOn    time.Time
 	held      int // messages that it has and that no handler has
 	heldBytes int
+	joined    time.Time
 	commands  int
+	woken     int       // notifications heard that something is due
 	counted   time.Time // since when commands are counted
 	worked    int       // messages handed out
 	lastWork  time.Time // when the last of them was handed out
@@ -48,10 +52,11 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &consumer{
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
-		ended: make(chan struct{}), links: map[int]*link{},
+		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
 	w.mu.Lock()
-	c.idleSince, c.busySince, c.counted = time.Now(), time.Now(), time.Now()
+	c.joined = time.Now()
+	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined
 	w.consumers = append(w.consumers, c)
 	g.consumers = append(g.consumers, c)
 	w.log(name, "joins %s with %d in flight and %d readers", []any{g.name, plan.MaxInFlight, plan.Readers})

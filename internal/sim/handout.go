@@ -22,6 +22,7 @@ func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery
 	c.worked++
 	c.lastWork = now
 	w.stats.Deliveries++
+	c.group.usage.handed++
 	w.stats.Handled[c.name]++
 	t.seen++
 	if w.Measure && t.seen == 1 {
@@ -35,6 +36,7 @@ func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery
 		w.checkWait(t, now)
 	}
 	w.checkOrder(t)
+	c.checkPause(t, now)
 	if !t.received.IsZero() {
 		c.held--
 		c.heldBytes -= m.size
@@ -77,11 +79,11 @@ func (w *World) checkOrder(t *track) {
 	if !g.ordered || t.retried || t.expired {
 		return
 	}
-	if last != nil && (t.m.due.Before(last.m.due) ||
-		t.m.due.Equal(last.m.due) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
+	if last != nil && (t.due.Before(g.lastDue) ||
+		t.due.Equal(g.lastDue) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
 		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
 	}
-	g.last = t
+	g.last, g.lastDue = t, t.due
 }
 
 // buried records that a message has become a dead letter.

@@ -34,6 +34,7 @@ func (w *World) watch() {
 		w.mu.Lock()
 		for _, g := range w.groups {
 			w.checkOpen(g)
+			w.checkStampede(g)
 		}
 		if n%20 == 0 {
 			w.checkStates()
@@ -99,7 +100,11 @@ func (c *consumer) gone() bool {
 
 // checkWait fails if a consumer was idle while a due message waited.
 func (w *World) checkWait(t *track, now time.Time) {
-	from, bound := t.since, maxWait
+	open, ok := t.claimable(now)
+	if !ok {
+		return
+	}
+	from, bound := latest(t.since, open), maxWait
 	if t.place == leased && !now.Before(t.deadline) {
 		from = latest(from, t.deadline)
 	}
@@ -165,6 +170,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 			return since, informed, false
 		}
 		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		since = latest(since, c.group.at(partition).eased.Add(c.w.plan.Poll)) // it looks that often while it is retired
 		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
 	}
 	if now.Before(l.troubled) {
@@ -172,6 +178,12 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	}
 	// A consumer that hands out messages is not idle, even if more handlers could work.
 	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
+	if untold := c.group.at(partition).untold; l.asked.Before(untold) {
+		since = latest(since, untold.Add(c.w.plan.Poll))
+	}
+	if !l.refused.IsZero() {
+		since = latest(since, l.refused.Add(c.w.plan.Poll*3/2))
+	}
 	if !c.wentOn.IsZero() {
 		since = latest(since, c.wentOn.Add(recovery))
 	}
@@ -193,6 +205,8 @@ func (w *World) checkHold(t *track, now time.Time) {
 		from = latest(from, c.leaving)
 	case c.free == 0:
 		from = latest(from, c.busySince)
+	case c.pauses[t.m.partition] != nil && t.claimed.Before(c.pauses[t.m.partition].at):
+		from = latest(from, c.pauses[t.m.partition].at)
 	default:
 		return
 	}

@@ -39,7 +39,10 @@ type link struct {
 	// guarded by World.mu
 	luck       map[string]*rand.Rand // by kind of call
 	troubled   time.Time             // until when faults may affect the library
-	opened     time.Time             // when the first claim was answered
+	opened     time.Time             // when the first claim was answered, or the first after refused
+	number     int64                 // of the last claim
+	asked      time.Time             // when the last claim that was answered was sent
+	refused    time.Time             // when the last claim was answered that the group is retired
 	found      time.Time             // when a claim last got something
 	listener   *listener
 	misled     time.Time // when a notification was last lost or false
@@ -116,7 +119,7 @@ func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	l.w.count(l)
+	l.w.count(l, kind)
 	f := l.draw(kind)
 	if err := l.process.rest(ctx, f.out, nil); err != nil {
 		if f.sent && !f.lostRequest {

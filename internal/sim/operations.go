@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
 
@@ -19,12 +20,23 @@ func ids[T, U any](list []T, of func(T) U) []U {
 	return result
 }
 
-func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
+// claimed is the answer to a claim.
+type claimed struct {
+	store.Claims
+	retired bool
+}
+
+func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	w, p := c.w, c.w.topic.Partition(l.partition)
 	w.stats.Claims++
 	claims, known := p.Claim(now, r)
 	if !known { // the claim registers the group again
-		w.registerLocked(c.group)
+		if !w.registerAt(c.group, l.partition) {
+			if w.Verbose {
+				w.log(c.name, "hears at %d that its group is retired (#%d)", []any{l.partition, r.Number})
+			}
+			return claimed{retired: true}
+		}
 		claims, _ = p.Claim(now, r)
 	}
 	if len(claims.Messages) > 0 || w.Verbose {
@@ -33,20 +45,28 @@ func (c *consumer) claim(l *link, now int64, r store.Request) store.Claims {
 		}, ids(claims.Messages, func(m store.Claimed) string { return m.ID })...)
 	}
 	deadline := time.UnixMilli(claims.Deadline)
+	for _, m := range claims.Messages {
+		w.excuse(c.group, m.ID)
+	}
 	defer func() {
 		if len(claims.Messages) > 0 {
 			l.found = time.Now()
 		}
 	}()
-	for _, m := range claims.Messages {
-		w.claimed(c, m, deadline, claims.Replayed)
-	}
 	if !claims.Replayed {
-		for _, b := range claims.Buried {
+		w.checkAllowed(c.group, l.partition, r, claims)
+		for _, b := range claims.Buried { // first, since they make room
 			w.buried(c.group, c.name, b)
 		}
 	}
-	return claims
+	for _, m := range claims.Messages {
+		w.claimed(c, m, deadline, claims.Replayed)
+	}
+	if r.Number < l.number && len(claims.Messages) > 0 {
+		w.claimedLate(c, l, claims)
+	}
+	l.number = max(l.number, r.Number)
+	return claimed{Claims: claims}
 }
 
 // claimed records that a consumer has the lease of a message.
@@ -80,24 +100,32 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.checkTold(t, c)
 		t.retried, t.expired, t.ready = true, true, t.deadline
 		if t.handed {
-			t.since = t.deadline
+			t.since = latest(t.since, t.deadline)
 		}
 	}
 	for _, c := range t.group.consumers {
 		t.since = latest(t.since, c.ahead(t))
 	}
+	if t.place != leased && !t.rules().lease() {
+		w.fail("limit", m.ID, "is claimed by %s, the group has %d in delivery at %d, at most %d",
+			c.name, t.rules().held, t.m.partition, t.rules().most)
+	}
 	t.release()
-	t.place, t.holder, t.token, t.deadline = leased, c, m.Token, deadline
+	t.place, t.holder, t.token, t.deadline, t.claimed = leased, c, m.Token, deadline, now
 	t.group.add(t)
 }
 
 // received records that a consumer knows what it has claimed.
-func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
+func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	now := time.Now()
-	if l.opened.IsZero() {
+	if l.opened.IsZero() || !l.refused.IsZero() || l.asked.Before(c.group.at(l.partition).untold) {
 		l.opened = now
+	}
+	l.asked = start
+	if l.refused = (time.Time{}); claims.retired {
+		l.refused = now
 	}
 	if start.After(l.misled) && !l.informed {
 		l.informed, l.informedAt = true, now
@@ -112,10 +140,10 @@ func (c *consumer) received(l *link, claims store.Claims, start time.Time) {
 	}
 }
 
-func (c *consumer) ack(l *link, list []string) []string {
+func (c *consumer) ack(l *link, list []string) queue.Acked {
 	slices.Sort(list)
 	list = slices.Compact(list) // two deliveries of a message may be acked at once
-	missing := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
+	missing, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
 	c.w.log(c.name, "acks (%d too late):", []any{len(missing)}, list...)
 	gone := set(missing)
 	for _, id := range list {
@@ -124,7 +152,7 @@ func (c *consumer) ack(l *link, list []string) []string {
 			c.w.messages[id].tracks[c.group.name].end()
 		}
 	}
-	return missing
+	return queue.Acked{Missing: missing, Room: room}
 }
 
 // nacked is the answer to a nack.
@@ -136,16 +164,14 @@ type nacked struct {
 func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack) nacked {
 	stale, buried := c.w.topic.Partition(l.partition).Nack(now, c.group.name, maxDeliveries, list)
 	c.w.log(c.name, "nacks (%d stale):", []any{len(stale)}, ids(list, func(n store.Nack) string { return n.ID })...)
-	gone := set(stale)
 	for _, b := range buried {
-		gone[b.ID] = true
 		c.w.buried(c.group, c.name, b)
 	}
-	for _, n := range list {
-		if gone[n.ID] {
+	for _, n := range list { // perhaps two deliveries of a message, of which one is stale
+		t := c.w.messages[n.ID].tracks[c.group.name]
+		if t.place != leased || t.token.Fence != n.Token.Fence {
 			continue
 		}
-		t := c.w.messages[n.ID].tracks[c.group.name]
 		t.notBefore = dueAfter(now, n.Delay)
 		t.back(t.notBefore, time.Now())
 	}
@@ -170,10 +196,10 @@ func (c *consumer) extend(l *link, now int64, lease int64, list []store.Held) []
 func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 	stale := c.w.topic.Partition(l.partition).Release(now, c.group.name, list)
 	c.w.log(c.name, "releases (%d stale):", []any{len(stale)}, ids(list, func(r store.Release) string { return r.ID })...)
-	gone := set(stale)
 	for _, r := range list {
-		if !gone[r.ID] {
-			c.w.messages[r.ID].tracks[c.group.name].back(time.UnixMilli(r.Due), time.Now())
+		t := c.w.messages[r.ID].tracks[c.group.name]
+		if t.place == leased && t.token.Fence == r.Token.Fence {
+			t.back(time.UnixMilli(r.Due), time.Now())
 		}
 	}
 	return stale

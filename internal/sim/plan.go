@@ -16,6 +16,7 @@ type Plan struct {
 
 	Groups     []GroupPlan
 	Publishers []PublisherPlan
+	Operator   OperatorPlan
 	Faults     Faults
 
 	// Strict says that nothing fails, so that every bound always holds.
@@ -79,6 +80,14 @@ type Scripted struct {
 	At    time.Duration
 	Count int           // messages
 	Slow  time.Duration // how long the handler takes
+}
+
+// OperatorPlan is what somebody tells groups now and then.
+type OperatorPlan struct {
+	Every       time.Duration // about how often; 0: never
+	Pauses      float64       // weights: pausing and resuming
+	Limits      float64
+	Retirements float64 // and restoring
 }
 
 // Faults is what may go wrong.

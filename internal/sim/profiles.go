@@ -10,6 +10,7 @@ import (
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
+	"paused", "limited", "retired", "told", "crowd",
 }
 
 // PlanOf makes a plan of a profile; nil if there is no such profile.
@@ -35,6 +36,9 @@ func PlanOf(profile string, seed uint64) *Plan {
 		killers(r, p)
 		p.Raise = r.IntN(3)
 		keyed(r, p)
+		if chance(r, 0.3) {
+			p.Operator = OperatorPlan{Every: 15 * time.Second, Pauses: 2, Limits: 2, Retirements: 1}
+		}
 	case "trickle":
 		trickle(r, p)
 	case "blocked":
@@ -56,6 +60,16 @@ func PlanOf(profile string, seed uint64) *Plan {
 		p.Publishers[0].Most = 20
 	case "keys":
 		keys(r, p)
+	case "paused":
+		told(r, p, OperatorPlan{Pauses: 1})
+	case "limited":
+		told(r, p, OperatorPlan{Limits: 1})
+	case "retired":
+		told(r, p, OperatorPlan{Retirements: 1})
+	case "crowd":
+		crowd(r, p)
+	case "told":
+		told(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
 	case "churn":
 		p.Faults.Every, p.Faults.Left = 3*time.Second, 1
 	default:

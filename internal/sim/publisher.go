@@ -174,7 +174,7 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 		due := dueAfter(now, delays[id])
 		m.due = due
 		for _, g := range p.w.groups {
-			if g.registered {
+			if p.w.topic.Partition(partition).Registered(g.name) {
 				g.follow(m, due, time.Now())
 			}
 		}

@@ -21,9 +21,11 @@ func (w *World) Run() (Stats, *Failure) {
 	w.actors.Go(w.watch)
 	w.actors.Go(w.weather)
 	w.actors.Go(w.grow)
+	w.operators.Go(newOperator(w).run)
 	pause(w.plan.Duration)
 	w.calm()
 	w.writers.Wait()
+	w.operators.Wait()
 	w.settle(pause)
 	w.closeAll(pause)
 	return w.finish()
@@ -97,16 +99,6 @@ func (w *World) grow() {
 	}
 }
 
-// raise makes sure that there are at least this many partitions, and returns how many
-// there are. The caller holds mu.
-func (w *World) raise(least int) int {
-	for n := w.topic.Raise(1); n < least; n++ {
-		w.raised[n] = time.Now()
-		w.log("sim", "partition %d is added", []any{n})
-	}
-	return w.topic.Raise(least)
-}
-
 // calm ends all faults and all publishing.
 func (w *World) calm() {
 	w.mu.Lock()
@@ -132,7 +124,7 @@ func (w *World) settle(pause func(time.Duration)) {
 	for _, p := range w.plan.Publishers {
 		most = max(most, p.MostDelay)
 	}
-	deadline := time.Now().Add(most + w.plan.Lease + w.plan.Poll + 2*recovery)
+	deadline := time.Now().Add(most + w.plan.Lease + 2*w.plan.Poll + 2*recovery)
 	for !w.isOver() {
 		left := w.left()
 		if left == nil {
@@ -187,5 +179,6 @@ func (w *World) finish() (Stats, *Failure) {
 	w.end()
 	w.mu.Unlock()
 	w.actors.Wait()
+	w.operators.Wait()
 	return w.stats, w.failure
 }

@@ -53,6 +53,7 @@ type track struct {
 	notBefore time.Time // when it may be handed out
 	since     time.Time // since when it waits for a handler without a good reason
 	ready     time.Time // since when it could be claimed, this time
+	claimed   time.Time // when it was last claimed
 	index     int       // in group.open
 
 	holder   *consumer // whose lease it is
@@ -71,13 +72,15 @@ type track struct {
 
 // group is a consumer group. All its fields are guarded by World.mu.
 type group struct {
-	name       string
-	plan       GroupPlan
-	ordered    bool
-	registered bool
-	open       []*track // waiting, or leased and not handed out
-	consumers  []*consumer
-	last       *track // handed out last
+	name      string
+	plan      GroupPlan
+	ordered   bool
+	rules     map[int]*rules // by partition
+	usage     usage
+	open      []*track // waiting, or leased and not handed out
+	consumers []*consumer
+	last      *track    // handed out last
+	lastDue   time.Time // when it was due then
 }
 
 // follow starts following a message on its way to a group.
@@ -120,8 +123,14 @@ func (t *track) release() {
 	t.holder, t.received, t.slow, t.handed = nil, time.Time{}, false, false
 }
 
+// rules are those of the group where the message is.
+func (t *track) rules() *rules { return t.group.at(t.m.partition) }
+
 // end records that the group is done with the message.
 func (t *track) end() {
+	if t.place == leased {
+		t.rules().settled(time.Now())
+	}
 	t.release()
 	t.place = done
 	t.group.drop(t)
@@ -130,6 +139,9 @@ func (t *track) end() {
 // back makes the message due again.
 func (t *track) back(due, now time.Time) {
 	handed := t.handed
+	if t.place == leased {
+		t.rules().settled(now)
+	}
 	t.release()
 	t.place, t.due, t.ready = waiting, due, latest(due, now)
 	t.retried = t.retried || handed

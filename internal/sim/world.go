@@ -20,13 +20,14 @@ type World struct {
 	Verbose bool
 
 	// immutable
-	seed    uint64
-	plan    Plan
-	start   time.Time
-	over    chan struct{} // closed at the end, or when something is wrong
-	quieted chan struct{} // closed when the faults end
-	actors  sync.WaitGroup
-	writers sync.WaitGroup // the actors that publish
+	seed      uint64
+	plan      Plan
+	start     time.Time
+	over      chan struct{} // closed at the end, or when something is wrong
+	quieted   chan struct{} // closed when the faults end
+	actors    sync.WaitGroup
+	writers   sync.WaitGroup // the actors that publish
+	operators sync.WaitGroup // the actor that pauses, limits and retires groups
 
 	mu         sync.Mutex
 	topic      *store.Topic
@@ -85,7 +86,7 @@ func NewWorld(seed uint64, plan Plan) *World {
 	w.topic.Raise(plan.Partitions)
 	w.topic.Notify = w.notify
 	for _, g := range plan.Groups {
-		w.groups = append(w.groups, &group{name: g.Name, plan: g, ordered: plan.ordered(g)})
+		w.groups = append(w.groups, &group{name: g.Name, plan: g, ordered: plan.ordered(g), rules: map[int]*rules{}})
 	}
 	return w
 }

@@ -98,7 +98,7 @@ func (p *Partition) checkOne(name string, g *group, id string) error {
 	if places > 1 {
 		return fmt.Errorf("%s is in %d sets of group %s", id, places, name)
 	}
-	if _, stored := p.messages[id]; !stored {
+	if _, stored := p.messages[id]; !stored && !g.orphans[id] {
 		return fmt.Errorf("%s of group %s has no body", id, name)
 	}
 	if refs := p.refs[id]; refs != nil && !slices.Contains(refs, name) {

@@ -46,6 +46,7 @@ type Claims struct {
 type claimed struct {
 	number   int64
 	ms       int64
+	deadline int64
 	messages []Claimed
 	buried   []Buried
 }
@@ -54,46 +55,83 @@ type claimed struct {
 // held. ok is false when the group is not registered.
 func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	g := p.groups[r.Group]
-	if g == nil {
+	if g == nil || !g.registered {
 		return Claims{}, false
 	}
 	deadline := ceilMS(now) + r.Lease
 	last, known := g.claims[r.Consumer]
 	switch {
 	case known && last.number == r.Number:
-		return p.replay(g, last, deadline), true
+		return p.replay(g, now, r.Consumer, deadline), true
 	case known && last.number > r.Number:
 		return Claims{Deadline: deadline, Wait: -1, Replayed: true}, true
 	}
+	b := p.boundsOf(g, r, now)
+	claims = Claims{Deadline: deadline}
+	all := p.take(g, &claims, &r, b, now)
+	p.spend(r.Group, &b, len(claims.Messages))
+	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), deadline, claims.Messages, claims.Buried}
+	if len(claims.Buried) > 0 {
+		p.makeRoom(g, r.Group)
+	}
+	p.answer(g, &claims, r, b, now, all)
+	busy := known && nowMS(now)-last.ms < busyMS
+	if !claims.NeedsWorker && claims.Wait != 0 && !busy && len(g.claims) > 1 {
+		found := len(claims.Messages) + len(claims.Buried)
+		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Looked: true, Found: found, Consumer: r.Consumer})
+	}
+	return claims, true
+}
+
+// take leases and buries messages within the bounds. It reports whether it has taken all
+// that it has looked at.
+func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int64) (all bool) {
+	r.Limit = b.limit
 	reach := r.Limit
-	if r.MaxDeliveries > 0 && (g.beginsSpent(&g.unack, nowMS(now), r) || g.beginsSpent(&g.queue, nowMS(now), r)) {
+	further := r.Limit > 0 && r.MaxDeliveries > 0 &&
+		(g.beginsSpent(&g.unack, nowMS(now), *r) || g.beginsSpent(&g.queue, nowMS(now), *r))
+	if further {
 		reach = max(reach, maxSpent)
 	}
 	expired := g.unack.upTo(nowMS(now), reach)
+	r.Limit = min(r.Limit, len(expired)+max(0, b.room)) // those of lost leases are in unack already
+	if !further {
+		reach = r.Limit
+	}
 	source, fresh := p.due(g, nowMS(now), reach-len(expired))
-	claims = Claims{Deadline: deadline}
-	taken, size := 0, 0
+	size := 0
 	for i, e := range append(expired, fresh...) {
 		lost := i < len(expired)
-		fits := p.give(g, &claims, e, lost, r, &size)
-		if !fits {
-			break
+		if i == len(expired) {
+			r.Limit = min(r.Limit, max(len(claims.Messages), len(expired)+b.room))
 		}
-		taken++
+		if !p.give(g, claims, e, lost, *r, &size) {
+			return false
+		}
 		if !lost {
 			source.remove(e.id)
 		}
 	}
-	all := taken == len(expired)+len(fresh)
-	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), claims.Messages, claims.Buried}
-	if all {
+	return true
+}
+
+// answer completes the answer to a claim: when to claim again. all says that the claim has
+// not stopped before a message.
+func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now int64, all bool) {
+	switch {
+	case b.paused:
+		claims.Wait = b.pauseLasts(now)
+		return
+	case claims.NeedsWorker:
+		return
+	case all:
 		claims.Wait = p.wait(g, now)
 	}
-	busy := known && nowMS(now)-last.ms < busyMS
-	if all && claims.Wait != 0 && !busy && len(g.claims) > 1 {
-		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Looked: true, Found: taken, Consumer: r.Consumer})
+	if claims.Wait != 0 || !b.limited {
+		return
 	}
-	return claims, true
+	claims.Wait = g.heldBack(b, now)
+	claims.NeedsWorker = claims.Wait == 0 && b.scarce && len(claims.Messages) >= r.Free
 }
 
 // beginsSpent tells whether the first message that is due has to be buried.
@@ -102,32 +140,6 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 		return g.attempts[e.id].spent(r.MaxDeliveries)
 	}
 	return false
-}
-
-// due lists what the group may get besides ended leases, and the set that has it.
-func (p *Partition) due(g *group, now int64, room int) (*zset, []entry) {
-	due := p.scheduled.upTo(now, room)
-	if len(due) > 0 {
-		if retry, any := g.queue.head(); len(p.groups) == 1 && (!any || retry > now) {
-			return &p.scheduled, due
-		}
-		p.fanOut(due[:min(len(due), max(1, fanOutEntries/len(p.groups)))])
-	}
-	return &g.queue, g.queue.upTo(now, room)
-}
-
-// fanOut gives scheduled messages to the queues of all groups.
-func (p *Partition) fanOut(due []entry) {
-	names := p.Groups()
-	for _, e := range due {
-		if len(names) > 1 {
-			p.refs[e.id] = names
-		}
-		for _, name := range names {
-			p.groups[name].queue.add(e.score, e.id)
-		}
-		p.scheduled.remove(e.id)
-	}
 }
 
 // give leases a message or buries it; false if the claim must end before it.
@@ -186,16 +198,26 @@ func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	p.free(id)
 }
 
-// replay answers a request that was sent again.
-func (p *Partition) replay(g *group, last claimed, deadline int64) Claims {
-	claims := Claims{Deadline: deadline, Buried: last.buried, Replayed: true}
+// replay answers a request that was sent again: with what the consumer holds that nobody has
+// claimed or extended since.
+func (p *Partition) replay(g *group, now int64, consumer string, deadline int64) Claims {
+	last := g.claims[consumer]
+	claims := Claims{Deadline: deadline, Replayed: true}
+	for _, b := range last.buried {
+		if g.dead.has(b.ID) {
+			claims.Buried = append(claims.Buried, b)
+		}
+	}
 	for _, m := range last.messages {
-		if body, stored := p.messages[m.ID]; stored && g.current(m.ID, m.Token) {
+		body, stored := p.messages[m.ID]
+		if stored && g.current(m.ID, m.Token) && g.unack.scores[m.ID] == last.deadline {
 			m.Body, m.Metadata = body, g.changed[m.ID]
 			g.unack.add(deadline, m.ID)
 			claims.Messages = append(claims.Messages, m)
 		}
 	}
+	last.ms, last.deadline = nowMS(now), deadline
+	g.claims[consumer] = last
 	return claims
 }
 
@@ -211,16 +233,4 @@ func (p *Partition) wait(g *group, now int64) int64 {
 		return -1
 	}
 	return max(0, first*1000-now)
-}
-
-// current reports whether a delivery still holds its message.
-func (g *group) current(id string, token Token) bool {
-	if !g.unack.has(id) {
-		return false
-	}
-	last, known := g.attempts[id]
-	if !known {
-		last = firstClaim
-	}
-	return last.Fence == token.Fence
 }

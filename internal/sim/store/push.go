@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Message is a message to store.
 type Message struct {
@@ -105,14 +108,19 @@ func (p *Partition) conflict(call []Message) bool {
 }
 
 // Cancel takes back the message that holds a key, from all groups. It returns its id,
-// if there is one.
+// if there is one. Like cancel.lua, it does not wake a group for which that makes room.
 func (p *Partition) Cancel(key string) string {
 	id := p.keys[key]
 	if id == "" {
 		return ""
 	}
 	p.scheduled.remove(id)
-	for _, g := range p.groups {
+	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
+		g := p.groups[name]
+		if !p.concerns(name, id) {
+			g.orphans[id] = true
+			continue
+		}
 		g.queue.remove(id)
 		g.unack.remove(id)
 		delete(g.attempts, id)
@@ -124,6 +132,12 @@ func (p *Partition) Cancel(key string) string {
 	return id
 }
 
+// concerns tells whether a call by key looks for a message in a group: one that is retired
+// only counts if refs names it.
+func (p *Partition) concerns(name, id string) bool {
+	return p.groups[name].registered || slices.Contains(p.refs[id], name)
+}
+
 // Reschedule gives the waiting message that holds a key a new due time. It returns its
 // id, if there is one.
 func (p *Partition) Reschedule(now int64, key string, delay int64) string {
@@ -133,8 +147,10 @@ func (p *Partition) Reschedule(now int64, key string, delay int64) string {
 	}
 	due, found := dueMS(now, delay), false
 	sets := []*zset{&p.scheduled}
-	for _, name := range p.Groups() {
-		sets = append(sets, &p.groups[name].queue)
+	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
+		if p.concerns(name, id) {
+			sets = append(sets, &p.groups[name].queue)
+		}
 	}
 	for _, set := range sets {
 		if !set.has(id) {

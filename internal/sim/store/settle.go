@@ -33,8 +33,9 @@ type Held struct {
 	HandedOut bool // to a handler
 }
 
-// Ack ends messages for a group. It returns those that the group does not hold.
-func (p *Partition) Ack(name string, ids []string) (missing []string) {
+// Ack ends messages for a group. It returns those that the group does not hold, and whether
+// the group has waited for room.
+func (p *Partition) Ack(name string, ids []string) (missing []string, room bool) {
 	g := p.groups[name]
 	var found []string // an id given twice is found twice
 	for _, id := range ids {
@@ -48,7 +49,7 @@ func (p *Partition) Ack(name string, ids []string) (missing []string) {
 		g.unack.remove(id)
 		p.finish(g, name, id)
 	}
-	return missing
+	return missing, len(found) > 0 && p.makeRoom(g, name)
 }
 
 // finish ends a message for one group; the last group removes the body.
@@ -68,19 +69,23 @@ func (p *Partition) finish(g *group, name, id string) {
 // Nack makes messages due again later, or buries them.
 func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried) {
 	g := p.groups[name]
-	first := int64(-1)
+	first, left := int64(-1), false
 	var earliest int64
 	waiting := false
 	if g != nil {
 		earliest, waiting = g.queue.head()
 	}
 	for _, n := range nacks {
+		token := n.Token.confirmed()
 		if g == nil || !g.current(n.ID, n.Token) {
-			stale = append(stale, n.ID)
+			if reason, dead := g.whyDead(n.ID); dead && g.attempts[n.ID] == token { // by this nack, whose reply was lost
+				buried = append(buried, Buried{n.ID, reason})
+			} else {
+				stale = append(stale, n.ID)
+			}
 			continue
 		}
-		token := n.Token.confirmed()
-		g.attempts[n.ID] = token
+		g.attempts[n.ID], left = token, true
 		if n.Metadata != nil {
 			g.changed[n.ID] = n.Metadata
 		}
@@ -97,6 +102,9 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		g.queue.add(due, n.ID)
 		g.unack.remove(n.ID)
 	}
+	if left {
+		p.makeRoom(g, name)
+	}
 	if first >= 0 && (!waiting || first < earliest) {
 		p.wake(now, first, name)
 	}
@@ -112,11 +120,7 @@ func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (st
 			continue
 		}
 		g.unack.add(ceilMS(now)+lease, h.ID)
-		last, known := g.attempts[h.ID]
-		if !known {
-			last = firstClaim
-		}
-		if h.HandedOut && last == h.Token {
+		if h.HandedOut && g.entry(h.ID) == h.Token {
 			g.attempts[h.ID] = h.Token.confirmed()
 		}
 	}
@@ -136,20 +140,28 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		g.unack.remove(r.ID)
 	}
 	if len(stale) < len(releases) {
+		g.full = false
 		p.wake(now, 0, name)
 	}
 	return stale
 }
 
-// Bury makes messages dead letters.
+// Bury makes messages dead letters. It returns those whose delivery is no longer the current
+// one, unless it is what this delivery was buried for.
 func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
-	g := p.groups[name]
+	g, left := p.groups[name], false
 	for _, b := range burials {
 		if g == nil || !g.current(b.ID, b.Token) {
-			stale = append(stale, b.ID)
+			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Fence != b.Token.Fence {
+				stale = append(stale, b.ID)
+			}
 			continue
 		}
 		p.toDead(g, b.ID, nowMS(now), b.Reason)
+		left = true
+	}
+	if left {
+		p.makeRoom(g, name)
 	}
 	return stale
 }
@@ -162,11 +174,7 @@ func (p *Partition) Requeue(now int64, name string, ids []string) (missing []str
 			missing = append(missing, id)
 			continue
 		}
-		last, known := g.attempts[id]
-		if !known {
-			last = firstClaim
-		}
-		g.attempts[id] = Token{Fence: last.Fence}
+		g.attempts[id] = Token{Fence: g.entry(id).Fence}
 		delete(g.reasons, id)
 		g.queue.add(nowMS(now), id)
 	}

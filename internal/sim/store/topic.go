@@ -1,10 +1,5 @@
 package store
 
-import (
-	"maps"
-	"slices"
-)
-
 // Topic is a topic with its partitions and the consumer groups in them.
 type Topic struct {
 	// Notify, if not nil, gets the notifications that the scripts would publish.
@@ -21,6 +16,7 @@ type Notice struct {
 	Found    int    // messages that Consumer found
 	Consumer string // who looked
 	Grown    bool   // there are more partitions, and nothing else
+	Paused   bool   // the group is paused, and nothing else
 }
 
 // NewTopic returns a topic with one partition.
@@ -30,20 +26,18 @@ func NewTopic() *Topic {
 	return t
 }
 
-// Raise makes sure that there are at least this many partitions, all known to all
-// groups, and returns how many there are.
+// Raise makes sure that there are at least this many partitions, which know what the first
+// one does, and returns how many there are. Limits have to allow as many: that is not
+// checked.
 func (t *Topic) Raise(least int) int {
-	grown := len(t.partitions) > 0 && least > len(t.partitions)
-	for n := len(t.partitions); n < least; n++ {
-		p := newPartition(func(notice Notice) { t.notify(n, notice) })
-		if n > 0 {
-			for name := range t.partitions[0].groups {
-				p.Register(name)
-			}
-		}
-		t.partitions = append(t.partitions, p)
+	known := len(t.partitions)
+	for n := known; n < least; n++ {
+		t.partitions = append(t.partitions, newPartition(n, func(notice Notice) { t.notify(n, notice) }))
 	}
-	if grown {
+	if known > 0 && least > known {
+		for _, p := range t.partitions {
+			p.adopt(t.partitions[0], least)
+		}
 		t.notify(0, Notice{Grown: true})
 	}
 	return len(t.partitions)
@@ -60,6 +54,7 @@ func (t *Topic) Partition(number int) *Partition { return t.partitions[number] }
 
 // Partition is one partition of a topic.
 type Partition struct {
+	number     int
 	notify     func(Notice)
 	scheduled  zset
 	messages   map[string][]byte
@@ -67,42 +62,29 @@ type Partition struct {
 	keys       map[string]string
 	publishers map[string]pushed
 	groups     map[string]*group
+	pauses     map[string]int64  // until when groups, or "" for all, are paused, in ms; 0: no end
+	limits     map[string]Limits // of all partitions together
+	shares     map[string]share  // of this partition
+	rates      map[string]int64  // when the whole burst of a group is back, µs
+	retired    map[string]bool
 }
 
-// group is what a partition has of one consumer group.
-type group struct {
-	queue, unack, dead zset
-	attempts           map[string]Token
-	claims             map[string]claimed
-	reasons            map[string]string
-	changed            map[string][]byte
-}
-
-func newPartition(notify func(Notice)) *Partition {
+func newPartition(number int, notify func(Notice)) *Partition {
 	return &Partition{
+		number:     number,
 		notify:     notify,
 		messages:   map[string][]byte{},
 		refs:       map[string][]string{},
 		keys:       map[string]string{},
 		publishers: map[string]pushed{},
 		groups:     map[string]*group{},
+		pauses:     map[string]int64{},
+		limits:     map[string]Limits{},
+		shares:     map[string]share{},
+		rates:      map[string]int64{},
+		retired:    map[string]bool{},
 	}
 }
-
-// Register makes a group known, so that it gets what becomes due from now on.
-func (p *Partition) Register(name string) {
-	if p.groups[name] == nil {
-		p.groups[name] = &group{
-			attempts: map[string]Token{},
-			claims:   map[string]claimed{},
-			reasons:  map[string]string{},
-			changed:  map[string][]byte{},
-		}
-	}
-}
-
-// Groups are the names of the registered groups.
-func (p *Partition) Groups() []string { return slices.Sorted(maps.Keys(p.groups)) }
 
 // Holder is the id of the message that holds a key; empty if there is none.
 func (p *Partition) Holder(key string) string { return p.keys[key] }

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"maps"
+	"slices"
+)
+
+// group is what a partition has of one consumer group.
+type group struct {
+	registered         bool
+	full               bool // it waits for room in unack
+	queue, unack, dead zset
+	attempts           map[string]Token
+	claims             map[string]claimed
+	reasons            map[string]string
+	changed            map[string][]byte
+	orphans            map[string]bool // messages that were cancelled while the group was retired
+}
+
+func newGroup() *group {
+	return &group{
+		attempts: map[string]Token{},
+		claims:   map[string]claimed{},
+		reasons:  map[string]string{},
+		changed:  map[string][]byte{},
+		orphans:  map[string]bool{},
+	}
+}
+
+// Register makes a group known, so that it gets what becomes due from now on. ok is false if
+// it is retired.
+func (p *Partition) Register(name string) (ok bool) {
+	if p.retired[name] {
+		return false
+	}
+	if p.groups[name] == nil {
+		p.groups[name] = newGroup()
+	}
+	p.groups[name].registered = true
+	return true
+}
+
+// Registered reports whether a group is known.
+func (p *Partition) Registered(name string) bool {
+	g := p.groups[name]
+	return g != nil && g.registered
+}
+
+// Groups are the names of the registered groups.
+func (p *Partition) Groups() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
+		if p.groups[name].registered {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Retire removes a group, whether it has consumers or not. It stays away until Restore.
+func (p *Partition) Retire(name string) {
+	p.retired[name] = true
+	if g := p.groups[name]; g != nil {
+		g.registered = false
+	}
+}
+
+// Forget frees up to limit messages of a retired group. It returns them, and whether it is
+// done; ok is false if the group is not retired.
+func (p *Partition) Forget(name string, limit int) (freed []string, done, ok bool) {
+	if !p.retired[name] {
+		return nil, false, false
+	}
+	g := p.groups[name]
+	if g == nil {
+		g = newGroup()
+	}
+	for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {
+		if len(set.list) == 0 {
+			continue
+		}
+		for _, e := range slices.Clone(set.list[:min(limit, len(set.list))]) {
+			set.remove(e.id)
+			delete(g.reasons, e.id)
+			p.finish(g, name, e.id)
+			freed = append(freed, e.id)
+		}
+		return freed, false, true
+	}
+	delete(p.groups, name)
+	delete(p.pauses, name)
+	p.unlimit(name)
+	return nil, true, true
+}
+
+// Restore lets a retired group come back with its next Register.
+func (p *Partition) Restore(name string) { delete(p.retired, name) }
+
+// due lists what the group may get besides ended leases, and the set that has it.
+func (p *Partition) due(g *group, now int64, room int) (*zset, []entry) {
+	due := p.scheduled.upTo(now, room)
+	if len(due) > 0 {
+		names := p.Groups()
+		if retry, any := g.queue.head(); len(names) == 1 && (!any || retry > now) {
+			return &p.scheduled, due
+		}
+		p.fanOut(names, due[:min(len(due), max(1, fanOutEntries/len(names)))])
+	}
+	return &g.queue, g.queue.upTo(now, room)
+}
+
+// fanOut gives scheduled messages to the queues of all groups.
+func (p *Partition) fanOut(names []string, due []entry) {
+	for _, e := range due {
+		if len(names) > 1 {
+			p.refs[e.id] = names
+		}
+		for _, name := range names {
+			p.groups[name].queue.add(e.score, e.id)
+		}
+		p.scheduled.remove(e.id)
+	}
+}
+
+// entry is what is known of the deliveries of a message that was claimed.
+func (g *group) entry(id string) Token {
+	if last, known := g.attempts[id]; known {
+		return last
+	}
+	return firstClaim
+}
+
+// current reports whether a delivery still holds its message.
+func (g *group) current(id string, token Token) bool {
+	return g.unack.has(id) && g.entry(id).Fence == token.Fence
+}
+
+// whyDead is the reason why a message is a dead letter, if it is one.
+func (g *group) whyDead(id string) (reason string, dead bool) {
+	if g == nil || !g.dead.has(id) {
+		return "", false
+	}
+	return g.reasons[id], true
+}

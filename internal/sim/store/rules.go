@@ -1,0 +1,192 @@
+package store
+
+import (
+	"maps"
+	"math"
+)
+
+// claimsAhead is for how many claims of the size asked for the limits of a group must have
+// room before messages are held ahead of free workers.
+const claimsAhead = 4
+
+// unbounded is more messages than a claim may take.
+const unbounded = math.MaxInt32
+
+// Limits are the limits of a group in all partitions together.
+type Limits struct {
+	MaxInFlight int   // messages in delivery; 0: any number
+	Messages    int   // claimed in Per; 0: any number
+	Per         int64 // µs
+	Burst       int   // claimed at once when the group has been idle
+}
+
+// share is a partition's part of Limits.
+type share struct {
+	most     int     // messages in unack; 0: any number
+	interval float64 // µs from one claimed message to the next; 0: any rate
+	burst    int
+}
+
+func (l Limits) share(partition, partitions int) share {
+	s := share{most: part(l.MaxInFlight, partition, partitions)}
+	if l.Messages > 0 {
+		s.interval = float64(l.Per) * float64(partitions) / float64(l.Messages)
+		s.burst = part(l.Burst, partition, partitions)
+	}
+	return s
+}
+
+// part divides a number among partitions. Each gets at least one, if there is any.
+func part(number, partition, partitions int) int {
+	n := number / partitions
+	if partition < number%partitions {
+		n++
+	}
+	return max(n, min(number, 1))
+}
+
+// Pause stops a group, or all if it is "", from claiming for some ms; 0: until Resume.
+func (p *Partition) Pause(now int64, name string, lasts int64) {
+	_, replaced := p.pauses[name]
+	p.pauses[name] = 0
+	if lasts > 0 {
+		p.pauses[name] = ceilMS(now) + lasts
+	}
+	p.notify(Notice{Group: name, Paused: true})
+	if replaced { // consumers learn when it ends now
+		p.wake(now, 0, name)
+	}
+}
+
+// Resume ends the pause of a group, or of all if it is "".
+func (p *Partition) Resume(now int64, name string) {
+	if _, paused := p.pauses[name]; paused {
+		delete(p.pauses, name)
+		p.wake(now, 0, name)
+	}
+}
+
+// Limit limits a group, as one that has this many partitions; zero Limits end its limits.
+func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
+	if l == (Limits{}) {
+		p.unlimit(name)
+	} else {
+		p.limits[name], p.shares[name] = l, l.share(p.number, partitions)
+		p.cap(now, name)
+	}
+	p.wake(now, 0, name)
+}
+
+// cap forgets what was claimed at a slower rate: no more than the burst is missing.
+func (p *Partition) cap(now int64, name string) {
+	if s := p.shares[name]; s.interval > 0 {
+		p.rates[name] = min(p.rates[name], int64(math.Ceil(float64(now)+float64(s.burst)*s.interval)))
+	}
+}
+
+func (p *Partition) unlimit(name string) {
+	delete(p.limits, name)
+	delete(p.shares, name)
+	delete(p.rates, name)
+}
+
+// adopt takes over what the first partition has been told, and the share of its limits.
+func (p *Partition) adopt(first *Partition, partitions int) {
+	p.pauses, p.limits = maps.Clone(first.pauses), maps.Clone(first.limits)
+	p.shares = map[string]share{}
+	for name, l := range p.limits {
+		p.shares[name] = l.share(p.number, partitions)
+	}
+	for _, name := range first.Groups() {
+		p.Register(name)
+	}
+}
+
+// bounds is what a claim may take.
+type bounds struct {
+	paused  bool
+	ends    int64 // of the pause, ms; 0: no end
+	limited bool
+	share   share
+	back    float64 // when the whole burst is back, µs
+	room    int     // for messages that are not in delivery yet; below 0 if there are too many
+	scarce  bool    // nothing may be held ahead
+	limit   int     // messages
+}
+
+func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
+	b := bounds{room: unbounded, limit: r.Limit}
+	for _, name := range []string{"", r.Group} {
+		ends, told := p.pauses[name]
+		if told && (ends == 0 || ends*1000 > now) {
+			if b.paused && (b.ends == 0 || ends != 0 && ends < b.ends) {
+				continue
+			}
+			b.paused, b.ends = true, ends
+		}
+	}
+	b.share, b.limited = p.shares[r.Group]
+	p.cap(now, r.Group)
+	if b.paused {
+		b.limit = 0
+	} else if b.limited {
+		p.limit(&b, g, r, now)
+	}
+	return b
+}
+
+// limit finds what limits leave for a claim.
+func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
+	tokens := unbounded
+	if b.share.most > 0 {
+		b.room = b.share.most - len(g.unack.list)
+	}
+	if b.share.interval > 0 {
+		b.back = max(float64(now), float64(p.rates[r.Group]))
+		tokens = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
+	}
+	if b.scarce = min(b.room, tokens) < claimsAhead*r.Limit; b.scarce {
+		b.limit = min(r.Limit, tokens, r.Free)
+	}
+}
+
+// spend counts claimed messages.
+func (p *Partition) spend(name string, b *bounds, count int) {
+	if b.limited && b.share.interval > 0 && count > 0 {
+		b.back += float64(count) * b.share.interval
+		p.rates[name] = int64(math.Ceil(b.back))
+	}
+}
+
+// pauseLasts is for how many µs the pause lasts; negative: it has no end.
+func (b bounds) pauseLasts(now int64) int64 {
+	if b.ends == 0 {
+		return -1
+	}
+	return b.ends*1000 - now
+}
+
+// heldBack is for how many µs limits keep the group from what is due. Whoever makes room
+// before wakes it.
+func (g *group) heldBack(b bounds, now int64) int64 {
+	wait := 0.0
+	if b.share.most > 0 && len(g.unack.list) >= b.share.most {
+		g.full = true
+		first, _ := g.unack.head()
+		wait = float64(first*1000 - now)
+	}
+	if b.share.interval > 0 {
+		wait = max(wait, b.back-float64(b.share.burst-1)*b.share.interval-float64(now))
+	}
+	return int64(max(0, math.Ceil(wait)))
+}
+
+// makeRoom wakes a group that waits for room in unack, and tells whether it does.
+func (p *Partition) makeRoom(g *group, name string) bool {
+	if g == nil || !g.full {
+		return false
+	}
+	g.full = false
+	p.wake(0, 0, name)
+	return true
+}
