@@ -21,7 +21,7 @@ type fault struct {
 var faults = []fault{
 	{"a batch sent again is stored again", "push", "if number == batch then", "if false then", "one message"},
 	{"an older batch is stored", "push", "if not number or number > batch then", "if false then", "a key"},
-	{"a message's own id counts as the key's holder", "push", "holder ~= id and ", "", "damage, a key"},
+	{"a message's own id counts as the key's holder", "push", "if holder == id then return end", "", "damage, a key"},
 	{
 		"a replaced message may be on its way", "push",
 		"if holder and redis.call('ZSCORE', scheduled, holder) then", "if holder then", "a key",
@@ -48,10 +48,10 @@ var faults = []fault{
 	{"a dead letter keeps its key", "lib", "free(keys, id)\n  redis.call('ZADD', dead", "redis.call('ZADD', dead", "a key"},
 	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
 	{"cancel leaves out unregistered groups", "lib_groups", "if not known[name] then groups", "if false then groups", "damage, two groups"},
-	{"a window is not heeded", "push", "holder_of(key, id) or in_window(key, id)", "holder_of(key, id)", "a window"},
-	{"an ignored message is stored in a window", "push", "(holder or in_window(key, id))", "holder", "a window"},
-	{"a window that is over is heeded", "push", "till[key] * 1000 > now", "true", "a window"},
-	{"a batch is refused for its own window", "push", "before[key] ~= id and till[key]", "till[key]", "damage, a window"},
+	{"a window is not heeded", "push", "held or ends and ends * 1000 > now", "held", "a window"},
+	{"an ignored message is stored in a window", "push", "if used and duplicates", "if holder and duplicates", "a window"},
+	{"a window that is over is heeded", "push", "ends * 1000 > now", "true", "a window"},
+	{"a batch is refused for its own window", "push", "if holder == id then return end", "if holder == id then return nil, ends end", "damage, a window"},
 	{"cancel leaves the window", "cancel", "if window then call('ZREM', taken, key) end", "", "a window"},
 	{"a cancel sent again ends the next window", "cancel", " and call('HEXISTS', messages, id) == 1", "", "a window"},
 	{

@@ -76,24 +76,17 @@ local function put(slot, id, delay, body)
   bodies[slot + 1], bodies[slot + 2] = id, body
 end
 
--- look_up reads what Redis knows about a key. Most topics have no windows.
-local function look_up(key)
-  before[key] = redis.call('HGET', keys, key)
+-- use_of is the message that holds a key, and whether the key is in use: held, or taken for a
+-- window. The new id itself does not count, since the batch may be sent again after its
+-- record was lost. Nor does an id without a body. Most topics have no windows.
+local function use_of(key, id)
+  local holder, held, ends = redis.call('HGET', keys, key)
   windows = windows or redis.call('ZCARD', taken)
-  if windows > 0 then till[key] = redis.call('ZSCORE', taken, key) or nil end
-end
-
--- holder_of is the message that holds a key. The new id itself does not count, since the
--- batch may be sent again after its record was lost. Nor does an id without a body.
-local function holder_of(key, id)
-  local holder = before[key]
-  if holder and holder ~= id and redis.call('HEXISTS', messages, holder) == 1 then return holder end
-end
-
--- in_window tells whether a key is taken although no message may hold it. If the new id
--- itself holds it, the window is its own.
-local function in_window(key, id)
-  return before[key] ~= id and till[key] and till[key] * 1000 > now
+  if windows > 0 then ends = redis.call('ZSCORE', taken, key) or nil end
+  before[key], till[key] = holder, ends
+  if holder == id then return end
+  if holder and redis.call('HEXISTS', messages, holder) == 1 then held = holder end
+  return held, held or ends and ends * 1000 > now
 end
 
 -- conflict is the first of n messages from ARGV[from] whose key is in use.
@@ -106,8 +99,8 @@ local function conflict(from, n)
       if not slots then slots, before, till, replaced = {}, {}, {}, {} end
       seen = seen or {}
       if seen[key] or slots[key] then return m end
-      look_up(key)
-      if holder_of(key, id) or in_window(key, id) then return m end
+      local _, used = use_of(key, id)
+      if used then return m end
       seen[key] = true
     end
   end
@@ -122,9 +115,8 @@ local function put_keyed(key, id, delay, body)
     return
   end
   if duplicates ~= 'reject' then
-    look_up(key)
-    local holder = holder_of(key, id)
-    if duplicates == 'ignore' and (holder or in_window(key, id)) then return end
+    local holder, used = use_of(key, id)
+    if used and duplicates == 'ignore' then return end
     if holder and redis.call('ZSCORE', scheduled, holder) then replaced[#replaced + 1] = holder end
   end
   slots[key] = count
