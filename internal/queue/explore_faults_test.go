@@ -80,17 +80,17 @@ var faults = []fault{
 	},
 	{
 		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if replaced and replaced[1] then redis.call('ZREM', scheduled, unpack(replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed and keyed.replaced[1] then redis.call('ZREM', scheduled, unpack(keyed.replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key taken twice",
 	},
 	{
 		"torn: a push takes the window first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if slots then redis.call('ZADD', taken, int(due_ms(now, window)), key_of(bodies[1])) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed then redis.call('ZADD', taken, int(due_ms(now, tonumber(ARGV[5]))), key_of(bodies[1])) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a window",
 	},
 	{
 		"torn: a push takes the key first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if slots then redis.call('HSET', keys, key_of(bodies[1]), bodies[1]) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed then redis.call('HSET', keys, key_of(bodies[1]), bodies[1]) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key",
 	},
 }
