@@ -21,7 +21,7 @@ type fault struct {
 var faults = []fault{
 	{"a batch sent again is stored again", "push", "if number == batch then", "if false then", "one message"},
 	{"an older batch is stored", "push", "if not number or number > batch then", "if false then", "a key"},
-	{"a message's own id counts as the key's holder", "push", "holder ~= id and ", "", "damage, a key"},
+	{"a message's own id counts as the key's holder", "push", "if holder == id then return end", "", "damage, a key"},
 	{
 		"a replaced message may be on its way", "push",
 		"if holder and redis.call('ZSCORE', scheduled, holder) then", "if holder then", "a key",
@@ -31,7 +31,7 @@ var faults = []fault{
 	{"a claim takes messages that are not due", "lib_claim", "'-inf', now_ms,", "'-inf', '+inf',", "one message"},
 	{"a claim takes messages claimed before without a free worker", "claim", "chosen >= free_workers", "false", "one message"},
 	{"only one group gets a message", "claim", "for i = 16, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end", "", "two groups"},
-	{"a claim exceeds the limit", "claim", "limit = math.min(limit, late + room)", "", "room for one of two messages"},
+	{"a claim exceeds the limit", "lib_claim", "room = limits.most - redis.call('ZCARD', unack)", "room = limits.most", "room for one of two messages"},
 	{"a claim that buries leaves room and tells nobody", "claim", "if #burials > 0 then make_room(full, channel, group) end", "", "room for one, two consumers"},
 	{"an ack leaves room and tells nobody", "lib", "if redis.call('HDEL', full, 'waits') == 0 then return false end", "if true then return false end", "room for one of two messages"},
 	{"a stale nack wakes who waits for room", "nack", "if left then make_room", "if true then make_room", "room for one of two messages"},
@@ -72,10 +72,10 @@ var faults = []fault{
 	{"reschedule tells something else when it is sent again", "reschedule", "return told or found", "return found", "a key"},
 	{"cancel leaves bookkeeping", "cancel", "for _, hash in ipairs(hashes) do call('HDEL', hash, id) end", "", "a key"},
 	{"cancel leaves out unregistered groups", "lib_groups", "if not known[name] then groups", "if false then groups", "damage, two groups"},
-	{"a window is not heeded", "push", "holder_of(key, id) or in_window(key, id)", "holder_of(key, id)", "a window"},
-	{"an ignored message is stored in a window", "push", "(holder or in_window(key, id))", "holder", "a window"},
-	{"a window that is over is heeded", "push", "till[key] * 1000 > now", "true", "a window"},
-	{"a batch is refused for its own window", "push", "before[key] ~= id and till[key]", "till[key]", "damage, a window"},
+	{"a window is not heeded", "push", "held or ends and ends * 1000 > now", "held", "a window"},
+	{"an ignored message is stored in a window", "push", "if used and duplicates", "if holder and duplicates", "a window"},
+	{"a window that is over is heeded", "push", "ends * 1000 > now", "true", "a window"},
+	{"a batch is refused for its own window", "push", "if holder == id then return end", "if holder == id then return nil, ends end", "damage, a window"},
 	{"cancel leaves the window", "cancel", "if window then call('ZREM', taken, key) end", "", "a window"},
 	{"a cancel sent again ends the next window", "cancel", " and call('HEXISTS', messages, id) == 1", "", "a window"},
 	{
@@ -104,17 +104,17 @@ var faults = []fault{
 	},
 	{
 		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if replaced and replaced[1] then redis.call('ZREM', scheduled, unpack(replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed and keyed.replaced[1] then redis.call('ZREM', scheduled, unpack(keyed.replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key taken twice",
 	},
 	{
 		"torn: a push takes the window first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if slots then redis.call('ZADD', taken, int(due_ms(now, window)), key_of(bodies[1])) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed then redis.call('ZADD', taken, int(due_ms(now, tonumber(ARGV[5]))), key_of(bodies[1])) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a window",
 	},
 	{
 		"torn: a push takes the key first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if slots then redis.call('HSET', keys, key_of(bodies[1]), bodies[1]) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    if keyed then redis.call('HSET', keys, key_of(bodies[1]), bodies[1]) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key",
 	},
 }

@@ -22,7 +22,6 @@
 
 local scheduled, messages, publishers, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local window = tonumber(ARGV[5])
 local at, call = 6, 1
 
 -- The record of a batch begins with its first id, without the key, to distinguish it
@@ -58,11 +57,14 @@ end
 local now, now_ms = now_us()
 local dues, bodies, count, first, rejected = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch share them
-local slots -- key -> where its message is in bodies; nil if no message has a key
-local before -- key -> the id that holds it in Redis, or false
-local till -- key -> until when it is taken in Redis, or nil
-local windows -- how many keys are taken in Redis; nil if no message has a key
-local replaced -- ids that the batch replaces
+
+-- keyed is nil until a message has a key. One table costs the others less time than five.
+--   slots     key -> where its message is in bodies
+--   before    key -> the id that holds it in Redis, or false
+--   till      key -> until when it is taken in Redis, or nil
+--   windows   how many keys are taken in Redis
+--   replaced  ids that the batch replaces
+local keyed
 local stage = 'reading' -- then 'adding', then 'removing'
 
 local function put(slot, id, delay, body)
@@ -76,24 +78,17 @@ local function put(slot, id, delay, body)
   bodies[slot + 1], bodies[slot + 2] = id, body
 end
 
--- look_up reads what Redis knows about a key. Most topics have no windows.
-local function look_up(key)
-  before[key] = redis.call('HGET', keys, key)
-  windows = windows or redis.call('ZCARD', taken)
-  if windows > 0 then till[key] = redis.call('ZSCORE', taken, key) or nil end
-end
-
--- holder_of is the message that holds a key. The new id itself does not count, since the
--- batch may be sent again after its record was lost. Nor does an id without a body.
-local function holder_of(key, id)
-  local holder = before[key]
-  if holder and holder ~= id and redis.call('HEXISTS', messages, holder) == 1 then return holder end
-end
-
--- in_window tells whether a key is taken although no message may hold it. If the new id
--- itself holds it, the window is its own.
-local function in_window(key, id)
-  return before[key] ~= id and till[key] and till[key] * 1000 > now
+-- use_of is the message that holds a key, and whether the key is in use: held, or taken for a
+-- window. The new id itself does not count, since the batch may be sent again after its
+-- record was lost. Nor does an id without a body. Most topics have no windows.
+local function use_of(key, id)
+  keyed = keyed or { slots = {}, before = {}, till = {}, windows = redis.call('ZCARD', taken), replaced = {} }
+  local holder, held, ends = redis.call('HGET', keys, key)
+  if keyed.windows > 0 then ends = redis.call('ZSCORE', taken, key) or nil end
+  keyed.before[key], keyed.till[key] = holder, ends
+  if holder == id then return end
+  if holder and redis.call('HEXISTS', messages, holder) == 1 then held = holder end
+  return held, held or ends and ends * 1000 > now
 end
 
 -- conflict is the first of n messages from ARGV[from] whose key is in use.
@@ -103,11 +98,10 @@ local function conflict(from, n)
     local id = ARGV[from + 3 * m - 3]
     if #id > 27 then
       local key = key_of(id)
-      if not slots then slots, before, till, replaced = {}, {}, {}, {} end
       seen = seen or {}
-      if seen[key] or slots[key] then return m end
-      look_up(key)
-      if holder_of(key, id) or in_window(key, id) then return m end
+      if seen[key] or keyed and keyed.slots[key] then return m end
+      local _, used = use_of(key, id)
+      if used then return m end
       seen[key] = true
     end
   end
@@ -116,18 +110,17 @@ end
 -- put_keyed replaces the key's last message, unless that has left scheduled already.
 -- With reject, conflict has found that the key is free.
 local function put_keyed(key, id, delay, body)
-  if not slots then slots, before, till, replaced = {}, {}, {}, {} end
-  if slots[key] then
-    if duplicates == 'replace' then put(slots[key], id, delay, body) end
+  local slot = keyed and keyed.slots[key]
+  if slot then
+    if duplicates == 'replace' then put(slot, id, delay, body) end
     return
   end
   if duplicates ~= 'reject' then
-    look_up(key)
-    local holder = holder_of(key, id)
-    if duplicates == 'ignore' and (holder or in_window(key, id)) then return end
-    if holder and redis.call('ZSCORE', scheduled, holder) then replaced[#replaced + 1] = holder end
+    local holder, used = use_of(key, id)
+    if used and duplicates == 'ignore' then return end
+    if holder and redis.call('ZSCORE', scheduled, holder) then keyed.replaced[#keyed.replaced + 1] = holder end
   end
-  slots[key] = count
+  keyed.slots[key] = count
   put(count, id, delay, body)
   count = count + 2
 end
@@ -162,10 +155,11 @@ local function store()
     stage = 'adding'
     redis.call('ZADD', scheduled, unpack(dues))
   end
-  if slots and next(slots) then
-    local holders, untils = {}, {}
+  if keyed and next(keyed.slots) then
+    local holders, untils, replaced = {}, {}, keyed.replaced
+    local window = tonumber(ARGV[5])
     local ms = window > 0 and int(due_ms(now, window))
-    for key, slot in pairs(slots) do
+    for key, slot in pairs(keyed.slots) do
       local n = #holders
       holders[n + 1], holders[n + 2] = key, bodies[slot + 1]
       untils[n + 1], untils[n + 2] = ms, key
@@ -186,9 +180,11 @@ end
 local ok, err = pcall(store)
 if not ok then
   local function undo()
-    for key in pairs(window > 0 and slots or {}) do
-      if till[key] then
-        redis.call('ZADD', taken, till[key], key)
+    local slots = keyed and keyed.slots or {}
+    for key in pairs(slots) do
+      local ends = keyed.till[key]
+      if ends then
+        redis.call('ZADD', taken, ends, key)
       else
         redis.call('ZREM', taken, key)
       end
@@ -197,9 +193,10 @@ if not ok then
     for i = 1, count, 2 do ids[#ids + 1] = bodies[i] end
     redis.call('ZREM', scheduled, unpack(ids))
     redis.call('HDEL', messages, unpack(ids))
-    for key in pairs(slots or {}) do
-      if before[key] then
-        redis.call('HSET', keys, key, before[key])
+    for key in pairs(slots) do
+      local holder = keyed.before[key]
+      if holder then
+        redis.call('HSET', keys, key, holder)
       else
         redis.call('HDEL', keys, key)
       end
@@ -219,7 +216,7 @@ end
 
 -- Everything is stored, so nothing may fail from here on.
 -- More windows that are over are dropped than were added.
-if windows and windows > 0 then
+if keyed and keyed.windows > 0 then
   local over = redis.pcall('ZRANGEBYSCORE', taken, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
   if #over > 0 then redis.pcall('ZREM', taken, unpack(over)) end
 end
