@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -58,12 +59,8 @@ func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 				require.Empty(t, r.pushWindow(1, policy, []Message{due(id)}))
 				require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
 				end.how(r, g)
-				want := map[string]string{}
-				for _, part := range []map[string]string{window, end.left} {
-					for key, value := range part {
-						want[key] = value
-					}
-				}
+				want := maps.Clone(window)
+				maps.Copy(want, end.left)
 				require.Equal(t, want, r.state())
 
 				assert.Equal(t, policy == RejectDuplicates, len(r.pushWindow(2, policy, []Message{due(next)})) == 1)
