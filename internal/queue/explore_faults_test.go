@@ -31,7 +31,7 @@ var faults = []fault{
 	{"a claim takes messages that are not due", "lib_claim", "'-inf', now_ms,", "'-inf', '+inf',", "one message"},
 	{"a claim takes messages claimed before without a free worker", "claim", "chosen >= free_workers", "false", "one message"},
 	{"only one group gets a message", "claim", "for i = 16, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end", "", "two groups"},
-	{"a claim exceeds the limit", "claim", "limit = math.min(limit, late + room)", "", "room for one of two messages"},
+	{"a claim exceeds the limit", "lib_claim", "limits.most - redis.call('ZCARD', unack)", "limits.most", "room for one of two messages"},
 	{"a claim that buries leaves room and tells nobody", "claim", "if #burials > 0 then make_room(full, channel, group) end", "", "room for one, two consumers"},
 	{"an ack leaves room and tells nobody", "lib", "if redis.call('DEL', full) == 0 then return false end", "if true then return false end", "room for one of two messages"},
 	{"a stale nack wakes who waits for room", "nack", "if left then make_room", "if true then make_room", "room for one of two messages"},
