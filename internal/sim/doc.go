@@ -9,15 +9,21 @@
 // it is executed again later, refused, or waits for a partition that hangs. Notifications
 // are late, lost or false. Consumers are killed and stopped, join and leave. Publishers
 // and another program add partitions while others publish. Messages with keys are
-// published, cancelled and rescheduled. Handlers take up to 20 s, change their pace, fail,
+// published, cancelled and rescheduled. An operator pauses, limits and retires groups while
+// all this goes on, and takes it back in the end. Handlers take up to 20 s, change their pace, fail,
 // or kill their consumer; readers stop reading, or handle inline.
 //
 // Not simulated are the codec of messages, go-redis and its connections, the text of the
 // scripts (TestModel compares them with package store), what a server loses, memory that
 // runs out in the middle of a script, clocks that step, and the operations of
 // internal/queue that take several calls: raising the number of partitions, cancelling
-// and rescheduling are one call to each partition here. A stopped consumer's timers
+// and rescheduling are one call to each partition here. Nor do groups refuse to be retired
+// while their consumers are alive: the operator always forces it. A stopped consumer's timers
 // continue; only its calls, its handlers and its readers stop.
+//
+// What a group has been told is also kept apart from the store (type rules). It says what a
+// claim may get, and since when the group could claim a message: a message may wait for as
+// long as a pause, a limit or a retirement lasts, and then for as long as any other.
 //
 // A seed chooses the plan. Every actor has its own source of random numbers, so that one
 // more call of one actor does not change the luck of the others. The seed does not control
