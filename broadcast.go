@@ -33,11 +33,9 @@ func (s *Subscriber) note(topic string) {
 	}
 }
 
-// endGroup ends a group of the Subscriber's own in all topics. What is left at the deadline
+// endGroup ends a group of the Subscriber's own in all topics. What is left when ctx ends
 // expires.
-func (s *Subscriber) endGroup(deadline time.Time) {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
+func (s *Subscriber) endGroup(ctx context.Context) {
 	s.mu.Lock()
 	topics := slices.Collect(maps.Keys(s.topics))
 	s.mu.Unlock()

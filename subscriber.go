@@ -217,7 +217,11 @@ func (s *Subscriber) Close() error {
 	s.mu.Unlock()
 	s.cancel()
 	s.running.Wait()
-	s.ending.Do(func() { s.endGroup(end) })
+	s.ending.Do(func() {
+		ctx, cancel := context.WithDeadline(context.Background(), end)
+		defer cancel()
+		s.endGroup(ctx)
+	})
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

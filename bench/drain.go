@@ -156,7 +156,7 @@ func groupRun(groups, messages int) func(ctx context.Context, l *lab) (sample, e
 }
 
 func scheduledMemory(ctx context.Context, l *lab, groups int) (float64, error) {
-	if err := register(l, groups); err != nil {
+	if err := register(l, groups); err != nil { //nolint:contextcheck // Close has a timeout of its own
 		return 0, err
 	}
 	return bytesPerMessage(ctx, l, l.count(backlog), scheduleOurs)
@@ -179,7 +179,7 @@ func register(l *lab, groups int) error {
 
 // drainGroups delivers a backlog to each of the groups, which exist before it.
 func drainGroups(ctx context.Context, l *lab, groups, n int) (sample, error) {
-	if err := register(l, groups); err != nil {
+	if err := register(l, groups); err != nil { //nolint:contextcheck // Close has a timeout of its own
 		return nil, err
 	}
 	if err := publishAll(ctx, l, topic, newMessages(n)); err != nil {

@@ -53,7 +53,7 @@ func routerRun(ctx context.Context, l *lab, maxInFlight int) (sample, error) {
 		running.Go(func() { ended = r.Run(ctx) })
 		return t.wait(ctx)
 	})
-	err = errors.Join(err, r.Close(), subscriber.Close())
+	err = errors.Join(err, r.Close(), subscriber.Close()) //nolint:contextcheck // Close has a timeout of its own
 	running.Wait()
 	return s, errors.Join(err, ended, t.check(), redisDelay().settled(ctx, l))
 }
