@@ -68,3 +68,36 @@ func ExampleControl_RetireGroup() {
 	// freed: 1
 	// true
 }
+
+// A group with a limit has no more messages in flight than that, over all its consumers.
+func ExampleControl_LimitGroup() {
+	client, stop := embedded()
+	defer stop()
+	ctx := context.Background()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+	subscriber := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client: client, ConsumerGroup: "billing", MaxInFlight: 10,
+	}, nil))
+	messages := must(subscriber.Subscribe(ctx, "orders"))
+	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
+	check(control.LimitGroup(ctx, "orders", "billing", redisdelay.GroupLimits{MaxInFlight: 1}))
+	check(publisher.Publish("orders", message.NewMessage("1", []byte("order 42")), message.NewMessage("2", []byte("order 43"))))
+
+	first := <-messages
+	fmt.Println(string(first.Payload))
+	select {
+	case <-messages:
+		fmt.Println("one too many")
+	case <-time.After(100 * time.Millisecond):
+		fmt.Println("no room")
+	}
+	first.Ack()
+	second := <-messages
+	fmt.Println(string(second.Payload))
+	second.Ack()
+	check(errors.Join(publisher.Close(), subscriber.Close()))
+	// Output:
+	// order 42
+	// no room
+	// order 43
+}
