@@ -43,5 +43,5 @@ local ended = finish(messages, refs, changed, keys, acked, group)
 redis.call('ZREM', unack, unpack(acked, 1, ended))
 -- The entry is removed last: without it, the fence of a message in unack would repeat.
 if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
-local room = make_room(full, channel, group) and 'room' or nil
+local room = make_room(full, unack, channel, group) and 'room' or nil
 return { missing, { unpack(acked, ended + 1) }, { room } }

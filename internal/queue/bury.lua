@@ -34,5 +34,5 @@ for i, id in ipairs(ids) do
     stale[#stale + 1] = id
   end
 end
-if left then make_room(full, channel, group) end
+if left then make_room(full, unack, channel, group) end
 return stale

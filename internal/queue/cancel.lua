@@ -62,7 +62,7 @@ for i = 8, #KEYS, 6 do
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack
-    left[name] = full
+    left[name] = { full, unack }
   end
   if buried then
     burials[#burials + 1] = name
@@ -100,5 +100,5 @@ if #burials == 0 then
 elseif listed then
   call('HSET', refs, id, list_of(burials))
 end
-for name, full in pairs(left) do make_room(full, channel, name) end
+for name, keys_of in pairs(left) do make_room(keys_of[1], keys_of[2], channel, name) end
 return told or found

@@ -271,7 +271,7 @@ for i = 1, #burials, 2 do
   bury(dead, reasons, keys, burials[i], now, burials[i + 1])
   call('ZREM', unack, burials[i])
 end
-if #burials > 0 then make_room(full, channel, group) end
+if #burials > 0 then make_room(full, unack, channel, group) end
 if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
 
 -- wait_us is how long no other message can be due.

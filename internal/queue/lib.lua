@@ -285,9 +285,12 @@ local function wake(channel, now, due, group)
   redis.pcall(NOTIFY, channel, wait)
 end
 
--- make_room wakes a group that waits for room in unack, and tells whether it does.
-local function make_room(full, channel, group)
-  if redis.call('HDEL', full, 'waits') == 0 then return false end
+-- make_room wakes a group that waits for room in unack, and tells whether it does. The mark
+-- says how many messages are too many: a group over its limit waits for more than one to go.
+local function make_room(full, unack, channel, group)
+  local most = redis.call('HGET', full, 'waits')
+  if not most or redis.call('ZCARD', unack) >= (tonumber(most) or math.huge) then return false end
+  redis.call('HDEL', full, 'waits')
   wake(channel, 0, 0, group)
   return true
 end

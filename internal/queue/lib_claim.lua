@@ -69,7 +69,7 @@ end
 local function held_back(limits, unack, full, now)
   local wait = 0
   if limits.most > 0 and redis.call('ZCARD', unack) >= limits.most then
-    redis.call('HSET', full, 'waits', '1')
+    redis.call('HSET', full, 'waits', int(limits.most))
     redis.pcall('PEXPIRE', full, DAY_MS)
     wait = head(unack) * 1000 - now
   end

@@ -79,6 +79,26 @@ func TestWhoeverMakesRoomWakesTheGroup(t *testing.T) {
 	}
 }
 
+// TestAGroupOverItsLimitIsWokenOnceThereIsRoom, not by each message that it settles before.
+func TestAGroupOverItsLimitIsWokenOnceThereIsRoom(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	require.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 10))
+	r.limit("g", Limits{MaxInFlight: 2})
+	r.push(due("d"))
+	require.Empty(t, r.claim(g, "c", 10))
+	for _, step := range []struct {
+		id   string
+		room bool
+	}{{"a", false}, {"b", true}} {
+		acked, err := g.Ack(t.Context(), done(step.id))
+		require.NoError(t, err)
+		assert.Equal(t, step.room, acked.Room, step.id)
+	}
+	assert.Equal(t, []string{"d#1"}, r.claim(g, "c", 10))
+}
+
 func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

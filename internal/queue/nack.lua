@@ -64,6 +64,6 @@ for i, id in ipairs(ids) do
   end
 end
 
-if left then make_room(full, channel, group) end
+if left then make_room(full, unack, channel, group) end
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }

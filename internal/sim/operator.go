@@ -122,7 +122,10 @@ func (o *operator) limit(name string, l store.Limits) {
 			return
 		}
 		for n := range number {
-			o.call(n, "limit", func(now int64) { o.w.limit(n, now, name, l, number) })
+			o.call(n, "limit", func(now int64) bool {
+				o.w.limit(n, now, name, l, number)
+				return true
+			})
 		}
 		done = number
 	}
@@ -138,19 +141,28 @@ func (o *operator) retireOrRestore(g *group) {
 	o.limited[g.name] = false
 	interrupted := chance(o.luck, 0.2)
 	for n := range o.partitions() {
-		for more := true; more && !o.w.isOver(); {
-			o.call(n, "forget", func(int64) { more = o.w.free(n, g) })
-			if interrupted && chance(o.luck, 0.5) {
-				return
-			}
+		if interrupted && chance(o.luck, 0.5) {
+			return
 		}
+		o.free(n, g)
 	}
 	o.paused[g.name] = false
 }
 
+// free frees all that a retired group holds in a partition.
+func (o *operator) free(partition int, g *group) {
+	for o.call(partition, "forget", func(int64) bool { return o.w.free(partition, g) }) {
+	}
+}
+
+// restore also frees what an interrupted retirement has left.
 func (o *operator) restore(g *group) {
 	o.retired[g.name] = false
-	o.everywhere("restore", func(n int, _ int64) { o.w.restore(n, g) })
+	for n := 0; n < o.partitions(); n++ {
+		for !o.call(n, "restore", func(int64) bool { return o.w.restore(n, g) }) && !o.w.isOver() {
+			o.free(n, g)
+		}
+	}
 }
 
 // relent takes everything back.
@@ -166,9 +178,15 @@ func (o *operator) relent() {
 // everywhere makes a call at the first partition, and then at all others at once. A
 // partition that is added meanwhile has adopted what the first one was told.
 func (o *operator) everywhere(kind string, do func(n int, now int64)) {
-	o.call(0, kind, func(now int64) { do(0, now) })
+	at := func(n int) {
+		o.call(n, kind, func(now int64) bool {
+			do(n, now)
+			return true
+		})
+	}
+	at(0)
 	for n := 1; n < o.partitions(); n++ {
-		o.calls.Go(func() { o.call(n, kind, func(now int64) { do(n, now) }) })
+		o.calls.Go(func() { at(n) })
 	}
 	o.calls.Wait()
 }
@@ -179,17 +197,19 @@ func (o *operator) partitions() int {
 	return o.w.topic.Raise(1)
 }
 
-// call makes a call until it is answered.
-func (o *operator) call(partition int, kind string, do func(now int64)) {
+// call makes a call until it is answered, and returns the answer; false when the simulation
+// is over.
+func (o *operator) call(partition int, kind string, do func(now int64) bool) bool {
 	for !o.w.isOver() {
-		_, err := call(context.Background(), o.link(partition), kind, func(now int64) bool {
-			do(now)
-			return true
-		})
-		if err == nil || o.rest(context.Background(), 100*time.Millisecond, nil) != nil {
-			return
+		answer, err := call(context.Background(), o.link(partition), kind, do)
+		if err == nil {
+			return answer
+		}
+		if o.rest(context.Background(), 100*time.Millisecond, nil) != nil {
+			return false
 		}
 	}
+	return false
 }
 
 func (o *operator) link(partition int) *link {

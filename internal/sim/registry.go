@@ -81,10 +81,7 @@ func (w *World) takenBack(id string) {
 	m := w.messages[id]
 	m.gone = true
 	for _, t := range m.tracks {
-		held := t.place == leased
-		if t.end(); held { // Cancel wakes nobody for the room that it makes
-			t.rules().untold = time.Now()
-		}
+		t.end()
 	}
 }
 
@@ -156,12 +153,16 @@ func (w *World) free(partition int, g *group) (more bool) {
 	return retired && !done
 }
 
-func (w *World) restore(partition int, g *group) {
-	w.topic.Partition(partition).Restore(g.name)
+// restore ends a retirement; false if the group still holds messages.
+func (w *World) restore(partition int, g *group) bool {
+	if !w.topic.Partition(partition).Restore(g.name) {
+		return false
+	}
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
 	for n := range w.topic.Raise(1) {
 		if r := g.at(n); r.retired && (n == partition || partition == 0 && r.follows) {
 			r.tell(time.Now(), func() { r.retired, r.follows, r.untold = false, false, time.Now() })
 		}
 	}
+	return true
 }

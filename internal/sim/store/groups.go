@@ -8,7 +8,7 @@ import (
 // group is what a partition has of one consumer group.
 type group struct {
 	registered         bool
-	full               bool // it waits for room in unack
+	full               int // it waits until fewer are in unack; 0: it does not wait
 	queue, unack, dead zset
 	attempts           map[string]Token
 	claims             map[string]claimed
@@ -93,8 +93,16 @@ func (p *Partition) Forget(name string, limit int) (freed []string, done, ok boo
 	return nil, true, true
 }
 
-// Restore lets a retired group come back with its next Register.
-func (p *Partition) Restore(name string) { delete(p.retired, name) }
+// Restore lets a retired group come back with its next Register. ok is false if Forget has
+// not freed all that it held.
+func (p *Partition) Restore(name string) (ok bool) {
+	g := p.groups[name]
+	if p.retired[name] && g != nil && len(g.queue.list)+len(g.unack.list)+len(g.dead.list) > 0 {
+		return false
+	}
+	delete(p.retired, name)
+	return true
+}
 
 // due lists what the group may get besides ended leases, and the set that has it.
 func (p *Partition) due(g *group, now int64, room int) (*zset, []entry) {

@@ -108,7 +108,7 @@ func (p *Partition) conflict(call []Message) bool {
 }
 
 // Cancel takes back the message that holds a key, from all groups. It returns its id,
-// if there is one. Like cancel.lua, it does not wake a group for which that makes room.
+// if there is one.
 func (p *Partition) Cancel(key string) string {
 	id := p.keys[key]
 	if id == "" {
@@ -122,7 +122,9 @@ func (p *Partition) Cancel(key string) string {
 			continue
 		}
 		g.queue.remove(id)
-		g.unack.remove(id)
+		if g.unack.remove(id) {
+			p.makeRoom(g, name)
+		}
 		delete(g.attempts, id)
 		delete(g.changed, id)
 	}

@@ -171,7 +171,7 @@ func (b bounds) pauseLasts(now int64) int64 {
 func (g *group) heldBack(b bounds, now int64) int64 {
 	wait := 0.0
 	if b.share.most > 0 && len(g.unack.list) >= b.share.most {
-		g.full = true
+		g.full = b.share.most
 		first, _ := g.unack.head()
 		wait = float64(first*1000 - now)
 	}
@@ -181,12 +181,13 @@ func (g *group) heldBack(b bounds, now int64) int64 {
 	return int64(max(0, math.Ceil(wait)))
 }
 
-// makeRoom wakes a group that waits for room in unack, and tells whether it does.
+// makeRoom wakes a group that waits for room in unack, if there is some now, and tells whether
+// there is.
 func (p *Partition) makeRoom(g *group, name string) bool {
-	if g == nil || !g.full {
+	if g.full == 0 || len(g.unack.list) >= g.full {
 		return false
 	}
-	g.full = false
+	g.full = 0
 	p.wake(0, 0, name)
 	return true
 }

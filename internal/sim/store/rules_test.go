@@ -97,10 +97,34 @@ func TestWhoeverMakesRoomWakes(t *testing.T) {
 			r.heard()
 			settle(r, Delivery{"a", claims.Messages[0].Token})
 			assert.Equal(t, Notice{Group: "g"}, r.heard()[0])
-			assert.False(t, r.groups["g"].full)
+			assert.Zero(t, r.groups["g"].full)
 			assert.Equal(t, []string{"b 1"}, tokens(r.claim(0, "g", 1, 1)))
 		})
 	}
+}
+
+func TestAGroupOverItsLimitIsWokenOnceThereIsRoom(t *testing.T) {
+	r := newScene(t, "g")
+	r.push(0, "a", "b", "c")
+	r.claim(0, "g", 3, 3)
+	r.Limit(0, "g", Limits{MaxInFlight: 2}, 1)
+	r.push(0, "d")
+	require.Empty(t, r.claim(0, "g", 1, 1).Messages)
+	_, room := r.Ack("g", []string{"a"})
+	assert.False(t, room)
+	_, room = r.Ack("g", []string{"b"})
+	assert.True(t, room)
+}
+
+func TestCancelMakesRoom(t *testing.T) {
+	r := newScene(t, "g")
+	const id = "00000000000000000000000001:k"
+	r.push(0, id, "z")
+	r.Limit(0, "g", Limits{MaxInFlight: 1}, 1)
+	require.Len(t, r.claim(0, "g", 1, 1).Messages, 1)
+	r.heard()
+	assert.Equal(t, id, r.Cancel("k"))
+	assert.Equal(t, []Notice{{Group: "g"}}, r.heard())
 }
 
 func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
@@ -173,6 +197,7 @@ func TestARetiredGroupIsForgottenAndRestored(t *testing.T) {
 	r.claim(0, "h", 1, 1)
 	r.claim(0, "g", 1, 1)
 	r.Retire("g")
+	assert.False(t, r.Restore("g"), "it still holds messages")
 	_, known := r.Claim(0, Request{Group: "g", Consumer: "c", Number: 99, Limit: 1, Lease: 1000})
 	assert.False(t, known)
 	assert.False(t, r.Register("g"))
@@ -186,7 +211,7 @@ func TestARetiredGroupIsForgottenAndRestored(t *testing.T) {
 	_, done, _ = r.Forget("g", 10)
 	assert.True(t, done)
 	assert.True(t, r.Stored("a"), "h still has it")
-	r.Restore("g")
+	assert.True(t, r.Restore("g"))
 	assert.True(t, r.Register("g"))
 	assert.Empty(t, r.claim(0, "g", 10, 10).Messages)
 }

@@ -140,7 +140,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		g.unack.remove(r.ID)
 	}
 	if len(stale) < len(releases) {
-		g.full = false
+		g.full = 0
 		p.wake(now, 0, name)
 	}
 	return stale
