@@ -24,15 +24,14 @@ expect_hashes(reasons, keys)
 local now = now_us()
 
 begin_writes(unack)
-local stale, left = {}, false
+local stale = {}
 for i, id in ipairs(ids) do
   if holds[i] then
     bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)
-    left = true
   elseif why_dead(dead, reasons, id) ~= why[i] or not same_fence(entries[i], tokens[i]) then
     stale[#stale + 1] = id
   end
 end
-if left then make_room(full, unack, channel, group) end
+make_room(full, unack, channel, group)
 return stale

@@ -28,7 +28,7 @@ expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
 local now = now_us()
-local stale, buried, first, left = {}, {}, nil, false
+local stale, buried, first = {}, {}, nil
 
 begin_writes(unack)
 for i, id in ipairs(ids) do
@@ -52,7 +52,6 @@ for i, id in ipairs(ids) do
       redis.call('ZADD', queue, int(due), id)
     end
     redis.call('ZREM', unack, id)
-    left = true
   else
     local reason = decisions[i] ~= 'defer' and entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
     if reason and (decisions[i] ~= 'bury' or reason == details[i]) then
@@ -64,6 +63,6 @@ for i, id in ipairs(ids) do
   end
 end
 
-if left then make_room(full, unack, channel, group) end
+make_room(full, unack, channel, group)
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }
