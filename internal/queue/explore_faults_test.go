@@ -34,7 +34,6 @@ var faults = []fault{
 	{"a claim exceeds the limit", "lib_claim", "room = limits.most - redis.call('ZCARD', unack)", "room = limits.most", "room for one of two messages"},
 	{"a claim that buries leaves room and tells nobody", "claim", "if #burials > 0 then make_room(full, unack, channel, group) end", "", "room for one, two consumers"},
 	{"an ack leaves room and tells nobody", "lib", "if not most or redis.call('ZCARD', unack) >= (tonumber(most) or math.huge) then return false end", "if true then return false end", "room for one of two messages"},
-	{"a stale nack wakes who waits for room", "nack", "if left then make_room", "if true then make_room", "room for one of two messages"},
 	{"a claim ignores other groups", "claim", "if differ(members, 12, group) then", "if false then", "two groups"},
 	{"one delivery more than the limit", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},
 	{"no fence", "lib", "holds[i] = leases[i] and", "holds[i] = leases[i] or", "one message"},
