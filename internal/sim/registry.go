@@ -47,10 +47,17 @@ func (w *World) registerAt(g *group, partition int) bool {
 		return false
 	}
 	w.log("sim", "%s is registered at %d", []any{g.name, partition})
-	for _, id := range p.Scheduled() {
-		g.follow(w.messages[id], w.messages[id].due, time.Now())
-	}
+	w.followScheduled(g, partition)
 	return true
+}
+
+// followScheduled follows the messages that a group gets once it is registered.
+func (w *World) followScheduled(g *group, partition int) {
+	for _, id := range w.topic.Partition(partition).Scheduled() {
+		if m := w.messages[id]; m.tracks[g.name] == nil {
+			g.follow(m, m.due, time.Now())
+		}
+	}
 }
 
 // raise makes sure that there are at least this many partitions, and returns how many
@@ -66,6 +73,9 @@ func (w *World) raise(least int) int {
 		for n := range number {
 			if number > known {
 				g.at(n).adopt(time.Now(), g.at(0), n, number)
+				if w.topic.Partition(n).Registered(g.name) { // adopted, too
+					w.followScheduled(g, n)
+				}
 			}
 			if n >= known { // a retired group stays away from there, too
 				r := g.at(n)
