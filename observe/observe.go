@@ -121,10 +121,11 @@ type LeaseLost struct {
 }
 
 // Ended is a consumer group that has ended, since it had no live subscription. Whoever
-// notices ends it: any publisher or subscription of the topic.
+// notices ends it: any publisher or subscription of the topic. Partitions end it separately,
+// so it may be told again, and by several processes.
 type Ended struct {
 	Place     // of the group; Partition is -1
-	Freed int // messages of the group, in all partitions, that were freed from here
+	Freed int // messages of the group that were freed from here
 }
 
 // Restarted is a group that has begun anew: it had ended, though this subscription was only

@@ -123,7 +123,7 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	if claims.NeedsWorker {
 		p.need = freeWorker
 	}
-	if claims.Afresh && p.subscription.config.Expires {
+	if claims.Afresh {
 		p.report.restarted()
 	}
 	p.report.buried(claims.Buried)

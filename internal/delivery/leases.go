@@ -42,7 +42,7 @@ func newLeases(config Config, group Group, turns *backoff.Turns, report *reporte
 		margin: min(config.Lease/10, time.Second),
 		// The first partition tells who asks whether a group is alive. A group that expires
 		// does so in each partition by itself.
-		says: config.About != "" && (config.Expires || report.place.Partition == 0),
+		says: config.About != "",
 		held: map[string]*item{},
 
 		earlier: make(chan struct{}, 1),

@@ -21,7 +21,7 @@ local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
 local refs, changed, keys, full = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local group, channel, ids = ARGV[1], ARGV[2], { unpack(ARGV, 3) }
 
-expect_hashes(attempts, messages, refs, changed, keys)
+expect_hashes(attempts, messages, refs, changed, keys, full)
 local leases = redis.call('ZMSCORE', unack, unpack(ids))
 local acked, missing, n = {}, {}, 0
 for i = 1, #ids do

@@ -18,7 +18,9 @@ local rules, first_rule = {}, number + 2 * expiring + 1
 for i = first_rule, #told, 2 do rules[told[i]] = told[i + 1] end
 expect_zsets(expiry)
 for _, field in ipairs(redis.call('HKEYS', control)) do
-  if is_rule(field) and not rules[field] then redis.call('HDEL', control, field) end
+  if is_rule(field) and not rules[field] then
+    redis.call('HDEL', control, field, (string.gsub(field, '^limits:', 'rate:'))) -- of a pause, twice the same
+  end
 end
 for field, value in pairs(rules) do redis.call('HSET', control, field, value) end
 for i = number + 1, first_rule - 1, 2 do

@@ -20,7 +20,7 @@ local group, channel = ARGV[1], ARGV[2]
 local ids, tokens, why = columns(3, 3)
 local holds, entries = current(unack, attempts, ids, tokens)
 expect_zsets(dead)
-expect_hashes(reasons, keys)
+expect_hashes(reasons, keys, full)
 local now = now_us()
 
 begin_writes(unack)

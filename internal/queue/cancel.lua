@@ -63,6 +63,7 @@ for i = 8, #KEYS, 6 do
   if held then
     zsets[#zsets + 1] = unack
     left[name] = { full, unack }
+    call('HLEN', full)
   end
   if buried then
     burials[#burials + 1] = name

@@ -69,9 +69,6 @@ type Claims struct {
 // far as the consumer still holds them, and their leases start anew.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for range 5 {
-		if err := g.limitAnew(ctx); err != nil {
-			return Claims{}, err
-		}
 		reply, err := g.claim(ctx, r)
 		if err != nil {
 			return Claims{}, err
@@ -88,9 +85,10 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return Claims{}, err
 		}
 		if !slices.Contains(groups, g.name) {
-			if err := g.again(ctx); err != nil {
+			if err := g.Register(ctx); err != nil {
 				return Claims{}, err
 			}
+			g.afresh = true
 		}
 		g.others = without(groups, g.name)
 	}

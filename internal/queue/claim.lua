@@ -177,7 +177,7 @@ if last then
   if number > request then return reply(-1, '') end
 end
 
-expect_hashes(messages, refs, keys, reasons)
+expect_hashes(messages, refs, keys, reasons, full)
 local pause_ends, limits = rules_of(control, group, now)
 local room, tokens = allowed(limits, unack, now)
 local scarce = math.min(room, tokens) < CLAIMS_AHEAD * limit

@@ -40,7 +40,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err != nil {
 		return err
 	}
-	if err := t.advance(ctx); err != nil {
+	if err := t.advance(ctx, group); err != nil {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
@@ -97,12 +97,23 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 	}
 }
 
-// advance is Advance for a topic on the list; see known.
-func (t *Topic) advance(ctx context.Context) error {
+// advance is Advance for a topic on the list that has a group, or for "". A mistyped name
+// must not lock older programs out.
+func (t *Topic) advance(ctx context.Context, group string) error {
 	if err := t.known(ctx); err != nil {
 		return err
 	}
+	names, err := t.groups(ctx)
+	if err != nil || group != "" && !slices.Contains(names, group) {
+		return err
+	}
 	return t.Advance(ctx)
+}
+
+// groups are those of the first partition.
+func (t *Topic) groups(ctx context.Context) ([]string, error) {
+	_, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
+	return taught.groups, err
 }
 
 // known returns ErrTopicNotFound unless the topic is on the list.

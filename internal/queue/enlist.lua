@@ -10,9 +10,10 @@ local topics, topic, version = KEYS[1], ARGV[1], ARGV[2]
 
 local function major(text) return tonumber(string.match(text, '^(%d+)$') or string.match(text, '^(%d+)%.%d+$')) end
 
--- A topic that has the version is not written, so this works when no memory is left.
+-- When no memory is left, this only fails for a topic that is not listed.
 local listed = redis.call('HGET', topics, topic)
 local has = listed and (major(listed) or 0)
 if version == '' or has and (has < 1 or has >= major(version)) then return { listed or nil } end
+if listed then redis.call('HDEL', topics, '') end -- so that this works without memory, too
 redis.call('HSET', topics, topic, version)
 return { version }

@@ -20,7 +20,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":
-		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(MaxGroups), "0"}}, true
+		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(MaxGroups), "0", ""}}, true
 	case "ack":
 		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full:"), []string{g, "wake", o.msg}}, true
 	case "nack", "defer", "condemn":

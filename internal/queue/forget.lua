@@ -42,7 +42,7 @@ for _, zset in ipairs({ queue, unack, dead }) do
 end
 if #ids == 0 then
   redis.call('UNLINK', attempts, reasons, changed, claims, consumers, full)
-  redis.call('HDEL', control, pause_of(group), limits_of(group), 'rate:' .. group)
+  redis.call('HDEL', control, pause_of(group), limits_of(group), rate_of(group))
   if told == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
   drop_expiry(control, expiry, group)
   return { 'done', 0 }

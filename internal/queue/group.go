@@ -21,13 +21,12 @@ var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 type Group struct {
 	partition *Partition
 	name      string
-	topic     *Topic // nil without Limits
+	topic     *Topic // nil without terms
 	terms     Terms
 
 	// owned by Claim
-	others    []string // the other groups of the partition
-	afresh    bool     // it has registered the group
-	unlimited bool     // it has to limit the group that it has registered
+	others []string // the other groups of the partition
+	afresh bool     // it has registered the group
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -40,8 +39,12 @@ func (p *Partition) Group(name string) *Group {
 // the group is retired. If the group has expired, Register first frees what it still holds.
 // When no memory is left in Redis, it still succeeds for a registered group.
 func (g *Group) Register(ctx context.Context) error {
+	share, err := g.share(ctx)
+	if err != nil {
+		return err
+	}
 	for range 5 {
-		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts)})
+		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts), share})
 		if err != nil {
 			return err
 		}
@@ -64,29 +67,16 @@ func (g *Group) Register(ctx context.Context) error {
 	return errGroupsKeepChanging
 }
 
-// again registers a group that is not known any more, and limits it: nobody else will.
-func (g *Group) again(ctx context.Context) error {
-	if err := g.Register(ctx); err != nil {
-		return err
-	}
-	g.afresh, g.unlimited = true, g.terms.Limits != (Limits{})
-	return nil
-}
-
-// limitAnew gives the group its share of its limits after it was registered again.
-func (g *Group) limitAnew(ctx context.Context) error {
-	if !g.unlimited {
-		return nil
+// share is the group's share of its limits in the partition; "" for none.
+func (g *Group) share(ctx context.Context) (string, error) {
+	if g.terms.Limits == (Limits{}) {
+		return "", nil
 	}
 	partitions, err := g.topic.Partitions(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := g.partition.limit(ctx, g.name, g.terms.Limits, partitions, string(retireFollow)); err != nil {
-		return err
-	}
-	g.unlimited = false
-	return nil
+	return g.terms.Limits.share(g.partition.number, partitions)
 }
 
 // run calls a script with the group's keys, and with those of each for each other group.

@@ -25,7 +25,7 @@ end
 -- its limits, nil if it has none.
 local function rules_of(control, group, now)
   if redis.call('HLEN', control) == 0 then return end
-  local told = redis.call('HMGET', control, 'paused', pause_of(group), 'limits:' .. group, 'rate:' .. group)
+  local told = redis.call('HMGET', control, 'paused', pause_of(group), limits_of(group), rate_of(group))
   local pause_ends, limits
   for i = 1, 2 do
     local ends = told[i] and tonumber(string.match(told[i], '^%d+'))
@@ -61,7 +61,7 @@ end
 local function spend(limits, control, group, count)
   if limits.interval == 0 or count == 0 and not limits.late then return end
   limits.back = limits.back + count * limits.interval
-  redis.call('HSET', control, 'rate:' .. group, int(math.ceil(limits.back)))
+  redis.call('HSET', control, rate_of(group), int(math.ceil(limits.back)))
 end
 
 -- held_back is for how many µs limits keep a group from what is due. Whoever makes room

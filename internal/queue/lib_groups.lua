@@ -58,6 +58,8 @@ local function pause_of(group) return group == '' and 'paused' or 'paused:' .. g
 
 local function limits_of(group) return 'limits:' .. group end
 
+local function rate_of(group) return 'rate:' .. group end
+
 -- is_rule tells whether all partitions have a field: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
 

@@ -1,29 +1,39 @@
 -- limit.lua: limit how many messages a group holds, and how many it claims in a time.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused, limited or retired
+-- KEYS[1]  groups      set     consumer groups
+-- KEYS[2]  control     hash    what groups are told
+-- KEYS[3]  partitions  string  how many there are, in partition 0
 -- ARGV[1]  group
 -- ARGV[2]  limits   this partition's share of them; see lib_claim.lua. '' for none
 -- ARGV[3]  channel  where subscribers listen for notifications
--- ARGV[4]  how      'known': only a group that is known; 'follow': any, since partition 0
---                   has decided
--- Returns  { 'limited' }, or { 'unknown' }; nothing changed
+-- ARGV[4]  how      'known': partition 0 decides whether the group is known; 'follow': it has
+-- ARGV[5]  number   of partitions that the share is for
+-- ARGV[6]  was      the share that this one replaces; '' for any
+-- Returns  { 'limited' }; { 'unknown' }, { 'grown' } if there are more partitions, or
+--          { 'changed' } if the share was another one; nothing changed
 
-local groups, control = KEYS[1], KEYS[2]
+local groups, control, partitions = KEYS[1], KEYS[2], KEYS[3]
 local group, limits, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local number, was = tonumber(ARGV[5]), ARGV[6]
 
-if how == 'known' and unknown(groups, group) then return { 'unknown' } end
+if how == 'known' then
+  if unknown(groups, group) then return { 'unknown' } end
+  if tonumber(redis.call('GET', partitions) or 1) > number then return { 'grown' } end
+end
+local has = redis.call('HGET', control, limits_of(group)) or ''
+if was ~= '' and has ~= was then return { 'changed' } end
+if has == limits then return { 'limited' } end
 if limits == '' then
-  redis.call('HDEL', control, limits_of(group), 'rate:' .. group)
+  redis.call('HDEL', control, limits_of(group), rate_of(group))
 else
   redis.call('HDEL', control, '') -- so that Redis does not refuse when maxmemory is reached
   redis.call('HSET', control, limits_of(group), limits)
   -- What was claimed at a slower rate counts for no longer than the new burst takes.
   local interval, burst = string.match(limits, '^%d+ ([%d.]+) (%d+)')
-  local back = tonumber(redis.call('HGET', control, 'rate:' .. group) or 0)
+  local back = tonumber(redis.call('HGET', control, rate_of(group)) or 0)
   local latest = now_us() + burst * interval
   if tonumber(interval) > 0 and back and back > latest then
-    redis.call('HSET', control, 'rate:' .. group, int(math.ceil(latest)))
+    redis.call('HSET', control, rate_of(group), int(math.ceil(latest)))
   end
 end
 wake(channel, 0, 0, group)

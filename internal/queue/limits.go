@@ -69,38 +69,101 @@ func parseLimits(share string) (Limits, error) {
 // Limit limits a group, or with zero Limits no longer. Other partitions that are added
 // meanwhile get their share, too.
 func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
-	if err := t.advance(ctx); err != nil {
+	number, err := t.Partitions(ctx)
+	if err == nil {
+		err = l.fits(number)
+	}
+	switch {
+	case err != nil:
+		return err
+	case l == Limits{}:
+		err = t.known(ctx) // this needs no new version
+	default:
+		err = t.advance(ctx, group)
+	}
+	if err != nil {
 		return err
 	}
+	return t.limit(ctx, group, l)
+}
+
+// limit is Limit for a topic whose version allows it.
+func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 	for done := 0; ; {
 		number, err := t.Partitions(ctx)
+		if err == nil {
+			err = l.fits(number)
+		}
 		if err != nil || number == done {
 			return err
 		}
-		if most := l.partitionsAtMost(); most > 0 && most < number {
-			return fmt.Errorf("%w: %q has %d partitions, the limits of group %q allow %d",
-				ErrLimitTooLow, t.name, number, group, most)
-		}
-		limit := func(ctx context.Context, p *Partition) error { return p.limit(ctx, group, l, number, p.deciding()) }
-		if err := limit(ctx, t.Partition(0)); err != nil {
+		words, err := t.Partition(0).limit(ctx, group, l, number, "")
+		switch {
+		case err != nil:
 			return err
+		case words[0] == "grown":
+			continue
 		}
-		if err := t.visit(ctx, 1, number, limit); err != nil {
+		err = t.visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
+			_, err := p.limit(ctx, group, l, number, "")
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		done = number
 	}
 }
 
-func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, how string) error {
-	share := ""
-	if l != (Limits{}) {
-		var err error
-		if share, err = l.share(p.number, partitions); err != nil {
+// fits returns ErrLimitTooLow if so many partitions cannot all have a share.
+func (l Limits) fits(partitions int) error {
+	if most := l.partitionsAtMost(); most > 0 && most < partitions {
+		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, most)
+	}
+	return nil
+}
+
+// limit gives the partition its share of limits, if it has the one that they replace; "" for
+// any.
+func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) ([]string, error) {
+	share, err := l.shareOrNone(p.number, partitions)
+	if err != nil {
+		return nil, err
+	}
+	g := p.Group(group)
+	words, err := g.askWhile(ctx, "", limitScript, group, share, p.channel(), p.deciding(), partitions, was)
+	if err == nil && words[0] == "unknown" {
+		err = fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+	}
+	return words, err
+}
+
+// shareOrNone is "" for no limits.
+func (l Limits) shareOrNone(partition, partitions int) (string, error) {
+	if l == (Limits{}) {
+		return "", nil
+	}
+	return l.share(partition, partitions)
+}
+
+// shareOfFirst gives the first partition its share for a number of partitions, unless somebody
+// has set other limits since.
+func (t *Topic) shareOfFirst(ctx context.Context, taught lesson, partitions int) error {
+	for i := 0; i+1 < len(taught.rules); i += 2 {
+		group, limited := strings.CutPrefix(taught.rules[i], limitsField)
+		if !limited {
+			continue
+		}
+		whole, err := parseLimits(taught.rules[i+1])
+		if err != nil {
+			return err
+		}
+		_, err = t.Partition(0).limit(ctx, group, whole, partitions, taught.rules[i+1])
+		if err != nil && !errors.Is(err, ErrGroupNotFound) { // it has gone since
 			return err
 		}
 	}
-	return p.Group(group).told(ctx, limitScript, group, share, p.channel(), how)
+	return nil
 }
 
 // limited tells whether a group has limits.

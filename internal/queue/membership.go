@@ -34,8 +34,11 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	first := m.known == 0
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
+		if err == nil && first {
+			err = m.terms.Limits.fits(number)
+		}
 		if err == nil && number == m.known && first && m.terms.Limits != (Limits{}) {
-			err = m.topic.Limit(ctx, m.group, m.terms.Limits)
+			err = m.topic.limit(ctx, m.group, m.terms.Limits)
 		}
 		if err != nil || number == m.known {
 			return number, err
@@ -54,7 +57,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 }
 
 func (m *Membership) enlist(ctx context.Context) error {
-	if m.terms.Lasts > 0 {
+	if m.terms != (Terms{}) {
 		return m.topic.Advance(ctx)
 	}
 	return m.topic.Enlist(ctx)

@@ -33,8 +33,14 @@ func (m *model) resume(rt *rapid.T) {
 func (m *model) limit(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{"g", "h"}).Draw(rt, "group")
 	l := Limits{MaxInFlight: rapid.IntRange(0, 3).Draw(rt, "most")}
+	if !slices.Contains(m.groups, name) {
+		rt.Skip("there is no group", name)
+	}
 	m.limits[name] = l.MaxInFlight
-	m.again(func() { m.must(m.scene.partition.limit(m.scene.ctx(), name, l, 1, "follow")) })
+	m.again(func() {
+		_, err := m.scene.partition.limit(m.scene.ctx(), name, l, 1, "")
+		m.must(err)
+	})
 }
 
 // inDelivery is how many messages a group holds.
@@ -163,7 +169,10 @@ func (m *model) restore(rt *rapid.T) {
 			rt.Skip("forget has not freed all of", name)
 		}
 	}
-	delete(m.retired, name)
+	if m.retired[name] {
+		delete(m.retired, name)
+		m.forgotten(name)
+	}
 	m.must(m.group(name).restore(m.scene.ctx()))
 	m.last = nil
 }

@@ -23,7 +23,7 @@ local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local ids, tokens, decisions, details, metadata = columns(4, 5)
 
-expect_hashes(changed, reasons, keys)
+expect_hashes(changed, reasons, keys, full)
 expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)

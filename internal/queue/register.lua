@@ -7,12 +7,13 @@
 -- ARGV[1]  group
 -- ARGV[2]  most     how many there may be
 -- ARGV[3]  lasts    how many ms the group lasts without a live consumer; 0 for ever
+-- ARGV[4]  limits   this partition's share of its limits if it is added; '' for none
 -- Returns  { 'known' } if it was there, or { 'added' }
 --          { 'full' }, { 'retired' }, or { 'expired' } if it has ended and forget.lua has to
 --          be called until it is done; nothing changed
 
 local groups, control, expiry = KEYS[1], KEYS[2], KEYS[3]
-local group, most, lasts = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local group, most, lasts, limits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local _, now_ms = now_us()
 
 local told = tombstone(control, group)
@@ -29,5 +30,6 @@ elseif expiry_of(control, group) then
   drop_expiry(control, expiry, group)
 end
 if known then return { 'known' } end
+if limits ~= '' then redis.call('HSET', control, limits_of(group), limits) end
 redis.call('SADD', groups, group)
 return { 'added' }

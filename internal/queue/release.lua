@@ -16,6 +16,7 @@ local group, channel = ARGV[1], ARGV[2]
 local ids, tokens, due = columns(3, 3)
 local holds = current(unack, attempts, ids, tokens)
 expect_zsets(queue)
+expect_hashes(full)
 local now = now_us()
 
 local dues, left, given, stale = {}, {}, {}, {}

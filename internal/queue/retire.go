@@ -30,7 +30,7 @@ const (
 // continues an earlier call; concurrent calls are safe. It calls progress, never
 // concurrently, with how many messages were freed.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
-	if err := t.advance(ctx); err != nil {
+	if err := t.advance(ctx, group); err != nil {
 		return err
 	}
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
@@ -65,8 +65,8 @@ func (t *Topic) Restore(ctx context.Context, group string) error {
 }
 
 func (g *Group) restore(ctx context.Context) error {
-	for {
-		words, err := g.askWhile(ctx, "", restoreScript, g.name)
+	for how := ""; ; how = "freed" {
+		words, err := g.askWhile(ctx, "", restoreScript, g.name, how)
 		if err != nil || words[0] != "held" {
 			return err
 		}

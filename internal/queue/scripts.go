@@ -28,7 +28,7 @@ var (
 
 	pauseScript  = newScript("pause", groups, control)
 	resumeScript = newScript("resume", groups, control)
-	limitScript  = newScript("limit", groups, control)
+	limitScript  = newScript("limit", groups, control, count)
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
 		claimsOf, consumersOf, messages, refs, messageKeys, fullOf, expiry)

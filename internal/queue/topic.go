@@ -112,9 +112,12 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 // did not have the rest yet. If there are limits, all partitions get their new, smaller share.
 func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
 	for range 10 {
-		from := known
+		from := max(known, 1) // the first one is only told by those who decide
 		if taught.limited() {
-			from = 0
+			from = 1
+			if err := t.shareOfFirst(ctx, taught, number); err != nil {
+				return 0, err
+			}
 		}
 		err := t.visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
 		if err != nil {

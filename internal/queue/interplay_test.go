@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// controlOf is what the groups of a partition are told.
+func (r *scene) controlOf(n int) map[string]string {
+	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.topic).Partition(n).names.key(control)).Val()
+}
+
+// whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
+// knows, has not told the others yet.
+func whileAPublisherStarts(t *testing.T, meanwhile func(r *scene, topic *Topic)) *scene {
+	t.Helper()
+	r := newScene(t)
+	r.group("g")
+	topic := r.topicOf(2)
+	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
+	slow := newStore(t, r.client).Topic(r.partition.topic) // a publisher that starts: no number changes
+	number, taught, err := slow.raise(t.Context(), 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, 2, number)
+	meanwhile(r, topic)
+	_, err = slow.teach(t.Context(), taught, 1, number)
+	require.NoError(t, err)
+	return r
+}
+
+func TestAPublisherThatStartsEndsNoPause(t *testing.T) {
+	r := whileAPublisherStarts(t, func(r *scene, topic *Topic) {
+		require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "x"}))
+	})
+	assert.Contains(t, r.controlOf(0), "paused:g")
+	assert.Contains(t, r.controlOf(1), "paused:g")
+}
+
+func TestAPublisherThatStartsBringsNoLimitsBack(t *testing.T) {
+	r := whileAPublisherStarts(t, func(r *scene, topic *Topic) {
+		require.NoError(t, topic.Limit(t.Context(), "g", Limits{}))
+	})
+	assert.NotContains(t, r.controlOf(0), "limits:g")
+	assert.NotContains(t, r.controlOf(1), "limits:g")
+}
+
+func TestARestoredGroupHasNeitherPauseNorLimits(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	topic := r.topicOf(1)
+	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
+	require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "x"}))
+	require.NoError(t, g.retire(t.Context(), RetireForced)) // and then the caller dies
+	require.NoError(t, topic.Restore(t.Context(), "g"))
+	assert.Empty(t, r.controlOf(0))
+}
+
+func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	_, err := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
+	require.ErrorIs(t, err, ErrLimitTooLow)
+	for n := range 2 {
+		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).names.key(groups)).Val(), n)
+	}
+}
+
+func TestAMistypedGroupRaisesNoVersion(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	topic := r.topicOf(1)
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.ErrorIs(t, topic.Pause(t.Context(), "gg", Pause{}), ErrGroupNotFound)
+	assert.Equal(t, "1", r.client.HGet(t.Context(), topic.store.registry(), topic.name).Val())
+}
+
+func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
+	for name := range settlements {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due("a"))
+			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+			require.NoError(t, r.client.Set(t.Context(), r.partition.names.keyOf(fullOf, "g"), "x", 0).Err())
+			before := r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val()
+			_, err := g.settle(t.Context(), map[string]*script{"ack": ackScript, "nack": nackScript, "release": releaseScript, "bury": buryScript}[name],
+				map[string][]any{
+					"ack":     {"g", "ch", "a"},
+					"nack":    {"g", "ch", 0, "a", "1", "", 1000, ""},
+					"release": {"g", "ch", "a", "1", 5},
+					"bury":    {"g", "ch", "a", "1", "bad"},
+				}[name])
+			t.Log(err)
+			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val(), "changed nothing")
+		})
+	}
+}
+
+func TestAGroupThatComesBackWithANewPartitionHasItsLimits(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(1)
+	require.NoError(t, topic.Enlist(t.Context()))
+	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 8}, Lasts: time.Hour})
+	_, err := m.Partitions(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, topic.End(t.Context(), "g")) // it has expired
+	_, err = r.topicOf(1).Raise(t.Context(), 2)
+	require.NoError(t, err)
+	_, err = m.Partitions(t.Context()) // before its next claim
+	require.NoError(t, err)
+	_, err = m.Group(0).Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	assert.Contains(t, r.controlOf(0), "limits:g")
+	assert.Contains(t, r.controlOf(1), "limits:g")
+}
+
+func TestTheVersionIsRaisedWithoutMemory(t *testing.T) {
+	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
+	r.group("g")
+	topic := r.topicOf(1)
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
+	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
+	assert.Equal(t, "2", r.client.HGet(t.Context(), topic.store.registry(), topic.name).Val())
+}
+
+func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	for _, name := range []string{"g", "h"} {
+		_, err := topic.Membership(name, Terms{Lasts: time.Hour}).Partitions(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, topic.Limit(t.Context(), "h", Limits{MaxInFlight: 8}))
+	slow := newStore(t, r.client).Topic(r.partition.topic)
+	number, taught, err := slow.raise(t.Context(), 1, 1)
+	require.NoError(t, err)
+	require.NoError(t, topic.End(t.Context(), "g"))
+	_, err = slow.teach(t.Context(), taught, 1, number)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).names.key(groups)).Val())
+}
