@@ -99,7 +99,9 @@ func TestAGroupLastsAsLongAsItIsAlive(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	steady := s.Subscribe(group("steady"), short)
-	messages := s.Subscribe(short, func(c *subConfig) { c.ConsumerGroup, c.GroupExpiry = "g", time.Second })
+	messages := s.Subscribe(short, func(c *subConfig) {
+		c.ConsumerGroup, c.GroupExpiry, c.LeaseDuration = "g", time.Second, 2*time.Second
+	})
 	s.Publish("a", "b")
 	first := s.Next(messages)
 	s.Expect(steady, "a", "b")

@@ -149,7 +149,8 @@ func TestAGroupNeverHasMoreInFlightThanItsLimit(t *testing.T) {
 			defer l.mu.Unlock()
 			t.Logf("%d messages in %s, claimed in %d calls; at most %d in Redis in %d looks, %d handlers at once",
 				count, time.Since(start), l.asked.Load(), most, looks, l.most)
-			assert.Equal(t, limit, most)
+			assert.LessOrEqual(t, most, limit)
+			assert.Equal(t, limit, max(most, l.most), "as many as are allowed")
 			assert.LessOrEqual(t, l.asked.Load(), int64(8*count), "no stampede of 20 consumers")
 			assert.LessOrEqual(t, l.most, limit)
 		})

@@ -9,7 +9,7 @@
 -- KEYS[4]  refs      hash  id -> names of the groups still to finish
 -- KEYS[5]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[6]  keys      hash  message key -> id
--- KEYS[7]  full      hash  has "waits" while the group waits for room in unack
+-- KEYS[7]  full      hash  group that waits for room in unack -> how many are too many
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  ids

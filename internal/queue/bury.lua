@@ -6,7 +6,7 @@
 -- KEYS[3]  dead      zset  id -> when buried, ms
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id
--- KEYS[6]  full      hash  has "waits" while the group waits for room in unack
+-- KEYS[6]  full      hash  group that waits for room in unack -> how many are too many
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, reason

@@ -10,7 +10,8 @@
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7]  taken       zset  message key -> until when it is taken, ms
--- KEYS[8..]  for each group: queue, unack, dead, attempts, changed, full
+-- KEYS[8]  full        hash  group that waits for room in unack -> how many are too many
+-- KEYS[9..]  for each group: queue, unack, dead, attempts, changed
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -24,7 +25,7 @@
 --          { 'none' } when the key leads to no message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys, taken = KEYS[5], KEYS[6], KEYS[7]
+local refs, keys, taken, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local caller, request, till, key = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local channel = ARGV[5]
 
@@ -53,17 +54,16 @@ end
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
-for i = 8, #KEYS, 6 do
-  local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
-  local attempts, changed, full = KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
+expect_hashes(full)
+for i = 9, #KEYS, 5 do
+  local queue, unack, dead, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local entry = (waits or held) and call('HGET', attempts, id)
-  local name = ARGV[6 + (i - 8) / 6]
+  local name = ARGV[6 + (i - 9) / 5]
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack
-    left[name] = { full, unack }
-    call('HLEN', full)
+    left[name] = unack
   end
   if buried then
     burials[#burials + 1] = name
@@ -101,5 +101,5 @@ if #burials == 0 then
 elseif listed then
   call('HSET', refs, id, list_of(burials))
 end
-for name, keys_of in pairs(left) do make_room(keys_of[1], keys_of[2], channel, name) end
+for name, unack in pairs(left) do make_room(full, unack, channel, name) end
 return told or found

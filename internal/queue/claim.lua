@@ -14,7 +14,7 @@
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
 -- KEYS[13]  control    hash  which groups are paused, limited or retired
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[15]  full       hash  has "waits" while the group waits for room in unack
+-- KEYS[15]  full       hash  group that waits for room in unack -> how many are too many
 -- KEYS[16..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
@@ -281,7 +281,7 @@ local function wait_us()
   local first = taken < n and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end
-  wait = held_back(limits, unack, full, now)
+  wait = held_back(limits, unack, full, group, now)
   return wait == 0 and scarce and given >= free_workers and -2 or wait
 end
 local wait = wait_us()

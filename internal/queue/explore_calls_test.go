@@ -22,22 +22,22 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "register":
 		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(MaxGroups), "0", ""}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full:"), []string{g, "wake", o.msg}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full"), []string{g, "wake", o.msg}}, true
 	case "nack", "defer", "condemn":
 		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
-			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full:"),
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
-		return call{"release", under(g, "unack:", "attempts:", "queue:", "full:"), []string{g, "wake", o.msg, o.token, "1000"}}, true
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "full"), []string{g, "wake", o.msg, o.token, "1000"}}, true
 	case "bury":
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full:"),
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full"),
 			[]string{g, "wake", o.msg, o.token, "bad"},
 		}, true
 	case "requeue":
@@ -84,7 +84,7 @@ func registered(s explored) []string {
 func (u *universe) claimCall(s explored, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full:")
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "",
@@ -112,7 +112,7 @@ func (u *universe) keyCall(s explored, o op) call {
 		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
 	}
 	if o.kind == "cancel" {
-		c.keys, c.args = append(c.keys, "taken"), append(c.args, "wake")
+		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
 		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
@@ -120,7 +120,7 @@ func (u *universe) keyCall(s explored, o op) call {
 	for _, g := range reached(s, o) {
 		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)
 		if o.kind == "cancel" {
-			c.keys = append(c.keys, "changed:"+g, "full:"+g)
+			c.keys = append(c.keys, "changed:"+g)
 		}
 		c.args = append(c.args, g)
 	}

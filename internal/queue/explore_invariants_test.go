@@ -52,7 +52,7 @@ func (u *universe) limited(s explored) string {
 		case u.limit == 0 || torn:
 		case held > u.limit:
 			return fmt.Sprintf("over the limit: %s holds %d messages", g, held)
-		case held < u.limit && s.has("full:"+g, "waits"):
+		case held < u.limit && s.has("full", g):
 			return "no wake: " + g + " still waits for room, though there is some"
 		}
 	}

@@ -50,7 +50,7 @@ func (t *step) standing(msg string) []string {
 		_, seen, unsure := tokenParts(t.before.value("attempts:"+g, msg))
 		state := "done"
 		switch {
-		case t.before.has("unack:"+g, msg):
+		case t.before.has("unack:"+g, msg) && (t.op.kind == "cancel" || !t.before.has("queue:"+g, msg)):
 			state, held = "in-delivery", true
 			waits = waits || t.before.has("queue:"+g, msg) // after a torn file
 		case t.before.has("queue:"+g, msg):

@@ -72,9 +72,9 @@ func (p *exploreProtocol) shortReply(reply any) any {
 
 // allKeys lists the keys of the universe, without their tag.
 func (p *exploreProtocol) allKeys() []string {
-	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control"}
+	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control", "full"}
 	for _, g := range p.u.groups {
-		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:", "full:"} {
+		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:"} {
 			keys = append(keys, kind+g)
 		}
 	}

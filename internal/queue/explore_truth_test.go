@@ -43,7 +43,7 @@ func (t *step) frame() string {
 		_, group, ofGroup := strings.Cut(change.key, ":")
 		switch {
 		case strings.HasPrefix(change.key, "~"):
-		case change.field != o.msg && change.key != "keys" && change.key != "full:"+o.group:
+		case change.field != o.msg && change.key != "keys" && change.key != "full":
 			return fmt.Sprintf("frame: %s changed %s of %s", o.kind, change.key, change.field)
 		case ofGroup && o.group != "" && group != o.group:
 			return fmt.Sprintf("frame: %s changed %s", o.kind, change.key)

@@ -14,7 +14,7 @@
 -- KEYS[10]  messages   hash  id -> encoded message
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
--- KEYS[13]  full       hash  has "waits" while the group waits for room in unack
+-- KEYS[13]  full       hash  group that waits for room in unack -> how many are too many
 -- KEYS[14]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
@@ -29,7 +29,7 @@ local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local told = tombstone(control, group)
 if not told then return { 'not retired', 0 } end
-expect_hashes(attempts, reasons, changed, messages, refs, keys)
+expect_hashes(attempts, reasons, changed, messages, refs, keys, full)
 expect_zsets(expiry)
 
 local ids, from, size = {}, nil, 0
@@ -41,7 +41,8 @@ for _, zset in ipairs({ queue, unack, dead }) do
   end
 end
 if #ids == 0 then
-  redis.call('UNLINK', attempts, reasons, changed, claims, consumers, full)
+  redis.call('UNLINK', attempts, reasons, changed, claims, consumers)
+  redis.call('HDEL', full, group)
   redis.call('HDEL', control, pause_of(group), limits_of(group), rate_of(group))
   if told == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
   drop_expiry(control, expiry, group)

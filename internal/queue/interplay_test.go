@@ -86,7 +86,7 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.client.Set(t.Context(), r.partition.names.keyOf(fullOf, "g"), "x", 0).Err())
+			require.NoError(t, r.client.Set(t.Context(), r.partition.names.key(full), "x", 0).Err())
 			before := r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val()
 			_, err := g.settle(t.Context(), map[string]*script{"ack": ackScript, "nack": nackScript, "release": releaseScript, "bury": buryScript}[name],
 				map[string][]any{

@@ -19,6 +19,7 @@ const (
 	taken
 	publishers
 	control
+	full
 	count // in partition 0 only
 	expiry
 	queueOf
@@ -29,7 +30,6 @@ const (
 	reasonsOf
 	changedOf
 	consumersOf
-	fullOf
 )
 
 // kinds has the name of each kind in Redis and the type of its values. docs/protocol.md
@@ -44,6 +44,7 @@ var kinds = [...]struct{ name, holds string }{
 	taken:       {"taken", "zset"},
 	publishers:  {"publishers", "hash"},
 	control:     {"control", "hash"},
+	full:        {"full", "hash"},
 	count:       {"partitions", "string"},
 	expiry:      {"expiry", "zset"},
 	queueOf:     {"queue", "zset"},
@@ -54,7 +55,6 @@ var kinds = [...]struct{ name, holds string }{
 	reasonsOf:   {"reasons", "hash"},
 	changedOf:   {"changed", "hash"},
 	consumersOf: {"consumers", "hash"},
-	fullOf:      {"full", "hash"},
 }
 
 // names is what the keys of one topic partition begin with: the hash tag

@@ -288,9 +288,9 @@ end
 -- make_room wakes a group that waits for room in unack, and tells whether it does. The mark
 -- says how many messages are too many: a group over its limit waits for more than one to go.
 local function make_room(full, unack, channel, group)
-  local most = redis.call('HGET', full, 'waits')
+  local most = redis.call('HGET', full, group)
   if not most or redis.call('ZCARD', unack) >= (tonumber(most) or math.huge) then return false end
-  redis.call('HDEL', full, 'waits')
+  redis.call('HDEL', full, group)
   wake(channel, 0, 0, group)
   return true
 end

@@ -66,11 +66,10 @@ end
 
 -- held_back is for how many µs limits keep a group from what is due. Whoever makes room
 -- before sees full, and wakes the group.
-local function held_back(limits, unack, full, now)
+local function held_back(limits, unack, full, group, now)
   local wait = 0
   if limits.most > 0 and redis.call('ZCARD', unack) >= limits.most then
-    redis.call('HSET', full, 'waits', int(limits.most))
-    redis.pcall('PEXPIRE', full, DAY_MS)
+    redis.call('HSET', full, group, int(limits.most))
     wait = head(unack) * 1000 - now
   end
   if limits.interval > 0 then

@@ -9,7 +9,7 @@
 -- KEYS[5]  dead      zset  id -> when buried, ms
 -- KEYS[6]  reasons   hash  id -> why buried
 -- KEYS[7]  keys      hash  message key -> id
--- KEYS[8]  full      hash  has "waits" while the group waits for room in unack
+-- KEYS[8]  full      hash  group that waits for room in unack -> how many are too many
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit

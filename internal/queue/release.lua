@@ -4,7 +4,7 @@
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
 -- KEYS[3]  queue     zset  id -> due, ms
--- KEYS[4]  full      hash  has "waits" while the group waits for room in unack
+-- KEYS[4]  full      hash  group that waits for room in unack -> how many are too many
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, due in ms
@@ -37,7 +37,7 @@ if #given > 0 then
   redis.call('HSET', attempts, unpack(left))
   redis.call('ZADD', queue, unpack(dues))
   redis.call('ZREM', unack, unpack(given))
-  redis.call('HDEL', full, 'waits')
+  redis.call('HDEL', full, group)
   wake(channel, now, 0, group)
 end
 return stale

@@ -58,7 +58,9 @@ local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
 for i = 7, #KEYS, 4 do
   local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
+  local waits = call('ZSCORE', queue, id)
+  local held = not waits and call('ZSCORE', unack, id)
+  local buried = not waits and not held and call('ZSCORE', dead, id)
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
   if waits then waiting[#waiting + 1] = queue end
   if state then

@@ -19,19 +19,19 @@ var (
 	enlistScript   = newScript("enlist", topics)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
-		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, fullOf).each(queueOf)
-	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, fullOf)
-	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, fullOf)
+		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full).each(queueOf)
+	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full)
+	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
 	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
-	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, fullOf)
-	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, fullOf)
+	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full)
+	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full)
 
 	pauseScript  = newScript("pause", groups, control)
 	resumeScript = newScript("resume", groups, control)
 	limitScript  = newScript("limit", groups, control, count)
 	retireScript = newScript("retire", groups, control, consumersOf)
 	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
-		claimsOf, consumersOf, messages, refs, messageKeys, fullOf, expiry)
+		claimsOf, consumersOf, messages, refs, messageKeys, full, expiry)
 	restoreScript  = newScript("restore", control, queueOf, unackOf, deadOf)
 	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
 	leaveScript    = newScript("leave", consumersOf, control, expiry)
@@ -42,8 +42,8 @@ var (
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken).
-			each(queueOf, unackOf, deadOf, attemptsOf, changedOf, fullOf)
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full).
+			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf, unackOf, deadOf, attemptsOf)
 )
