@@ -131,7 +131,8 @@ func (m *item) concerned(c *change) bool {
 		}
 	}
 	for _, t := range m.tracks {
-		if t.token != (store.Token{}) { // it did not wait all the time
+		// It did not wait all the time, or its group is retired, so that nobody looks there.
+		if t.token != (store.Token{}) || t.rules().retired {
 			return false
 		}
 	}

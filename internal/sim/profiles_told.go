@@ -27,10 +27,13 @@ func crowd(r *rand.Rand, p *Plan) {
 	n := pick(r, 1, 2, 10)
 	var list []ConsumerPlan
 	for range pick(r, 10, 20, 40) {
-		list = append(list, ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{{For: time.Hour, Most: pick(r, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond)}}})
+		mood := Mood{For: time.Hour, Most: pick(r, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 20*time.Second)}
+		list = append(list, ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{mood}})
 	}
 	one(p, list...)
 	p.Operator = OperatorPlan{Every: 30 * time.Second, Limits: 1}
 	p.Duration = 3 * time.Minute
-	p.Publishers = []PublisherPlan{{Least: 1, Most: pick(r, 1, 1, 20), GapLeast: 20 * time.Millisecond, Gap: pick(r, 100*time.Millisecond, time.Second)}}
+	p.Publishers = []PublisherPlan{{
+		Least: 1, Most: pick(r, 1, 1, 20), GapLeast: 20 * time.Millisecond, Gap: pick(r, 100*time.Millisecond, time.Second),
+	}}
 }
