@@ -17,7 +17,7 @@ func (r *scene) controlOf(n int) map[string]string {
 
 // whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
 // knows, has not told the others yet.
-func whileAPublisherStarts(t *testing.T, meanwhile func(r *scene, topic *Topic)) *scene {
+func whileAPublisherStarts(t *testing.T, meanwhile func(topic *Topic)) *scene {
 	t.Helper()
 	r := newScene(t)
 	r.group("g")
@@ -27,14 +27,14 @@ func whileAPublisherStarts(t *testing.T, meanwhile func(r *scene, topic *Topic))
 	number, taught, err := slow.raise(t.Context(), 1, 1)
 	require.NoError(t, err)
 	require.Equal(t, 2, number)
-	meanwhile(r, topic)
+	meanwhile(topic)
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
 	return r
 }
 
 func TestAPublisherThatStartsEndsNoPause(t *testing.T) {
-	r := whileAPublisherStarts(t, func(r *scene, topic *Topic) {
+	r := whileAPublisherStarts(t, func(topic *Topic) {
 		require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "x"}))
 	})
 	assert.Contains(t, r.controlOf(0), "paused:g")
@@ -42,7 +42,7 @@ func TestAPublisherThatStartsEndsNoPause(t *testing.T) {
 }
 
 func TestAPublisherThatStartsBringsNoLimitsBack(t *testing.T) {
-	r := whileAPublisherStarts(t, func(r *scene, topic *Topic) {
+	r := whileAPublisherStarts(t, func(topic *Topic) {
 		require.NoError(t, topic.Limit(t.Context(), "g", Limits{}))
 	})
 	assert.NotContains(t, r.controlOf(0), "limits:g")
