@@ -73,9 +73,9 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 }
 
 // redelivery returns what the handler has decided about a nacked message, else when it is
-// due again and, if a middleware has given it a delay, its new metadata. The payload stays as published, even if a handler has changed
-// it. ctx is the context that the message was handed out with: a middleware may have
-// replaced the one in the message.
+// due again and, if a middleware has given it a delay, its new metadata. The payload stays as
+// published, even if a handler has changed it. ctx is the context that the message was
+// handed out with: a middleware may have replaced the one in the message.
 func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
 	if made := delivered.decided(); made != nil {

@@ -72,9 +72,10 @@ type SubscriberConfig struct {
 	// delivered at most once more than this. Default: 0, no limit.
 	MaxDeliveries int
 
-	// GroupLimits limits the whole group: its consumers together. They are set when the
-	// Subscriber subscribes, and stay until another one or a Control sets others. Default:
-	// none are set, and those that the group has stay.
+	// GroupLimits limits the whole group: its consumers together, where MaxInFlight limits one
+	// subscription. Subscribe and SubscribeInitialize set them, and a subscription whose group
+	// begins anew; they stay until another Subscriber or a Control sets others. Default: none
+	// are set, and those that the group has stay.
 	GroupLimits GroupLimits
 
 	// MaxBufferBytes is how many bytes of messages a subscription may hold that no

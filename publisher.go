@@ -91,9 +91,10 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
 // ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
-// ErrStalePublisher, ErrServerTooOld, *ReplicationError, *KeyTypeError, *PanicError, the
-// error of the message's context, of the Marshaler, or of Redis. Nothing is stored unless
-// the error is ErrOutcomeUnknown, a *PartialPublishError or a *ReplicationError.
+// ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
+// *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
+// Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
+// *PartialPublishError or a *ReplicationError.
 //
 // A message whose own context has ended is refused, with one exception: middlewares such
 // as Watermill's Timeout leave an ended context on a message. If that context comes from a

@@ -2,7 +2,7 @@
 -- are retired here, when they expire, its pauses and its limits.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
 -- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  number   of groups
 -- ARGV[2]  expiring  number of groups that expire

@@ -12,7 +12,7 @@
 -- KEYS[10]  dead       zset  id -> when buried, ms
 -- KEYS[11]  reasons    hash  id -> why buried
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13]  control    hash  which groups are paused, limited or retired
+-- KEYS[13]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- KEYS[15]  full       hash  group that waits for room in unack -> how many are too many
 -- KEYS[16..]  for each of the other groups: queue

@@ -5,7 +5,7 @@
 -- alive and could not say so.
 --
 -- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- KEYS[4]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  group

@@ -2,7 +2,7 @@
 -- a message removes it, as in an ack. The tombstone of a group that has ended by itself goes
 -- with the last call.
 --
--- KEYS[1]   control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[1]   control    hash  what groups are told: see lib_groups.lua
 -- KEYS[2]   queue      zset  id -> due, ms: waiting for the group
 -- KEYS[3]   unack      zset  id -> lease deadline, ms
 -- KEYS[4]   dead       zset  id -> when buried, ms

@@ -2,7 +2,7 @@
 -- of that claim may still be under way. Its group, if it expires, lasts from now on.
 --
 -- KEYS[1]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[3]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  consumer
 -- ARGV[2]  group

@@ -37,9 +37,9 @@ local function answer(word, list)
   return list
 end
 
--- control says which groups are paused, limited or retired. Its fields are "paused" for
--- all groups, "paused:G" and "retired:G", which begin with a time in ms, "limits:G", and
--- "rate:G".
+-- control has what groups are told: "paused" for all groups, "paused:G" and "retired:G",
+-- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); and "expiry:G"
+-- (lib_expiry.lua).
 
 -- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
 -- itself and what it held is not freed yet; else nil.

@@ -1,7 +1,7 @@
 -- pause.lua: stop all groups, or one, from claiming. Deliveries under way go on.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  lasts    ms, 0 for no end
 -- ARGV[3]  text     who and why, for people

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  partitions  string  how many there are; 1 if missing
 -- KEYS[2]  groups      set     of partition 0
--- KEYS[3]  control     hash    which groups are paused, limited or retired, and when groups expire
+-- KEYS[3]  control     hash    what groups are told: see lib_groups.lua
 -- KEYS[4]  expiry      zset    group -> when to look whether it has expired, ms
 -- ARGV[1]  wanted      integer
 -- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it

@@ -2,7 +2,7 @@
 -- every claim and every message cost more.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
 -- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
 -- ARGV[1]  group
 -- ARGV[2]  most     how many there may be

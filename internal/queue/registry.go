@@ -44,7 +44,8 @@ func (t *Topic) Enlist(ctx context.Context) error {
 }
 
 // Advance is Enlist for what version 2 has added: groups that are paused, limited or
-// retired, or that expire, and keys that stay taken. From then on, libraries that do not know them refuse the topic.
+// retired, or that expire, and keys that stay taken. A library that does not know them
+// refuses the topic from then on, when it first looks at it.
 func (t *Topic) Advance(ctx context.Context) error { return unlessFull(t.enlist(ctx, Version)) }
 
 func unlessFull(err error) error {

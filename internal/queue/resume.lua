@@ -1,7 +1,7 @@
 -- resume.lua: end the pause of all groups, or of one.
 --
 -- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  channel  where subscribers listen for notifications
 -- ARGV[3]  how      'known': only a group that is known or paused; 'follow': any, since

@@ -2,7 +2,7 @@
 -- does not bring it back. forget.lua frees what it holds.
 --
 -- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  which groups are paused or retired, and when groups expire
+-- KEYS[2]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  group
 -- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
