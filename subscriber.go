@@ -160,7 +160,6 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		About:         about(s.config.Consumer),
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
-		Expires:       s.config.GroupExpiry > 0,
 		MaxDeliveries: s.config.MaxDeliveries,
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,

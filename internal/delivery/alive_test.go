@@ -25,24 +25,18 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 		"short leases":        func(c *Config) { c.Lease = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, expires := range []bool{false, true} {
-				bubble(t, func(t *testing.T) {
-					first, busy, third := newFakeGroup(0), newFakeGroup(1), newFakeGroup(0)
-					r := runTopic(&fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change, func(c *Config) { c.Expires = expires })
-					msg := <-r.Messages()
-					alive := r.config.presence().Alive
-					pass(20 * alive)
-					assert.Less(t, longestSilence(first), alive)
-					if expires {
-						assert.Less(t, longestSilence(third), alive)
-					} else {
-						assert.Empty(t, third.extended, "nobody asks there")
-					}
-					msg.Ack()
-					r.stop()
-					require.NoError(t, <-r.ended)
-				})
-			}
+			bubble(t, func(t *testing.T) {
+				first, busy, third := newFakeGroup(0), newFakeGroup(1), newFakeGroup(0)
+				r := runTopic(&fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change)
+				msg := <-r.Messages()
+				alive := r.config.presence().Alive
+				pass(20 * alive)
+				assert.Less(t, longestSilence(first), alive)
+				assert.Less(t, longestSilence(third), alive, "another subscriber may have made the group expire")
+				msg.Ack()
+				r.stop()
+				require.NoError(t, <-r.ended)
+			})
 		})
 	}
 }
@@ -64,7 +58,7 @@ func TestTheClaimsOfAnIdleConsumerSayThatItIsAlive(t *testing.T) {
 	for _, poll := range []time.Duration{100 * time.Millisecond, testPoll, testLease / 2, testLease, 10 * testLease} {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
-			r := run(g, present, func(c *Config) { c.PollInterval, c.Expires = poll, true })
+			r := run(g, present, func(c *Config) { c.PollInterval = poll })
 			pass(20 * max(poll, testLease))
 			r.stop()
 			require.NoError(t, <-r.ended)
@@ -97,21 +91,15 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 }
 
 func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
-	for _, expires := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			w, g := &witness{}, newFakeGroup(1)
-			g.afresh = true
-			r := run(g, observed(w), func(c *Config) { c.Expires = expires })
-			(<-r.Messages()).Ack()
-			pass(time.Second)
-			r.stop()
-			require.NoError(t, <-r.ended)
-			var want []observe.Restarted
-			if expires {
-				want = []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g"}}}
-			}
-			assert.Equal(t, want, told[observe.Restarted](w), "another group may have been removed in many ways")
-			assert.Empty(t, told[observe.Failing](w))
-		})
-	}
+	bubble(t, func(t *testing.T) {
+		w, g := &witness{}, newFakeGroup(1)
+		g.afresh = true
+		r := run(g, observed(w))
+		(<-r.Messages()).Ack()
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g"}}}, told[observe.Restarted](w))
+		assert.Empty(t, told[observe.Failing](w))
+	})
 }

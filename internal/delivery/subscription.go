@@ -80,7 +80,7 @@ type Listener interface {
 	Close() error
 }
 
-// Config configures a subscription. All fields are required except Expires, MaxDeliveries,
+// Config configures a subscription. All fields are required except MaxDeliveries,
 // Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
@@ -94,7 +94,6 @@ type Config struct {
 	About         string // the consumer, for people
 	MaxInFlight   int
 	Lease         time.Duration
-	Expires       bool // the group ends when no consumer is alive
 	MaxDeliveries int
 	MaxBytes      int // of held messages that no handler has
 	PollInterval  time.Duration
