@@ -197,7 +197,7 @@ func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 	for _, kind := range []string{
 		"scheduled", "messages", "groups", "refs", "keys", "queue:g", "unack:g",
-		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g",
+		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g", "control", "full",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)

@@ -21,7 +21,7 @@ var errGroupsKeepChanging = errors.New("consumer groups keep changing")
 type Group struct {
 	partition *Partition
 	name      string
-	topic     *Topic // nil without terms
+	topic     *Topic // nil without a Membership
 	terms     Terms
 
 	// owned by Claim

@@ -95,7 +95,7 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 					"release": {"g", "ch", "a", "1", 5},
 					"bury":    {"g", "ch", "a", "1", "bad"},
 				}[name])
-			t.Log(err)
+			require.Error(t, err)
 			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val(), "changed nothing")
 		})
 	}

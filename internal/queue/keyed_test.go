@@ -207,7 +207,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	kinds := []string{
-		"scheduled", "messages", "groups", "refs", "keys", "taken", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "changed:h",
+		"scheduled", "messages", "groups", "refs", "keys", "taken", "full", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "changed:h",
 	}
 	for _, kind := range kinds {
 		r := newScene(t)

@@ -32,8 +32,12 @@ func (l Limits) partitionsAtMost() int {
 	return least
 }
 
-// share is a partition's part of the limits, as lib_claim.lua reads it, and the whole.
+// share is a partition's part of the limits, as lib_claim.lua reads it, and the whole; ""
+// for no limits.
 func (l Limits) share(partition, partitions int) (string, error) {
+	if l == (Limits{}) {
+		return "", nil
+	}
 	whole, err := json.Marshal(l)
 	if err != nil {
 		return "", err
@@ -126,7 +130,7 @@ func (l Limits) fits(partitions int) error {
 // limit gives the partition its share of limits, if it has the one that they replace; "" for
 // any.
 func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) ([]string, error) {
-	share, err := l.shareOrNone(p.number, partitions)
+	share, err := l.share(p.number, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -136,14 +140,6 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 		err = fmt.Errorf("%w: %q", ErrGroupNotFound, group)
 	}
 	return words, err
-}
-
-// shareOrNone is "" for no limits.
-func (l Limits) shareOrNone(partition, partitions int) (string, error) {
-	if l == (Limits{}) {
-		return "", nil
-	}
-	return l.share(partition, partitions)
 }
 
 // shareOfFirst gives the first partition its share for a number of partitions, unless somebody

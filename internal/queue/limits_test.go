@@ -289,6 +289,33 @@ func TestARetiredGroupLeavesNoLimits(t *testing.T) {
 	require.NoError(t, topic.Restore(t.Context(), "g"))
 	assert.Empty(t, with(r.state(), ":g"))
 	assert.Empty(t, with(r.state(), "control"))
+	assert.Empty(t, with(r.state(), "full"))
+}
+
+func TestACancelledMessageMakesRoom(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.limit("g", Limits{MaxInFlight: 1})
+	r.push(due(id), due("b"))
+	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10))
+	require.Contains(t, r.state(), "full g")
+	heard := r.listen(g, "c")
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
+	assert.Zero(t, heard())
+	assert.Empty(t, with(r.state(), "full"))
+	assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
+}
+
+// TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number after it was read.
+func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	topic := r.topicOf(4)
+	words, err := topic.Partition(0).limit(t.Context(), "g", Limits{MaxInFlight: 5}, 1, "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"grown"}, words)
+	assert.Empty(t, r.controlOf(0))
 }
 
 func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
