@@ -1,0 +1,22 @@
+package admin
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Config configures an Admin.
+type Config struct {
+	// Client is a client of the Redis that has the topics: standalone, Sentinel or Cluster, as
+	// for redisdelay.PublisherConfig. The caller closes it.
+	Client redis.UniversalClient
+
+	// Prefix is that of the publishers and subscribers. Default: "redisdelay".
+	Prefix string
+
+	// Unmarshaler decodes messages for people to read. A Move of a message whose metadata a Nack
+	// has changed encodes it again, if this is a redisdelay.Marshaler too. Default:
+	// redisdelay.DefaultMarshaler.
+	Unmarshaler redisdelay.Unmarshaler
+}

@@ -1,0 +1,117 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Topic is a topic on the list of topics of the prefix.
+type Topic struct {
+	Name    string
+	Version string // of the protocol: "1", or "2" once it uses what that has added (docs/protocol.md)
+}
+
+// Topics lists the topics of the prefix, sorted by name.
+func (a *Admin) Topics(ctx context.Context) ([]Topic, error) { return nil, errNotBuilt }
+
+// TopicStats is what a topic holds at a moment. Counts are exact for each partition; the
+// partitions are looked at one after the other.
+type TopicStats struct {
+	Topic      string
+	Version    string
+	At         time.Time // Redis's clock when the first partition was looked at
+	Partitions int
+
+	Scheduled int       // messages that no group has been given yet, including those that are due
+	Due       int       // of these, how many are due
+	OldestDue time.Time // the earliest due time of those; zero if none is due
+	NextDue   time.Time // the earliest due time after At; zero if nothing else is scheduled
+
+	Messages int   // messages in all, whatever groups still need them
+	Bytes    int64 // of their bodies, estimated from a sample
+	Keys     int   // message keys that are in use by a message
+	Windows  int   // message keys that are taken for a deduplication window, including some that are over
+	Moving   int   // messages of a Move that is under way, or was interrupted: see ResumeMoves
+
+	Pause  *Pause // of all groups; nil if there is none
+	Groups []GroupStats
+}
+
+// Overdue is how long the message has waited that has waited longest beyond its due time, for
+// being given to the groups or, in the queue of a group that is not paused, for a
+// consumer. 0 if none waits.
+func (s TopicStats) Overdue() time.Duration { return 0 }
+
+// Dead is the number of dead letters of all groups.
+func (s TopicStats) Dead() int { return 0 }
+
+// GroupState tells whether a consumer group gets messages.
+type GroupState string
+
+// The states of a consumer group.
+const (
+	GroupActive   GroupState = "active"
+	GroupRetired  GroupState = "retired"  // until RestoreGroup; see redisdelay.Control
+	GroupExpired  GroupState = "expired"  // it had no consumer for its GroupExpiry; what it held is being freed
+	GroupRetiring GroupState = "retiring" // retired, and still holds messages
+)
+
+// GroupStats is what a consumer group has before it in a topic.
+type GroupStats struct {
+	Group string
+	State GroupState
+	At    time.Time
+
+	Queued     int // messages that wait for a consumer, and are due
+	Retrying   int // messages that wait for a later time: a retry, or because they were put off
+	InDelivery int // messages that a consumer holds
+	Expired    int // of these, those whose lease has run out: the next claim takes them over
+	Dead       int // dead letters
+
+	OldestQueued  time.Time // the earliest due time of the queued; zero if none
+	NextRetry     time.Time // when the first of the retrying is due; zero if none
+	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
+	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
+
+	Pause     *Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
+	Limits    *redisdelay.GroupLimits
+	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
+	Consumers []Consumer
+}
+
+// Pause is a pause that is in force.
+type Pause struct {
+	All        bool // of all groups
+	Since      time.Time
+	Until      time.Time // zero: until somebody resumes
+	By, Reason string
+}
+
+// Consumer is a subscription that is alive: it has called Redis within its lease, or two of
+// its poll intervals.
+type Consumer struct {
+	Topic, Group string
+	ID           string // unique to the subscription
+	Name         string // SubscriberConfig.Consumer
+	PID          int
+	Since        time.Time // when a partition first saw it
+	Seen         time.Time // when a partition last saw it
+	AliveUntil   time.Time
+
+	// Holds are the messages whose leases the consumer has extended, with how often: those that
+	// have been with a handler for longer than a third of the lease. At most 50 a partition.
+	Holds map[string]int
+}
+
+// Stats returns the statistics of a topic and its groups.
+func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
+	return TopicStats{}, errNotBuilt
+}
+
+// Groups returns the statistics of all groups of a topic, those that are retired included,
+// sorted by name.
+func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
+	return nil, errNotBuilt
+}
