@@ -95,6 +95,6 @@ func experiments() []experiment {
 		drainOne(), drainTen(), router(),
 		publishOne(), publishMany(), publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(),
-		million(), memory(), poison(), slow(), pausing(), groups(),
+		million(), operate(), memory(), poison(), slow(), pausing(), groups(),
 	}
 }
