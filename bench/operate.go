@@ -280,4 +280,3 @@ func (o *operator) export(ctx context.Context) error {
 }
 
 func errOf[T any](_ T, err error) error { return err }
-
