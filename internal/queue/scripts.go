@@ -38,6 +38,8 @@ var (
 	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
 	expiringScript = newScript("expiring", expiry)
 
+	pageScript = newScript("page", scheduled, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, messages, changedOf)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
