@@ -32,6 +32,13 @@ func AtTime(ms int64) Position { return Position{Score: strconv.FormatInt(ms, 10
 // Next is the position right after this one.
 func (p Position) Next() Position { return Position{p.Score, p.ID + "\x00"} }
 
+func (p Position) score() string {
+	if p.Score == "" {
+		return "-inf"
+	}
+	return p.Score
+}
+
 // NoEnd is a PageRequest.Before without an end.
 const NoEnd = math.MaxInt64
 
@@ -72,23 +79,40 @@ type Page struct {
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
 func (g *Group) Page(ctx context.Context, r PageRequest) (Page, error) {
-	score, before, bytes, content := r.From.Score, strconv.FormatInt(r.Before, 10), maxReplyBytes, ""
-	if score == "" {
-		score = "-inf"
-	}
-	if r.Before == NoEnd {
-		before = "+inf"
-	}
+	bytes, content := maxReplyBytes, ""
 	if r.Bytes > 0 {
 		bytes, content = min(r.Bytes, maxReplyBytes), "bodies"
 	}
 	reply, err := g.run(ctx, pageScript, []any{
-		string(r.Place), score, r.From.ID, before, r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
+		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
+		r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
 	})
 	if err != nil {
 		return Page{}, err
 	}
 	return parsePage(reply, r.From)
+}
+
+func endOf(before int64) string {
+	if before == NoEnd {
+		return "+inf"
+	}
+	return strconv.FormatInt(before, 10)
+}
+
+// Count counts the messages in a place of the group with scores from a position's on and
+// before another, in ms.
+func (g *Group) Count(ctx context.Context, place Place, from Position, before int64) (int, error) {
+	reply, err := g.run(ctx, countScript, []any{string(place), from.score(), endOf(before)})
+	if err != nil {
+		return 0, err
+	}
+	if len(reply) == 1 {
+		if n, ok := reply[0].(int64); ok {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: a count of %v", errReply, reply)
 }
 
 func parsePage(reply []any, from Position) (Page, error) {

@@ -40,6 +40,9 @@ var (
 
 	pageScript = newScript("page", scheduled, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, messages, changedOf)
 
+	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
+	rosterScript = newScript("roster", groups, control)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
