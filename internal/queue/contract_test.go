@@ -21,7 +21,7 @@ var scripts = []*script{
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
-	pageScript, countScript, rosterScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
 }
 
 var (
