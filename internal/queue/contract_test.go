@@ -22,6 +22,7 @@ var scripts = []*script{
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	lookScript, holderScript,
 }
 
 var (
