@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -166,7 +167,7 @@ func TestAMessageOfAThousandGroupsLeavesOutWhatIsTooLarge(t *testing.T) {
 	require.Len(t, m.Groups, 1000)
 	out := 0
 	for _, g := range m.Groups {
-		if g.Content.Err == errLeftOut {
+		if errors.Is(g.Content.Err, errLeftOut) {
 			out++
 		}
 	}
