@@ -22,6 +22,7 @@ var scripts = []*script{
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
 	pageScript, countScript, rosterScript,
+	departScript, movingScript, carryScript, arriveScript, departedScript,
 }
 
 var (
@@ -41,7 +42,7 @@ var (
 func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua", "lib_expiry.lua"}
+	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua", "lib_expiry.lua", "lib_moving.lua"}
 	for _, s := range scripts {
 		declared = append(declared, s.name+".lua")
 	}

@@ -43,6 +43,13 @@ var (
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
 
+	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
+	movingScript   = newScript("moving", moving)
+	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
+	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
+	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
+		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
@@ -84,6 +91,9 @@ func librariesOf(name string, once []kind) []string {
 	}
 	if slices.Contains(once, expiry) {
 		libraries = append(libraries, "lib_expiry")
+	}
+	if slices.Contains(once, moving) {
+		libraries = append(libraries, "lib_moving")
 	}
 	switch name {
 	case "claim":
