@@ -23,6 +23,7 @@ var scripts = []*script{
 	cancelScript, rescheduleScript,
 	pageScript, countScript, rosterScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
+	orphansScript, bodilessScript, straysScript,
 }
 
 var (

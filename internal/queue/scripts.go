@@ -50,6 +50,10 @@ var (
 	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
 		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
+	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
+	straysScript   = newScript("strays", messageKeys, messages)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
