@@ -21,7 +21,8 @@ var scripts = []*script{
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript,
-	pageScript, countScript, rosterScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	lookScript, holderScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
 	orphansScript, bodilessScript, straysScript,
 }

@@ -42,6 +42,13 @@ var (
 
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken)
+	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
+	aliveScript  = newScript("alive", consumersOf)
+	topicsScript = newScript("topics", topics)
+	holderScript = newScript("holder", claimsOf)
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
+			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
 	movingScript   = newScript("moving", moving)
@@ -102,7 +109,7 @@ func librariesOf(name string, once []kind) []string {
 	switch name {
 	case "claim":
 		libraries = append(libraries, "lib_claim")
-	case "cancel", "reschedule":
+	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}
 	return libraries
