@@ -20,7 +20,7 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeStored Outcome = "stored"
-	OutcomeAbsent Outcome = "absent" // of Look: it is not there, and is not remembered
+	OutcomeAbsent Outcome = "absent" // of Arrived: it is not there, and is not remembered
 	OutcomeKnown  Outcome = "known"  // it is there, or has been since it was remembered
 	OutcomeTaken  Outcome = "taken"  // its key is in use
 	OutcomeMoving Outcome = "moving" // it is being moved from there
@@ -33,8 +33,8 @@ func (p *Partition) Arrive(ctx context.Context, keep time.Duration, messages []A
 	return p.arrive(ctx, "store", keep, messages)
 }
 
-// Look says what Arrive would do, and changes nothing.
-func (p *Partition) Look(ctx context.Context, ids []string) ([]Outcome, error) {
+// Arrived says what Arrive would do, and changes nothing.
+func (p *Partition) Arrived(ctx context.Context, ids []string) ([]Outcome, error) {
 	messages := make([]Arrival, len(ids))
 	for i, id := range ids {
 		messages[i].ID = id

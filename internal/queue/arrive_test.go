@@ -47,7 +47,7 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	assert.Equal(t, again, r.arrive(arrivals...))
 	assert.Equal(t, before, r.state())
 	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(arrived)).Err())
-	outcomes, err := r.partition.Look(t.Context(), []string{plain, id})
+	outcomes, err := r.partition.Arrived(t.Context(), []string{plain, id})
 	require.NoError(t, err)
 	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeAbsent}, outcomes, "the first is there, the second was")
 	assert.NotContains(t, r.state(), "arrived "+plain, "a look changes nothing")
