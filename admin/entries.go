@@ -9,7 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 var errNotBuilt = errors.New("not built yet")
@@ -53,11 +52,6 @@ type Query struct {
 	// but for the Limit.
 	Cursor string
 }
-
-// QueryError says which field of a Query cannot be used, and why.
-type QueryError struct{ Field, Problem string }
-
-func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }
 
 // Entry is a message in one of the sets.
 type Entry struct {
@@ -110,21 +104,4 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 // ranges; with them it goes through the range in steps.
 func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	return 0, errNotBuilt
-}
-
-// walk goes through all that a query matches, in steps of one partition and one group each, in no
-// order among these, and calls do with each step. The cursor of a step is where to go on
-// after it: for acts. With bytes above 0, entries have their bodies, up to so many bytes a step.
-func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do func(step) error) error {
-	return errNotBuilt
-}
-
-// step is some messages of one partition, in one place of one group.
-type step struct {
-	partition *queue.Partition
-	group     *queue.Group // its name is "" in Scheduled
-	place     queue.Place
-	entries   []queue.PageEntry
-	now       time.Time // Redis's clock
-	cursor    string
 }

@@ -6,12 +6,9 @@ import (
 	"time"
 )
 
-// Seen is a message with the score that a caller has seen it with, in ms. An act leaves a
-// message alone that has another one by now.
-type Seen struct {
-	ID    string
-	Score int64
-}
+// Seen is a message with the score that a caller has seen it with. An act leaves a message
+// alone that has another one by now.
+type Seen struct{ ID, Score string }
 
 // Now is the time in ms by the clock of the partition's master, as the scripts have it.
 func (p *Partition) Now(ctx context.Context) (int64, error) {

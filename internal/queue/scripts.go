@@ -38,6 +38,11 @@ var (
 	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
 	expiringScript = newScript("expiring", expiry)
 
+	pageScript = newScript("page", scheduled, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, messages, changedOf)
+
+	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
+	rosterScript = newScript("roster", groups, control)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)

@@ -194,9 +194,9 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
-				args := []any{"caller", 1, until, "k"}
+				args := []any{"caller", 1, until, "key", "k"}
 				if s == rescheduleScript {
-					args = append(args, 3_600_000)
+					args = append(args, "in", 3_600_000)
 				}
 				args = append(args, r.partition.channel())
 				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))
