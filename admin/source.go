@@ -17,7 +17,23 @@ type source struct {
 	partition *queue.Partition
 	name      string // of the group; "" in Scheduled
 	group     *queue.Group
+	set       Set
 	request   queue.PageRequest
+}
+
+// count counts what the query matches.
+func (s source) count(ctx context.Context, filters bool) (int, error) {
+	if !filters {
+		return s.group.Count(ctx, s.request.Place, s.request.From, s.request.Before)
+	}
+	for sum := 0; ; {
+		page, err := s.group.Page(ctx, s.request)
+		sum += len(page.Entries)
+		if err != nil || !page.More {
+			return sum, err
+		}
+		s.request.From = page.Next
+	}
 }
 
 // topic returns a topic that is on the list, and the first partition's roster.
@@ -60,7 +76,7 @@ func (a *Admin) sources(ctx context.Context, topic string, q Query) ([]source, e
 func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now time.Time) []source {
 	var list []source
 	add := func(name string, place queue.Place) {
-		list = append(list, source{number, p, name, p.Group(name), q.request(place, now)})
+		list = append(list, source{number, p, name, p.Group(name), q.In, q.request(place, now)})
 	}
 	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
 		add("", queue.InScheduled)

@@ -34,7 +34,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
 		Lease:         p.subscription.config.Lease,
-		Presence:      p.subscription.config.presence(),
+		Presence:      p.leases.presence(),
 		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
 	for p.hints.await(ctx) && p.awaitSettler(ctx) {

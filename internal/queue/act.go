@@ -2,8 +2,11 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
@@ -83,17 +86,35 @@ func (g *Group) Retime(ctx context.Context, place Place, due int64, some []Seen)
 	return g.settle(ctx, retimeScript, args)
 }
 
-// BuryAll makes messages dead letters, whether they wait for the group or are in delivery:
-// up to MaxMessages. It does nothing after a time by Redis's clock, in ms. It returns the ids
-// of those that are neither, unless they are dead letters for this reason.
-func (g *Group) BuryAll(ctx context.Context, until int64, reason string, ids []string) (left []string, err error) {
-	args := []any{g.name, g.partition.channel(), until}
+// BuryAny makes messages dead letters, whether they wait for the group or are in delivery:
+// up to MaxMessages. It returns the ids of those that are neither, unless they are dead letters
+// for this reason. A late copy of the call buries nothing that was requeued since.
+func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
+	now, err := g.partition.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := []any{g.name, g.partition.channel(), now + leftOf(ctx).Milliseconds()}
 	for _, id := range ids {
 		args = append(args, id, "", reason)
 	}
 	return g.settle(ctx, buryScript, args)
 }
 
-// Patience is for how long a call of a person may change anything, if its context has no
-// earlier deadline.
-func Patience(ctx context.Context) time.Duration { return leftOf(ctx) }
+// lostMark marks a key that leads to a dead letter that has lost it, as LOST in lib.lua.
+const lostMark = "!"
+
+// IDOf is the id of the message that a key leads to: the one that holds it or, until another
+// takes it, the dead letter that has lost it; "" if there is none.
+func (p *Partition) IDOf(ctx context.Context, key string) (string, error) {
+	of := p.names.key(messageKeys)
+	node, err := p.store.master(ctx, of)
+	if err != nil {
+		return "", err
+	}
+	id, err := node.HGet(ctx, of, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", p.store.failed(ctx, p.call(withdrawScript, withdrawScript.keys(p.names, "", nil), nil), err)
+	}
+	return strings.TrimPrefix(id, lostMark), nil
+}

@@ -11,10 +11,10 @@
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
--- ARGV[4..]  for each message: id, token, reason. Without a token, it is buried whether it
---            is in delivery or waits
--- Returns  { id, ... }: those whose delivery is no longer the current one, or which neither
---          wait nor are in delivery, unless the reason is what they were buried for
+-- ARGV[4..]  for each message: id, token, reason
+-- Returns  { id, ... }: those whose delivery is no longer the current one, or which, without
+--          a token, neither wait nor are in delivery; unless the reason is what they were
+--          buried for
 
 local unack, attempts, dead = KEYS[1], KEYS[2], KEYS[3]
 local reasons, keys, full, queue = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -31,7 +31,7 @@ local in_time = now <= till * 1000
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  local whoever = tokens[i] == '' -- has it
+  local whoever = tokens[i] == '' -- has it, or if it waits: a person has no token
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)

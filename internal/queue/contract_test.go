@@ -21,7 +21,7 @@ var scripts = []*script{
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
-	pageScript, countScript, rosterScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
 }
 
 var (

@@ -42,6 +42,10 @@ var (
 
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken)
+	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
+	aliveScript  = newScript("alive", consumersOf)
+	topicsScript = newScript("topics", topics)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)

@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Survey is what a partition has, whatever the groups.
+type Survey struct {
+	Now                time.Time
+	Scheduled, Due     int
+	OldestDue, NextDue time.Time // zero if there is none
+	Messages           int
+	Sample             []int // sizes of some bodies
+	Keys, Windows      int
+}
+
+// Survey counts what the partition has.
+func (p *Partition) Survey(ctx context.Context) (Survey, error) {
+	reply, err := p.run(ctx, surveyScript, surveyScript.keys(p.names, "", nil), nil)
+	if err != nil {
+		return Survey{}, err
+	}
+	r := reader{reply: reply}
+	s := Survey{
+		Now: r.time(), Scheduled: r.count(), Due: r.count(), OldestDue: r.score(), NextDue: r.score(),
+		Messages: r.count(), Sample: r.counts(), Keys: r.count(), Windows: r.count(),
+	}
+	return s, r.end()
+}
+
+// Tally is what a partition has for a group.
+type Tally struct {
+	Now                     time.Time
+	Queued, Later           int // due, and due later
+	OldestQueued, NextRetry time.Time
+	InDelivery, Expired     int
+	OldestUnacked           string // an id
+	Dead                    int
+	OldestDead              time.Time
+}
+
+// Tally counts what the partition has for the group.
+func (g *Group) Tally(ctx context.Context) (Tally, error) {
+	reply, err := g.run(ctx, tallyScript, nil)
+	if err != nil {
+		return Tally{}, err
+	}
+	r := reader{reply: reply}
+	t := Tally{
+		Now: r.time(), Queued: r.count(), Later: r.count(), OldestQueued: r.score(), NextRetry: r.score(),
+		InDelivery: r.count(), Expired: r.count(), OldestUnacked: r.text(), Dead: r.count(), OldestDead: r.score(),
+	}
+	return t, r.end()
+}
+
+// reader reads a reply value by value. It keeps the first error.
+type reader struct {
+	reply []any
+	err   error
+}
+
+func (r *reader) value() any {
+	if len(r.reply) == 0 {
+		r.failed("its end")
+		return nil
+	}
+	v := r.reply[0]
+	r.reply = r.reply[1:]
+	return v
+}
+
+func (r *reader) failed(what any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: it has %v", errReply, what)
+	}
+}
+
+func (r *reader) count() int {
+	v := r.value()
+	n, ok := v.(int64)
+	if !ok {
+		r.failed(v)
+	}
+	return int(n)
+}
+
+func (r *reader) counts() []int {
+	list, ok := r.value().([]any)
+	if !ok {
+		r.failed("no list")
+	}
+	inner := reader{reply: list, err: r.err}
+	counts := make([]int, len(list))
+	for i := range counts {
+		counts[i] = inner.count()
+	}
+	r.err = inner.err
+	return counts
+}
+
+func (r *reader) text() string {
+	v := r.value()
+	text, ok := v.(string)
+	if !ok {
+		r.failed(v)
+	}
+	return text
+}
+
+func (r *reader) time() time.Time {
+	t, err := timeOf(r.value())
+	if err != nil {
+		r.failed(err)
+	}
+	return t
+}
+
+// score is a score as a time; zero for "".
+func (r *reader) score() time.Time {
+	text := r.text()
+	if text == "" {
+		return time.Time{}
+	}
+	ms, err := msOf(text)
+	if err != nil {
+		r.failed(text)
+	}
+	return time.UnixMilli(ms)
+}
+
+// end returns the first error. All values must have been read.
+func (r *reader) end() error {
+	if len(r.reply) > 0 {
+		r.failed(fmt.Sprintf("%d values more", len(r.reply)))
+	}
+	return r.err
+}
+
+// Listed is a topic on the list of topics.
+type Listed struct{ Name, Version string }
+
+// Topics returns the list of topics, sorted by name. It changes nothing.
+func (s *Store) Topics(ctx context.Context) ([]Listed, error) {
+	keys := []string{s.registry()}
+	if err := s.check(ctx, keys[0]); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for cursor := "0"; ; {
+		reply, err := s.run(ctx, scriptCall{script: topicsScript, partition: -1, keys: keys, args: []any{cursor}})
+		if err != nil {
+			return nil, err
+		}
+		r := reader{reply: reply}
+		next, rows := r.text(), r.texts()
+		if err := r.end(); err != nil || len(rows)%2 != 0 {
+			return nil, fmt.Errorf("%w: topics up to %v", errReply, reply[0])
+		}
+		for i := 0; i < len(rows); i += 2 {
+			names[rows[i]] = rows[i+1]
+		}
+		if cursor = next; cursor == "0" {
+			break
+		}
+	}
+	var list []Listed
+	for name, version := range names {
+		list = append(list, Listed{name, version})
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+func (r *reader) texts() []string {
+	list, ok := r.value().([]any)
+	texts, err := stringsOf(list)
+	if !ok || err != nil {
+		r.failed("no list of strings")
+	}
+	return texts
+}
