@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,39 +37,55 @@ func (s source) count(ctx context.Context, filters bool) (int, error) {
 	}
 }
 
-// topic returns a topic that is on the list, and the first partition's roster.
-func (a *Admin) topic(ctx context.Context, name string) (*queue.Topic, queue.Roster, error) {
+// topic is a topic that is on the list, as it was when it was opened.
+type topic struct {
+	*queue.Topic
+	name       string
+	version    string
+	partitions int
+	roster     queue.Roster // of the first partition, which decides
+}
+
+// open looks a topic up.
+func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	if name == "" {
-		return nil, queue.Roster{}, redisdelay.ErrEmptyTopic
+		return topic{}, redisdelay.ErrEmptyTopic
 	}
-	t := a.store.Topic(name)
-	if _, err := t.Version(ctx); err != nil {
-		return nil, queue.Roster{}, err
+	t := topic{Topic: a.store.Topic(name), name: name}
+	var err error
+	if t.version, err = t.Version(ctx); err != nil {
+		return topic{}, err
 	}
-	roster, err := t.Partition(0).Roster(ctx)
-	return t, roster, err
+	if t.partitions, err = t.Partitions(ctx); err != nil {
+		return topic{}, err
+	}
+	t.roster, err = t.Partition(0).Roster(ctx)
+	return t, err
+}
+
+// groups are the names of all groups, sorted, those that are retired included.
+func (t topic) groups() []string {
+	names := append(slices.Collect(maps.Keys(t.roster.Retired)), t.roster.Groups...)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // sources are where to look for what a query matches, by partition, then by group.
-func (a *Admin) sources(ctx context.Context, topic string, q Query) ([]source, error) {
-	t, roster, err := a.topic(ctx, topic)
+func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, error) {
+	t, err := a.open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	names := roster.Groups
-	if _, retired := roster.Retired[q.Group]; q.Group != "" {
-		if !retired && !slices.Contains(names, q.Group) {
+	groups := t.roster.Groups
+	if q.Group != "" {
+		if !slices.Contains(t.groups(), q.Group) {
 			return nil, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
 		}
-		names = []string{q.Group}
-	}
-	partitions, err := t.Partitions(ctx)
-	if err != nil {
-		return nil, err
+		groups = []string{q.Group}
 	}
 	var list []source
-	for n := range partitions {
-		list = append(list, q.sourcesIn(t.Partition(n), n, names, roster.Now)...)
+	for n := range t.partitions {
+		list = append(list, q.sourcesIn(t.Partition(n), n, groups, t.roster.Now)...)
 	}
 	return list, nil
 }

@@ -70,13 +70,13 @@ func consumerOf(id, text string) Consumer {
 		_ = json.Unmarshal([]byte(parts[3]), &c.About) // what it does not say is left out
 	}
 	if c.About.Name == "" {
-		c.About.Name = nameOf(id)
+		c.About.Name = ConsumerName(id)
 	}
 	return c
 }
 
-// nameOf is the name in the id of a consumer: what is before the last slash.
-func nameOf(id string) string {
+// ConsumerName is the name in the id of a consumer: what is before the last slash.
+func ConsumerName(id string) string {
 	if i := strings.LastIndexByte(id, '/'); i > 0 {
 		return id[:i]
 	}

@@ -22,6 +22,7 @@ var scripts = []*script{
 	lettersScript, requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	lookScript, holderScript,
 }
 
 var (

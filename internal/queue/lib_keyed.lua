@@ -1,4 +1,4 @@
--- lib_keyed.lua: what cancel and reschedule share. It follows lib_groups.lua in front of
+-- lib_keyed.lua: what cancel, reschedule and look share. It follows lib_groups.lua in front of
 -- them.
 
 -- sought is the message that a key leads to: the one that holds it or, until another takes

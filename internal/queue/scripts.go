@@ -46,6 +46,9 @@ var (
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
 	topicsScript = newScript("topics", topics)
+	holderScript = newScript("holder", claimsOf)
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
+			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
@@ -99,7 +102,7 @@ func librariesOf(name string, once []kind) []string {
 	switch name {
 	case "claim":
 		libraries = append(libraries, "lib_claim")
-	case "cancel", "reschedule":
+	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}
 	return libraries

@@ -1,0 +1,57 @@
+-- look.lua: read where one message stands. It changes nothing.
+--
+-- KEYS[1]  scheduled  zset  id -> due, ms
+-- KEYS[2]  messages   hash  id -> encoded message
+-- KEYS[3]  groups     set   consumer groups
+-- KEYS[4]  refs       hash  id -> names of the groups still to finish
+-- KEYS[5]  keys       hash  message key -> id
+-- KEYS[6..]  for each group: queue, unack, dead, attempts, reasons, changed
+-- ARGV[1]  id       '' to look for the key
+-- ARGV[2]  message key
+-- ARGV[3]  bytes    of metadata to return at most
+-- ARGV[4..]  groups, in the order of their keys; all that there are, and others that may hold it
+-- Returns  { 'groups', name, ... } with those that are missing in ARGV
+--          { 'none' } when there is no such message
+--          { 'found', now in ms, id, due in ms if it is scheduled or '', size, body,
+--            { group, state, score, entry, reason, size of its metadata, metadata, ... } }, false
+--            for what is missing, and left out metadata
+
+local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, key, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local call = redis.call
+
+if id == '' then id = sought(keys, messages, key) end
+if not id then return { 'none' } end
+local members, known, missing = with_refs(call('SMEMBERS', groups), refs, id), {}, {}
+for i = 4, #ARGV do known[ARGV[i]] = true end
+for _, name in ipairs(members) do
+  if not known[name] then missing[#missing + 1] = name end
+  known[name] = 'member'
+end
+if #missing > 0 then return answer('groups', missing) end
+
+local planned = call('ZSCORE', scheduled, id)
+local rows, some = {}, planned
+local function row(...)
+  for _, value in ipairs({ ... }) do rows[#rows + 1] = value end
+end
+for i = 6, #KEYS, 6 do
+  local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  local attempts, reasons, changed = KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
+  local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
+  local name = ARGV[4 + (i - 6) / 6]
+  local score = held or waits or buried
+  if score then
+    some = true
+    local entry, size = call('HGET', attempts, id), call('HSTRLEN', changed, id)
+    local metadata = size > 0 and size <= bytes and call('HGET', changed, id)
+    if metadata then bytes = bytes - size end
+    row(name, state_of(waits, held, buried, entry, planned), score, entry or '', buried and call('HGET', reasons, id) or '', size, metadata)
+  elseif known[name] == 'member' and not planned then
+    row(name, 'done', '', '', '', 0, false)
+  end
+end
+local body = call('HGET', messages, id)
+if not body and not some then return { 'none' } end
+local _, now_ms = now_us()
+return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, rows }
