@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // stepTime is how long one step of an act may take. It does not end with the act's context, so
@@ -60,11 +58,11 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 	if q.In == "" {
 		q.In = p.in[0]
 	}
-	t, _, err := a.topic(ctx, topic)
+	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
-	mark, err := p.marked(ctx, t, &q)
+	mark, err := p.marked(t.roster.Now.UnixMilli(), &q)
 	if err != nil {
 		return err
 	}
@@ -89,10 +87,9 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 
 // marked returns the mark of an act, and takes it out of the cursor if it continues
 // another.
-func (p *performance) marked(ctx context.Context, t *queue.Topic, q *Query) (int64, error) {
+func (p *performance) marked(now int64, q *Query) (int64, error) {
 	if q.Cursor == "" {
-		now, err := t.Partition(0).Now(ctx)
-		return p.mark(now), err
+		return p.mark(now), nil
 	}
 	text, rest, found := strings.Cut(q.Cursor, ".")
 	mark, err := strconv.ParseInt(text, 10, 64)
@@ -105,22 +102,18 @@ func (p *performance) marked(ctx context.Context, t *queue.Topic, q *Query) (int
 
 // named acts on messages by their ids and keys.
 func (p *performance) named(ctx context.Context, a *Admin, topic string, which Selection) error {
-	t, roster, err := a.topic(ctx, topic)
+	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
-	where := places{topic: t, groups: roster.Groups}
+	where := places{topic: t.Topic, groups: t.roster.Groups}
 	if which.Group != "" {
-		if _, retired := roster.Retired[which.Group]; !retired && !slices.Contains(roster.Groups, which.Group) {
+		if !slices.Contains(t.groups(), which.Group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.Group)
 		}
 		where.groups = []string{which.Group}
 	}
-	now, err := t.Partition(0).Now(ctx)
-	if err != nil {
-		return err
-	}
-	mark := p.mark(now)
+	mark := p.mark(t.roster.Now.UnixMilli())
 	for some := range slices.Chunk(unique(which.IDs), p.most) {
 		left, _, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) {
 			left, err := p.ids(ctx, where, some, mark)
