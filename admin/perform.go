@@ -74,13 +74,13 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 		}
 		p.progress.Cursor = strconv.FormatInt(mark, 10) + "." + s.cursor
 		p.add(looked-others-len(left), left)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		return nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		p.progress.Cursor = ""
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
 	}
 	return err
 }
@@ -122,9 +122,7 @@ func (p *performance) named(ctx context.Context, a *Admin, topic string, which S
 		if err != nil {
 			return err
 		}
-		if p.add(len(some)-len(left), left); ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+		p.add(len(some)-len(left), left)
 	}
 	return p.keyed(ctx, where, unique(which.Keys), mark)
 }
@@ -142,9 +140,6 @@ func (p *performance) keyed(ctx context.Context, where places, keys []string, ma
 			p.add(0, []skipped{{key, err}})
 		default:
 			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
 		}
 	}
 	return nil
