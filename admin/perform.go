@@ -155,14 +155,14 @@ func inStep(ctx context.Context, do func(ctx context.Context) ([]skipped, int, e
 	return do(ctx)
 }
 
-// add counts a step and tells about it.
+// add counts a step, and tells about it if it was for any message.
 func (p *performance) add(done int, left []skipped) {
 	p.progress.Done += done
 	p.progress.Skipped += len(left)
 	if n := len(left); n > 0 {
 		p.progress.Last = fmt.Errorf("message %q: %w", left[n-1].name, left[n-1].why)
 	}
-	if p.tell != nil {
+	if p.tell != nil && done+len(left) > 0 {
 		p.tell(p.progress)
 	}
 }
