@@ -3,7 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
-	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -58,24 +58,25 @@ func (do groupCall) ids(why error) func(context.Context, places, []string, int64
 func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
 	return func(ctx context.Context, p places, key string, mark int64) error {
 		var mu sync.Mutex
-		found := map[string]bool{} // guarded by mu
+		var ids []string // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			id, err := partition.IDOf(ctx, key)
+			found, err := partition.Look(ctx, "", key)
+			if errors.Is(err, queue.ErrNoMessage) {
+				return nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if id != "" {
-				found[id] = true
-			}
+			ids = append(ids, found.ID)
 			return err
 		})
 		switch {
 		case err != nil:
 			return err
-		case len(found) == 0:
+		case len(ids) == 0:
 			return ErrMessageNotFound
 		}
-		left, err := do.ids(why)(ctx, p, slices.Collect(maps.Keys(found)), mark)
-		if err == nil && len(left) == len(found) {
+		left, err := do.ids(why)(ctx, p, ids, mark)
+		if err == nil && len(left) == len(ids) {
 			err = left[0].why
 		}
 		return err
@@ -161,6 +162,8 @@ func dropped(s *step, drop func(queue.PageEntry) bool) int {
 	return before - len(s.entries)
 }
 
+var errTooLate = errors.New("it is more than 292 years from now")
+
 // remainingOf is the time from now to the end of a delay. A Delay has both a time, in whole
 // seconds once it is metadata, and how long it was away when the Delay was made: the due time is at most
 // a second after the first, and no later than the second from now.
@@ -175,5 +178,9 @@ func remainingOf(to delay.Delay) (time.Duration, error) {
 	if err != nil {
 		return 0, &redisdelay.DelayError{Header: delay.DelayedForKey, Value: carrier.Metadata.Get(delay.DelayedForKey), Err: err}
 	}
-	return min(time.Until(until.Add(time.Second)), after), nil
+	remaining := min(time.Until(until.Add(time.Second)), after)
+	if remaining == math.MaxInt64 { // which is where durations end
+		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: errTooLate}
+	}
+	return remaining, nil
 }
