@@ -106,14 +106,14 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 	case t.from == t.to:
 		return ErrSameTopic
 	}
-	from, _, err := t.admin.topic(ctx, t.from)
+	from, err := t.admin.open(ctx, t.from)
 	if err != nil {
 		return err
 	}
 	if t.number, err = opened(ctx, t.topic); err != nil || what.verb != moving {
 		return err
 	}
-	_, err = t.admin.resume(ctx, from, t.from, nil)
+	_, err = t.admin.resume(ctx, from, nil)
 	return err
 }
 

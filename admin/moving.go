@@ -190,26 +190,22 @@ func (a *Admin) land(ctx context.Context, from string, g *queue.Group, moves []q
 // only looked for: if it is not found in the other topic, it may have been delivered there,
 // and is skipped (ErrMoveTooOld).
 func (a *Admin) ResumeMoves(ctx context.Context, topic string, progress func(Progress)) (Progress, error) {
-	from, _, err := a.topic(ctx, topic)
+	from, err := a.open(ctx, topic)
 	if err != nil {
 		return Progress{}, leave(err, "resume moves from %q", topic)
 	}
-	done, err := a.resume(ctx, from, topic, progress)
+	done, err := a.resume(ctx, from, progress)
 	return done, leave(err, "resume moves from %q", topic)
 }
 
 // resume goes on with the moves in all partitions of a topic.
-func (a *Admin) resume(ctx context.Context, from *queue.Topic, name string, tell func(Progress)) (Progress, error) {
-	partitions, err := from.Partitions(ctx)
-	if err != nil {
-		return Progress{}, err
-	}
+func (a *Admin) resume(ctx context.Context, from topic, tell func(Progress)) (Progress, error) {
 	p := &performance{tell: tell}
-	for n := range partitions {
+	for n := range from.partitions {
 		for cursor := "0"; ; {
 			batch, done, next := queue.NewBatch(), 0, ""
 			left, _, err := inStep(ctx, func(ctx context.Context) (left []skipped, _ int, err error) {
-				done, next, left, err = a.resumeSome(ctx, from.Partition(n), name, cursor, batch)
+				done, next, left, err = a.resumeSome(ctx, from.Partition(n), from.name, cursor, batch)
 				return left, 0, err
 			})
 			if err != nil {
