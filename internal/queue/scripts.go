@@ -50,7 +50,6 @@ var (
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
-	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 

@@ -142,14 +142,6 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.t, err)
 		}
 	},
-	"read dead letters of 1 MiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
-		return func() {
-			letters, err := g.DeadLetters(r.ctx(), 1000)
-			require.NoError(r.t, err)
-			require.Len(r.t, letters, 200)
-		}
-	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
