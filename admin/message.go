@@ -81,7 +81,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	m := Message{
 		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
-		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStanding, len(found.Groups)),
+		Moving: found.MovingTo, Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStanding, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
 		m.Groups[i], err = a.standing(ctx, t, found, found.Groups[i])

@@ -24,6 +24,7 @@ type Found struct {
 	DueAt     time.Time
 	Size      int
 	Body      []byte // nil if it is missing
+	MovingTo  string // the topic that it is being moved to; "" if it is not
 	Groups    []FoundFor
 }
 
@@ -96,7 +97,7 @@ func (p *Partition) parseFound(reply []any) (Found, error) {
 	if r.text() == "none" {
 		return Found{}, ErrNoMessage
 	}
-	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value())}
+	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value()), MovingTo: r.text()}
 	f.Scheduled = !f.DueAt.IsZero()
 	rows := reader{reply: r.list(), err: r.end()}
 	for len(rows.reply) > 0 && rows.err == nil {
