@@ -76,7 +76,7 @@ func (s *Subscriber) eachGroup(ctx context.Context, topic string, do func(ctx co
 // ErrProtocolTooNew, *KeyTypeError, or that of Redis. It may be called again, and after Close.
 func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
 	return s.eachDeadLetter(ctx, topic, "requeue", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
-		return g.Requeue(ctx, ids)
+		return g.Requeue(ctx, 1<<50, ids)
 	})
 }
 
@@ -85,7 +85,7 @@ func (s *Subscriber) RequeueDeadLetters(ctx context.Context, topic string, ids .
 // be called again, and after Close, too.
 func (s *Subscriber) DiscardDeadLetters(ctx context.Context, topic string, ids ...string) (int, error) {
 	return s.eachDeadLetter(ctx, topic, "discard", ids, func(ctx context.Context, g *queue.Group, ids []string) ([]string, error) {
-		return g.Discard(ctx, ids)
+		return g.Discard(ctx, 1<<50, ids)
 	})
 }
 

@@ -20,7 +20,7 @@ var scripts = []*script{
 	expireScript, expiringScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	lettersScript, requeueScript, discardScript,
-	cancelScript, rescheduleScript,
+	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
 	lookScript, holderScript,
 }

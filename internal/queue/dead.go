@@ -69,15 +69,15 @@ func parseLetters(reply []any) (letters []DeadLetter, left []string, err error) 
 	return letters, left, err
 }
 
-// Requeue makes dead letters due again, as if they had never been delivered. It
-// returns the ids that are not dead letters.
-func (g *Group) Requeue(ctx context.Context, ids []string) ([]string, error) {
-	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.channel()}, anys(ids)...))
+// Requeue makes dead letters due again, as if they had never been delivered, if they were
+// buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
+func (g *Group) Requeue(ctx context.Context, latest int64, ids []string) ([]string, error) {
+	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.channel(), latest}, anys(ids)...))
 }
 
-// Discard removes dead letters for good. It returns the ids that are not dead
-// letters.
-func (g *Group) Discard(ctx context.Context, ids []string) ([]string, error) {
-	lists, err := g.runUntilDone(ctx, discardScript, 2, []any{g.name, maxFreedBytes}, ids)
+// Discard removes dead letters for good, if they were buried no later than a time by
+// Redis's clock, in ms. It returns the ids of the others.
+func (g *Group) Discard(ctx context.Context, latest int64, ids []string) ([]string, error) {
+	lists, err := g.runUntilDone(ctx, discardScript, 2, []any{g.name, maxFreedBytes, latest}, ids)
 	return lists[0], err
 }

@@ -10,6 +10,18 @@ local function sought(keys, messages, key)
   return id and redis.call('HEXISTS', messages, id) == 1 and id
 end
 
+-- named is the message that a caller means: by its key, or by its id.
+local function named(messages, keys, by, name)
+  if by == 'key' then return sought(keys, messages, name) end
+  return redis.call('HEXISTS', messages, name) == 1 and name
+end
+
+-- led_by is the key that leads to a message; nil if it has none, or has lost it to another.
+local function led_by(messages, keys, id)
+  local key = key_of(id)
+  return key and sought(keys, messages, key) == id and key or nil
+end
+
 -- state_of is where a message is for a group, from its scores in queue, unack and dead and
 -- its entry. A message that is in none of them is done if it was given to the groups.
 local function state_of(waits, held, buried, entry, scheduled)

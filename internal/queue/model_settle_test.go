@@ -159,7 +159,7 @@ func (m *model) requeue(rt *rapid.T) {
 	state.place, state.entry = "queue", true
 	state.count = counts{fence: state.count.fence}
 	m.again(func() {
-		_, err := m.group(group).Requeue(m.scene.ctx(), []string{id})
+		_, err := m.group(group).Requeue(m.scene.ctx(), ever, []string{id})
 		m.must(err)
 	})
 }
@@ -168,7 +168,7 @@ func (m *model) discard(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "dead")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
+		_, err := m.group(group).Discard(m.scene.ctx(), ever, []string{id})
 		m.must(err)
 	})
 }

@@ -24,7 +24,7 @@ var (
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
 	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full)
-	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full)
+	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full, queueOf)
 
 	pauseScript  = newScript("pause", groups, control)
 	resumeScript = newScript("resume", groups, control)
@@ -58,6 +58,13 @@ var (
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf, unackOf, deadOf, attemptsOf)
+
+	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken)
+	retimeScript   = newScript("retime", scheduled, queueOf)
+	namedScript    = newScript("named", refs)
+	delistScript   = newScript("delist", topics)
+	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
+		count, expiry).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one

@@ -135,7 +135,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.t, err)
 			_, err = g.Bury(r.ctx(), burials)
 			require.NoError(r.t, err)
-			_, err = g.Requeue(r.ctx(), ids)
+			_, err = g.Requeue(r.ctx(), ever, ids)
 			require.NoError(r.t, err)
 		}
 	},
@@ -150,7 +150,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
 		return func() {
-			missing, err := g.Discard(r.ctx(), ids)
+			missing, err := g.Discard(r.ctx(), ever, ids)
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())

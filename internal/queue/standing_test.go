@@ -86,7 +86,7 @@ var standings = map[string]struct {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
-			_, err := g.Requeue(r.ctx(), []string{id})
+			_, err := g.Requeue(r.ctx(), ever, []string{id})
 			require.NoError(r.t, err)
 		},
 		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
@@ -117,7 +117,7 @@ var standings = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := g.Discard(r.ctx(), []string{id})
+			_, err := g.Discard(r.ctx(), ever, []string{id})
 			require.NoError(r.t, err)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
@@ -194,9 +194,9 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
-				args := []any{"caller", 1, until, "k"}
+				args := []any{"caller", 1, until, "key", "k"}
 				if s == rescheduleScript {
-					args = append(args, 3_600_000)
+					args = append(args, "in", 3_600_000)
 				}
 				args = append(args, r.partition.channel())
 				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// groupCall acts on messages of a group in one partition and returns the ids of those that it
+// has left alone.
+type groupCall func(ctx context.Context, g *queue.Group, ids []string, mark int64) (left []string, err error)
+
+func (do groupCall) step(ctx context.Context, s step, mark int64) (left []string, err error) {
+	if len(s.entries) == 0 {
+		return nil, nil
+	}
+	return do(ctx, s.group, idsOf(s.entries), mark)
+}
+
+// ids acts on messages in all partitions. Those that are left in all groups of all
+// partitions are skipped.
+func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skipped, error) {
+	return func(ctx context.Context, p places, ids []string, mark int64) ([]skipped, error) {
+		var mu sync.Mutex
+		times := map[string]int{} // guarded by mu; how often it was left
+		calls := 0                // guarded by mu
+		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			for _, name := range p.groups {
+				left, err := do(ctx, partition.Group(name), ids, mark)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				calls++
+				for _, id := range left {
+					times[id]++
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return times[id] < calls })
+		return because(left, why), err
+	}
+}
+
+// key acts on what a key leads to: one message or, if the number of partitions was raised,
+// several.
+func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
+	return func(ctx context.Context, p places, key string, mark int64) error {
+		var mu sync.Mutex
+		found := map[string]bool{} // guarded by mu
+		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			id, err := partition.IDOf(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if id != "" {
+				found[id] = true
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
+			return ErrMessageNotFound
+		}
+		left, err := do.ids(why)(ctx, p, slices.Collect(maps.Keys(found)), mark)
+		if err == nil && len(left) == len(found) {
+			err = left[0].why
+		}
+		return err
+	}
+}
+
+// together makes a call for each message, some at once. The error of the first that Redis could not
+// answer ends it.
+func together(ids []string, call func(id string) error) (left []skipped, err error) {
+	for some := range slices.Chunk(ids, maxCalls) {
+		errs := make([]error, len(some))
+		var calls sync.WaitGroup
+		for i, id := range some {
+			calls.Go(func() { errs[i] = call(id) })
+		}
+		calls.Wait()
+		for i, why := range errs {
+			if why != nil && !isSkipped(why) {
+				return left, why
+			}
+			if why != nil {
+				left = append(left, skipped{some[i], why})
+			}
+		}
+	}
+	return left, nil
+}
+
+// isSkipped tells whether an error says why a message was left alone.
+func isSkipped(err error) bool {
+	return errors.Is(err, ErrMessageNotFound) || errors.Is(err, redisdelay.ErrMessageDead) ||
+		errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrNotDead)
+}
+
+// cancelled is why a message could not be taken back.
+func cancelled(_ queue.Standing, err error) error {
+	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) {
+		return ErrMessageNotFound
+	}
+	return err
+}
+
+// rescheduled is why a message got no new due time.
+func rescheduled(was queue.Standing, err error) error {
+	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) && was.ID != "" {
+		return ErrNotWaiting
+	}
+	return cancelled(was, err)
+}
+
+// because says of each message why it was left.
+func because(ids []string, why error) []skipped {
+	list := make([]skipped, len(ids))
+	for i, id := range ids {
+		list[i] = skipped{id, why}
+	}
+	return list
+}
+
+func idsOf(entries []queue.PageEntry) []string {
+	list := make([]string, len(entries))
+	for i, e := range entries {
+		list[i] = e.ID
+	}
+	return list
+}
+
+// scored are messages as they were seen.
+func scored(entries []queue.PageEntry) []queue.Seen {
+	list := make([]queue.Seen, len(entries))
+	for i, e := range entries {
+		list[i] = queue.Seen{ID: e.ID, Score: e.Position.Score}
+	}
+	return list
+}
+
+// dropped takes messages out of a step and returns how many.
+func dropped(s *step, drop func(queue.PageEntry) bool) int {
+	before := len(s.entries)
+	s.entries = slices.DeleteFunc(s.entries, drop)
+	return before - len(s.entries)
+}
+
+// remainingOf is the time from now to the end of a delay. A Delay has both a time, in whole
+// seconds once it is metadata, and how long it was away when the Delay was made: the due time is at most
+// a second after the first, and no later than the second from now.
+func remainingOf(to delay.Delay) (time.Duration, error) {
+	carrier := message.NewMessage("", nil)
+	delay.Message(carrier, to)
+	until, err := time.Parse(time.RFC3339, carrier.Metadata.Get(delay.DelayedUntilKey))
+	if err != nil {
+		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: err}
+	}
+	after, err := time.ParseDuration(carrier.Metadata.Get(delay.DelayedForKey))
+	if err != nil {
+		return 0, &redisdelay.DelayError{Header: delay.DelayedForKey, Value: carrier.Metadata.Get(delay.DelayedForKey), Err: err}
+	}
+	return min(time.Until(until.Add(time.Second)), after), nil
+}
