@@ -15,6 +15,7 @@ type Partition struct {
 	number  int
 	names   names
 	callers callers // of Cancel and Reschedule
+	clock   clock
 }
 
 func newPartition(store *Store, topic string, number int) *Partition {

@@ -50,6 +50,17 @@ var (
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
+	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
+	movingScript   = newScript("moving", moving)
+	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
+	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
+	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
+		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
+	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
+	straysScript   = newScript("strays", messageKeys, messages)
+
 	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
@@ -98,6 +109,9 @@ func librariesOf(name string, once []kind) []string {
 	}
 	if slices.Contains(once, expiry) {
 		libraries = append(libraries, "lib_expiry")
+	}
+	if slices.Contains(once, moving) {
+		libraries = append(libraries, "lib_moving")
 	}
 	switch name {
 	case "claim":
