@@ -33,9 +33,9 @@ func (a *Admin) deleteTopic(
 	if confirm != topic {
 		return leave(fmt.Errorf("%w: it is not %q", ErrNotConfirmed, confirm), "delete %q", topic)
 	}
-	t, roster, err := a.topic(ctx, topic)
+	t, err := a.open(ctx, topic)
 	if err == nil {
-		err = check(ctx, t, roster)
+		err = check(ctx, t.Topic, t.roster)
 	}
 	if err == nil {
 		err = t.Delete(ctx)

@@ -61,10 +61,11 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 	if q.In == "" {
 		q.In = p.in[0]
 	}
-	t, _, err := a.topic(ctx, topic)
+	opened, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
+	t := opened.Topic
 	mark, err := p.marked(ctx, t, &q)
 	if err != nil {
 		return err
@@ -106,10 +107,11 @@ func (p *performance) marked(ctx context.Context, t *queue.Topic, q *Query) (int
 
 // named acts on messages by their ids and keys.
 func (p *performance) named(ctx context.Context, a *Admin, topic string, which Selection) error {
-	t, roster, err := a.topic(ctx, topic)
+	opened, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
+	t, roster := opened.Topic, opened.roster
 	where := places{topic: t, groups: roster.Groups}
 	if which.Group != "" {
 		if !slices.Contains(roster.Groups, which.Group) && !slices.Contains(slices.Collect(maps.Keys(roster.Retired)), which.Group) {
