@@ -62,10 +62,14 @@ func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c 
 	if err != nil && !named {
 		result.Cursor = progress.Cursor
 	}
-	if shown := a.report(result, w, cmd, args); shown != nil {
-		return shown
+	failed := outcome(ctx, err, progress, named)
+	if named && failed != nil && !a.json() {
+		result.Skipped, result.Reason = 0, "" // the error says it
+		if result.Done == 0 {
+			return failed
+		}
 	}
-	return outcome(ctx, err, progress, named)
+	return errors.Join(a.report(result, w, cmd, args), failed)
 }
 
 // outcome is the error of an act that was carried out.

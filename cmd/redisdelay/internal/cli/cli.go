@@ -77,11 +77,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	name := strings.TrimPrefix(cmd.CommandPath(), "redisdelay ")
 	if errors.Is(err, syscall.EPIPE) {
 		return exitNo // whoever read, as head does, has had enough
 	}
-	fmt.Fprintln(a.err, name+": "+plain(err))
+	fmt.Fprintln(a.err, cmd.CommandPath()+": "+plain(err))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}

@@ -74,9 +74,9 @@ func (a *app) pause() *cobra.Command {
 }
 
 func whoami() string {
-	name := os.Getenv("USER")
+	name := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"))
 	if u, err := user.Current(); err == nil {
-		name = u.Username
+		name = cmp.Or(name, u.Username)
 	}
 	host, _ := os.Hostname()
 	return cmp.Or(name, "somebody") + "@" + host
@@ -148,7 +148,7 @@ func (a *app) limit() *cobra.Command {
 			if none {
 				return a.told("limit", args[0], args[1], "%s has no limit", groupsOf(args[0], args[1]))
 			}
-			return a.told("limit", args[0], args[1], "limited %s; the limits that it had are replaced", groupsOf(args[0], args[1]))
+			return a.told("limit", args[0], args[1], "limited %s to %s", groupsOf(args[0], args[1]), limitsText(&limits))
 		})
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")

@@ -107,19 +107,21 @@ func (s *source) run(ctx context.Context, args []string) error {
 		return s.app.object(publishedJSON{args[0], "publish", published, uuids})
 	}
 	made := ""
-	if !known {
+	switch {
+	case !known:
 		made = ", which is new"
+	case s.key != "" && s.duplicate == string(redisdelay.IgnoreDuplicate):
+		made = ", unless its key was in use"
 	}
 	return s.app.printf("published %s to topic %q%s\n", words.Of(published, "message", "messages"), words.Clean(args[0]), made)
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.
 func (s *source) publish(ctx context.Context, p *redisdelay.Publisher, topic string) (int, []string, error) {
-	if s.literal {
-		msg := s.message(ctx, []byte(s.payload))
-		return 1, []string{msg.UUID}, p.Publish(topic, msg)
-	}
 	in := s.app.in
+	if s.literal {
+		in = strings.NewReader(s.payload)
+	}
 	if s.file != "" && s.file != "-" {
 		f, err := os.Open(s.file)
 		if err != nil {

@@ -128,13 +128,16 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	}
 	name := words.Clean(e.Message.ID)
 	if e.Message.Key != "" {
-		name += " (" + words.Clean(e.Message.Key) + ")"
+		name += ", key " + words.Clean(e.Message.Key)
 	}
-	if err := a.printf("%s: %s\n", name, headerStyle.Render(words.Clean(e.Summary))); err != nil {
+	if len(e.Lines) == 0 {
+		return a.printf("%s: %s\n", name, headerStyle.Render(words.Clean(e.Summary)))
+	}
+	if err := a.printf("%s\n", name); err != nil {
 		return err
 	}
 	for _, line := range e.Lines {
-		if err := a.printf("  %s\n", words.Clean(line)); err != nil {
+		if err := a.printf("  %s\n", headerStyle.Render(words.Clean(line))); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
@@ -98,7 +99,7 @@ func (a *app) showGroups(groups []admin.GroupStats) error {
 		g.add(words.Clean(s.Group), groupState(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
 			bad(s.Dead), consumersOf(s), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
 			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
-			limitsText(s), pauseText(s.Pause, s.At))
+			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
 	return a.print(g.without("LIMITS", "PAUSED"))
 }
@@ -131,15 +132,15 @@ func consumersOf(s admin.GroupStats) string {
 	return count(len(s.Consumers))
 }
 
-func limitsText(s admin.GroupStats) string {
-	if s.Limits == nil {
+func limitsText(limits *redisdelay.GroupLimits) string {
+	if limits == nil {
 		return ""
 	}
 	var parts []string
-	if n := s.Limits.MaxInFlight; n > 0 {
+	if n := limits.MaxInFlight; n > 0 {
 		parts = append(parts, words.Number(n)+" in flight")
 	}
-	if r := s.Limits.Rate; r.Messages > 0 {
+	if r := limits.Rate; r.Messages > 0 {
 		parts = append(parts, rateText(r.Messages, r.Per))
 	}
 	return strings.Join(parts, ", ")

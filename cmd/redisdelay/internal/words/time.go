@@ -111,10 +111,17 @@ func Duration(d time.Duration) string {
 		return sign + units(d, time.Minute, "m", time.Second, "s")
 	case d < 24*time.Hour:
 		return sign + units(d, time.Hour, "h", time.Minute, "m")
+	case d < year:
+		return sign + units(d, day, "d", time.Hour, "h")
 	default:
-		return sign + units(d, 24*time.Hour, "d", time.Hour, "h")
+		return sign + units(d, year, "y", day, "d")
 	}
 }
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
 
 func units(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	text := fmt.Sprintf("%d%s", d/large, largeName)
