@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -159,6 +160,8 @@ func dropped(s *step, drop func(queue.PageEntry) bool) int {
 	return before - len(s.entries)
 }
 
+var errTooLate = errors.New("it is more than 292 years from now")
+
 // remainingOf is the time from now to the end of a delay. A Delay has both a time, in whole
 // seconds once it is metadata, and how long it was away when the Delay was made: the due time is at most
 // a second after the first, and no later than the second from now.
@@ -173,5 +176,9 @@ func remainingOf(to delay.Delay) (time.Duration, error) {
 	if err != nil {
 		return 0, &redisdelay.DelayError{Header: delay.DelayedForKey, Value: carrier.Metadata.Get(delay.DelayedForKey), Err: err}
 	}
-	return min(time.Until(until.Add(time.Second)), after), nil
+	remaining := min(time.Until(until.Add(time.Second)), after)
+	if remaining == math.MaxInt64 { // which is where durations end
+		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: errTooLate}
+	}
+	return remaining, nil
 }

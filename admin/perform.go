@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,7 +113,7 @@ func (p *performance) named(ctx context.Context, a *Admin, topic string, which S
 	t, roster := opened.Topic, opened.roster
 	where := places{topic: t, groups: roster.Groups}
 	if which.Group != "" {
-		if !slices.Contains(roster.Groups, which.Group) && !slices.Contains(slices.Collect(maps.Keys(roster.Retired)), which.Group) {
+		if _, retired := roster.Retired[which.Group]; !retired && !slices.Contains(roster.Groups, which.Group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.Group)
 		}
 		where.groups = []string{which.Group}

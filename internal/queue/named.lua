@@ -6,20 +6,24 @@
 -- Returns  { cursor, name, ... }: cursor 0 after the last step
 
 local refs, cursor = KEYS[1], ARGV[1]
-local COUNT = 50 -- lists of up to 1,000 groups
+local COUNT, MOST, MOST_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
 
-local step = redis.call('HSCAN', refs, cursor, 'COUNT', COUNT)
-local names, known, read = { step[1] }, {}, {}
-for i = 2, #step[2], 2 do
-  local list = step[2][i]
-  local whole, some = true, {}
-  if not read[list] then whole, some = pcall(cjson.decode, list) end
-  read[list] = true
-  for _, name in ipairs(whole and type(some) == 'table' and some or {}) do
-    if not known[name] then
-      known[name] = true
-      names[#names + 1] = name
+local names, known, read, looked, size = { cursor }, {}, {}, 0, 0
+repeat
+  local step = redis.call('HSCAN', refs, names[1], 'COUNT', COUNT)
+  names[1] = step[1]
+  for i = 2, #step[2], 2 do
+    local list = step[2][i]
+    looked, size = looked + 1, size + #list
+    local whole, some = not read[list], {}
+    if whole then whole, some = pcall(cjson.decode, list) end
+    read[list] = true
+    for _, name in ipairs(whole and type(some) == 'table' and some or {}) do
+      if not known[name] then
+        known[name] = true
+        names[#names + 1] = name
+      end
     end
   end
-end
+until names[1] == '0' or looked >= MOST or size >= MOST_BYTES
 return names

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ const mebibyte = 1 << 20
 func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 	const tries = 24
 	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
-	for name, prepare := range slowCases {
+	cases := maps.Clone(slowCases)
+	maps.Copy(cases, slowActs)
+	for name, prepare := range cases {
 		t.Run(name, func(t *testing.T) {
 			var slow []time.Duration
 			for range tries {
