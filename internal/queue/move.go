@@ -28,7 +28,7 @@ type Departure struct {
 	To        string // topic
 	Partition int    // of that topic
 	Place     Place  // not InUnack
-	Messages  []Position
+	Messages  []Seen // with any Score if it is ""
 }
 
 // NewBatch returns a name for a batch that no other has.
@@ -41,9 +41,7 @@ func (g *Group) Depart(ctx context.Context, d Departure) ([]string, error) {
 	var ids []string
 	err := g.partition.inTime(ctx, func(until int64) (late time.Time, err error) {
 		args := []any{d.Batch, until, d.To, d.Partition, string(d.Place), g.name}
-		for _, m := range d.Messages {
-			args = append(args, m.ID, m.Score)
-		}
+		args = append(args, pairs(d.Messages)...)
 		reply, err := g.run(ctx, departScript, args)
 		if err != nil {
 			return time.Time{}, err
@@ -93,31 +91,42 @@ func parseMove(id, entry string) (Move, error) {
 	return m.Move, nil
 }
 
-// Moves returns some of the messages of the partition that are on their way, and the
-// cursor for the next ones: it begins and ends with "0". Garbled entries are in damaged.
-func (p *Partition) Moves(ctx context.Context, cursor string) (moves []Move, next string, now time.Time, damaged error) {
-	reply, err := p.run(ctx, movingScript, movingScript.keys(p.names, "", nil), []any{cursor, MaxMessages / 2})
+// Moves returns some of the messages of the partition that are on their way for at least an
+// age, and the cursor for the next ones: it begins and ends with "0". What garbled entries
+// say is in damaged.
+func (p *Partition) Moves(ctx context.Context, cursor string, age time.Duration) (m []Move, next string, damaged, err error) {
+	return p.moves(ctx, cursor, "", age)
+}
+
+// TakeOver is Moves, and gives what it returns to a batch: whoever has moved it so far can
+// change nothing any more. With the same batch, it may be repeated.
+func (p *Partition) TakeOver(ctx context.Context, cursor, batch string, age time.Duration) (m []Move, next string, damaged, err error) {
+	return p.moves(ctx, cursor, batch, age)
+}
+
+func (p *Partition) moves(ctx context.Context, cursor, batch string, age time.Duration) (m []Move, next string, damaged, err error) {
+	args := []any{cursor, MaxMessages / 2, batch, milliseconds(age)}
+	reply, err := p.run(ctx, movingScript, movingScript.keys(p.names, "", nil), args)
 	if err != nil {
-		return nil, "", time.Time{}, err
+		return nil, "", nil, err
 	}
 	if len(reply) != 3 {
-		return nil, "", time.Time{}, fmt.Errorf("%w: moves with %d values", errReply, len(reply))
+		return nil, "", nil, fmt.Errorf("%w: moves with %d values", errReply, len(reply))
 	}
 	lists, err := listsOf(reply[2:], 1)
 	next, ok := reply[0].(string)
-	now, err2 := timeOf(reply[1])
-	if err != nil || err2 != nil || !ok || len(lists[0])%2 != 0 {
-		return nil, "", time.Time{}, fmt.Errorf("%w: moves at %v up to %v", errReply, reply[1], reply[0])
+	if err != nil || !ok || len(lists[0])%2 != 0 {
+		return nil, "", nil, fmt.Errorf("%w: moves up to %v", errReply, reply[0])
 	}
 	for i := 0; i < len(lists[0]); i += 2 {
-		m, err := parseMove(lists[0][i], lists[0][i+1])
+		one, err := parseMove(lists[0][i], lists[0][i+1])
 		if err != nil {
 			damaged = errors.Join(damaged, err)
 			continue
 		}
-		moves = append(moves, m)
+		m = append(m, one)
 	}
-	return moves, next, now, damaged
+	return m, next, damaged, nil
 }
 
 // Carry reads messages that a batch moves, as many as fit in one reply. left are the ids to

@@ -16,7 +16,7 @@ func plainID(n int) string { return fmt.Sprintf("%026d", n) }
 func departure(place Place, ids ...string) Departure {
 	d := Departure{Batch: NewBatch(), To: "other", Partition: 3, Place: place}
 	for _, id := range ids {
-		d.Messages = append(d.Messages, Position{ID: id})
+		d.Messages = append(d.Messages, Seen{ID: id})
 	}
 	return d
 }
@@ -40,11 +40,12 @@ func (r *scene) endMove(g *Group, batch string, arrived bool, ids ...string) {
 // movesOf is all that is on its way, without what depends on the time.
 func (r *scene) movesOf() []Move {
 	r.t.Helper()
-	moves, next, now, err := r.partition.Moves(r.ctx(), "0")
+	moves, next, damaged, err := r.partition.Moves(r.ctx(), "0", 0)
 	require.NoError(r.t, err)
+	require.NoError(r.t, damaged)
 	require.Equal(r.t, "0", next)
 	for i := range moves {
-		assert.WithinDuration(r.t, now, moves[i].Since, time.Minute)
+		assert.WithinDuration(r.t, r.now(), moves[i].Since, time.Minute)
 		moves[i].Since = time.Time{}
 	}
 	return moves
@@ -154,7 +155,7 @@ func TestOnlyWhatIsStillThereDeparts(t *testing.T) {
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "c").Err())
 	before := r.state()
 	d := departure(InScheduled, "a", "c", "unknown")
-	d.Messages = append(d.Messages, Position{Score: "1", ID: "b"})
+	d.Messages = append(d.Messages, Seen{"b", "1"})
 	assert.Empty(t, r.depart(none, d), "in delivery, without a body, unknown, at another time")
 	assert.Equal(t, before, r.state())
 
@@ -176,6 +177,60 @@ func TestALateDepartureTakesNothing(t *testing.T) {
 	require.Len(t, reply, 2)
 	assert.Equal(t, "late", reply[0])
 	assert.Equal(t, before, r.state())
+}
+
+// TestAMoveThatIsTakenOverIsVoid for those who have begun it: they may have been stopped for
+// minutes.
+func TestAMoveThatIsTakenOverIsVoid(t *testing.T) {
+	r := newScene(t)
+	none := r.partition.Group("")
+	r.push(after("a", 60), after("b", 60))
+	d, next := departure(InScheduled, "a", "b"), NewBatch()
+	require.Len(t, r.depart(none, d), 2)
+	takeOver := func(batch string, age time.Duration) int {
+		moves, _, damaged, err := r.partition.TakeOver(t.Context(), "0", batch, age)
+		require.NoError(t, err)
+		require.NoError(t, damaged)
+		return len(moves)
+	}
+	assert.Zero(t, takeOver(next, time.Minute), "it is new")
+	for range 2 { // the second time as if the reply was lost
+		assert.Equal(t, 2, takeOver(next, 0))
+	}
+	assert.Equal(t, 2, takeOver(next, time.Minute), "its own")
+	assert.Zero(t, takeOver(NewBatch(), time.Minute), "it is new again")
+	before := r.state()
+	r.endMove(none, d.Batch, false, "a")
+	r.endMove(none, d.Batch, true, "b")
+	assert.Empty(t, r.depart(none, d))
+	assert.Equal(t, before, r.state())
+	r.endMove(none, next, true, "a")
+	r.endMove(none, next, false, "b")
+	assert.Equal(t, map[string]string{"scheduled b": "now+60s", "messages b": "body b"}, r.state())
+}
+
+func TestCancelLeavesAloneWhatIsBeingMoved(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	first, second := keyed(1, "k"), keyed(2, "l")
+	r.push(due(first))
+	require.Len(t, r.claim(g, "c", 1), 1)
+	require.Len(t, r.claim(h, "d", 1), 1)
+	nack(t, g, Nack{Delivery: Delivery{first, "1"}, Delay: time.Minute})
+	r.push(after(second, 60))
+	of, ofScheduled := departure(InQueue, first), departure(InScheduled, second)
+	require.Len(t, r.depart(g, of), 1)
+	require.Len(t, r.depart(r.partition.Group(""), ofScheduled), 1)
+	before := r.state()
+	require.ErrorIs(t, errOf(r.partition.CancelID(t.Context(), second)), ErrNotFound)
+	assert.Equal(t, before, r.state())
+	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")), "the other group waits for it")
+	assert.Equal(t, `["g"]`, r.state()["refs "+first])
+	assert.Equal(t, "body "+first, r.state()["messages "+first])
+	require.ErrorIs(t, errOf(r.partition.CancelID(t.Context(), first)), ErrNotFound)
+	r.endMove(g, of.Batch, true, first)
+	r.endMove(r.partition.Group(""), ofScheduled.Batch, true, second)
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
 }
 
 func TestWhatComesBackToARetiredGroupIsFreed(t *testing.T) {

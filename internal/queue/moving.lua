@@ -1,14 +1,37 @@
--- moving.lua: read some of the messages that are moved to other topics.
+-- moving.lua: read some of the messages that are moved to other topics, or take over those
+-- that nobody has gone on with for a while: calls of the batch that they had are void then.
 --
 -- KEYS[1]  moving  hash  id -> where it was, and where it is moved to
 -- ARGV[1]  cursor  0 to begin
 -- ARGV[2]  count   about how many
+-- ARGV[3]  batch   that takes them over, unique to one call; '' to change nothing
+-- ARGV[4]  age     ms; only those that were taken out, or over, at least so long ago
 -- Returns  { cursor, now in ms, { id, entry, ... } }: the cursor goes on from here; 0 after
 --          the last
 
 local moving = KEYS[1]
-local cursor, count = ARGV[1], ARGV[2]
+local cursor, count, batch, age = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local found = redis.call('HSCAN', moving, cursor, 'COUNT', count)
 local _, now_ms = now_us()
-return { found[1], now_ms, found[2] }
+local rows, adopted = {}, {}
+for i = 1, #found[2], 2 do
+  local id, entry = found[2][i], found[2][i + 1]
+  local move = move_of(entry)
+  local old = move and (tonumber(move.since) or 0) <= now_ms - age
+  if move and batch ~= '' and old and move.batch ~= batch then
+    move.batch, move.since = batch, tonumber(now_ms)
+    entry = cjson.encode(move)
+    adopted[#adopted + 1] = id
+    adopted[#adopted + 1] = entry
+  end
+  if not move or old or batch ~= '' and move.batch == batch then
+    rows[#rows + 1] = id
+    rows[#rows + 1] = entry
+  end
+end
+if #adopted > 0 then
+  redis.call('HDEL', moving, '') -- so that this works without memory, as begin_writes
+  redis.call('HSET', moving, unpack(adopted))
+end
+return { found[1], now_ms, rows }

@@ -65,7 +65,7 @@ var (
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full).
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf, unackOf, deadOf, attemptsOf)
@@ -75,7 +75,7 @@ var (
 	namedScript    = newScript("named", refs)
 	delistScript   = newScript("delist", topics)
 	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
-		count, expiry).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
+		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
