@@ -77,9 +77,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	if errors.Is(err, syscall.EPIPE) {
-		return exitNo // whoever read, as head does, has had enough
-	}
 	fmt.Fprintln(a.err, cmd.CommandPath()+": "+plain(err))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
@@ -89,11 +86,21 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 var credentials = regexp.MustCompile(`(rediss?://)\S*@`)
 
+// hide takes the credentials out of a text. What help says for an example stays.
+func hide(text string) string {
+	return credentials.ReplaceAllStringFunc(text, func(found string) string {
+		if strings.HasSuffix(found, "://user:password@") {
+			return found
+		}
+		return credentials.ReplaceAllString(found, "$1***@")
+	})
+}
+
 // plain writes an error in one line, without credentials.
 func plain(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	text = strings.TrimPrefix(text, "redisdelay: ")
-	return credentials.ReplaceAllString(text, "$1***@")
+	return hide(text)
 }
 
 // connect reaches Redis, once.

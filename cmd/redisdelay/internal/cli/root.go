@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -72,13 +74,23 @@ func (a *app) connection(flags *pflag.FlagSet) {
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
 	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "for people, or one JSON object a line")
 	flags.BoolVar(&a.wide, "wide", false, "all columns, nothing cut")
-	flags.StringVar(&a.target.URL, "redis", "", "redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
+	flags.StringVar(&a.target.URL, "redis", "", "`URL`: redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
 	flags.BoolVar(&a.target.Cluster, "cluster", false, "it is a Cluster; found out by itself from one host")
 	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; the hosts are its Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")
-	flags.Var(text(&a.prefix, "PREFIX"), "prefix", "of the keys in Redis (default $REDISDELAY_PREFIX)")
+	flags.Var(prefix(&a.prefix), "prefix", "of the keys in Redis (default $REDISDELAY_PREFIX)")
 	flags.Var(text(&a.target.CA, "FILE"), "tls-ca", "PEM of the authority to trust (default $REDIS_TLS_CA)")
 	flags.Var(text(&a.target.Cert, "FILE"), "tls-cert", "PEM of the client's certificate (default $REDIS_TLS_CERT)")
 	flags.Var(text(&a.target.Key, "FILE"), "tls-key", "PEM of its key (default $REDIS_TLS_KEY)")
+}
+
+// prefix is a flag for the prefix of the keys.
+func prefix(to *string) pflag.Value {
+	return &value[string]{to: to, name: "PREFIX", text: *to, parse: func(s string) (string, error) {
+		if s == "" || strings.ContainsAny(s, "{}") {
+			return "", errors.New("want a prefix that is not empty and has no { or }")
+		}
+		return s, nil
+	}}
 }
 
 // environment fills in what the flags leave open. It is no default of the flags, since help

@@ -81,7 +81,7 @@ func flagsOf(cmd *cobra.Command, but string) (given []string) {
 		case f.Value.Type() == "bool":
 			given = append(given, "--"+f.Name+strings.TrimPrefix("="+f.Value.String(), "=true"))
 		case f.Value.Type() == "string":
-			given = append(given, "--"+f.Name, credentials.ReplaceAllString(f.Value.String(), "$1***@"))
+			given = append(given, "--"+f.Name, hide(f.Value.String()))
 		default:
 			given = append(given, "--"+f.Name, f.Value.String())
 		}

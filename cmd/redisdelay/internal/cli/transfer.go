@@ -18,7 +18,12 @@ func (a *app) export() *cobra.Command {
 	var f *filter
 	file := ""
 	cmd := a.command("export TOPIC", "Write messages as JSON lines, with their due times; changes nothing",
-		func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },
+		func(cmd *cobra.Command, _ []string) error {
+			if _, err := os.Lstat(file); file != "" && err == nil {
+				return usagef("--file %s exists, want a new file", file)
+			}
+			return f.check(cmd)
+		},
 		func(ctx context.Context, args []string) error { return a.exportTo(ctx, args[0], f.query(), file) })
 	f = a.newFilter(cmd, admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead)
 	cmd.Flags().Var(text(&file, "FILE"), "file", "write to a new file in place of standard output")
@@ -61,9 +66,6 @@ func (a *app) exportFile(file string) (io.Writer, func() error, error) {
 		return a.out, func() error { return nil }, nil
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // messages may be private
-	if errors.Is(err, os.ErrExist) {
-		return nil, nil, usagef("--file %s exists, want a new file", file)
-	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -51,8 +51,9 @@ func reasonTLS(err error, text string) string {
 		return "its certificate is signed by an unknown authority: name the authority's file with --tls-ca"
 	case errors.As(err, &name):
 		return "its certificate is for another host: " + name.Error()
-	case strings.Contains(text, "certificate required"), strings.Contains(text, "bad certificate"):
-		return "it wants a certificate of the client: --tls-cert and --tls-key (" + oneLine(text) + ")"
+	case strings.Contains(text, "certificate required"), strings.Contains(text, "bad certificate"),
+		strings.Contains(text, "handshake failure"):
+		return "it refused the TLS handshake; perhaps it wants a certificate of the client: --tls-cert and --tls-key (" + oneLine(text) + ")"
 	case errors.As(err, &record), strings.Contains(text, "first record does not look like"):
 		return "it does not speak TLS: want redis:// instead of rediss://"
 	}
