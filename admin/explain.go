@@ -175,7 +175,7 @@ func (e *explainer) overall() string {
 		return e.due(e.message.DueAt)
 	case e.message.Scheduled && len(e.groups) == 0:
 		return join(e.due(e.message.DueAt), "no group is registered", "")
-	case len(e.groups) == 0:
+	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.state != redisdelay.StateDone }):
 		return "no group needs it, and its body is left"
 	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.text != e.groups[0].text }):
 		return e.groups[0].text

@@ -174,3 +174,5 @@ func keysOf(entries []Entry) (keys []string) {
 	}
 	return keys
 }
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
