@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -59,24 +58,25 @@ func (do groupCall) ids(why error) func(context.Context, places, []string, int64
 func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
 	return func(ctx context.Context, p places, key string, mark int64) error {
 		var mu sync.Mutex
-		found := map[string]bool{} // guarded by mu
+		var ids []string // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			id, err := partition.IDOf(ctx, key)
+			found, err := partition.Look(ctx, "", key)
+			if errors.Is(err, queue.ErrNoMessage) {
+				return nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if id != "" {
-				found[id] = true
-			}
+			ids = append(ids, found.ID)
 			return err
 		})
 		switch {
 		case err != nil:
 			return err
-		case len(found) == 0:
+		case len(ids) == 0:
 			return ErrMessageNotFound
 		}
-		left, err := do.ids(why)(ctx, p, slices.Collect(maps.Keys(found)), mark)
-		if err == nil && len(left) == len(found) {
+		left, err := do.ids(why)(ctx, p, ids, mark)
+		if err == nil && len(left) == len(ids) {
 			err = left[0].why
 		}
 		return err

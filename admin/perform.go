@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // stepTime is how long one step of an act may take. It does not end with the act's context, so
@@ -60,12 +58,11 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 	if q.In == "" {
 		q.In = p.in[0]
 	}
-	opened, err := a.open(ctx, topic)
+	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
-	t := opened.Topic
-	mark, err := p.marked(ctx, t, &q)
+	mark, err := p.marked(t.roster.Now.UnixMilli(), &q)
 	if err != nil {
 		return err
 	}
@@ -77,23 +74,22 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 		}
 		p.progress.Cursor = strconv.FormatInt(mark, 10) + "." + s.cursor
 		p.add(looked-others-len(left), left)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		return nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		p.progress.Cursor = ""
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
 	}
 	return err
 }
 
 // marked returns the mark of an act, and takes it out of the cursor if it continues
 // another.
-func (p *performance) marked(ctx context.Context, t *queue.Topic, q *Query) (int64, error) {
+func (p *performance) marked(now int64, q *Query) (int64, error) {
 	if q.Cursor == "" {
-		now, err := t.Partition(0).Now(ctx)
-		return p.mark(now), err
+		return p.mark(now), nil
 	}
 	text, rest, found := strings.Cut(q.Cursor, ".")
 	mark, err := strconv.ParseInt(text, 10, 64)
@@ -106,23 +102,18 @@ func (p *performance) marked(ctx context.Context, t *queue.Topic, q *Query) (int
 
 // named acts on messages by their ids and keys.
 func (p *performance) named(ctx context.Context, a *Admin, topic string, which Selection) error {
-	opened, err := a.open(ctx, topic)
+	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
-	t, roster := opened.Topic, opened.roster
-	where := places{topic: t, groups: roster.Groups}
+	where := places{topic: t.Topic, groups: t.roster.Groups}
 	if which.Group != "" {
-		if _, retired := roster.Retired[which.Group]; !retired && !slices.Contains(roster.Groups, which.Group) {
+		if !slices.Contains(t.groups(), which.Group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.Group)
 		}
 		where.groups = []string{which.Group}
 	}
-	now, err := t.Partition(0).Now(ctx)
-	if err != nil {
-		return err
-	}
-	mark := p.mark(now)
+	mark := p.mark(t.roster.Now.UnixMilli())
 	for some := range slices.Chunk(unique(which.IDs), p.most) {
 		left, _, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) {
 			left, err := p.ids(ctx, where, some, mark)
@@ -131,9 +122,7 @@ func (p *performance) named(ctx context.Context, a *Admin, topic string, which S
 		if err != nil {
 			return err
 		}
-		if p.add(len(some)-len(left), left); ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+		p.add(len(some)-len(left), left)
 	}
 	return p.keyed(ctx, where, unique(which.Keys), mark)
 }
@@ -152,9 +141,6 @@ func (p *performance) keyed(ctx context.Context, where places, keys []string, ma
 		default:
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 	}
 	return nil
 }
@@ -169,14 +155,14 @@ func inStep(ctx context.Context, do func(ctx context.Context) ([]skipped, int, e
 	return do(ctx)
 }
 
-// add counts a step and tells about it.
+// add counts a step, and tells about it if it was for any message.
 func (p *performance) add(done int, left []skipped) {
 	p.progress.Done += done
 	p.progress.Skipped += len(left)
 	if n := len(left); n > 0 {
 		p.progress.Last = fmt.Errorf("message %q: %w", left[n-1].name, left[n-1].why)
 	}
-	if p.tell != nil {
+	if p.tell != nil && done+len(left) > 0 {
 		p.tell(p.progress)
 	}
 }

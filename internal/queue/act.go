@@ -2,11 +2,7 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
@@ -99,22 +95,4 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 		args = append(args, id, "", reason)
 	}
 	return g.settle(ctx, buryScript, args)
-}
-
-// lostMark marks a key that leads to a dead letter that has lost it, as LOST in lib.lua.
-const lostMark = "!"
-
-// IDOf is the id of the message that a key leads to: the one that holds it or, until another
-// takes it, the dead letter that has lost it; "" if there is none.
-func (p *Partition) IDOf(ctx context.Context, key string) (string, error) {
-	of := p.names.key(messageKeys)
-	node, err := p.store.master(ctx, of)
-	if err != nil {
-		return "", err
-	}
-	id, err := node.HGet(ctx, of, key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", p.store.failed(ctx, p.call(withdrawScript, withdrawScript.keys(p.names, "", nil), nil), err)
-	}
-	return strings.TrimPrefix(id, lostMark), nil
 }

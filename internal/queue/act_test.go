@@ -276,14 +276,13 @@ func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 		"reasons:g": func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"full":      func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"refs":      func(r *scene, _ *Group) error { return errOf(r.partition.named(r.ctx())) },
-		"keys ":     func(r *scene, _ *Group) error { return errOf(r.partition.IDOf(r.ctx(), "a")) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
 			r.push(due("a"))
 			require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(1, "a")).Err())
-			key := string(r.partition.names) + ":" + strings.TrimSpace(kind)
+			key := string(r.partition.names) + ":" + kind
 			require.NoError(t, r.client.Del(t.Context(), key).Err())
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
@@ -293,20 +292,4 @@ func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 			assert.Equal(t, before, r.state())
 		})
 	}
-}
-
-func TestIDOfFollowsTheKey(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id))
-	for _, arrange := range []func(){func() {}, func() { r.bury(g, id) }} {
-		arrange()
-		got, err := r.partition.IDOf(t.Context(), "k")
-		require.NoError(t, err)
-		assert.Equal(t, id, got)
-	}
-	got, err := r.partition.IDOf(t.Context(), "unknown")
-	require.NoError(t, err)
-	assert.Empty(t, got)
 }

@@ -70,6 +70,9 @@ func reasonNet(err error, options *redis.UniversalOptions) string {
 		return fmt.Sprintf("no address is known for the host %q", dns.Name)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
 		errors.As(err, &timeout) && timeout.Timeout():
+		if options.TLSConfig != nil {
+			return "no answer in time: if it does not speak TLS, want redis:// instead of rediss://"
+		}
 		return "no answer in time"
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		if options.TLSConfig == nil {
