@@ -65,7 +65,7 @@ if number == 0 then write_record(publishers, batch, 1, now_ms, '', last_ms) end
 local first
 for _, id in ipairs(back) do
   local move = moves[id]
-  call('ZADD', sets[move.place], move.score, id)
+  call('ZADD', sets[move.place], 'NX', move.score, id)
   hold(id, move.key)
   call('HDEL', moving, id)
   local due = move.place ~= 'dead' and tonumber(move.score)

@@ -1,9 +1,9 @@
 -- lib_moving.lua: what the scripts share that have moving among their KEYS. It follows lib.lua
 -- in front of them.
 
--- An entry of moving is JSON: "to" and "partition", where the message is moved to; "batch";
--- "since", in ms; "place", "group" and "score", where it was; and "key", what it had in keys
--- if that was freed: 'held' or 'lost'.
+-- An entry of moving is JSON: "to" and "partition", where the message is moved to; "batch", which
+-- goes on with it; "since", in ms, and "over", when that batch has taken it over; "place", "group"
+-- and "score", where it was; and "key", what it had in keys if that was freed: 'held' or 'lost'.
 
 -- move_of reads an entry; nil if there is none, or if it is garbled.
 local function move_of(entry)

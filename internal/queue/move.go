@@ -95,17 +95,21 @@ func parseMove(id, entry string) (Move, error) {
 // age, and the cursor for the next ones: it begins and ends with "0". What garbled entries
 // say is in damaged.
 func (p *Partition) Moves(ctx context.Context, cursor string, age time.Duration) (m []Move, next string, damaged, err error) {
-	return p.moves(ctx, cursor, "", age)
+	return p.moves(ctx, cursor, "", age, 0)
 }
 
-// TakeOver is Moves, and gives what it returns to a batch: whoever has moved it so far can
-// change nothing any more. With the same batch, it may be repeated.
-func (p *Partition) TakeOver(ctx context.Context, cursor, batch string, age time.Duration) (m []Move, next string, damaged, err error) {
-	return p.moves(ctx, cursor, batch, age)
+// TakeOver gives a batch some of the messages that nobody has gone on with for an idle time,
+// and that are on their way for less than most: whoever has moved them so far can change
+// nothing any more. With the same batch, it may be repeated.
+func (p *Partition) TakeOver(ctx context.Context, cursor, batch string, idle, most time.Duration) (m []Move, next string, err error) {
+	m, next, _, err = p.moves(ctx, cursor, batch, idle, most)
+	return m, next, err
 }
 
-func (p *Partition) moves(ctx context.Context, cursor, batch string, age time.Duration) (m []Move, next string, damaged, err error) {
-	args := []any{cursor, MaxMessages / 2, batch, milliseconds(age)}
+func (p *Partition) moves(
+	ctx context.Context, cursor, batch string, age, most time.Duration,
+) (m []Move, next string, damaged, err error) {
+	args := []any{cursor, MaxMessages / 2, batch, milliseconds(age), milliseconds(most)}
 	reply, err := p.run(ctx, movingScript, movingScript.keys(p.names, "", nil), args)
 	if err != nil {
 		return nil, "", nil, err

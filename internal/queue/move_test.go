@@ -188,9 +188,8 @@ func TestAMoveThatIsTakenOverIsVoid(t *testing.T) {
 	d, next := departure(InScheduled, "a", "b"), NewBatch()
 	require.Len(t, r.depart(none, d), 2)
 	takeOver := func(batch string, age time.Duration) int {
-		moves, _, damaged, err := r.partition.TakeOver(t.Context(), "0", batch, age)
+		moves, _, err := r.partition.TakeOver(t.Context(), "0", batch, age, time.Hour)
 		require.NoError(t, err)
-		require.NoError(t, damaged)
 		return len(moves)
 	}
 	assert.Zero(t, takeOver(next, time.Minute), "it is new")
@@ -199,6 +198,9 @@ func TestAMoveThatIsTakenOverIsVoid(t *testing.T) {
 	}
 	assert.Equal(t, 2, takeOver(next, time.Minute), "its own")
 	assert.Zero(t, takeOver(NewBatch(), time.Minute), "it is new again")
+	moves, _, err := r.partition.TakeOver(t.Context(), "0", NewBatch(), 0, 0)
+	require.NoError(t, err)
+	assert.Empty(t, moves, "they are too old")
 	before := r.state()
 	r.endMove(none, d.Batch, false, "a")
 	r.endMove(none, d.Batch, true, "b")
