@@ -31,22 +31,27 @@ end
 if #missing > 0 then return answer('groups', missing) end
 
 local planned = call('ZSCORE', scheduled, id)
-local rows, some = {}, planned
-local function row(...)
-  for _, value in ipairs({ ... }) do rows[#rows + 1] = value end
+local rows, n, some = {}, 0, planned
+local function row(name, state, score, entry, why, size, metadata)
+  rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = name, state, score, entry
+  rows[n + 5], rows[n + 6], rows[n + 7] = why, size, metadata
+  n = n + 7
 end
 for i = 6, #KEYS, 6 do
   local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   local attempts, reasons, changed = KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
-  local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local name = ARGV[4 + (i - 6) / 6]
+  local held = call('ZSCORE', unack, id)
+  local waits = not held and call('ZSCORE', queue, id)
+  local buried = not held and not waits and call('ZSCORE', dead, id)
   local score = held or waits or buried
   if score then
     some = true
     local entry, size = call('HGET', attempts, id), call('HSTRLEN', changed, id)
     local metadata = size > 0 and size <= bytes and call('HGET', changed, id)
     if metadata then bytes = bytes - size end
-    row(name, state_of(waits, held, buried, entry, planned), score, entry or '', buried and call('HGET', reasons, id) or '', size, metadata)
+    local why = buried and call('HGET', reasons, id)
+    row(name, state_of(waits, held, buried, entry, planned), score, entry or '', why or '', size, metadata)
   elseif known[name] == 'member' and not planned then
     row(name, 'done', '', '', '', 0, false)
   end

@@ -59,8 +59,8 @@ end
 
 -- counted is how many deliveries of a message count. A delivery under way is one of them.
 local function counted(entry)
-  if not of_group then return 0 end
-  local _, seen, unsure = split(entry or '')
+  if not entry then return place == 'unack' and 1 or 0 end
+  local _, seen, unsure = split(entry)
   return math.max(seen + unsure, place == 'unack' and 1 or 0)
 end
 
@@ -73,14 +73,14 @@ local members = last >= first and call('ZRANGE', set, first, last, 'WITHSCORES')
 local ids = {}
 for i = 1, #members, 2 do ids[#ids + 1] = members[i] end
 local entries = of_group and #ids > 0 and call('HMGET', attempts, unpack(ids)) or {}
+local reasons_of = place == 'dead' and #ids > 0 and call('HMGET', reasons, unpack(ids)) or {}
 local own = content and of_group and call('HLEN', changed) > 0
 
--- matches tells whether a message matches, and returns its reason.
-local function matches(id, entry)
+-- matches tells whether a message matches.
+local function matches(id, deliveries, why)
   if key ~= '' and string.sub(key_of(id) or '', 1, #key) ~= key then return false end
-  if counted(entry) < least then return false end
-  local why = place == 'dead' and call('HGET', reasons, id)
-  return reason == '' or why and string.find(why, reason, 1, true) ~= nil, why
+  if deliveries < least then return false end
+  return reason == '' or why and string.find(why, reason, 1, true) ~= nil
 end
 
 -- A message is chosen before its body is read: one that does not fit must not be copied in
@@ -88,15 +88,15 @@ end
 local rows, size, looked, chosen, places = {}, 0, 0, {}, {}
 while looked < #ids and #chosen < limit do
   local id, entry = ids[looked + 1], entries[looked + 1]
-  local is, why = matches(id, entry)
-  if is then
+  local deliveries, why = counted(entry), reasons_of[looked + 1] or false
+  if matches(id, deliveries, why) then
     local length, text = call('HSTRLEN', messages, id), #id + (why and #why or 0)
     if content then text = text + length + (own and call('HSTRLEN', changed, id) or 0) end
     if #chosen > 0 and size + text > bytes then break end
     size = size + text
     local n = WIDTH * #chosen
     chosen[#chosen + 1], places[#places + 1] = id, n
-    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = id, members[2 * looked + 2], entry or '1', counted(entry)
+    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = id, members[2 * looked + 2], entry or '1', deliveries
     rows[n + 5], rows[n + 6], rows[n + 7], rows[n + 8] = why, length, false, false
   end
   looked = looked + 1
