@@ -174,6 +174,7 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 			words.Full(e.At, now), attempts, words.Full(e.PublishedAt, now), count(e.Partition), words.Bytes(int64(e.Size)),
 			a.cut(words.Clean(e.Reason), 60), a.preview(e.Content))
 	}
+	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
 	return a.print(g.without("KEY", "SET", "GROUP", "ATTEMPTS", "REASON"))
 }
 

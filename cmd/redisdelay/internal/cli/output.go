@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -45,7 +46,8 @@ type column struct {
 type grid struct {
 	columns []column
 	rows    [][]string
-	shown   []int // indexes of the columns that are shown
+	shown   []int    // indexes of the columns that are shown
+	spare   []string // columns that a narrow terminal goes without, the first first
 }
 
 // newGrid returns a table with these columns: "#" before a name aligns it to the right, "+"
@@ -66,12 +68,12 @@ func (a *app) newGrid(names ...string) *grid {
 
 func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
 
-// print writes the table. On a terminal, the last column is cut to what is left of the width.
+// print writes the table. On a narrow terminal it goes without columns, and cuts the last one.
 func (a *app) print(g *grid) error {
-	last := len(g.shown) - 1
 	if a.terminal.out && !a.wide && a.width > 0 {
-		g.fit(last, a.width)
+		g.fit(a.width)
 	}
+	last := len(g.shown) - 1
 	t := table.New().BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
 		BorderHeader(false).BorderColumn(false).Wrap(false).
 		StyleFunc(func(row, col int) lipgloss.Style {
@@ -115,23 +117,51 @@ func (g *grid) pick(row []string) []string {
 	return picked
 }
 
-// fit cuts the last column.
-func (g *grid) fit(last, width int) {
-	left := width
-	for _, i := range g.shown[:last] {
-		widest := lipgloss.Width(g.columns[i].name)
-		for _, row := range g.rows {
-			widest = max(widest, lipgloss.Width(row[i]))
+// leastCut is how short the last column may be cut.
+const leastCut = 10
+
+// fit makes the table as narrow as a terminal, as far as possible.
+func (g *grid) fit(width int) {
+	for _, name := range g.spare {
+		if before, last := g.widths(); before+min(last, leastCut) <= width {
+			break
 		}
-		left -= widest + 2
+		g.drop(func(i int) bool { return g.columns[i].name == name })
 	}
+	before, _ := g.widths()
+	left := max(width-before, leastCut)
 	for _, row := range g.rows {
-		cell := &row[g.shown[last]]
+		cell := &row[g.shown[len(g.shown)-1]]
 		if lipgloss.Width(*cell) > left && !strings.Contains(*cell, "\x1b") {
-			*cell = words.Cut(*cell, max(left, 10))
+			*cell = words.Cut(*cell, left)
 		}
 	}
 }
+
+// widths are those of the last column and of all before it.
+func (g *grid) widths() (before, last int) {
+	for n, i := range g.shown {
+		last = lipgloss.Width(g.columns[i].name)
+		for _, row := range g.rows {
+			last = max(last, lipgloss.Width(row[i]))
+		}
+		if n < len(g.shown)-1 {
+			before += last + 2
+		}
+	}
+	return before, last
+}
+
+// without leaves out the columns with these names that are empty in all rows.
+func (g *grid) without(names ...string) *grid {
+	g.drop(func(i int) bool {
+		return slices.Contains(names, g.columns[i].name) &&
+			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" })
+	})
+	return g
+}
+
+func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
 
 // count writes a number, dimmed if it is 0.
 func count(n int) string {

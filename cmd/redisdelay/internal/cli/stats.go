@@ -158,7 +158,8 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
 			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pauseText(s.Pause, s.At))
 	}
-	return a.printOr(g, "there are no topics with the prefix %q", a.prefix)
+	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
+	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
 }
 
 // overdue writes a lateness; a second is none to worry about.

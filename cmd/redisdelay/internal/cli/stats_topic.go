@@ -101,16 +101,8 @@ func (a *app) showGroups(groups []admin.GroupStats) error {
 			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
+	g.spare = []string{"NEXT RETRY", "EXPIRED", "RETRYING", "OLDEST QUEUED"}
 	return a.print(g.without("LIMITS", "PAUSED"))
-}
-
-// without leaves out the columns with these names that are empty in all rows.
-func (g *grid) without(names ...string) *grid {
-	g.shown = slices.DeleteFunc(g.shown, func(i int) bool {
-		return slices.Contains(names, g.columns[i].name) &&
-			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" })
-	})
-	return g
 }
 
 func groupState(s admin.GroupStats) string {

@@ -113,7 +113,7 @@ func (a *app) importFrom(ctx context.Context, args []string) error {
 			text += ": " + result.Reason
 		}
 	}
-	if err != nil {
+	if ctx.Err() != nil {
 		text += "; import it again to finish"
 	}
 	return outcome(ctx, errors.Join(err, a.printf("%s\n", text)), progress, false)

@@ -20,25 +20,46 @@ var (
 	badStyle    = lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)
 )
 
+// trendName heads the drawing of how many messages waited.
+const trendName = "WAITING, BY TIME"
+
 // The lines around the rows: title, empty, header, total, and help below.
 const around = 6
 
-// The widths of the columns after the name.
-var columns = []struct {
+// column is a column after the name. On a narrow screen, those with the greatest spare go first.
+type column struct {
 	name  string
 	width int
-}{
-	{"SCHEDULED", 12},
-	{"±/S", 8},
-	{"WAITING", 11},
-	{"±/S", 8},
-	{"RETRYING", 9},
-	{"IN DELIVERY", 12},
-	{"DEAD", 9},
-	{"±/S", 7},
-	{"OVERDUE", 8},
-	{"PEAK", 7},
-	{"CONSUMERS", 10},
+	spare int
+}
+
+var columns = []column{
+	{"SCHEDULED", 12, 0},
+	{"±/S", 8, 3},
+	{"WAITING", 11, 0},
+	{"±/S", 8, 2},
+	{"RETRYING", 9, 5},
+	{"IN DELIVERY", 12, 1},
+	{"DEAD", 9, 0},
+	{"±/S", 7, 4},
+	{"OVERDUE", 8, 0},
+	{"PEAK", 7, 6},
+	{"CONSUMERS", 10, 1},
+}
+
+// fitting are the indexes of the columns that fit beside a name, and how wide they are.
+func (m *model) fitting(name int) (shown []int, width int) {
+	for spare := 6; ; spare-- {
+		shown, width = nil, 0
+		for i, c := range columns {
+			if c.spare <= spare {
+				shown, width = append(shown, i), width+c.width
+			}
+		}
+		if name+width <= m.width || spare == 0 {
+			return shown, width
+		}
+	}
 }
 
 func (m *model) room() int { return max(1, m.height-around) }
@@ -69,8 +90,17 @@ func (m *model) screen() string {
 	if rest := len(m.rows) - len(shown); rest > 0 {
 		b.WriteString(dimStyle.Render(fmt.Sprintf("%d more: up and down scroll", rest)) + "\n")
 	}
-	b.WriteString(dimStyle.Render("q quit   s sort   space stop and go   ↑↓ scroll      waiting: due and not with a consumer   ±/s: came less went   peak: last " + words.Duration(kept*m.config.Interval)))
+	b.WriteString(dimStyle.Render(m.help()))
 	return b.String()
+}
+
+func (m *model) help() string {
+	keys := "q quit   s sort   space stop and go   ↑↓ scroll"
+	legend := "      waiting: due, not with a consumer   ±/s: came less went   peak: of " + words.Duration(kept*m.config.Interval)
+	if lipgloss.Width(keys+legend) > m.width {
+		return keys
+	}
+	return keys + legend
 }
 
 func (m *model) title() string {
@@ -105,11 +135,8 @@ func (m *model) nameWidth() int {
 
 // trendWidth is what the other columns leave.
 func (m *model) trendWidth(name int) int {
-	left := m.width - name - 3
-	for _, c := range columns {
-		left -= c.width
-	}
-	return max(0, min(left, kept))
+	_, width := m.fitting(name)
+	return max(0, min(m.width-name-width-3, kept))
 }
 
 func (m *model) header(name, trend int) string {
@@ -118,11 +145,12 @@ func (m *model) header(name, trend int) string {
 		first = "GROUP"
 	}
 	text := fmt.Sprintf("%-*s", name, first)
-	for _, c := range columns {
-		text += fmt.Sprintf("%*s", c.width, c.name)
+	shown, _ := m.fitting(name)
+	for _, i := range shown {
+		text += fmt.Sprintf("%*s", columns[i].width, columns[i].name)
 	}
-	if trend > 7 {
-		text += fmt.Sprintf("  %-*s", trend, "WAITING")
+	if trend >= len(trendName) {
+		text += fmt.Sprintf("  %-*s", trend, trendName)
 	}
 	return text
 }
@@ -135,13 +163,14 @@ func (m *model) line(name string, row Row, h *History, wide, trend int, style li
 		number(row.Scheduled), change(rates.Scheduled), number(row.Waiting), change(rates.Waiting), number(row.Retrying),
 		number(row.InDelivery), dead(row.Dead), change(rates.Dead), late(row.Overdue), late(peak), consumers(row),
 	}
-	for i, cell := range cells {
-		text += strings.Repeat(" ", max(1, columns[i].width-lipgloss.Width(cell))) + style.Inherit(lipgloss.NewStyle()).Render(cell)
+	shown, _ := m.fitting(wide)
+	for _, i := range shown {
+		text += strings.Repeat(" ", max(1, columns[i].width-lipgloss.Width(cells[i]))) + style.Render(cells[i])
 	}
 	if row.Note != "" {
 		return text + "  " + warnStyle.Render(row.Note)
 	}
-	if trend > 7 {
+	if trend >= len(trendName) {
 		text += "  " + dimStyle.Render(h.Trend(trend))
 	}
 	return text
