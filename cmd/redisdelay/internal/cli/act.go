@@ -178,7 +178,7 @@ func (a *app) confirm(ctx context.Context, question string) (bool, error) {
 
 // ask reads a line from the terminal.
 func (a *app) ask(ctx context.Context, prompt string) (string, error) {
-	fmt.Fprint(a.err, prompt)
+	a.say("%s", prompt)
 	type line struct {
 		text string
 		err  error
@@ -196,7 +196,7 @@ func (a *app) ask(ctx context.Context, prompt string) (string, error) {
 		}
 		return l.text, nil
 	case <-ctx.Done():
-		fmt.Fprintln(a.err)
+		a.say("\n")
 		return "", errors.New("nothing is done: stopped")
 	}
 }

@@ -21,6 +21,8 @@ type bar struct {
 const (
 	barWidth = 30
 	barEvery = 100 * time.Millisecond
+
+	clearLine = "\r\x1b[K" // for a terminal
 )
 
 func (a *app) newBar(verb string, total int) *bar {
@@ -34,12 +36,12 @@ func (b *bar) update(p admin.Progress) {
 		return
 	}
 	b.drawn = now
-	fmt.Fprint(b.app.err, "\r\x1b[K"+b.line(p, now.Sub(b.start)))
+	b.app.say("%s%s", clearLine, b.line(p, now.Sub(b.start)))
 }
 
 func (b *bar) clear() {
 	if !b.drawn.IsZero() {
-		fmt.Fprint(b.app.err, "\r\x1b[K")
+		b.app.say(clearLine)
 	}
 }
 

@@ -4,7 +4,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
-	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -45,7 +43,7 @@ type app struct {
 	wide   bool
 
 	// made by connect
-	client redis.UniversalClient
+	client connect.Client
 	admin  *admin.Admin
 }
 
@@ -68,7 +66,7 @@ func Main(args []string) int {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
+	root := a.root() //nolint:contextcheck // the commands get ctx when they run
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.client != nil {
@@ -77,7 +75,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(a.err, cmd.CommandPath()+": "+plain(err))
+	a.say("%s: %s\n", cmd.CommandPath(), plain(err))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}

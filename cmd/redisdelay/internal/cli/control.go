@@ -104,11 +104,11 @@ func (a *app) drain() *cobra.Command {
 			err := a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
 				left = b
 				if a.terminal.err {
-					fmt.Fprint(a.err, "\r\x1b[K"+backlogText(b))
+					a.say("%s%s", clearLine, backlogText(b))
 				}
 			})
 			if a.terminal.err {
-				fmt.Fprint(a.err, "\r\x1b[K")
+				a.say(clearLine)
 			}
 			if err != nil && ctx.Err() != nil {
 				return errors.New("stopped waiting: " + backlogText(left))

@@ -88,8 +88,7 @@ func (a *app) move(name string) *cobra.Command {
 	if name == "copy" {
 		short, done, ask = "Copy messages to another topic, with their due times", "copied", "Copy"
 	}
-	var cmd *cobra.Command
-	cmd = a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
+	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
 		func(cmd *cobra.Command) error { return needs(cmd, "to") },
 		func() act {
 			run := a.admin.Move

@@ -35,6 +35,9 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
+// say writes to standard error. There is nobody to tell if that fails.
+func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, args...) }
+
 // column is a column of a table.
 type column struct {
 	name  string

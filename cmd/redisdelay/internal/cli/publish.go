@@ -97,7 +97,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 		return err
 	}
 	published, uuids, err := s.publish(ctx, publisher, args[0])
-	if err = errors.Join(err, publisher.Close()); err != nil {
+	if err = errors.Join(err, publisher.Close()); err != nil { //nolint:contextcheck // it waits for what is under way
 		if published > 0 {
 			err = fmt.Errorf("%w (published %s before)", err, words.Of(published, "message", "messages"))
 		}

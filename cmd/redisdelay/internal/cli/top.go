@@ -22,7 +22,7 @@ func (a *app) top() *cobra.Command {
 	interval, samples := time.Second, 0
 	cmd := a.command("top [TOPIC]", "Watch topics, or the groups of one: backlog, lateness, dead, and how they change",
 		func(cmd *cobra.Command, _ []string) error {
-			if !a.json() && !(a.terminal.in && a.terminal.out) {
+			if !a.json() && (!a.terminal.in || !a.terminal.out) {
 				return usagef("top needs a terminal: want -o json to write samples")
 			}
 			if !a.json() && cmd.Flags().Changed("samples") {

@@ -49,7 +49,7 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	w := messages("export", "exported", "", nil)
 	result := actJSON{Topic: topic, Act: w.name, To: file, Matching: &total, Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
 	if file == "" { // standard output has the messages
-		fmt.Fprintln(a.err, w.done+" "+w.of(progress.Done))
+		a.say("%s %s\n", w.done, w.of(progress.Done))
 		return outcome(ctx, err, progress, false)
 	}
 	if a.json() {

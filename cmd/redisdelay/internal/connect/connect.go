@@ -10,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
+// Client is a client of a Redis: one server, a Cluster, or a master that Sentinels watch.
+type Client = redis.UniversalClient
+
 // Target says where Redis is.
 type Target struct {
 	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or
@@ -35,7 +38,7 @@ func (e *TargetError) Error() string { return e.Flag + " " + e.Problem }
 // Open returns a client that has reached Redis, which the caller closes. A server that is a
 // node of a Cluster gets a client for Clusters. The error is a *TargetError, or says in one
 // line, without a password, why Redis cannot be reached.
-func Open(ctx context.Context, target Target) (redis.UniversalClient, error) {
+func Open(ctx context.Context, target Target) (Client, error) {
 	options, err := target.options()
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func Open(ctx context.Context, target Target) (redis.UniversalClient, error) {
 
 // ask reaches the server and returns what it is: standalone, cluster or sentinel. Every user
 // may call HELLO; a proxy that does not know it hides what is behind it.
-func ask(ctx context.Context, client redis.UniversalClient) (mode string, err error) {
+func ask(ctx context.Context, client Client) (mode string, err error) {
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		return "cluster", client.ClusterSlots(ctx).Err()
 	}
