@@ -114,7 +114,7 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	}
 	request := inAll(InScheduled)
 	request.From, request.Before = AtTime(1001), 1002
-	from, err := r.client.ZRangeByScore(t.Context(), set, &redis.ZRangeBy{Min: "1001", Max: "(1002"}).Result()
+	from, err := r.client.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: set, Start: "1001", Stop: "(1002", ByScore: true}).Result()
 	require.NoError(t, err)
 	require.Equal(t, from, r.pages(r.partition.Group(""), request))
 	n, err := r.partition.Group("").Count(t.Context(), InScheduled, request.From, request.Before)
