@@ -19,7 +19,7 @@ var scripts = []*script{
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	expireScript, expiringScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
-	lettersScript, requeueScript, discardScript,
+	requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
 	lookScript, holderScript,

@@ -61,7 +61,6 @@ var (
 	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
 	straysScript   = newScript("strays", messageKeys, messages)
 
-	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +19,7 @@ const mebibyte = 1 << 20
 // the best counts. A single body of more than a mebibyte may take longer.
 func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
-	cases := maps.Clone(slowCases)
-	maps.Copy(cases, slowActs)
-	for name, prepare := range cases {
+	for name, prepare := range slowCases {
 		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
 	}
 }
@@ -143,14 +140,6 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.t, err)
 			_, err = g.Requeue(r.ctx(), ever, ids)
 			require.NoError(r.t, err)
-		}
-	},
-	"read dead letters of 1 MiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.names.keyOf(deadOf, "g"), 200, mebibyte)
-		return func() {
-			letters, err := g.DeadLetters(r.ctx(), 1000)
-			require.NoError(r.t, err)
-			require.Len(r.t, letters, 200)
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
