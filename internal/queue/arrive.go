@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -74,6 +75,38 @@ func (p *Partition) arrive(ctx context.Context, how string, keep time.Duration, 
 		return time.Time{}, nil
 	})
 	return outcomes, err
+}
+
+// Over counts the arrivals that need not be remembered any more. The next ones drop them.
+func (p *Partition) Over(ctx context.Context) (int, error) {
+	now, err := p.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	key := p.names.key(arrived)
+	node, err := p.store.master(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
+	if err != nil {
+		call := p.call(arriveScript, arriveScript.keys(p.names, "", nil), nil)
+		return 0, p.store.failed(ctx, call, err)
+	}
+	return int(n), nil
+}
+
+// Forget drops them, in bounded steps.
+func (p *Partition) Forget(ctx context.Context) error {
+	for {
+		over, err := p.Over(ctx)
+		if err != nil || over == 0 {
+			return err
+		}
+		if _, err := p.Arrive(ctx, 0, nil); err != nil {
+			return err
+		}
+	}
 }
 
 // clock is what a partition knows of Redis's clock, for the time limits of calls. No host's

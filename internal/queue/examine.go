@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -90,4 +91,15 @@ func (p *Partition) words(ctx context.Context, s *script, keys []string, args []
 		return nil, fmt.Errorf("%w: it is empty", errReply)
 	}
 	return stringsOf(reply)
+}
+
+// Free frees what a retired group still holds. If it is not retired, Free does nothing.
+func (t *Topic) Free(ctx context.Context, group string) error {
+	return t.Each(ctx, func(ctx context.Context, p *Partition) error {
+		_, err := p.Group(group).forgetAll(ctx, noDeadline)
+		if errors.Is(err, errNotRetired) {
+			return nil
+		}
+		return err
+	})
 }
