@@ -42,12 +42,12 @@ var (
 
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
-	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
-	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
