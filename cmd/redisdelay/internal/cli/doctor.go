@@ -51,7 +51,7 @@ func (a *app) finding(f admin.Finding) error {
 	if a.json() {
 		return a.object(findingJSON{string(f.Severity), f.Check, f.Topic, f.Text, f.Fixable, f.Fixed})
 	}
-	mark := goodStyle.Render("ok     ")
+	mark := dimStyle.Render("info   ")
 	switch {
 	case f.Fixed:
 		mark = goodStyle.Render("fixed  ")
