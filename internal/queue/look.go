@@ -22,9 +22,9 @@ type Found struct {
 	ID        string
 	Scheduled bool // no group has been given it yet
 	DueAt     time.Time
+	Moving    string // the topic that it is on its way to; "" if it stays
 	Size      int
 	Body      []byte // nil if it is missing
-	MovingTo  string // the topic that it is being moved to; "" if it is not
 	Groups    []FoundFor
 }
 
@@ -97,8 +97,11 @@ func (p *Partition) parseFound(reply []any) (Found, error) {
 	if r.text() == "none" {
 		return Found{}, ErrNoMessage
 	}
-	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value()), MovingTo: r.text()}
+	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value())}
 	f.Scheduled = !f.DueAt.IsZero()
+	if move, err := parseMove(f.ID, r.text()); err == nil {
+		f.Moving = move.To
+	}
 	rows := reader{reply: r.list(), err: r.end()}
 	for len(rows.reply) > 0 && rows.err == nil {
 		one := FoundFor{Group: rows.text(), State: State(rows.text()), Score: rows.text()}

@@ -13,8 +13,8 @@
 -- ARGV[4..]  groups, in the order of their keys; all that there are, and others that may hold it
 -- Returns  { 'groups', name, ... } with those that are missing in ARGV
 --          { 'none' } when there is no such message
---          { 'found', now in ms, id, due in ms if it is scheduled or '', size, body, the topic
---            that it is being moved to or '',
+--          { 'found', now in ms, id, due in ms if no group has been given it or '', size, body,
+--            its entry of moving or '',
 --            { group, state, score, entry, reason, size of its metadata, metadata, ... } }, false
 --            for what is missing, and left out metadata
 
@@ -33,9 +33,10 @@ for _, name in ipairs(members) do
 end
 if #missing > 0 then return answer('groups', missing) end
 
-local planned = call('ZSCORE', scheduled, id)
-local move = move_of(call('HGET', moving, id))
-local rows, n, some = {}, 0, planned
+local entry = call('HGET', moving, id)
+local move = move_of(entry) or {}
+local planned = call('ZSCORE', scheduled, id) or move.place == 'scheduled' and move.score
+local rows, n, some = {}, 0, planned or entry
 local function row(name, state, score, entry, why, size, metadata)
   rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = name, state, score, entry
   rows[n + 5], rows[n + 6], rows[n + 7] = why, size, metadata
@@ -51,16 +52,16 @@ for i = 7, #KEYS, 6 do
   local score = held or waits or buried
   if score then
     some = true
-    local entry, size = call('HGET', attempts, id), call('HSTRLEN', changed, id)
+    local deliveries, size = call('HGET', attempts, id), call('HSTRLEN', changed, id)
     local metadata = size > 0 and size <= bytes and call('HGET', changed, id)
     if metadata then bytes = bytes - size end
     local why = buried and call('HGET', reasons, id)
-    row(name, state_of(waits, held, buried, entry, planned), score, entry or '', why or '', size, metadata)
-  elseif known[name] == 'member' and not planned and not (move and (move.group == '' or move.group == name)) then
+    row(name, state_of(waits, held, buried, deliveries, planned), score, deliveries or '', why or '', size, metadata)
+  elseif known[name] == 'member' and not planned and move.group ~= name then
     row(name, 'done', '', '', '', 0, false)
   end
 end
 local body = call('HGET', messages, id)
 if not body and not some then return { 'none' } end
 local _, now_ms = now_us()
-return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, move and move.to or '', rows }
+return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, entry or '', rows }

@@ -7,7 +7,8 @@
 -- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
 -- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', when the
 --          next of the others is due or '', messages, size of each of a sample of them as a
---          list, message keys, keys taken for a window, messages that are being moved }
+--          list, message keys, keys taken for a window, messages
+--          on their way to another topic }
 
 local scheduled, messages, keys, taken, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SAMPLE = 20
