@@ -164,7 +164,8 @@ func TestAHandlerLearnsThatItsMessageWasBuried(t *testing.T) {
 type recorder struct {
 	fixture.Hook
 	mu    sync.Mutex
-	calls [][]any // guarded by mu
+	calls [][]any     // guarded by mu
+	seen  func(n int) // told before the n-th call; may be nil
 }
 
 func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -172,10 +173,51 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if cmd.Name() == "evalsha" {
 			r.mu.Lock()
 			r.calls = append(r.calls, cmd.Args())
+			n := len(r.calls)
 			r.mu.Unlock()
+			if r.seen != nil {
+				r.seen(n)
+			}
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// recording is the scene with an Admin of its own, whose calls are recorded.
+func (s *scene) recording(r *recorder) *scene {
+	s.T.Helper()
+	client := redis.NewClient(s.Client.(*redis.Client).Options())
+	s.T.Cleanup(func() { assert.NoError(s.T, client.Close()) })
+	client.AddHook(r)
+	a, err := New(Config{Client: client})
+	require.NoError(s.T, err)
+	other := *s
+	other.admin = a
+	return &other
+}
+
+// TestAStepThatHasBegunIsFinished and counts, whenever the context ends.
+func TestAStepThatHasBegunIsFinished(t *testing.T) {
+	const n = 2500
+	s := newScene(t)
+	s.publish(time.Hour, 1, numbered(n)...)
+	left, finished := n, false
+	for call := 1; !finished; call++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := recorder{seen: func(n int) {
+			if n == call {
+				cancel()
+			}
+		}}
+		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Selection{Matching: &Query{}}, nil)
+		if finished = err == nil; !finished {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		left -= got.Done
+		require.Equal(t, left, s.count(Query{}), "after call %d", call)
+		cancel()
+	}
+	assert.Zero(t, left)
 }
 
 // TestLateCopiesOfAnActChangeNothing although the messages have come back to where they were.
@@ -221,14 +263,7 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 			s := newScene(t)
 			test.arrange(s)
 			var record recorder
-			client := redis.NewClient(s.Client.(*redis.Client).Options())
-			t.Cleanup(func() { assert.NoError(t, client.Close()) })
-			client.AddHook(&record)
-			recorded, err := New(Config{Client: client})
-			require.NoError(t, err)
-			other := *s
-			other.admin = recorded
-			got, err := test.act(&other, t.Context(), Selection{Matching: &Query{}})
+			got, err := test.act(s.recording(&record), t.Context(), Selection{Matching: &Query{}})
 			require.NoError(t, err)
 			require.Equal(t, Progress{Done: 20}, got)
 			began := s.Now().UnixMilli()
