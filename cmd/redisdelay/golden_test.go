@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -50,6 +51,9 @@ func play(t *testing.T, client redis.UniversalClient, name string, env ...string
 			require.NoError(t, err)
 			return m.ID
 		}))
+		if strings.HasSuffix(line, " -o json") {
+			requireObjects(t, line, r.out)
+		}
 		b.WriteString(scrub.text(r.out))
 		for line := range strings.Lines(r.err) {
 			b.WriteString("! " + scrub.text(line))
@@ -64,6 +68,35 @@ func play(t *testing.T, client redis.UniversalClient, name string, env ...string
 
 // idOf stands in a command line for the id of the message with a key.
 var idOf = regexp.MustCompile(`ID\(([^)]+)\)`)
+
+// requireObjects checks that each line is an object.
+func requireObjects(t *testing.T, line, out string) {
+	t.Helper()
+	require.NotEmpty(t, out, line)
+	for object := range strings.Lines(out) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(object), &fields), "%s: %s", line, object)
+	}
+}
+
+// TestTheSessionHasEveryCommand of docs/cli.md, for people and with -o json.
+func TestTheSessionHasEveryCommand(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	lines := session(t)
+	commands := regexp.MustCompile("(?m)^### (redisdelay .*)$").FindAllStringSubmatch(string(docs), -1)
+	require.Greater(t, len(commands), 25)
+	for _, found := range commands {
+		command := found[1]
+		if command == "redisdelay help" || command == "redisdelay completion" {
+			continue
+		}
+		uses := func(line string) bool { return strings.Contains(line, command+" ") || strings.HasSuffix(line, command) }
+		inJSON := func(line string) bool { return uses(line) && strings.HasSuffix(line, " -o json") }
+		require.True(t, slices.ContainsFunc(lines, uses), command)
+		require.True(t, slices.ContainsFunc(lines, inJSON), "%s -o json", command)
+	}
+}
 
 func compare(t *testing.T, file, got string) {
 	t.Helper()
