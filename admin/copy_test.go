@@ -223,3 +223,36 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 	require.ErrorAs(t, fixture.ErrOf(s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery}}, to.Topic, nil)), &query)
 	assert.Equal(t, "In", query.Field)
 }
+
+// TestAMessageOnItsWayIsShown in the statistics, by itself and in words.
+func TestAMessageOnItsWayIsShown(t *testing.T) {
+	s := newScene(t)
+	s.group(0, "g")
+	s.publish(time.Hour, 1, "k", "other")
+	e := s.all(Query{})[0]
+	for calls := 1; len(s.onTheirWay()) == 0; calls++ {
+		_, err := s.another(killAfter(calls)).admin.Move(t.Context(), s.Topic, Selection{IDs: []string{e.ID}}, s.Topic+"/to", nil)
+		require.Error(t, err)
+	}
+	s.unchanged(func() {
+		stats, err := s.admin.Stats(t.Context(), s.Topic)
+		require.NoError(t, err)
+		assert.Equal(t, []int{1, 1, 2}, []int{stats.Moving, stats.Scheduled, stats.Messages})
+		got, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: e.ID})
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("on its way to topic %q", s.Topic+"/to"), got.Summary)
+		assert.Empty(t, got.Message.Groups, "no group is done with it")
+	})
+	one := Selection{IDs: []string{e.ID}}
+	for name, act := range map[string]func() (Progress, error){
+		"cancel":     func() (Progress, error) { return s.admin.Cancel(t.Context(), s.Topic, one, nil) },
+		"reschedule": func() (Progress, error) { return s.admin.DeliverNow(t.Context(), s.Topic, one, nil) },
+	} {
+		got, err := act()
+		require.NoError(t, err, name)
+		assert.Equal(t, 1, got.Skipped, name)
+	}
+	assert.Equal(t, []string{e.ID}, s.onTheirWay())
+	s.moveOn()
+	assert.Len(t, s.beside("/to").all(Query{}), 1)
+}

@@ -20,7 +20,7 @@ import (
 
 // beside is the same scene with another topic.
 func (s *scene) beside(suffix string) *scene {
-	return &scene{Scene: s.Scene.Beside(suffix), admin: s.admin}
+	return &scene{Scene: s.Beside(suffix), admin: s.admin}
 }
 
 // another is the same scene with an Admin of its own, as another process has.

@@ -20,7 +20,7 @@ func (t *transfer) moving() act {
 		verb: moving, in: []Set{Scheduled, Waiting, Dead}, most: maxNamed, mark: began,
 		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
 			later := dropped(&s, func(e queue.PageEntry) bool { return s.place == queue.InDead && e.Score > latest })
-			left, err := t.moveFrom(ctx, s.partition, s.group, s.name, s.place, scored(s.entries))
+			left, err := t.moveFrom(ctx, s.partition, s.group, s.place, scored(s.entries))
 			return left, later, err
 		},
 		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
@@ -33,7 +33,7 @@ func (t *transfer) moving() act {
 // moveFrom moves messages from one place, in batches for one partition each. It returns those
 // that have not arrived.
 func (t *transfer) moveFrom(
-	ctx context.Context, from *queue.Partition, g *queue.Group, group string, place queue.Place, seen []queue.Seen,
+	ctx context.Context, from *queue.Partition, g *queue.Group, place queue.Place, seen []queue.Seen,
 ) (left []skipped, err error) {
 	for number, list := range spread(seen, func(s queue.Seen) int { return t.target(s.ID, from) }) {
 		for some := range slices.Chunk(list, moveSize) {
@@ -76,7 +76,7 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 	}
 	from, why := p.topic.Partition(found.Partition), ErrNotWaiting
 	move := func(group string, place queue.Place) error {
-		left, err := t.moveFrom(ctx, from, from.Group(group), group, place, []queue.Seen{{ID: found.ID}})
+		left, err := t.moveFrom(ctx, from, from.Group(group), place, []queue.Seen{{ID: found.ID}})
 		switch {
 		case err != nil:
 			return err

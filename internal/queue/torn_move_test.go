@@ -44,6 +44,19 @@ func TestATornDepartureLosesNothing(t *testing.T) {
 	})
 }
 
+// TestWhatIsAlreadyBackKeepsItsTime although a torn file has left it in moving, too.
+func TestWhatIsAlreadyBackKeepsItsTime(t *testing.T) {
+	r := newScene(t)
+	none := r.partition.Group("")
+	r.push(after("a", 60))
+	d := departure(InScheduled, "a")
+	require.Len(t, r.depart(none, d), 1)
+	later := float64(r.now().Add(2 * time.Minute).UnixMilli())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(later, "a")).Err())
+	r.endMove(none, d.Batch, false, "a")
+	assert.Equal(t, map[string]string{"scheduled a": "now+120s", "messages a": "body a"}, r.state())
+}
+
 // TestATornArrivalIsStoredWhenSentAgain and not twice.
 func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
@@ -112,8 +125,10 @@ func TestAMoveFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
 	}
 	kinds := map[string][]string{
 		"depart": {"moving", "publishers", "messages", "refs", "keys", "dead:g"},
-		"end": {"moving", "publishers", "scheduled", "messages", "refs", "keys", "control", "arrived", "queue:g", "dead:g",
-			"attempts:g", "reasons:g", "changed:g"},
+		"end": {
+			"moving", "publishers", "scheduled", "messages", "refs", "keys", "control", "arrived", "queue:g", "dead:g",
+			"attempts:g", "reasons:g", "changed:g",
+		},
 		"arrive": {"scheduled", "messages", "keys", "taken", "moving", "arrived"},
 	}
 	for name, call := range calls {
