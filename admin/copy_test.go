@@ -256,3 +256,21 @@ func TestAMessageOnItsWayIsShown(t *testing.T) {
 	s.moveOn()
 	assert.Len(t, s.beside("/to").all(Query{}), 1)
 }
+
+// TestAMoveIsResumedToATopicThatWasDeleted meanwhile: it is made anew.
+func TestAMoveIsResumedToATopicThatWasDeleted(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		to := s.beside("/to")
+		s.publish(time.Hour, partitions, numbered(40)...)
+		to.publish(24*time.Hour, partitions, "there")
+		for calls := 1; len(s.onTheirWay()) == 0; calls++ {
+			_, err := s.another(killAfter(calls)).admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{}}, to.Topic, nil)
+			require.Error(t, err)
+		}
+		require.NoError(t, s.another().admin.DeleteTopic(t.Context(), to.Topic, to.Topic))
+		away := s.onTheirWay()
+		assert.Equal(t, Progress{Done: len(away)}, s.moveOn())
+		to.admin = s.another().admin
+		assert.ElementsMatch(t, away, idsIn(to.all(Query{})))
+	})
+}

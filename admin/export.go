@@ -108,7 +108,7 @@ type importing struct {
 }
 
 func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
-	if i.number, err = opened(ctx, i.topic); err != nil {
+	if i.number, err = opened(ctx, i.topic, 1); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(r)

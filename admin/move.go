@@ -110,19 +110,20 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 	if err != nil {
 		return err
 	}
-	if t.number, err = opened(ctx, t.topic); err != nil || what.verb != moving {
+	if t.number, err = opened(ctx, t.topic, 1); err != nil || what.verb != moving {
 		return err
 	}
 	_, err = t.admin.resume(ctx, from, nil)
 	return err
 }
 
-// opened makes a topic if it is missing, and returns how many partitions it has.
-func opened(ctx context.Context, t *queue.Topic) (int, error) {
+// opened makes a topic if it is missing, with so many partitions at least, and returns how many it
+// has.
+func opened(ctx context.Context, t *queue.Topic, least int) (int, error) {
 	if err := t.Enlist(ctx); err != nil {
 		return 0, err
 	}
-	return t.Raise(ctx, 1)
+	return t.Raise(ctx, least)
 }
 
 // target is the number of the partition that a message goes to.

@@ -241,9 +241,15 @@ func (a *Admin) resumeSome(
 	if err != nil {
 		return n, "", left, err
 	}
-	groups := map[string][]string{}
+	groups, partitions := map[string][]string{}, map[string]int{}
 	for _, m := range moves {
 		groups[m.Group] = append(groups[m.Group], m.ID)
+		partitions[m.To] = max(partitions[m.To], m.Partition+1)
+	}
+	for to, least := range partitions { // it may have been deleted
+		if _, err := opened(ctx, a.store.Topic(to), least); err != nil {
+			return n, "", left, err
+		}
 	}
 	for group, ids := range groups {
 		more, err := a.carry(ctx, name, p.Group(group), batch, ids)
