@@ -117,3 +117,19 @@ func TestCompletionKnowsTopicsAndGroups(t *testing.T) {
 		assert.Contains(t, r.out, "redisdelay")
 	}
 }
+
+// TestExportIntoImportBringsATopicToAnotherServer with ids, keys, due times and content, once.
+func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
+	from, to := redistest.New(t), redistest.NewCluster(t)
+	stage(t, from.Client(t), 1)
+	p := program{t: t, env: []string{"FROM=redis://" + from.Addr, "TO=redis://" + to.Addrs()[0]}}
+	for _, want := range []string{"imported 5 messages\n", "imported 0 messages, left out 5"} {
+		r := p.shell("redisdelay export orders --redis $FROM | redisdelay import orders --redis $TO --prefix other")
+		require.Zero(t, r.code, r.err)
+		assert.Contains(t, r.out, want)
+	}
+	there := p.shell("redisdelay export orders --redis $FROM")
+	here := p.shell("redisdelay export orders --redis $TO --prefix other")
+	require.Equal(t, 5, strings.Count(there.out, "\n"))
+	assert.Equal(t, there.out, here.out)
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -50,6 +52,9 @@ func play(t *testing.T, client redis.UniversalClient, name string, env ...string
 			require.NoError(t, err)
 			return m.ID
 		}))
+		if strings.HasSuffix(line, " -o json") {
+			requireObjects(t, line, r.out)
+		}
 		b.WriteString(scrub.text(r.out))
 		for line := range strings.Lines(r.err) {
 			b.WriteString("! " + scrub.text(line))
@@ -65,6 +70,35 @@ func play(t *testing.T, client redis.UniversalClient, name string, env ...string
 // idOf stands in a command line for the id of the message with a key.
 var idOf = regexp.MustCompile(`ID\(([^)]+)\)`)
 
+// requireObjects checks that each line is an object.
+func requireObjects(t *testing.T, line, out string) {
+	t.Helper()
+	require.NotEmpty(t, out, line)
+	for object := range strings.Lines(out) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(object), &fields), "%s: %s", line, object)
+	}
+}
+
+// TestTheSessionHasEveryCommand of docs/cli.md, for people and with -o json.
+func TestTheSessionHasEveryCommand(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	lines := session(t)
+	commands := regexp.MustCompile("(?m)^### (redisdelay .*)$").FindAllStringSubmatch(string(docs), -1)
+	require.Greater(t, len(commands), 25)
+	for _, found := range commands {
+		command := found[1]
+		if command == "redisdelay help" || command == "redisdelay completion" {
+			continue
+		}
+		uses := func(line string) bool { return strings.Contains(line, command+" ") || strings.HasSuffix(line, command) }
+		inJSON := func(line string) bool { return uses(line) && strings.HasSuffix(line, " -o json") }
+		require.True(t, slices.ContainsFunc(lines, uses), command)
+		require.True(t, slices.ContainsFunc(lines, inJSON), "%s -o json", command)
+	}
+}
+
 func compare(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -72,7 +106,11 @@ func compare(t *testing.T, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got, "go test ./cmd/redisdelay -update writes %s anew", file)
+	gotRuns, wantRuns := strings.Split(got, "\n$ "), strings.Split(string(want), "\n$ ")
+	for i := range min(len(gotRuns), len(wantRuns)) {
+		assert.Equal(t, wantRuns[i], gotRuns[i], "go test ./cmd/redisdelay -update writes %s anew", file)
+	}
+	assert.Len(t, gotRuns, len(wantRuns))
 }
 
 func TestSessionStandalone(t *testing.T) {
