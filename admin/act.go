@@ -13,6 +13,8 @@ type act struct {
 	in   []Set // what a query may be for; the first is the default
 	most int   // ids in one call of ids
 
+	bytes int // of bodies that one step has at most; 0: no bodies
+
 	// mark is what is the same for all messages, and for an act that continues this one: a
 	// time in ms, from when the act began by Redis's clock.
 	mark func(began int64) int64

@@ -107,8 +107,10 @@ func together(ids []string, call func(id string) error) (left []skipped, err err
 
 // isSkipped tells whether an error says why a message was left alone.
 func isSkipped(err error) bool {
-	return errors.Is(err, ErrMessageNotFound) || errors.Is(err, redisdelay.ErrMessageDead) ||
-		errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrNotDead)
+	return slices.ContainsFunc([]error{
+		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, // of all acts
+		ErrKeyInUse, ErrStoredBefore, ErrBeingMoved, ErrMoveTooOld, errNoBody, // of Copy and Move
+	}, func(why error) bool { return errors.Is(err, why) })
 }
 
 // cancelled is why a message could not be taken back.

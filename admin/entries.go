@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -10,8 +9,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-var errNotBuilt = errors.New("not built yet")
 
 // Set is one of the sets that messages are in.
 type Set string

@@ -175,6 +175,9 @@ func TestExplainLimits(t *testing.T) {
 	limit(redisdelay.GroupLimits{MaxInFlight: 1})
 	require.Len(t, s.claim(s.group(0, "B"), "c/01", 1, ""), 1, "the other one")
 	s.says("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
+	share := `1 0.000000 0 4 {"maxInFlight":4}`
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "limits:B", share).Err())
+	s.says("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
 }
 
 func TestExplainARetiredGroup(t *testing.T) {
@@ -203,6 +206,28 @@ func TestExplainDamage(t *testing.T) {
 	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
+}
+
+// TestExplainAMove that was interrupted.
+func TestExplainAMove(t *testing.T) {
+	s := queued(t)
+	s.group(0, "A")
+	id := s.message(Ref{Key: "k"}).ID
+	move := func(place, group, set string) {
+		t.Helper()
+		entry := fmt.Sprintf(`{"to":"other","partition":0,"batch":"b","since":1000,"place":%q,"group":%q,"score":"5000"}`, place, group)
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("moving"), id, entry).Err())
+		require.NoError(t, s.Client.ZRem(t.Context(), s.Key(set), id).Err())
+	}
+	move("queue", "B", "queue:B")
+	s.says(`on its way to topic "other"`, "A: acked or discarded, or the group came later")
+	assert.Equal(t, "other", s.message(Ref{Key: "k"}).Moving)
+	move("scheduled", "", "scheduled")
+	s.says(`on its way to topic "other"`, `A: on its way to topic "other"`, `B: on its way to topic "other"`)
+	m := s.message(Ref{Key: "k"})
+	assert.True(t, m.Scheduled)
+	assert.Equal(t, time.UnixMilli(5000), m.DueAt)
+	assert.Equal(t, 1, s.stats().Moving)
 }
 
 func TestDurationsAreShort(t *testing.T) {

@@ -66,7 +66,7 @@ func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Qu
 	if err != nil {
 		return err
 	}
-	err = a.walk(ctx, topic, q, 0, func(s step) error {
+	err = a.walk(ctx, topic, q, p.bytes, func(s step) error {
 		looked := len(s.entries)
 		left, others, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) { return p.step(ctx, s, mark) })
 		if err != nil {

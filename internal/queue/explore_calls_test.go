@@ -124,7 +124,7 @@ func (u *universe) keyCall(s explored, o op) call {
 		[]string{"z", strconv.Itoa(o.number), until, "key", exploreKey},
 	}
 	if o.kind == "cancel" {
-		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
+		c.keys, c.args = append(c.keys, "taken", "full", "moving"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
 		c.args = append(c.args, "in", strconv.Itoa(exploreDelay), "wake")

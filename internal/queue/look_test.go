@@ -56,7 +56,7 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	names := r.partition.names
 	require.NoError(t, r.client.SRem(t.Context(), names.key(groups), "unregistered", "retired").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.key(control), "retired:retired", 1000).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.key(control), "retired:retired", 1000, "retired:long ago", 500).Err())
 	require.NoError(t, r.client.HSet(t.Context(), names.key(refs), "a", `["g","unregistered"]`).Err())
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)

@@ -136,6 +136,9 @@ func TestPagesFilter(t *testing.T) {
 			want = append(want, id)
 		}
 		require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(deadOf, "g"), z(float64(i), id)).Err())
+		if i%1000 == 4 {
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(reasonsOf, "g"), id, "route").Err())
+		}
 		if i%1000 == 3 {
 			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(reasonsOf, "g"), id, "no [route] to x").Err())
 			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(attemptsOf, "g"), id, "7/2/1").Err())

@@ -42,18 +42,29 @@ var (
 
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
-	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
-	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
+	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
+	movingScript   = newScript("moving", moving)
+	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
+	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
+	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
+		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
+	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
+	straysScript   = newScript("strays", messageKeys, messages)
 
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full).
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
 	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf, unackOf, deadOf, attemptsOf)
@@ -63,7 +74,7 @@ var (
 	namedScript    = newScript("named", refs)
 	delistScript   = newScript("delist", topics)
 	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
-		count, expiry).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
+		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
@@ -97,6 +108,9 @@ func librariesOf(name string, once []kind) []string {
 	}
 	if slices.Contains(once, expiry) {
 		libraries = append(libraries, "lib_expiry")
+	}
+	if slices.Contains(once, moving) {
+		libraries = append(libraries, "lib_moving")
 	}
 	switch name {
 	case "claim":
