@@ -175,6 +175,9 @@ func TestExplainLimits(t *testing.T) {
 	limit(redisdelay.GroupLimits{MaxInFlight: 1})
 	require.Len(t, s.claim(s.group(0, "B"), "c/01", 1, ""), 1, "the other one")
 	s.says("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
+	share := `1 0.000000 0 4 {"maxInFlight":4}`
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "limits:B", share).Err())
+	s.says("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
 }
 
 func TestExplainARetiredGroup(t *testing.T) {

@@ -81,7 +81,7 @@ type merger struct {
 func newMerger(sources []source, c cursor, limit int) *merger {
 	m := &merger{}
 	for _, s := range sources {
-		s.request.Limit = min(max(2*limit/len(sources), 10), queue.MaxMessages)
+		s.request.Limit = min(max(2*limit/len(sources), 10), pageSize)
 		s.request.Bytes = pageBytes
 		if c.Score != "" {
 			s.request.From = c.position()

@@ -65,6 +65,10 @@ func ceilMilli(t time.Time) int64 {
 // filters tells whether the messages of a range have to be looked at.
 func (q Query) filters() bool { return q.KeyPrefix != "" || q.Reason != "" || q.MinAttempts > 0 }
 
+// pageSize is how many messages one call reads at most. Redis takes about a millisecond for
+// them, for which publishers and consumers wait.
+const pageSize = 200
+
 // request is what to ask one place for. now is Redis's clock: scheduled messages wait only
 // once they are due.
 func (q Query) request(place queue.Place, now time.Time) queue.PageRequest {
@@ -73,7 +77,7 @@ func (q Query) request(place queue.Place, now time.Time) queue.PageRequest {
 		before = min(before, now.UnixMilli()+1)
 	}
 	return queue.PageRequest{
-		Place: place, From: from, Before: before, Limit: queue.MaxMessages,
+		Place: place, From: from, Before: before, Limit: pageSize,
 		KeyPrefix: q.KeyPrefix, Reason: q.Reason, MinAttempts: q.MinAttempts,
 	}
 }
