@@ -40,6 +40,12 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
 			[]string{g, "wake", "0", o.msg, o.token, "bad"},
 		}, true
+	case "put away": // by a person, who has no token
+		return call{
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			[]string{g, "wake", never, o.msg, "", putAway},
+		}, true
 	case "requeue":
 		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", never, o.msg}}, true
 	case "discard":
@@ -56,6 +62,9 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 
 // never is later than all that is explored, in ms.
 const never = "4000000000000"
+
+// putAway is why a person buries messages.
+const putAway = "away"
 
 // windowMs is the deduplication window of the pushes.
 func (u *universe) windowMs() string {

@@ -117,6 +117,10 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			_, err := g.Bury(ctx, []Burial{{held, "bad"}})
 			return err
 		}},
+		{op{kind: "put away", group: "g", msg: "#1"}, func(ctx context.Context) error {
+			_, err := g.settle(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
+			return err
+		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {
 			_, err := g.Requeue(ctx, ever, []string{id})
 			return err
