@@ -83,8 +83,8 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 	}
 }
 
-// together makes a call for each message, some at once. The error of the first that Redis could not
-// answer ends it.
+// together makes a call for each message, some at once. An error that is no reason to skip a
+// message ends it.
 func together(ids []string, call func(id string) error) (left []skipped, err error) {
 	for some := range slices.Chunk(ids, maxCalls) {
 		errs := make([]error, len(some))
@@ -164,9 +164,9 @@ func dropped(s *step, drop func(queue.PageEntry) bool) int {
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// remainingOf is the time from now to the end of a delay. A Delay has both a time, in whole
-// seconds once it is metadata, and how long it was away when the Delay was made: the due time is at most
-// a second after the first, and no later than the second from now.
+// remainingOf is the time from now to the end of a delay. As metadata, a Delay has both a time
+// in whole seconds and how far away it was when the Delay was made: the due time is at most a
+// second after the first, and no later than the second from now.
 func remainingOf(to delay.Delay) (time.Duration, error) {
 	carrier := message.NewMessage("", nil)
 	delay.Message(carrier, to)
