@@ -82,7 +82,7 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 			got, err := s.admin.Export(t.Context(), s.Topic, Query{}, &other, func(p Progress) { told = append(told, p) })
 			require.NoError(t, err)
 			assert.Equal(t, Progress{Done: 1225}, got)
-			require.Len(t, told, 3)
+			require.NotEmpty(t, told)
 			assert.NotEmpty(t, told[0].Cursor)
 			to.publish(time.Hour, 4, "there")
 
@@ -238,9 +238,9 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	file := strings.Repeat("{\"payload\":\"x\"}\n", 2000)
 	got, err := s.admin.Import(ctx, s.Topic, strings.NewReader(file), func(Progress) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, Progress{Done: 500}, got)
-	assert.Equal(t, 500, s.count(Query{}))
+	assert.Equal(t, Progress{Done: 200}, got)
+	assert.Equal(t, 200, s.count(Query{}))
 	got = s.imported([]byte(file))
-	assert.Equal(t, []int{1500, 500}, []int{got.Done, got.Skipped})
+	assert.Equal(t, []int{1800, 200}, []int{got.Done, got.Skipped})
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
 }

@@ -33,7 +33,7 @@ var (
 
 const (
 	// moveSize is how many messages of a partition are between two topics at once.
-	moveSize = 500
+	moveSize = 200
 
 	// resumeAfter is after how long somebody else may go on with a move. A step has ended by
 	// then.

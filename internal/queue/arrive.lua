@@ -30,20 +30,24 @@ local now, now_ms = now_us()
 if now > till * 1000 then return { now_ms, 'late' } end
 
 local stored, held = {}, {} -- ids and keys of this call
+local moves, windows = call('HLEN', moving) > 0, call('ZCARD', taken) > 0
+local names = {} -- as arrived has the ids
+for i, id in ipairs(ids) do names[i] = string.sub(id, 1, 26) end
+local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(names)) or {}
 
 -- used tells whether a key is in use, as push.lua does.
 local function used(id, key)
   local holder = call('HGET', keys, key)
   if held[key] or holder and holder ~= id and call('HEXISTS', messages, holder) == 1 then return true end
-  local ends = call('ZSCORE', taken, key)
+  local ends = windows and call('ZSCORE', taken, key)
   return ends and ends * 1000 > now
 end
 
 -- state_of_arrival looks for a message. That it has arrived comes first: it may be moved on
 -- by now. A body that is being moved from here does not show that the message arrived.
-local function state_of_arrival(id)
-  if stored[id] or call('ZSCORE', arrived, string.sub(id, 1, 26)) then return 'known' end
-  if call('HEXISTS', moving, id) == 1 then return 'moving' end
+local function state_of_arrival(i, id)
+  if stored[id] or remembered[i] then return 'known' end
+  if moves and call('HEXISTS', moving, id) == 1 then return 'moving' end
   if call('HEXISTS', messages, id) == 1 then return 'known' end
   local key = key_of(id)
   if key and used(id, key) then return 'taken' end
@@ -54,7 +58,7 @@ expect_zsets(scheduled)
 local dues, bodies, holders, marks, first = {}, {}, {}, {}, nil
 local answers, ends = { now_ms, '' }, int(now / 1000 + keep)
 for i, id in ipairs(ids) do
-  local state = state_of_arrival(id)
+  local state = state_of_arrival(i, id)
   if state == 'stored' then
     local due, key, n = times[i] == '' and now_ms or times[i], key_of(id), #dues
     first = math.min(first or math.huge, tonumber(due))
@@ -67,7 +71,7 @@ for i, id in ipairs(ids) do
     end
   end
   if state == 'stored' or state == 'known' then
-    marks[#marks + 1], marks[#marks + 2] = ends, string.sub(id, 1, 26)
+    marks[#marks + 1], marks[#marks + 2] = ends, names[i]
   end
   answers[#answers + 1] = state
 end
