@@ -74,6 +74,7 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	require.Equal(t, "redisdelay dead requeue: stopped\n", errs.String())
 	_, again, found := strings.Cut(out.String(), "go on with: ")
 	require.True(t, found, out.String())
+	require.Contains(t, again, " --cursor ", "else those that fail again meanwhile are requeued, too")
 	middle, err := a.Stats(t.Context(), "t")
 	require.NoError(t, err)
 	require.Positive(t, middle.Dead(), "it was not interrupted in the middle")

@@ -188,7 +188,7 @@ func newScrubber(files string) *scrubber {
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
-		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?`, "TIME"},
+		{`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?`, "TIME"},
 		{`\b\d\d:\d\d(:\d\d(\.\d+)?)?\b`, "TIME"},
 		{`\b\d+(ms|s)\b|\b\d+m\d+s\b|  \bnow$`, "Xs"},
 		{`\b\d+h\d+m\b`, "XhYm"},

@@ -19,22 +19,21 @@ import (
 // binary is the program as people have it.
 var binary string
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "redisdelay")
-	if err == nil {
-		binary = filepath.Join(dir, "redisdelay")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "build redisdelay:", err)
-		os.Exit(1)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	// Main exits; the binary goes when this process has.
 	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary directory
-	redistest.Main(m)
+	binary = filepath.Join(dir, "redisdelay")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build redisdelay: %v: %s\n", err, out)
+		return 1
+	}
+	return redistest.Run(m)
 }
 
 // result is what a run of the program left.
