@@ -84,6 +84,9 @@ func (d diagnosis) rights(s queue.Server) {
 		d.tell(Info, CheckRights, "", "%s: it is not known what the user may do, since ACL DRYRUN is refused", s.Addr)
 	case len(s.Denied) > 0:
 		d.tell(Warning, CheckRights, "", "%s: user %q may not call %s", s.Addr, s.User, strings.Join(s.Denied, ", "))
+	case len(s.Closed) > 0:
+		d.tell(Info, CheckRights, "", "%s: user %q may do all that an operator needs; an application also needs %s",
+			s.Addr, s.User, strings.Join(s.Closed, ", "))
 	default:
 		d.tell(Info, CheckRights, "", "%s: user %q may do all that is needed", s.Addr, s.User)
 	}

@@ -208,6 +208,9 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 	f := aboutServers(t, as("partly", "-zadd", "-publish"))[CheckRights]
 	assert.Equal(t, Warning, f.Severity)
 	assert.Contains(t, f.Text, `user "partly" may not call PUBLISH, ZADD`)
+	f = aboutServers(t, as("operator", "-set", "-subscribe"))[CheckRights]
+	assert.Equal(t, Info, f.Severity)
+	assert.Contains(t, f.Text, "all that an operator needs; an application also needs SUBSCRIBE, SET")
 	f = aboutServers(t, as("secretive", "-acl"))[CheckRights]
 	assert.Equal(t, Info, f.Severity)
 	assert.Contains(t, f.Text, "not known")

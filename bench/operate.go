@@ -167,7 +167,7 @@ func (o *operator) watch(ctx context.Context, l *lab, busy bool) (sample, error)
 	worked := make(chan error, 1)
 	go func() { // ends with working
 		if busy {
-			worked <- o.work(working, l)
+			worked <- o.work(working)
 		} else {
 			worked <- nil
 		}
@@ -196,7 +196,7 @@ func (o *operator) watch(ctx context.Context, l *lab, busy bool) (sample, error)
 }
 
 // work makes all calls, again and again, until ctx ends.
-func (o *operator) work(ctx context.Context, l *lab) error {
+func (o *operator) work(ctx context.Context) error {
 	for turn := 0; ; turn++ {
 		for _, call := range o.all(turn) {
 			if ctx.Err() != nil {

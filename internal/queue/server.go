@@ -33,8 +33,9 @@ type Server struct {
 	NoClock error         // why the clock is not known
 
 	User    string   // "" if it is not known
-	Denied  []string // what the user may not do
-	Checked bool     // whether Denied is known
+	Denied  []string // what the user may not do, and an operator needs
+	Closed  []string // what the user may not do, and only an application needs
+	Checked bool     // whether Denied and Closed are known
 }
 
 // Servers asks the masters that have topics, each once; without topics, the one that has the
@@ -130,17 +131,20 @@ func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 	}
 }
 
-// needed are the commands that an application and an operator need, each with arguments that
-// Redis accepts. K is a key, and C a channel of the same topic.
+// needed are the commands that an operator needs, each with arguments that Redis accepts. K is
+// a key, and C a channel of the same topic. An application needs most of them, and those of
+// neededByApplications.
 var needed = []string{
-	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x", "SUBSCRIBE C",
-	"GET K", "SET K x", "UNLINK K", "PEXPIRE K 1", "PEXPIREAT K 1", "PERSIST K", "TYPE K",
+	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
+	"GET K", "UNLINK K", "PEXPIRE K 1", "PEXPIREAT K 1", "PERSIST K", "TYPE K",
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
 	"HSET K x x", "HSETNX K x x", "HSTRLEN K x",
-	"SADD K x", "SISMEMBER K x", "SMEMBERS K", "SREM K x",
+	"SISMEMBER K x", "SMEMBERS K", "SREM K x",
 	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZMSCORE K x", "ZRANGE K 0 1", "ZRANGEBYSCORE K 0 1", "ZREM K x",
 	"ZSCAN K 0", "ZSCORE K x",
 }
+
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x"}
 
 // sharded are those that a Cluster needs instead.
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
@@ -151,8 +155,21 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 	if err != nil {
 		return
 	}
-	server.User, server.Checked = user, true
-	for _, command := range needed {
+	denied, err := s.denied(ctx, node, user, key, needed)
+	if err != nil {
+		return
+	}
+	closed, err := s.denied(ctx, node, user, key, neededByApplications)
+	if err != nil {
+		return
+	}
+	server.User, server.Denied, server.Closed, server.Checked = user, denied, closed, true
+}
+
+// denied are the commands that the user may not call.
+func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
+	var names []string
+	for _, command := range commands {
 		if other, is := sharded[command]; is && s.cluster != nil {
 			command = other
 		}
@@ -168,12 +185,12 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 		}
 		answer, err := node.Do(ctx, args...).Text()
 		if err != nil {
-			server.Checked, server.Denied = false, nil
-			return
+			return nil, err
 		}
 		if answer != "OK" {
 			name, _, _ := strings.Cut(command, " ")
-			server.Denied = append(server.Denied, name)
+			names = append(names, name)
 		}
 	}
+	return names, nil
 }
