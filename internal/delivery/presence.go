@@ -21,12 +21,15 @@ func (l *leases) presence() queue.Presence {
 	return queue.Presence{Alive: l.config.alive(), About: l.about}
 }
 
-// describe renews what the consumer says of itself, before a heartbeat.
+// describe renews what the consumer says of itself, before a heartbeat. An idle consumer has
+// nothing new to say.
 func (l *leases) describe() {
-	if !l.says {
+	handled := l.handled()
+	if !l.says || len(handled) == 0 && l.about != "" && !l.names {
 		return
 	}
-	about := l.config.About(l.handled())
+	about := l.config.About(handled)
+	l.names = len(handled) > 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.about = about

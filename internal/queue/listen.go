@@ -56,10 +56,14 @@ type Hint struct {
 // Listen opens a connection of its own, outside the client's pool, until Close. A
 // consumer does not hear of its own claims.
 func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
-	return &Listener{
+	l := &Listener{
 		pubsub: g.partition.store.listen(ctx, g.partition.channel()),
 		store:  g.partition.store, group: g.name, consumer: consumer, silence: silence, patience: patience,
 	}
+	if _, is := g.partition.store.client.(sound); is {
+		l.silence = 0 // for ever
+	}
+	return l
 }
 
 // Next blocks until there is a hint. After an error, use a new Listener. Hints may be

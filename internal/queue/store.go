@@ -45,6 +45,9 @@ type (
 	clusterOptions interface{ Options() *redis.ClusterOptions }
 
 	ring interface{ Options() *redis.RingOptions }
+
+	// sound is a client whose connections cannot go deaf, as those within a test.
+	sound interface{ NeverDeaf() }
 )
 
 // Why a client cannot be used.

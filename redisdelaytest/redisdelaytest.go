@@ -1,0 +1,146 @@
+// Package redisdelaytest tests code that uses redisdelay in no time: an order that closes after
+// 30 minutes, or reminders over a month, in milliseconds.
+//
+// It works in the bubbles of testing/synctest, where time stands still while anything is at
+// work, and jumps ahead when all wait. There, New starts a Redis in memory whose connections
+// need no network. All clocks agree: those of Redis, of timers and leases, and time.Now.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		r := redisdelaytest.New(t)
+//		publisher, err := redisdelay.NewPublisher(r.PublisherConfig(), nil)
+//		...
+//		r.Advance(30 * time.Minute)
+//	})
+//
+// Code under test may use routers, CQRS and any middleware, but no network of its own: a real
+// connection would stop the clock.
+package redisdelaytest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// Redis is a Redis in memory, for one test. It ends with the test.
+type Redis struct {
+	t      testing.TB
+	client *client
+	admin  *admin.Admin
+}
+
+// client is a client whose connections cannot go deaf, so none has to be pinged: a month of
+// pings takes seconds.
+type client struct{ *redis.Client }
+
+// NeverDeaf tells internal/queue so.
+func (*client) NeverDeaf() {}
+
+// New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
+// it fails the test. Close publishers, subscribers and routers before the test ends, as goroutines
+// that are left fail a bubble: with defer or t.Cleanup.
+func New(t testing.TB) *Redis {
+	t.Helper()
+	if !inBubble() {
+		t.Fatal("redisdelaytest: New must be called within synctest.Test")
+	}
+	server := miniredis.NewMiniRedis()
+	c := &client{redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+	})}
+	t.Cleanup(func() {
+		_ = c.Close() // some Pub/Subs have already closed theirs
+		server.Close()
+	})
+	a, err := admin.New(admin.Config{Client: c})
+	if err != nil {
+		t.Fatal(err) // never: the client is one
+	}
+	return &Redis{t: t, client: c, admin: a}
+}
+
+// inBubble tells whether the goroutine is in a bubble.
+func inBubble() (is bool) {
+	defer func() { is = recover() == nil }() // Wait panics outside
+	synctest.Wait()
+	return
+}
+
+// Client is a client of the Redis, for code that wants one. It is closed with the test.
+func (r *Redis) Client() redis.UniversalClient { return r.client }
+
+// PublisherConfig is a config with the Client, and else with the defaults.
+func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
+	return redisdelay.PublisherConfig{Client: r.client}
+}
+
+// SubscriberConfig is a config with the Client and a consumer group. PollInterval is a year,
+// since no notification is lost here, and a month of polls takes seconds. The rest has the
+// defaults.
+func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
+	return redisdelay.SubscriberConfig{Client: r.client, ConsumerGroup: group, PollInterval: 365 * 24 * time.Hour}
+}
+
+// Wait waits until all goroutines of the test wait for something: what is due is handled,
+// unless a handler waits.
+func (r *Redis) Wait() { synctest.Wait() }
+
+// Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
+// delivered in their order, each at its time; what handlers do then happens at that time.
+func (r *Redis) Advance(by time.Duration) {
+	r.t.Helper()
+	if by < 0 {
+		r.t.Fatalf("redisdelaytest: Advance by %s, want 0 or more", by)
+	}
+	timer := time.NewTimer(by)
+	defer timer.Stop()
+	<-timer.C
+	synctest.Wait()
+}
+
+// Pending is a message that waits.
+type Pending struct {
+	ID    string
+	Key   string // "" if it has none
+	Group string // that it waits for, after a Nack; "" if no group has been given it yet
+	DueAt time.Time
+
+	Message *message.Message // a copy; nil if it cannot be decoded
+}
+
+// Pending lists the messages of a topic that wait: for their due time, for a retry, or for a
+// consumer. They are sorted by due time. A topic that does not exist has none.
+func (r *Redis) Pending(topic string) []Pending {
+	r.t.Helper()
+	var list []Pending
+	for _, set := range []admin.Set{admin.Scheduled, admin.Waiting} {
+		for e, err := range r.admin.All(r.t.Context(), topic, admin.Query{In: set}) {
+			switch {
+			case errors.Is(err, admin.ErrTopicNotFound):
+				return nil
+			case err != nil:
+				r.t.Fatalf("redisdelaytest: pending messages of %q: %v", topic, err)
+			case set == admin.Waiting && e.Group == "": // scheduled, and listed already
+			default:
+				list = append(list, Pending{ID: e.ID, Key: e.Key, Group: e.Group, DueAt: e.At, Message: e.Content.Message})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Pending) int {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Group, b.Group))
+	})
+	return list
+}
