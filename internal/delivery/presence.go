@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -45,7 +46,7 @@ func (l *leases) handled() []Extended {
 			items = append(items, it)
 		}
 	}
-	slices.SortFunc(items, func(a, b *item) int { return a.arrived.Compare(b.arrived) })
+	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.arrived.Compare(b.arrived), cmp.Compare(a.ID, b.ID)) })
 	list := make([]Extended, len(items))
 	for i, it := range items {
 		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}
