@@ -79,6 +79,8 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 		return errors.New("stopped")
 	case err != nil:
 		return err
+	case named && progress.Skipped > 1 && progress.Last != nil:
+		return fmt.Errorf("%s were left as they were, the last one: %w", words.Of(progress.Skipped, "message", "messages"), progress.Last)
 	case named && progress.Skipped > 0 && progress.Last != nil:
 		return progress.Last
 	case named && progress.Skipped > 0:

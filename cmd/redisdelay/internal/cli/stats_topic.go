@@ -134,6 +134,9 @@ func limitsText(limits *redisdelay.GroupLimits) string {
 	}
 	if r := limits.Rate; r.Messages > 0 {
 		parts = append(parts, rateText(r.Messages, r.Per))
+		if r.Burst > 0 && r.Burst != r.Messages {
+			parts = append(parts, "burst "+words.Number(r.Burst))
+		}
 	}
 	return strings.Join(parts, ", ")
 }
