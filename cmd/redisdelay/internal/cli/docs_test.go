@@ -89,7 +89,7 @@ func commandDocs(b *strings.Builder, cmd *cobra.Command) {
 	}
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."), lineOf(cmd))
 	if about, found := strings.CutPrefix(cmd.Long, cmd.Short+".\n\n"); found {
-		if strings.Contains(about, "\n") { // a table
+		if strings.Contains(about, "  ") { // a table
 			about = "```\n" + about + "\n```"
 		}
 		fmt.Fprintf(b, "\n%s\n", about)
