@@ -121,17 +121,17 @@ func (a *app) drain() *cobra.Command {
 	var timeout time.Duration
 	cmd := a.someGroups("drain", "Wait until a group has nothing that is due, waits for a retry or is in delivery",
 		func(ctx context.Context, topic, group string) error {
-			if timeout > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, timeout)
-				defer cancel()
-			}
 			paused, err := a.paused(ctx, topic, group)
 			if err != nil {
 				return err
 			}
 			if paused != "" {
 				a.say("redisdelay drain: paused, so what waits stays: %s\n", paused)
+			}
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
 			}
 			var left redisdelay.Backlog
 			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
