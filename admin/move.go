@@ -33,7 +33,7 @@ var (
 
 const (
 	// moveSize is how many messages of a partition are between two topics at once.
-	moveSize = 200
+	moveSize = 100
 
 	// resumeAfter is after how long somebody else may go on with a move. A step has ended by
 	// then.
