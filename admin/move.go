@@ -65,7 +65,8 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // Move is Copy, and takes the messages out of the topic: a scheduled message, or one that
 // waits for a group or is a dead letter of it, for that group alone. Messages in delivery
 // stay. A message whose key is in use in the other topic stays, and keeps its own key unless
-// another message has taken that meanwhile.
+// another message has taken that meanwhile. So does one that was there before, and is not there
+// any more (ErrStoredBefore).
 //
 // It can be interrupted at any point: then each message is in one of the topics, or between
 // them until ResumeMoves or the next Move from the topic, and is never delivered in both.
@@ -167,7 +168,7 @@ func refusal(outcome queue.Outcome) error {
 	switch outcome {
 	case queue.OutcomeStored:
 		return nil
-	case queue.OutcomeKnown:
+	case queue.OutcomeKnown, queue.OutcomePast:
 		return ErrStoredBefore
 	case queue.OutcomeTaken:
 		return ErrKeyInUse

@@ -2,8 +2,9 @@
 -- in front of them.
 
 -- An entry of moving is JSON: "to" and "partition", where the message is moved to; "batch", which
--- goes on with it; "since", in ms, and "over", when that batch has taken it over; "place", "group"
--- and "score", where it was; and "key", what it had in keys if that was freed: 'held' or 'lost'.
+-- goes on with it; "move", the batch that has taken it out, which names the move; "since", in ms,
+-- and "over", when another batch has taken it over; "place", "group" and "score", where it was; and
+-- "key", what it had in keys if that was freed: 'held' or 'lost'.
 
 -- move_of reads an entry; nil if there is none, or if it is garbled.
 local function move_of(entry)

@@ -62,8 +62,9 @@ func (g *Group) Depart(ctx context.Context, d Departure) ([]string, error) {
 // Move is a message on its way to another topic.
 type Move struct {
 	ID        string    `json:"-"`
-	Batch     string    `json:"batch"`
-	To        string    `json:"to"` // topic
+	Batch     string    `json:"batch"` // which goes on with it
+	Name      string    `json:"move"`  // the batch that took it out
+	To        string    `json:"to"`    // topic
 	Partition int       `json:"partition"`
 	Since     time.Time `json:"-"`
 	Place     Place     `json:"place"` // where it was

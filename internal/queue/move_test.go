@@ -102,7 +102,7 @@ func TestAMovedMessageLeavesNothingOfItsGroup(t *testing.T) {
 			require.Len(t, moves, 1)
 			assert.NotEmpty(t, moves[0].Score)
 			moves[0].Score = ""
-			assert.Equal(t, []Move{{ID: id, Batch: d.Batch, To: "other", Partition: 3, Place: place, Group: g.name}}, moves)
+			assert.Equal(t, []Move{{ID: id, Batch: d.Batch, Name: d.Batch, To: "other", Partition: 3, Place: place, Group: g.name}}, moves)
 			for range 2 {
 				r.endMove(g, d.Batch, true, id)
 				assert.Equal(t, leftBehind[name], r.state())

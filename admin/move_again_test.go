@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+)
+
+// TestAMoveThatIsResumedAfterItsMessageWasMovedOnStoresItOnce: the message has arrived, but the
+// process that moved it is killed before it hears so.
+func TestAMoveThatIsResumedAfterItsMessageWasMovedOnStoresItOnce(t *testing.T) {
+	base := newScene(t)
+	var from, mid, end *scene
+	for calls := 1; ; calls++ {
+		from = base.beside(fmt.Sprint("/a", calls))
+		mid, end = from.beside("/b"), from.beside("/c")
+		from.publish(time.Hour, 1, "k")
+		err := fixture.ErrOf(from.another(killAfter(calls)).admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{}}, mid.Topic, nil))
+		require.ErrorIs(t, err, errKilled, "never interrupted after the arrival")
+		if n, err := mid.admin.Count(t.Context(), mid.Topic, Query{}); err == nil && n == 1 {
+			break
+		}
+	}
+	got, err := mid.admin.Move(t.Context(), mid.Topic, Selection{Matching: &Query{}}, end.Topic, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Done)
+	from.moveOn()
+	assert.Equal(t, 1, end.count(Query{}))
+	assert.Zero(t, mid.count(Query{}))
+}
+
+// TestAMessageThatCameBackAsACopyIsNotTakenForAnOldArrival: moved, copied back, and done where it
+// was moved to.
+func TestAMessageThatCameBackAsACopyIsNotTakenForAnOldArrival(t *testing.T) {
+	base := newScene(t)
+	from, mid := base.beside("/a"), base.beside("/b")
+	from.publish(time.Hour, 1, "k")
+	all := Selection{Matching: &Query{}}
+	require.NoError(t, fixture.ErrOf(from.admin.Move(t.Context(), from.Topic, all, mid.Topic, nil)))
+	require.NoError(t, fixture.ErrOf(mid.admin.Copy(t.Context(), mid.Topic, all, from.Topic, nil)))
+	require.NoError(t, fixture.ErrOf(mid.admin.Cancel(t.Context(), mid.Topic, all, nil)))
+	got, err := from.admin.Move(t.Context(), from.Topic, all, mid.Topic, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, got.Skipped)
+	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	assert.Equal(t, []string{"k"}, keysOf(from.list(Query{}).Entries), "it stays")
+}
