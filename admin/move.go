@@ -119,8 +119,11 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 }
 
 // opened makes a topic if it is missing, with so many partitions at least, and returns how many it
-// has.
+// has. It looks first: another process may have deleted a topic that this one knows.
 func opened(ctx context.Context, t *queue.Topic, least int) (int, error) {
+	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+		return 0, err
+	}
 	if err := t.Enlist(ctx); err != nil {
 		return 0, err
 	}
