@@ -12,6 +12,13 @@ local function move_of(entry)
   if whole and type(move) == 'table' then return move end
 end
 
+-- moved_from tells whether an entry takes a message away from a group, or from all.
+local function moved_from(entry, group)
+  if not entry then return false end
+  local move = move_of(entry)
+  return not move or move.group == '' or move.group == group
+end
+
 -- moved_by tells whether a batch has written an entry.
 local function moved_by(entry, batch)
   local move = move_of(entry)
