@@ -22,7 +22,8 @@ var (
 	// last day, or by Move in the last week.
 	ErrStoredBefore = errors.New("the message was stored there before")
 
-	// ErrBeingMoved says that an interrupted Move has the message: see ResumeMoves.
+	// ErrBeingMoved says that a Move has the message, perhaps one that was interrupted: see
+	// ResumeMoves.
 	ErrBeingMoved = errors.New("the message is being moved from there")
 
 	// ErrMoveTooOld says that ResumeMoves cannot tell whether a message has arrived in the
@@ -65,8 +66,8 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // Move is Copy, and takes the messages out of the topic: a scheduled message, or one that
 // waits for a group or is a dead letter of it, for that group alone. Messages in delivery
 // stay. A message whose key is in use in the other topic stays, and keeps its own key unless
-// another message has taken that meanwhile. So does one that was there before, and is not there
-// any more (ErrStoredBefore).
+// another message has taken that meanwhile. So does one that was there before and is not there
+// any more (ErrStoredBefore), or is on its way from there (ErrBeingMoved).
 //
 // It can be interrupted at any point: then each message is in one of the topics, or between
 // them until ResumeMoves or the next Move from the topic, and is never delivered in both.

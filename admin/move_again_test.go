@@ -50,3 +50,25 @@ func TestAMessageThatCameBackAsACopyIsNotTakenForAnOldArrival(t *testing.T) {
 	require.ErrorIs(t, got.Last, ErrStoredBefore)
 	assert.Equal(t, []string{"k"}, keysOf(from.list(Query{}).Entries), "it stays")
 }
+
+// TestMovesThatMeetEnd: a message that both topics have, as a copy, is moved both ways at once.
+func TestMovesThatMeetEnd(t *testing.T) {
+	base := newScene(t)
+	from, to := base.beside("/a"), base.beside("/b")
+	from.publish(time.Hour, 1, "k")
+	all := Selection{Matching: &Query{}}
+	require.NoError(t, fixture.ErrOf(from.admin.Copy(t.Context(), from.Topic, all, to.Topic, nil)))
+	for _, way := range [][2]*scene{{from, to}, {to, from}} {
+		for calls := 1; len(way[0].onTheirWay()) == 0; calls++ {
+			err := fixture.ErrOf(way[0].another(killAfter(calls)).admin.Move(t.Context(), way[0].Topic, all, way[1].Topic, nil))
+			require.ErrorIs(t, err, errKilled)
+		}
+	}
+	got, err := from.admin.Cancel(t.Context(), from.Topic, Selection{IDs: from.onTheirWay()}, nil)
+	require.NoError(t, err)
+	assert.ErrorIs(t, got.Last, ErrBeingMoved)
+	from.moveOn()
+	to.moveOn()
+	assert.Empty(t, append(from.onTheirWay(), to.onTheirWay()...))
+	assert.Equal(t, 1, from.count(Query{})+to.count(Query{}))
+}

@@ -175,14 +175,11 @@ func (a *Admin) land(ctx context.Context, from string, g *queue.Group, moves []q
 		}
 	}
 	for i, outcome := range outcomes {
-		id := arrivals[i].ID
-		if why := refusal(outcome); why != nil && outcome != queue.OutcomeKnown {
-			left = append(left, skipped{id, why})
+		arrived := outcome == queue.OutcomeStored || outcome == queue.OutcomeKnown
+		if !arrived {
+			left = append(left, skipped{arrivals[i].ID, refusal(outcome)})
 		}
-		if outcome != queue.OutcomeMoving {
-			arrived := outcome == queue.OutcomeStored || outcome == queue.OutcomeKnown
-			endings = append(endings, queue.Ending{ID: id, Arrived: arrived})
-		}
+		endings = append(endings, queue.Ending{ID: arrivals[i].ID, Arrived: arrived})
 	}
 	return left, g.EndMove(ctx, moves[0].Batch, endings)
 }
