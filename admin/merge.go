@@ -88,7 +88,7 @@ func newMerger(sources []source, c cursor, limit int) *merger {
 		s.request.Bytes = min(max(readAhead/len(sources), 1), pageBytes)
 		if c.Score != "" {
 			s.request.From = c.position()
-			if s.name <= c.Group {
+			if s.name <= string(c.Group) {
 				s.request.From = s.request.From.Next()
 			}
 		}

@@ -72,3 +72,27 @@ func TestMovesThatMeetEnd(t *testing.T) {
 	assert.Empty(t, append(from.onTheirWay(), to.onTheirWay()...))
 	assert.Equal(t, 1, from.count(Query{})+to.count(Query{}))
 }
+
+// TestNamesOfAnyBytes are those of a topic to move to, and of a topic and groups in cursors.
+func TestNamesOfAnyBytes(t *testing.T) {
+	base := newScene(t)
+	from, to := base.beside("/a\xff"), base.beside("/b\xfe\x80")
+	for _, group := range []string{"g\xfd", "g\xfe", "g\xff"} {
+		from.groups(1, group)
+	}
+	from.publish(0, 1, "k", "l")
+	for _, group := range []string{"g\xfd", "g\xfe", "g\xff"} {
+		g := from.group(0, group)
+		from.bury(g, "bad", from.claim(g, "c", 2, "")...)
+	}
+	var got []string
+	for _, e := range from.lists(Query{In: Dead, Limit: 1}, func() {}) {
+		got = append(got, e.Group+" "+e.Key)
+	}
+	assert.ElementsMatch(t, keysOf(from.all(Query{In: Dead})), got)
+	assert.Len(t, got, 6)
+
+	_, err := from.admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{In: Dead}}, to.Topic, nil)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"k", "l"}, keysOf(to.all(Query{})))
+}

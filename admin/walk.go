@@ -42,7 +42,7 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	}
 	for _, s := range sources {
 		at := place{s.number, s.name, s.request.Place}
-		from := place{c.Partition, c.Group, c.Place}
+		from := place{c.Partition, string(c.Group), c.Place}
 		if c.Place != "" && at.before(from) {
 			continue
 		}
@@ -83,7 +83,7 @@ func (p place) before(other place) bool {
 
 // walk calls do with each step of a source.
 func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
-	c.Partition, c.Group, c.Place = s.number, s.name, s.request.Place
+	c.Partition, c.Group, c.Place = s.number, name(s.name), s.request.Place
 	for {
 		page, err := s.group.Page(ctx, s.request)
 		if err != nil {

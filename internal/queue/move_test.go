@@ -146,6 +146,22 @@ func TestAKeyIsFreeDuringAMoveAndStaysWithWhoeverTookIt(t *testing.T) {
 	}, r.state())
 }
 
+// TestNamesOfAnyBytesStayAsTheyAre although JSON in Go is text.
+func TestNamesOfAnyBytesStayAsTheyAre(t *testing.T) {
+	for _, name := range []string{"\xff", "é\x80\x00\"\\", "日本", "\u2028"} {
+		r := newScene(t)
+		g := r.group(name)
+		r.push(due("a"))
+		r.bury(g, "a")
+		d := departure(InDead, "a")
+		d.To = name
+		require.Len(t, r.depart(g, d), 1)
+		moves := r.movesOf()
+		require.Len(t, moves, 1)
+		assert.Equal(t, []string{name, name}, []string{moves[0].To, moves[0].Group})
+	}
+}
+
 func TestOnlyWhatIsStillThereDeparts(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
