@@ -115,8 +115,12 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 	if t.number, err = opened(ctx, t.topic, 1); err != nil || what.verb != moving {
 		return err
 	}
-	_, err = t.admin.resume(ctx, from, nil)
-	return err
+	// What cannot be finished, to a topic that is damaged or away, must not hold up this move.
+	// ResumeMoves returns the error.
+	if _, err = t.admin.resume(ctx, from, nil); ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // opened makes a topic if it is missing, with so many partitions at least, and returns how many it

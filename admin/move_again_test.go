@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 )
 
@@ -95,4 +96,26 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	_, err := from.admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{In: Dead}}, to.Topic, nil)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"k", "l"}, keysOf(to.all(Query{})))
+}
+
+// TestAMoveThatCannotBeFinishedHoldsUpNoOther: the topic that it goes to is damaged.
+func TestAMoveThatCannotBeFinishedHoldsUpNoOther(t *testing.T) {
+	base := newScene(t)
+	from, damaged, to := base.beside("/a"), base.beside("/b"), base.beside("/c")
+	all := Selection{Matching: &Query{}}
+	from.publish(time.Hour, 1, "k")
+	for calls := 1; len(from.onTheirWay()) == 0; calls++ {
+		err := fixture.ErrOf(from.another(killAfter(calls)).admin.Move(t.Context(), from.Topic, all, damaged.Topic, nil))
+		require.ErrorIs(t, err, errKilled)
+	}
+	from.aged(resumeAfter)
+	require.NoError(t, from.Client.Set(t.Context(), damaged.Tag()+"0}:scheduled", "x", 0).Err())
+	from.publish(time.Hour, 1, "l")
+	got, err := from.admin.Move(t.Context(), from.Topic, all, to.Topic, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 1}, got)
+	from.aged(resumeAfter)
+	_, err = from.admin.ResumeMoves(t.Context(), from.Topic, nil)
+	var wrong *redisdelay.KeyTypeError
+	require.ErrorAs(t, err, &wrong)
 }
