@@ -76,16 +76,19 @@ type merger struct {
 	begun   bool
 }
 
+// readAhead is how many bytes of bodies are read ahead at most, besides one body of each source.
+const readAhead = 32 << 20
+
 // newMerger reads pages of a size that is small if there are many sources, and from a
 // cursor on.
 func newMerger(sources []source, c cursor, limit int) *merger {
 	m := &merger{}
 	for _, s := range sources {
 		s.request.Limit = min(max(2*limit/len(sources), 10), pageSize)
-		s.request.Bytes = pageBytes
+		s.request.Bytes = min(max(readAhead/len(sources), 1), pageBytes)
 		if c.Score != "" {
 			s.request.From = c.position()
-			if s.name <= c.Group {
+			if s.name <= string(c.Group) {
 				s.request.From = s.request.From.Next()
 			}
 		}
