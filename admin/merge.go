@@ -6,6 +6,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -49,15 +50,21 @@ type stream struct {
 	head  []queue.PageEntry // read and not used yet
 	score float64           // of the first one
 	more  bool              // there may be more than head
+	took  time.Duration     // how long the last page took; 0 before the first
 }
 
 // fill reads until there is a message, or no more.
 func (s *stream) fill(ctx context.Context) error {
 	for len(s.head) == 0 && s.more {
+		if s.took > 0 {
+			rest(ctx, s.took)
+		}
+		start := time.Now()
 		page, err := s.group.Page(ctx, s.request)
 		if err != nil {
 			return err
 		}
+		s.took = time.Since(start)
 		s.head, s.more, s.request.From = page.Entries, page.More, page.Next
 	}
 	return s.look()

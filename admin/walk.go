@@ -85,6 +85,7 @@ func (p place) before(other place) bool {
 func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 	c.Partition, c.Group, c.Place = s.number, name(s.name), s.request.Place
 	for {
+		start := time.Now()
 		page, err := s.group.Page(ctx, s.request)
 		if err != nil {
 			return err
@@ -97,5 +98,20 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 			return err
 		}
 		s.request.From = page.Next
+		rest(ctx, time.Since(start))
+	}
+}
+
+// maxRest limits a rest: a call that took longer had to wait.
+const maxRest = 5 * time.Millisecond
+
+// rest waits for as long as the calls before have taken, so that what goes through many
+// messages leaves half of Redis to publishers and consumers.
+func rest(ctx context.Context, took time.Duration) {
+	timer := time.NewTimer(min(took, maxRest))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done(): // the next call ends with it
 	}
 }
