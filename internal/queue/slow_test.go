@@ -26,7 +26,7 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) {
 
 func notSlow(t *testing.T, server *redistest.Server, prepare func(r *scene, g *Group) func()) {
 	t.Helper()
-	const tries = 24
+	const tries = 60
 	var slow []time.Duration
 	for range tries {
 		r := newSceneOn(t, server)
