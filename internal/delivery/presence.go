@@ -42,7 +42,7 @@ func (l *leases) handled() []Extended {
 			items = append(items, it)
 		}
 	}
-	slices.SortFunc(items, func(a, b *item) int { return a.arrived.Compare(b.arrived) })
+	slices.SortFunc(items, func(a, b *item) int { return a.ArrivedAt.Compare(b.ArrivedAt) })
 	list := make([]Extended, len(items))
 	for i, it := range items {
 		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}
