@@ -4,18 +4,19 @@ import (
 	"context"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 )
 
 // globalPropagator is OpenTelemetry's global propagator. Until a program sets one, that writes
 // nothing, and handlings would have no link; so it is the usual one then.
-type globalPropagator struct{}
+type globalPropagator struct {
+	global func() propagation.TextMapPropagator
+}
 
-func (globalPropagator) current() propagation.TextMapPropagator {
-	if p := otel.GetTextMapPropagator(); len(p.Fields()) > 0 {
-		return p
+func (p globalPropagator) current() propagation.TextMapPropagator {
+	if set := p.global(); len(set.Fields()) > 0 {
+		return set
 	}
 	return propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 }

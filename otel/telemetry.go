@@ -63,7 +63,7 @@ func (c *Config) setDefaults() {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
 	if c.Propagator == nil {
-		c.Propagator = globalPropagator{}
+		c.Propagator = globalPropagator{otel.GetTextMapPropagator}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
