@@ -2,12 +2,16 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server
+.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server prometheus
 
-## test: install redis-server if it is missing, then run all tests
-test: redis-server
+# Modules beside the library's own, with tests. Each has dependencies that the library has not.
+MODULES = metrics/prometheus
+
+## test: install redis-server and prometheus if they are missing, then run all tests
+test: redis-server prometheus
 	$(GO) test -race -shuffle=on -timeout 20m ./...
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
+	for module in $(MODULES); do (cd $$module && $(GO) test -race -shuffle=on -timeout 10m ./...) || exit 1; done
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
@@ -47,7 +51,7 @@ fuzz:
 lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
-	cd bench && $(GO) vet ./... && $(LINT) run ./...
+	for module in bench $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
@@ -64,3 +68,6 @@ matrix:
 
 redis-server:
 	@./scripts/install-redis.sh
+
+prometheus:
+	@./scripts/install-prometheus.sh

@@ -1,0 +1,9 @@
+package redisdelayprom
+
+import (
+	"testing"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
