@@ -174,5 +174,7 @@ func TestAPublishCallThatFailsHasAType(t *testing.T) {
 
 func TestBadConfigIsNamed(t *testing.T) {
 	_, err := redisdelayotel.New(redisdelayotel.Config{ChildWithin: -time.Second})
-	require.EqualError(t, err, "redisdelayotel: ChildWithin is -1s, want 0 or more")
+	var wrong *redisdelay.ConfigError
+	require.ErrorAs(t, err, &wrong)
+	assert.Equal(t, redisdelay.ConfigError{Field: "ChildWithin", Problem: "is -1s, want 0 or more"}, *wrong)
 }

@@ -22,6 +22,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
 // DefaultSystem is the messaging.system of spans and metrics.
@@ -87,11 +89,13 @@ type Telemetry struct {
 }
 
 // New returns a Telemetry. It does no I/O. It has nothing to close: whoever made the providers
-// flushes them. An error names the field of the config, or is the meter's.
+// flushes them. The error is a *redisdelay.ConfigError, or that of the
+// MeterProvider.
 func New(config Config) (*Telemetry, error) {
 	config.setDefaults()
 	if config.ChildWithin < 0 {
-		return nil, fmt.Errorf("redisdelayotel: ChildWithin is %s, want 0 or more", config.ChildWithin)
+		problem := fmt.Sprintf("is %s, want 0 or more", config.ChildWithin)
+		return nil, &redisdelay.ConfigError{Field: "ChildWithin", Problem: problem}
 	}
 	meters, err := newMeters(config.MeterProvider, config.System)
 	if err != nil {
