@@ -5,7 +5,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 .PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server prometheus
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
-MODULES = metrics/prometheus otel
+MODULES = metrics/prometheus otel examples/watch
 
 ## test: install redis-server and prometheus if they are missing, then run all tests
 test: redis-server prometheus

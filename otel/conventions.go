@@ -1,6 +1,7 @@
 package redisdelayotel
 
 import (
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -73,7 +74,7 @@ func (t *Telemetry) attributes(operation, topic, group string) trace.SpanStartEv
 }
 
 func partitionAttribute(partition int) attribute.KeyValue {
-	return semconv.MessagingDestinationPartitionIDKey.Int(partition)
+	return semconv.MessagingDestinationPartitionID(strconv.Itoa(partition))
 }
 
 func batchAttribute(messages int) attribute.KeyValue {
@@ -94,8 +95,11 @@ func messageAttributes(uuid string, size int, correlation string) []attribute.Ke
 }
 
 // settlementAttributes say how a delivery has ended.
-func settlementAttributes(e observe.Settled) []attribute.KeyValue {
+func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	list := []attribute.KeyValue{keyID.String(e.ID), partitionAttribute(e.Partition)}
+	if uuid != "" {
+		list = append(list, semconv.MessagingMessageID(uuid))
+	}
 	if e.RetryIn > 0 {
 		list = append(list, seconds(keyRetryIn, e.RetryIn))
 	}

@@ -82,16 +82,24 @@ func (t *Telemetry) logLeaseLost(ctx context.Context, e observe.LeaseLost) {
 }
 
 func (t *Telemetry) logClaimed(e observe.Claimed) {
-	t.log(context.Background(), "Claimed", append(at(e.Place), slog.Any("ids", slices.Clone(e.IDs)))...)
+	if ctx := context.Background(); t.logs(ctx) {
+		t.log(ctx, "Claimed", append(at(e.Place), slog.Any("ids", slices.Clone(e.IDs)))...)
+	}
 }
 
 func (t *Telemetry) logBuried(e observe.Buried) {
-	t.log(context.Background(), "Buried", append(at(e.Place), slog.String("id", e.ID), slog.String("reason", e.Reason))...)
+	if ctx := context.Background(); t.logs(ctx) {
+		t.log(ctx, "Buried", append(at(e.Place), slog.String("id", e.ID), slog.String("reason", e.Reason))...)
+	}
 }
 
 func (t *Telemetry) logChanged(e observe.Changed) {
+	ctx := context.Background()
+	if !t.logs(ctx) {
+		return
+	}
 	attrs := []slog.Attr{slog.String("topic", e.Topic), slog.String("key", e.Key), slog.String("id", e.ID), slog.String("how", string(e.How))}
-	t.log(context.Background(), "Changed", withError(attrs, e.Err)...)
+	t.log(ctx, "Changed", withError(attrs, e.Err)...)
 }
 
 // at has the names that the log of package redisdelay uses.

@@ -22,11 +22,10 @@ func settles(script string) bool {
 // Redis has it; and how long calls to Redis take. Use observe.Join for several Observers.
 func (t *Telemetry) Observer() observe.Observer {
 	t.observing.Store(true)
-	o := observe.Observer{Settled: t.settled, LeaseLost: t.leaseLost, Called: t.called}
-	if t.logs(context.Background()) {
-		o.Changed, o.Claimed, o.Buried = t.logChanged, t.logClaimed, t.logBuried
+	return observe.Observer{
+		Settled: t.settled, LeaseLost: t.leaseLost, Called: t.called,
+		Changed: t.logChanged, Claimed: t.logClaimed, Buried: t.logBuried,
 	}
-	return o
 }
 
 func (t *Telemetry) settled(e observe.Settled) {
@@ -47,7 +46,7 @@ func (t *Telemetry) traceSettlement(ctx context.Context, was handled, e observe.
 	operation := string(e.How)
 	_, span := t.tracer.Start(ctx, spanName(operation, e.Topic),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(start),
-		t.attributes(operation, e.Topic, e.Group), trace.WithAttributes(settlementAttributes(e)...))
+		t.attributes(operation, e.Topic, e.Group), trace.WithAttributes(settlementAttributes(e, was.uuid)...))
 	span.End(trace.WithTimestamp(now))
 }
 

@@ -129,7 +129,7 @@ func onwardIsPartOfItsHandling(t *testing.T, w *watched, handling tracetest.Span
 	assert.Equal(t, map[string]any{
 		"messaging.system": "redisdelay", "messaging.operation.name": "ack", "messaging.operation.type": "settle",
 		"messaging.destination.name": topic, "messaging.consumer.group.name": redisdelay.DefaultConsumerGroup,
-		"messaging.destination.partition.id": int64(0),
+		"messaging.destination.partition.id": "0", "messaging.message.id": "b",
 	}, attrs(w.childOf(onward, "ack "+topic), "messaging.redisdelay.message.id"))
 }
 
