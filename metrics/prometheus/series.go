@@ -41,17 +41,15 @@ func (m *Metrics) place(p observe.Place) *placeSeries {
 	if !m.byPartition {
 		p.Partition = 0
 	}
-	return m.places.get(p, func() (*placeSeries, bool) {
-		topic, group, own := m.names.group(p.Topic, p.Group)
-		labels := []string{topic, group}
-		if m.byPartition {
-			labels = append(labels, strconv.Itoa(p.Partition))
-		}
-		return m.newPlace(labels), own
-	})
+	return m.places.get(p, func() (*placeSeries, bool) { return m.newPlace(p) })
 }
 
-func (m *Metrics) newPlace(labels []string) *placeSeries {
+func (m *Metrics) newPlace(p observe.Place) (made *placeSeries, own bool) {
+	topic, group, own := m.names.group(p.Topic, p.Group)
+	labels := []string{topic, group}
+	if m.byPartition {
+		labels = append(labels, strconv.Itoa(p.Partition))
+	}
 	s := &placeSeries{
 		claimed: m.claimed.WithLabelValues(labels...), handedOut: m.handedOut.WithLabelValues(labels...),
 		early: m.early.WithLabelValues(labels...), leasesLost: m.leasesLost.WithLabelValues(labels...),
@@ -71,7 +69,7 @@ func (m *Metrics) newPlace(labels []string) *placeSeries {
 	for _, class := range []string{deliveries, lost, undecodable, noBody, handler} {
 		m.buried.WithLabelValues(s.with(class)...)
 	}
-	return s
+	return s, own
 }
 
 // with returns the labels of the place, and another.
