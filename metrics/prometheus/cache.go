@@ -9,32 +9,46 @@ import (
 // cache keeps what was made for a key, and finds it without a lock. The zero value is ready
 // to use.
 type cache[K comparable, V any] struct {
-	made atomic.Pointer[map[K]*V]
+	last atomic.Pointer[entry[K, V]] // found last: to compare a key costs less than to hash it
+	made atomic.Pointer[map[K]*entry[K, V]]
 	mu   sync.Mutex // for adding
+}
+
+type entry[K comparable, V any] struct {
+	key   K
+	value *V
 }
 
 // get returns what was made for a key, or makes it. What is not to be kept is made again.
 func (c *cache[K, V]) get(key K, make func() (made *V, keep bool)) *V {
+	if last := c.last.Load(); last != nil && last.key == key {
+		return last.value
+	}
 	if all := c.made.Load(); all != nil {
-		if v := (*all)[key]; v != nil {
-			return v
+		if e := (*all)[key]; e != nil {
+			c.last.Store(e)
+			return e.value
 		}
 	}
+	return c.add(key, make)
+}
+
+func (c *cache[K, V]) add(key K, make func() (made *V, keep bool)) *V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[K]*V{}
+	all := map[K]*entry[K, V]{}
 	if known := c.made.Load(); known != nil {
-		if v := (*known)[key]; v != nil {
-			return v
+		if e := (*known)[key]; e != nil { // somebody else was first
+			return e.value
 		}
 		all = maps.Clone(*known)
 	}
-	v, keep := make()
+	value, keep := make()
 	if keep {
-		all[key] = v
+		all[key] = &entry[K, V]{key, value}
 		c.made.Store(&all)
 	}
-	return v
+	return value
 }
 
 // names chooses the labels of topics and groups: their names, or Other for all that come

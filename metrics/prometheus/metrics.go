@@ -7,6 +7,7 @@
 package redisdelayprom
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,13 +28,15 @@ type Metrics struct {
 	settled, leasesLost         *prometheus.CounterVec
 	publishing, calling         *prometheus.HistogramVec
 	batches, lateness, handling *prometheus.HistogramVec
-	inFlight, buffered          *prometheus.GaugeVec
+	inFlight, buffered          *prometheus.Desc
 	byPartition                 bool
 	failing                     *failing
 
 	names  *names
 	topics cache[string, topicSeries]
 	places cache[observe.Place, placeSeries]
+	mu     sync.Mutex
+	series map[placeLabels]*placeSeries // guarded by mu
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -49,6 +52,7 @@ func New(config Config) (*Metrics, error) {
 		byPartition: config.ByPartition,
 		names:       newNames(config.MaxTopics, config.MaxGroups),
 		failing:     newFailing(time.Now),
+		series:      map[placeLabels]*placeSeries{},
 	}
 	m.countCalls()
 	place := []string{"topic", "group"}
@@ -92,8 +96,8 @@ func (m *Metrics) countDeliveries(place []string) {
 	m.buried = counter("buried_messages_total",
 		"Messages that became dead letters, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
 			"undecodable, no_body, or handler (it has decided so).", with("class")...)
-	m.inFlight = gauge("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", place...)
-	m.buffered = gauge("buffered_messages", "Messages that are leased and that no handler has.", place...)
+	m.inFlight = desc("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", place...)
+	m.buffered = desc("buffered_messages", "Messages that are leased and that no handler has.", place...)
 }
 
 // Describe implements prometheus.Collector.
@@ -101,6 +105,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
 		c.Describe(ch)
 	}
+	ch <- m.inFlight
+	ch <- m.buffered
 }
 
 // Collect implements prometheus.Collector.
@@ -108,12 +114,17 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(ch)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.series {
+		ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, s.inFlight(), s.labels...)
+		ch <- prometheus.MustNewConstMetric(m.buffered, prometheus.GaugeValue, s.buffered(), s.labels...)
+	}
 }
 
 func (m *Metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.published, m.publishing, m.changed, m.calls, m.calling, m.failures, m.failing,
 		m.claimed, m.batches, m.handedOut, m.early, m.lateness, m.handling, m.settled, m.leasesLost, m.buried,
-		m.inFlight, m.buffered,
 	}
 }

@@ -39,17 +39,16 @@ func (m *Metrics) onChanged(e observe.Changed) {
 }
 
 func (m *Metrics) onClaimed(e observe.Claimed) {
-	s, n := m.place(e.Place), float64(len(e.IDs))
-	s.claimed.Add(n)
-	s.batches.Observe(n)
-	s.buffered.Add(n)
+	s := m.place(e.Place)
+	s.leased.Add(int64(len(e.IDs)))
+	s.claimed.Add(float64(len(e.IDs)))
+	s.batches.Observe(float64(len(e.IDs)))
 }
 
 func (m *Metrics) onHandedOut(e observe.HandedOut) {
 	s := m.place(e.Place)
+	s.accepted.Add(1)
 	s.handedOut.Inc()
-	s.buffered.Dec()
-	s.inFlight.Inc()
 	if e.Late < 0 {
 		s.early.Inc()
 	}
@@ -58,18 +57,21 @@ func (m *Metrics) onHandedOut(e observe.HandedOut) {
 
 func (m *Metrics) onSettled(e observe.Settled) {
 	s := m.place(e.Place)
-	if e.Stale {
+	switch {
+	case e.Stale:
 		s.stale.Inc()
-	} else if how := s.settled[e.How]; how != nil {
-		how.Inc()
-	} else { // a later version of the library has it
+	case e.How == observe.Acked:
+		s.acked.Inc()
+	case s.settled[e.How] != nil:
+		s.settled[e.How].Inc()
+	default: // a later version of the library has it
 		m.settled.WithLabelValues(s.with(string(e.How))...).Inc()
 	}
-	if e.How == observe.Released || e.How == observe.Undecodable { // no handler has had it
-		s.buffered.Dec()
+	if e.How == observe.Released || e.How == observe.Undecodable {
+		s.unseen.Add(1)
 		return
 	}
-	s.inFlight.Dec()
+	s.done.Add(1)
 	s.handling.Observe(e.Took.Seconds())
 }
 
