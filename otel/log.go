@@ -25,13 +25,9 @@ func (t *Telemetry) logSend(s *send, err error) {
 	if !t.logs(s.ctx) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("topic", s.topic)}
-	for _, msg := range s.messages {
-		attrs = append(attrs, slog.String("uuid", msg.UUID))
-		if len(s.messages) > 1 {
-			attrs = []slog.Attr{attrs[0], slog.Int("messages", len(s.messages))}
-			break
-		}
+	attrs := []slog.Attr{slog.String("topic", s.topic), slog.Int("messages", len(s.messages))}
+	if len(s.messages) == 1 {
+		attrs = append(attrs, slog.String("uuid", s.messages[0].UUID))
 	}
 	t.log(s.ctx, "Sent", withError(attrs, err)...)
 }
