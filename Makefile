@@ -18,9 +18,10 @@ stress: redis-server
 	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' ./internal/acceptance
 
 ## chaos: the full fault suite, 15 minutes at most
-chaos: redis-server
+chaos: redis-server prometheus
 	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel|Replicas'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
+	cd metrics/prometheus && $(GO) test -timeout 5m -v . -run 'Checker|Thousand' -load 1m -bound
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server

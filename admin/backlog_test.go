@@ -103,8 +103,10 @@ func TestBacklogsOfManyGroupsAndConsumers(t *testing.T) {
 	for i := range 300 { // more than one step
 		s.claim(g, fmt.Sprint("host/", i), 1, fmt.Sprintf(`{"name":"host","protocol":"%064d"}`, i))
 	}
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("dead:g9"), z(1000, "id")).Err())
 	b := s.agree()
 	require.Len(t, b.Groups, 25)
+	assert.Equal(t, 1, b.Groups[24].Dead, "of the last group")
 	assert.Equal(t, 300, b.Groups[0].Consumers)
 }
 

@@ -120,11 +120,7 @@ func manyTopics(ctx context.Context, l *lab, n int) error {
 	for i := range n {
 		name := fmt.Sprint("topic", i)
 		for g := range 3 {
-			subscriber, err := newSubscriber(l, fmt.Sprint("group", g), 0)
-			if err == nil {
-				err = errors.Join(subscriber.SubscribeInitialize(name), subscriber.Close())
-			}
-			if err != nil {
+			if err := registerGroup(l, name, fmt.Sprint("group", g)); err != nil { //nolint:contextcheck // Close has a timeout of its own
 				return err
 			}
 		}
@@ -143,4 +139,13 @@ func manyTopics(ctx context.Context, l *lab, n int) error {
 		return nil
 	})
 	return errors.Join(err, publisher.Close())
+}
+
+// registerGroup makes a group known in a topic.
+func registerGroup(l *lab, topic, group string) error {
+	subscriber, err := newSubscriber(l, group, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(subscriber.SubscribeInitialize(topic), subscriber.Close())
 }
