@@ -3,6 +3,7 @@ package redisdelayprom
 import (
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +44,13 @@ func TestAScrapeOfAThousandTopics(t *testing.T) {
 		require.NoError(t, err)
 		longest := time.Duration(0)
 		for _, c := range calls {
-			longest = max(longest, c.Duration)
+			if strings.HasPrefix(c.Args[0], "eval") { // SLOWLOG RESET takes long
+				longest = max(longest, c.Duration)
+			}
 		}
 		slowest = min(slowest, longest)
 	}
-	t.Logf("scrape %v, slowest call in Redis %v", fastest, slowest)
+	t.Logf("scrape %v, slowest script %v", fastest, slowest)
 	if *bound {
 		assert.Less(t, fastest, scrapeMost)
 		assert.Less(t, slowest, scriptMost)
