@@ -108,25 +108,29 @@ func together(ids []string, call func(id string) error) (left []skipped, err err
 // isSkipped tells whether an error says why a message was left alone.
 func isSkipped(err error) bool {
 	return slices.ContainsFunc([]error{
-		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, // of all acts
-		ErrKeyInUse, ErrStoredBefore, ErrBeingMoved, ErrMoveTooOld, errNoBody, // of Copy and Move
+		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, ErrBeingMoved, // of all acts
+		ErrKeyInUse, ErrStoredBefore, ErrMoveTooOld, errNoBody, // of Copy and Move
 	}, func(why error) bool { return errors.Is(err, why) })
 }
 
 // cancelled is why a message could not be taken back.
-func cancelled(_ queue.Standing, err error) error {
-	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) {
+func cancelled(was queue.Standing, err error) error {
+	switch {
+	case !errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrDead):
+		return err
+	case was.ID != "": // it is there, but in no set
+		return ErrBeingMoved
+	default:
 		return ErrMessageNotFound
 	}
-	return err
 }
 
 // rescheduled is why a message got no new due time.
 func rescheduled(was queue.Standing, err error) error {
-	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) && was.ID != "" {
+	if err = cancelled(was, err); errors.Is(err, ErrBeingMoved) {
 		return ErrNotWaiting
 	}
-	return cancelled(was, err)
+	return err
 }
 
 // because says of each message why it was left.

@@ -47,10 +47,12 @@ type Progress struct {
 
 // Acts on a Selection go in steps of at most 1,000 messages. After each that was for some, they
 // tell progress, which may be nil, how far they have come. They end with ctx, between two
-// steps, and return what was done. With a Query, an act is for what matched when it began: it
-// ends, even if messages come back to where they were. It may be repeated, or continued from
-// the Cursor of its Progress, as the same act. With IDs and Keys, it goes through the IDs and
-// then the Keys, in their order, and each counts once.
+// steps, and return what was done. With a Query, an act is for what matched when it began, and
+// goes no further than the last of those times: it ends, even if messages come, or come back, all
+// the time. One that gets a later time before the act has come to it is left alone, such as a
+// lease that is extended; one that comes meanwhile with an earlier time may be included. An act
+// may be repeated, or continued from the Cursor of its Progress, as the same act. With IDs and
+// Keys, it goes through the IDs and then the Keys, in their order, and each counts once.
 //
 // The errors of all acts are those of Entries. After an error, the Progress is what was done
 // for certain.

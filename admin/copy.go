@@ -45,7 +45,7 @@ func (t *transfer) copying() act {
 // maxNamed is how many messages one step of Copy and Move takes that are named.
 const maxNamed = 100
 
-// arrival is a message as the other topic gets it.
+// arrival is a copy as the other topic gets it.
 func (t *transfer) arrival(id string, place queue.Place, score string, body, metadata []byte) queue.Arrival {
 	arrival := queue.Arrival{ID: id, Body: t.admin.reencoded(t.from, t.to, body, metadata)}
 	if place == queue.InScheduled {

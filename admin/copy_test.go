@@ -116,22 +116,33 @@ func TestAMessageMayGoToAndFro(t *testing.T) {
 	assert.Empty(t, to.all(Query{}))
 }
 
-// TestAMessageThatTwoGroupsGiveAwayIsStoredOnce even if it is done by then.
-func TestAMessageThatTwoGroupsGiveAwayIsStoredOnce(t *testing.T) {
+// TestAMessageThatGroupsGiveAwayIsStoredOnce: what the other topic has, it takes again; what it has
+// done stays.
+func TestAMessageThatGroupsGiveAwayIsStoredOnce(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
 	s.groups(1, "h")
+	s.groups(1, "i")
 	s.deadLetters(1, "g", "k")
-	h := s.group(0, "h")
-	s.bury(h, "bad", s.claim(h, "c", 1, "")...)
+	for _, name := range []string{"h", "i"} {
+		g := s.group(0, name)
+		s.bury(g, "bad", s.claim(g, "c", 1, "")...)
+	}
 	to.publish(time.Hour, 1, "other")
 	to.groups(1, "t")
-	for i, group := range []string{"g", "h"} {
+	move := func(group string) Progress {
 		got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Dead, Group: group}}, to.Topic, nil)
 		require.NoError(t, err)
-		require.Equal(t, Progress{Done: 1}, got)
-		assert.Len(t, to.drained(1, "t"), 1-i)
+		return got
 	}
+	require.Equal(t, Progress{Done: 1}, move("g"))
+	require.Equal(t, Progress{Done: 1}, move("h"))
+	assert.Equal(t, []string{"k"}, to.drained(1, "t"))
+	got := move("i")
+	require.Equal(t, 1, got.Skipped)
+	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	assert.Equal(t, []string{"i k"}, keysOf(s.all(Query{In: Dead})))
+	assert.Empty(t, to.drained(1, "t"))
 }
 
 // TestTheMetadataOfTheLastNackGoesAlong with a message.

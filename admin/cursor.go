@@ -18,14 +18,28 @@ const cursorVersion = 1
 type cursor struct {
 	Version int    `json:"v"`
 	Kind    string `json:"k"` // merged or walked
-	Topic   string `json:"t"`
+	Topic   name   `json:"t"`
 	Query   string `json:"q"` // a hash of the query
 
 	Partition int         `json:"p,omitempty"` // of walked
-	Group     string      `json:"g,omitempty"`
+	Group     name        `json:"g,omitempty"`
 	Place     queue.Place `json:"l,omitempty"` // of walked
 	Score     string      `json:"s,omitempty"`
 	ID        []byte      `json:"i,omitempty"` // which may be no text
+}
+
+// name is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
+type name string
+
+// MarshalJSON writes a name in base64.
+func (n name) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *name) UnmarshalJSON(text []byte) error {
+	var b []byte
+	err := json.Unmarshal(text, &b)
+	*n = name(b)
+	return err
 }
 
 // The kinds of cursors.
@@ -35,7 +49,7 @@ const (
 )
 
 func newCursor(kind, topic string, q Query) cursor {
-	return cursor{Version: cursorVersion, Kind: kind, Topic: topic, Query: q.hash()}
+	return cursor{Version: cursorVersion, Kind: kind, Topic: name(topic), Query: q.hash()}
 }
 
 // at is the same cursor at another position.

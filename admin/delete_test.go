@@ -46,6 +46,18 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 	require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), "", ""), redisdelay.ErrEmptyTopic)
 }
 
+// TestATopicThatAnotherProcessHasDeletedIsListedAgain by what puts messages there.
+func TestATopicThatAnotherProcessHasDeletedIsListedAgain(t *testing.T) {
+	s := newScene(t)
+	to := s.beside("/to")
+	s.publish(time.Hour, 1, "a", "b")
+	for _, key := range []string{"a", "b"} {
+		_, err := s.admin.Copy(t.Context(), s.Topic, Selection{Keys: []string{key}}, to.Topic, nil)
+		require.NoError(t, err)
+		require.NoError(t, s.another().admin.DeleteTopic(t.Context(), to.Topic, to.Topic))
+	}
+}
+
 func TestATopicWithConsumersIsDeletedOnlyByForce(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.publish(time.Hour, partitions, "x")

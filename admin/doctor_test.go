@@ -54,13 +54,13 @@ var faults = map[string]struct {
 			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("scheduled"), redis.Z{Score: 1e13, Member: "empty"}).Err())
 			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("dead:g"), redis.Z{Score: 1e12, Member: "void"}).Err())
 		},
-		severity: Problem, text: `2 messages have lost their body: "empty", "void"`,
+		severity: Problem, text: `2 messages have lost the body: "empty", "void"`,
 	},
 	CheckKeys: {
 		plant: func(s *scene, key func(string) string) {
 			require.NoError(s.T, s.Client.HSet(s.T.Context(), key("keys"), "k", "nobody").Err())
 		},
-		severity: Info, text: `1 message keys lead to no message: "k"`, mends: true,
+		severity: Info, text: `1 message key leads to no message: "k"`, mends: true,
 	},
 	CheckMoves: {
 		plant: func(s *scene, _ func(string) string) {
@@ -71,13 +71,13 @@ var faults = map[string]struct {
 			}
 			s.aged(resumeAfter)
 		},
-		severity: Warning, text: "1 messages are on their way to another topic, since a move was interrupted",
+		severity: Warning, text: "1 message is on the way to another topic, since a move was interrupted",
 	},
 	CheckArrivals: {
 		plant: func(s *scene, key func(string) string) {
 			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("arrived"), redis.Z{Score: 1, Member: "x"}).Err())
 		},
-		severity: Info, text: "1 messages that were moved, copied or imported need not", mends: true,
+		severity: Info, text: "1 message need not be remembered", mends: true,
 	},
 	CheckTombstones: {
 		plant: func(s *scene, key func(string) string) {

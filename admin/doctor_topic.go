@@ -83,25 +83,26 @@ func (d diagnosis) tellOf(topic string, c *census) {
 			"of Redis that cuts its append-only file leaves such", c.orphans.count, c.orphans.list())
 	}
 	if c.bodiless.count > 0 {
-		d.tell(Problem, CheckBodies, topic, "%d messages have lost their body: %s. They become dead letters when they are "+
-			"claimed", c.bodiless.count, c.bodiless.list())
+		d.tell(Problem, CheckBodies, topic, "%s lost the body: %s. Such a message becomes a dead letter when it is "+
+			"claimed", amount(c.bodiless.count, "message has", "messages have"), c.bodiless.list())
 	}
 	if c.strays.count > 0 {
 		d.found(Finding{
 			Severity: Info, Check: CheckKeys, Topic: topic, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("%d message keys lead to no message: %s. They are free, and take memory only",
-				c.strays.count, c.strays.list()),
+			Text: fmt.Sprintf("%s to no message: %s. Such a key is free, and takes memory only",
+				amount(c.strays.count, "message key leads", "message keys lead"), c.strays.list()),
 		})
 	}
 	if c.over > 0 {
 		d.found(Finding{
 			Severity: Info, Check: CheckArrivals, Topic: topic, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("%d messages that were moved, copied or imported need not be remembered any more", c.over),
+			Text: fmt.Sprintf("%s not be remembered any more, long after a move, a copy or an import",
+				amount(c.over, "message need", "messages need")),
 		})
 	}
 	if c.moves.count > 0 {
-		d.tell(Warning, CheckMoves, topic, "%d messages are on their way to another topic, since a move was interrupted: %s. "+
-			"Resume it", c.moves.count, c.moves.list())
+		d.tell(Warning, CheckMoves, topic, "%s on the way to another topic, since a move was interrupted: %s. "+
+			"Resume it", amount(c.moves.count, "message is", "messages are"), c.moves.list())
 	}
 }
 
@@ -126,8 +127,8 @@ func (d diagnosis) tombstones(ctx context.Context, t topic) error {
 		}
 		d.found(Finding{
 			Severity: Warning, Check: CheckTombstones, Topic: t.name, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("group %q is retired since %s, and holds %d messages that are to be freed",
-				name, stone.Since.UTC().Format(time.RFC3339), left),
+			Text: fmt.Sprintf("group %q is retired since %s, and holds %s to be freed",
+				name, stone.Since.UTC().Format(time.RFC3339), amount(left, "message", "messages")),
 		})
 	}
 	return nil
@@ -152,10 +153,10 @@ func (d diagnosis) groups(ctx context.Context, t topic) error {
 		if waiting > 0 {
 			severity = Warning
 		}
-		d.tell(severity, CheckGroups, t.name, "group %q has no consumer that is alive, and %d messages", g.Group, waiting)
+		d.tell(severity, CheckGroups, t.name, "group %q has no consumer that is alive, and %s", g.Group, amount(waiting, "message", "messages"))
 	}
 	if active == 0 && stats.Due > 0 {
-		d.tell(Warning, CheckGroups, t.name, "%d messages are due, and no group is registered", stats.Due)
+		d.tell(Warning, CheckGroups, t.name, "%s due, and no group is registered", amount(stats.Due, "message is", "messages are"))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 		}
 		size += s.head[0].Size
 		page.Entries = append(page.Entries, a.entry(topic, s))
-		c.Group = s.name
+		c.Group = name(s.name)
 		c = c.at(s.head[0].Position)
 	}
 }

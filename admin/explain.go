@@ -108,7 +108,7 @@ func (e *explainer) standing(ctx context.Context, i int) (string, error) {
 	if err != nil || before == 0 {
 		return join(waiting, "", "next for a free worker"), err
 	}
-	return join(waiting, "", fmt.Sprintf("%d due messages are before it", before)), nil
+	return join(waiting, "", amount(before, "due message is", "due messages are")+" before it"), nil
 }
 
 // waiting says what a message in the queue of a group waits for.
@@ -197,7 +197,7 @@ func (e *explainer) overall() string {
 	if len(done) == 0 {
 		return strings.Join(e.lines(), "; ")
 	}
-	text := fmt.Sprintf("acked by %s, not by %s", strings.Join(done, ", "), strings.Join(left, ", "))
+	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(left, ", "))
 	if len(left) == 1 {
 		text += ": " + why
 	}

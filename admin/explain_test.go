@@ -118,14 +118,14 @@ func TestExplainDeadAndDone(t *testing.T) {
 	s.ack(a, id)
 	done := "acked or discarded, or the group came later"
 	why := "due for " + soon + "; no consumer of group B is alive"
-	s.says("acked by A, not by B: "+why, "A: "+done, "B: "+why)
+	s.says("done for A, not for B: "+why, "A: "+done, "B: "+why)
 	s.bury(b, "no route to host", s.claim(b, "c/01", 1, "")...)
 	dead := "dead since " + someTime + ", because: no route to host"
-	s.says("acked by A, not by B: "+dead, "A: "+done, "B: "+dead)
+	s.says("done for A, not for B: "+dead, "A: "+done, "B: "+dead)
 
 	c, d := s.group(0, "C"), s.group(0, "D")
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, id)).Err())
-	s.says("acked by A, D, not by B, C", "A: .*", "B: .*", "C: .*", "D: .*")
+	s.says("done for A, D, not for B, C", "A: .*", "B: .*", "C: .*", "D: .*")
 	_, _ = c, d
 }
 

@@ -35,6 +35,7 @@ type line struct {
 
 // Why a line cannot be imported.
 var (
+	errNoObject    = errors.New("it is not the JSON object of a message")
 	errTwoValues   = errors.New("there is more after the JSON object")
 	errTwoBodies   = errors.New("only one of payload, payload64 and body64 may be given; beside body64, no uuid or metadata")
 	errNoContent   = errors.New("none of uuid, payload, payload64 and body64 is given")
@@ -114,7 +115,7 @@ func parseLine(text []byte) (line, error) {
 	decoder.DisallowUnknownFields()
 	var l line
 	if err := decoder.Decode(&l); err != nil {
-		return line{}, err
+		return line{}, fmt.Errorf("%w: %w", errNoObject, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return line{}, errTwoValues

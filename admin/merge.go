@@ -6,6 +6,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -49,15 +50,21 @@ type stream struct {
 	head  []queue.PageEntry // read and not used yet
 	score float64           // of the first one
 	more  bool              // there may be more than head
+	took  time.Duration     // how long the last page took; 0 before the first
 }
 
 // fill reads until there is a message, or no more.
 func (s *stream) fill(ctx context.Context) error {
 	for len(s.head) == 0 && s.more {
+		if s.took > 0 {
+			rest(ctx, s.took)
+		}
+		start := time.Now()
 		page, err := s.group.Page(ctx, s.request)
 		if err != nil {
 			return err
 		}
+		s.took = time.Since(start)
 		s.head, s.more, s.request.From = page.Entries, page.More, page.Next
 	}
 	return s.look()
@@ -76,16 +83,19 @@ type merger struct {
 	begun   bool
 }
 
+// readAhead is how many bytes of bodies are read ahead at most, besides one body of each source.
+const readAhead = 32 << 20
+
 // newMerger reads pages of a size that is small if there are many sources, and from a
 // cursor on.
 func newMerger(sources []source, c cursor, limit int) *merger {
 	m := &merger{}
 	for _, s := range sources {
 		s.request.Limit = min(max(2*limit/len(sources), 10), pageSize)
-		s.request.Bytes = pageBytes
+		s.request.Bytes = min(max(readAhead/len(sources), 1), pageBytes)
 		if c.Score != "" {
 			s.request.From = c.position()
-			if s.name <= c.Group {
+			if s.name <= string(c.Group) {
 				s.request.From = s.request.From.Next()
 			}
 		}

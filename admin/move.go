@@ -22,7 +22,8 @@ var (
 	// last day, or by Move in the last week.
 	ErrStoredBefore = errors.New("the message was stored there before")
 
-	// ErrBeingMoved says that an interrupted Move has the message: see ResumeMoves.
+	// ErrBeingMoved says that a Move has the message, perhaps one that was interrupted: see
+	// ResumeMoves.
 	ErrBeingMoved = errors.New("the message is being moved from there")
 
 	// ErrMoveTooOld says that ResumeMoves cannot tell whether a message has arrived in the
@@ -33,7 +34,7 @@ var (
 
 const (
 	// moveSize is how many messages of a partition are between two topics at once.
-	moveSize = 200
+	moveSize = 100
 
 	// resumeAfter is after how long somebody else may go on with a move. A step has ended by
 	// then.
@@ -65,7 +66,8 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // Move is Copy, and takes the messages out of the topic: a scheduled message, or one that
 // waits for a group or is a dead letter of it, for that group alone. Messages in delivery
 // stay. A message whose key is in use in the other topic stays, and keeps its own key unless
-// another message has taken that meanwhile.
+// another message has taken that meanwhile. So does one that was there before and is not there
+// any more (ErrStoredBefore), or is on its way from there (ErrBeingMoved).
 //
 // It can be interrupted at any point: then each message is in one of the topics, or between
 // them until ResumeMoves or the next Move from the topic, and is never delivered in both.
@@ -113,13 +115,20 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 	if t.number, err = opened(ctx, t.topic, 1); err != nil || what.verb != moving {
 		return err
 	}
-	_, err = t.admin.resume(ctx, from, nil)
-	return err
+	// What cannot be finished, to a topic that is damaged or away, must not hold up this move.
+	// ResumeMoves returns the error.
+	if _, err = t.admin.resume(ctx, from, nil); ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // opened makes a topic if it is missing, with so many partitions at least, and returns how many it
-// has.
+// has. It looks first: another process may have deleted a topic that this one knows.
 func opened(ctx context.Context, t *queue.Topic, least int) (int, error) {
+	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+		return 0, err
+	}
 	if err := t.Enlist(ctx); err != nil {
 		return 0, err
 	}
@@ -167,7 +176,7 @@ func refusal(outcome queue.Outcome) error {
 	switch outcome {
 	case queue.OutcomeStored:
 		return nil
-	case queue.OutcomeKnown:
+	case queue.OutcomeKnown, queue.OutcomePast:
 		return ErrStoredBefore
 	case queue.OutcomeTaken:
 		return ErrKeyInUse

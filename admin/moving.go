@@ -161,7 +161,9 @@ func (a *Admin) land(ctx context.Context, from string, g *queue.Group, moves []q
 		case m.Body == nil:
 			left, endings = append(left, skipped{m.ID, errNoBody}), append(endings, queue.Ending{ID: m.ID})
 		default:
-			arrivals = append(arrivals, t.arrival(m.ID, m.Place, m.Score, m.Body, m.Metadata))
+			arrival := t.arrival(m.ID, m.Place, m.Score, m.Body, m.Metadata)
+			arrival.Move = m.Name
+			arrivals = append(arrivals, arrival)
 		}
 	}
 	var outcomes []queue.Outcome
@@ -173,14 +175,11 @@ func (a *Admin) land(ctx context.Context, from string, g *queue.Group, moves []q
 		}
 	}
 	for i, outcome := range outcomes {
-		id := arrivals[i].ID
-		if why := refusal(outcome); why != nil && outcome != queue.OutcomeKnown {
-			left = append(left, skipped{id, why})
+		arrived := outcome == queue.OutcomeStored || outcome == queue.OutcomeKnown
+		if !arrived {
+			left = append(left, skipped{arrivals[i].ID, refusal(outcome)})
 		}
-		if outcome != queue.OutcomeMoving {
-			arrived := outcome == queue.OutcomeStored || outcome == queue.OutcomeKnown
-			endings = append(endings, queue.Ending{ID: id, Arrived: arrived})
-		}
+		endings = append(endings, queue.Ending{ID: arrivals[i].ID, Arrived: arrived})
 	}
 	return left, g.EndMove(ctx, moves[0].Batch, endings)
 }
@@ -265,7 +264,8 @@ func (a *Admin) resumeSome(
 // messages are in the other topic.
 func (a *Admin) settleOld(ctx context.Context, p *queue.Partition, moves []queue.Move) (done int, left []skipped, err error) {
 	for _, m := range moves {
-		outcomes, err := a.store.Topic(m.To).Partition(m.Partition).Arrived(ctx, []string{m.ID})
+		arrival := queue.Arrival{ID: m.ID, Move: m.Name}
+		outcomes, err := a.store.Topic(m.To).Partition(m.Partition).Arrived(ctx, []queue.Arrival{arrival})
 		if err != nil {
 			return done, left, err
 		}

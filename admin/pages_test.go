@@ -155,3 +155,14 @@ func TestAWalkSeesEachMessageOnceAndGoesOnFromACursor(t *testing.T) {
 		require.ErrorIs(t, s.admin.walk(t.Context(), s.Topic, q, 0, func(step) error { return stop }), stop)
 	}
 }
+
+// TestManySourcesAreReadAheadLittle in number and bytes.
+func TestManySourcesAreReadAheadLittle(t *testing.T) {
+	for _, n := range []int{1, 10, 100, 1000} {
+		size := 0
+		for _, s := range newMerger(make([]source, n), cursor{}, MaxLimit).streams {
+			size += s.request.Bytes
+		}
+		assert.LessOrEqual(t, size, readAhead)
+	}
+}

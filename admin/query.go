@@ -65,9 +65,9 @@ func ceilMilli(t time.Time) int64 {
 // filters tells whether the messages of a range have to be looked at.
 func (q Query) filters() bool { return q.KeyPrefix != "" || q.Reason != "" || q.MinAttempts > 0 }
 
-// pageSize is how many messages one call reads at most. Redis takes about a millisecond for
-// them, for which publishers and consumers wait.
-const pageSize = 200
+// pageSize is how many messages one call reads at most. Redis takes about half a
+// millisecond for them, for which publishers and consumers wait.
+const pageSize = 100
 
 // request is what to ask one place for. now is Redis's clock: scheduled messages wait only
 // once they are due.

@@ -40,6 +40,14 @@ func (e *explainer) clock(t time.Time) string {
 	return text
 }
 
+// amount is a number of things: "1 message", "2 messages".
+func amount(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 func times(n int) string {
 	if n == 1 {
 		return "once"

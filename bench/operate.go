@@ -21,6 +21,9 @@ const (
 	slowestScript = "slowest script of admin"
 	addedLateness = "p99 more than without"
 
+	// commandStart is how long the command line takes to start at least.
+	commandStart = 20 * time.Millisecond
+
 	operatorName = "operator" // of the client, in Redis's slow log
 )
 
@@ -29,8 +32,9 @@ func operate() experiment {
 		name: "operate",
 		what: "1,000,000 messages scheduled 24 h ahead and 10,000 dead letters in one topic, and 5,000 messages a second\n" +
 			"that are published and handled in it: how late they are, in turns with nothing else and while package\n" +
-			"admin lists, counts, searches, changes, copies and exports messages without a pause, and how long its\n" +
-			"slowest script takes.",
+			"admin lists, counts, searches, changes, copies and exports messages, one call after the other, with 20 ms\n" +
+			"between them, in which the command line would start; and how long its slowest script takes. At last it lists all that is scheduled, page by page: the run fails unless it shows\n" +
+			"each message exactly once.",
 		rounds:      1,
 		contestants: []contestant{{ours, operateRun}},
 		bars: []bar{
@@ -56,17 +60,18 @@ func operateRun(ctx context.Context, l *lab) (sample, error) {
 	}
 	var without, with []float64
 	for range 3 {
-		for _, busy := range []bool{false, true} {
-			late, err := o.watch(ctx, l, busy)
-			if err != nil {
-				return nil, err
-			}
-			if busy {
-				with = append(with, late.get(p99))
-			} else {
-				without = append(without, late.get(p99))
-			}
+		quiet, err := o.watch(ctx, l, func(context.Context) error { return nil })
+		if err != nil {
+			return nil, err
 		}
+		busy, err := o.watch(ctx, l, o.work)
+		if err != nil {
+			return nil, err
+		}
+		without, with = append(without, quiet.get(p99)), append(with, busy.get(p99))
+	}
+	if _, err := o.watch(ctx, l, func(context.Context) error { return o.listAll(ctx, scheduled) }); err != nil {
+		return nil, err
 	}
 	slowest, err := o.slowest(ctx, l)
 	return sample{
@@ -146,8 +151,9 @@ func (o *operator) slowest(ctx context.Context, l *lab) (float64, error) {
 	return float64(longest.Microseconds()) / 1000, err
 }
 
-// watch measures how late messages are for some seconds, while the operator is busy or not.
-func (o *operator) watch(ctx context.Context, l *lab, busy bool) (sample, error) {
+// watch measures how late messages are for some seconds, while the operator works. The
+// context of work ends with the messages.
+func (o *operator) watch(ctx context.Context, l *lab, work func(ctx context.Context) error) (sample, error) {
 	const each, every = 25, 5 * time.Millisecond // 5,000 a second
 	n := l.count(40_000)
 	d := &delays{tally: newTally(n), earliest: make([]time.Time, n)}
@@ -165,13 +171,7 @@ func (o *operator) watch(ctx context.Context, l *lab, busy bool) (sample, error)
 	}
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
-	go func() { // ends with working
-		if busy {
-			worked <- o.work(working)
-		} else {
-			worked <- nil
-		}
-	}()
+	go func() { worked <- work(working) }() // watch waits for it
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	list := newMessages(n)
@@ -206,6 +206,9 @@ func (o *operator) work(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", call.name, err)
 			}
 			o.calls.Add(1)
+			if err := pause(ctx, commandStart); err != nil {
+				return nil
+			}
 		}
 	}
 }
@@ -258,6 +261,31 @@ func (o *operator) pages(ctx context.Context, q admin.Query, most int) error {
 			return err
 		}
 		q.Cursor = page.Cursor
+	}
+	return nil
+}
+
+// listAll goes through all pages of what is scheduled for tomorrow, and fails unless each
+// message is there once.
+func (o *operator) listAll(ctx context.Context, want int) error {
+	seen := make(map[string]bool, want)
+	for q := (admin.Query{From: time.Now().Add(time.Hour), Limit: admin.MaxLimit}); ; {
+		page, err := o.admin.Entries(ctx, topic, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			if seen[e.ID] {
+				return fmt.Errorf("message %s is listed twice", e.ID)
+			}
+			seen[e.ID] = true
+		}
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			break
+		}
+	}
+	if len(seen) != want {
+		return fmt.Errorf("%d of %d messages are listed", len(seen), want)
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ func TestWhyRedisCannotBeReachedIsOneLine(t *testing.T) {
 		{"--redis rediss://" + secure.Addr + " --tls-ca " + other.File("ca.crt"), "unknown authority"},
 		{"--redis redis://" + secure.Addr, "want rediss:// instead of redis://"},
 		{"--redis rediss://" + plain.Addr, "want redis:// instead of rediss://"},
+		{"--sentinel m --redis redis://" + plain.Addr, "it is not a Sentinel: leave out --sentinel"},
 		{"--cluster --redis redis://" + plain.Addr, "it is not a Cluster: leave out --cluster"},
 	} {
 		r := program{t: t}.shell("redisdelay topics " + c.args)

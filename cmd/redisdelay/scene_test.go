@@ -34,11 +34,18 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
 		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = billing, "host-3", time.Hour, 5
 	})
-	for _, dead := range []string{"order-1", "order-2", "order-3"} {
+	a, err := admin.New(admin.Config{Client: client})
+	require.NoError(t, err)
+	for n, dead := range []string{"order-1", "order-2", "order-3"} {
 		require.NoError(t, publisher.Publish(orders, order(dead, 0)))
 		msg := s.Next(messages)
 		fixture.Delivery(t, msg).Bury("payment gateway: 502 for " + dead)
 		msg.Nack()
+		require.Eventually(t, func() bool { // so that they die in this order, in any partition
+			stats, err := a.Stats(context.Background(), orders)
+			require.NoError(t, err)
+			return stats.Dead() == n+1
+		}, fixture.Soon, 5*time.Millisecond)
 	}
 	require.NoError(t, publisher.Publish(orders, order("order-4", 0)))
 	s.Next(messages) // and held
@@ -46,14 +53,6 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 		require.NoError(t, publisher.Publish(orders, order(key, time.Duration(i+1)*time.Hour+30*time.Minute)))
 	}
 	require.NoError(t, publisher.Publish("parcels", message.NewMessage("parcel", []byte{0xff, 0x00, 0x1b})))
-
-	a, err := admin.New(admin.Config{Client: client})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		stats, err := a.Stats(context.Background(), orders)
-		require.NoError(t, err)
-		return stats.Dead() == 3
-	}, fixture.Soon, 5*time.Millisecond)
 }
 
 // initialize registers a group of the scene's topic.

@@ -15,6 +15,8 @@ import (
 var wrongUsages = []struct{ line, says, want string }{
 	{"lss", `unknown command "lss"`, "want ls?"},
 	{"frobnicate", `unknown command "frobnicate"`, "see redisdelay --help"},
+	{"help lss", `unknown command "lss"`, "want ls?"},
+	{"help dead reverse", `unknown command "reverse"`, "see redisdelay dead --help"},
 	{"dead reverse orders", `unknown command "reverse"`, "see redisdelay dead --help"},
 	{"dead requeu orders", `unknown command "requeu"`, "want requeue?"},
 	{"ls", "TOPIC is missing", "want redisdelay ls TOPIC"},

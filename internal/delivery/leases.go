@@ -33,6 +33,7 @@ type leases struct {
 	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 	// about is what the consumer said of itself in its last heartbeat. Claims repeat it.
 	about string // guarded by mu
+	names bool   // owned by extend; about names messages
 }
 
 func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {

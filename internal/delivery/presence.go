@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -21,12 +22,15 @@ func (l *leases) presence() queue.Presence {
 	return queue.Presence{Alive: l.config.alive(), About: l.about}
 }
 
-// describe renews what the consumer says of itself, before a heartbeat.
+// describe renews what the consumer says of itself, before a heartbeat. An idle consumer has
+// nothing new to say.
 func (l *leases) describe() {
-	if !l.says {
+	handled := l.handled()
+	if !l.says || len(handled) == 0 && l.about != "" && !l.names {
 		return
 	}
-	about := l.config.About(l.handled())
+	about := l.config.About(handled)
+	l.names = len(handled) > 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.about = about
@@ -42,7 +46,7 @@ func (l *leases) handled() []Extended {
 			items = append(items, it)
 		}
 	}
-	slices.SortFunc(items, func(a, b *item) int { return a.ArrivedAt.Compare(b.ArrivedAt) })
+	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.ArrivedAt.Compare(b.ArrivedAt), cmp.Compare(a.ID, b.ID)) })
 	list := make([]Extended, len(items))
 	for i, it := range items {
 		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}

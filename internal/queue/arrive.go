@@ -11,6 +11,7 @@ import (
 // Arrival is a message that comes from another topic or server.
 type Arrival struct {
 	ID    string // which it keeps; it ends with the key
+	Move  string // Move.Name, if it is moved
 	DueAt time.Time
 	Body  []byte
 }
@@ -22,7 +23,8 @@ type Outcome string
 const (
 	OutcomeStored Outcome = "stored"
 	OutcomeAbsent Outcome = "absent" // of Arrived: it is not there, and is not remembered
-	OutcomeKnown  Outcome = "known"  // it is there, or has been since it was remembered
+	OutcomeKnown  Outcome = "known"  // it is there, or has arrived by this move; or by any, if it is a copy
+	OutcomePast   Outcome = "past"   // it has arrived by another move or as a copy, and is not there any more
 	OutcomeTaken  Outcome = "taken"  // its key is in use
 	OutcomeMoving Outcome = "moving" // it is being moved from there
 )
@@ -35,11 +37,7 @@ func (p *Partition) Arrive(ctx context.Context, keep time.Duration, messages []A
 }
 
 // Arrived says what Arrive would do, and changes nothing.
-func (p *Partition) Arrived(ctx context.Context, ids []string) ([]Outcome, error) {
-	messages := make([]Arrival, len(ids))
-	for i, id := range ids {
-		messages[i].ID = id
-	}
+func (p *Partition) Arrived(ctx context.Context, messages []Arrival) ([]Outcome, error) {
 	return p.arrive(ctx, "look", 0, messages)
 }
 
@@ -50,7 +48,7 @@ func (p *Partition) arrive(ctx context.Context, how string, keep time.Duration, 
 		if !m.DueAt.IsZero() {
 			due = m.DueAt.UnixMilli()
 		}
-		args = append(args, m.ID, due, m.Body)
+		args = append(args, m.ID, m.Move, due, m.Body)
 	}
 	var outcomes []Outcome
 	err := p.inTime(ctx, func(until int64) (late time.Time, err error) {
@@ -96,17 +94,13 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// Forget drops them, in bounded steps.
+// Forget drops as many, in bounded steps.
 func (p *Partition) Forget(ctx context.Context) error {
-	for {
-		over, err := p.Over(ctx)
-		if err != nil || over == 0 {
-			return err
-		}
-		if _, err := p.Arrive(ctx, 0, nil); err != nil {
-			return err
-		}
+	over, err := p.Over(ctx)
+	for ; err == nil && over > 0; over -= MaxMessages { // which is how many a call drops
+		_, err = p.Arrive(ctx, 0, nil)
 	}
+	return err
 }
 
 // clock is what a partition knows of Redis's clock, for the time limits of calls. No host's

@@ -6,16 +6,18 @@
 -- KEYS[3]  keys       hash  message key -> id
 -- KEYS[4]  taken      zset  message key -> until when it is taken, ms
 -- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
--- KEYS[6]  arrived    zset  id without its key -> until when to remember it, ms
+-- KEYS[6]  arrived    zset  id without its key, or a move of it -> until when to remember it, ms
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
 -- ARGV[2]  keep     for how many ms to remember the messages
 -- ARGV[3]  channel  where subscribers listen for notifications
 -- ARGV[4]  how      'store', or 'look' to change nothing
--- ARGV[5..]  for each message: id, due, body
---            due in ms, or '' for now
+-- ARGV[5..]  for each message: id, move, due, body
+--            move is the batch that took it out of the other topic, or '' for a copy; due is in
+--            ms, or '' for now
 -- Returns  { now in ms, 'late' if the time is over or else '', state, ... }: for each message
 --            'stored', or 'absent' if it only looks
---            'known', if it is there, or has been
+--            'known', if it is there, or this move of it has arrived; a copy, if it has been there
+--            'past', if it has been there, and this is another move
 --            'taken', if its key is in use
 --            'moving', if it is being moved from here
 
@@ -23,7 +25,7 @@ local scheduled, messages, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local moving, arrived = KEYS[5], KEYS[6]
 local till, keep, channel, looks = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4] == 'look'
 local call = redis.call
-local ids, times, texts = columns(5, 3)
+local ids, batches, times, texts = columns(5, 4)
 local MOST = 1000 -- messages that one call forgets
 
 local now, now_ms = now_us()
@@ -31,9 +33,13 @@ if now > till * 1000 then return { now_ms, 'late' } end
 
 local stored, held = {}, {} -- ids and keys of this call
 local moves, windows = call('HLEN', moving) > 0, call('ZCARD', taken) > 0
-local names = {} -- as arrived has the ids
-for i, id in ipairs(ids) do names[i] = string.sub(id, 1, 26) end
+local names, own = {}, {} -- as arrived has the ids, and their moves
+for i, id in ipairs(ids) do
+  names[i] = string.sub(id, 1, 26)
+  own[i] = batches[i] == '' and names[i] or names[i] .. '/' .. batches[i]
+end
 local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(names)) or {}
+local repeated = #ids > 0 and call('ZMSCORE', arrived, unpack(own)) or {}
 
 -- used tells whether a key is in use, as push.lua does.
 local function used(id, key)
@@ -43,12 +49,14 @@ local function used(id, key)
   return ends and ends * 1000 > now
 end
 
--- state_of_arrival looks for a message. That it has arrived comes first: it may be moved on
--- by now. A body that is being moved from here does not show that the message arrived.
+-- state_of_arrival looks for a message. That this move of it has arrived comes first: it may be
+-- moved on by now. A body that is being moved from here does not show that the message arrived.
+-- Nor does an earlier arrival: since then, the message may have come back to where it comes from.
 local function state_of_arrival(i, id)
-  if stored[id] or remembered[i] then return 'known' end
+  if stored[id] or repeated[i] then return 'known' end
   if moves and call('HEXISTS', moving, id) == 1 then return 'moving' end
   if call('HEXISTS', messages, id) == 1 then return 'known' end
+  if remembered[i] then return 'past' end
   local key = key_of(id)
   if key and used(id, key) then return 'taken' end
   return looks and 'absent' or 'stored'
@@ -70,8 +78,9 @@ for i, id in ipairs(ids) do
       holders[#holders + 1], holders[#holders + 2] = key, id
     end
   end
-  if state == 'stored' or state == 'known' then
+  if state == 'stored' or state == 'known' and not repeated[i] then
     marks[#marks + 1], marks[#marks + 2] = ends, names[i]
+    if own[i] ~= names[i] then marks[#marks + 1], marks[#marks + 2] = ends, own[i] end
   end
   answers[#answers + 1] = state
 end

@@ -47,7 +47,7 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	assert.Equal(t, again, r.arrive(arrivals...))
 	assert.Equal(t, before, r.state())
 	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(arrived)).Err())
-	outcomes, err := r.partition.Arrived(t.Context(), []string{plain, id})
+	outcomes, err := r.partition.Arrived(t.Context(), []Arrival{{ID: plain}, {ID: id}})
 	require.NoError(t, err)
 	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeAbsent}, outcomes, "the first is there, the second was")
 	assert.NotContains(t, r.state(), "arrived "+plain, "a look changes nothing")
@@ -89,17 +89,38 @@ func TestTwoMovesOfOneMessageMeet(t *testing.T) {
 	assert.Equal(t, []Outcome{OutcomeMoving}, r.arrive(r.arrival(id, 60)))
 	assert.Equal(t, before, r.state())
 	r.endMove(none, d.Batch, true, id)
-	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(r.arrival(id, 60)), "it may come back")
+	back, again := r.arrival(id, 60), r.arrival(id, 60)
+	back.Move, again.Move = NewBatch(), NewBatch()
+	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(back), "it may come back")
 	d = departure(InScheduled, id)
 	require.Len(t, r.depart(none, d), 1)
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(r.arrival(id, 60)), "it has arrived, and is moved on")
+	assert.Equal(t, []Outcome{OutcomeMoving}, r.arrive(again), "it is moved on, and comes back once more")
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(back), "this has arrived, and is moved on")
 	r.endMove(none, d.Batch, true, id)
-	assert.Empty(t, r.state())
+	before = r.state()
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(back), "however late it is sent again")
+	assert.Equal(t, before, r.state())
+	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(again))
+}
+
+// TestAnArrivalDoesNotEndAnotherMoveOfTheMessage: since the first one, it may have been copied back
+// to where it comes from.
+func TestAnArrivalDoesNotEndAnotherMoveOfTheMessage(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	first := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
+	second := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
+	assert.Equal(t, []Outcome{OutcomeStored, OutcomeKnown}, r.arrive(first, second), "it is there")
+	require.Len(t, r.claim(g, "c", 1), 1)
+	ack(t, g, plainID(1))
+	third := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
+	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeKnown, OutcomePast}, r.arrive(first, second, third))
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(Arrival{ID: plainID(1)}), "a copy")
 }
 
 func TestALateArrivalStoresNothing(t *testing.T) {
 	r := newScene(t)
-	args := []any{r.now().Add(-time.Second).UnixMilli(), 1000, "wake", "store", plainID(1), "", "body"}
+	args := []any{r.now().Add(-time.Second).UnixMilli(), 1000, "wake", "store", plainID(1), "", "", "body"}
 	reply, err := r.partition.run(t.Context(), arriveScript, arriveScript.keys(r.partition.names, "", nil), args)
 	require.NoError(t, err)
 	require.Len(t, reply, 2)

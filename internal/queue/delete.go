@@ -103,9 +103,7 @@ func (s *Store) delist(ctx context.Context, topic string) error {
 			return err
 		}
 		if len(reply) == 1 && reply[0] == "delisted" {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.listed, topic)
+			s.unlist(topic)
 			return nil
 		}
 	}

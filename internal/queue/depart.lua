@@ -61,7 +61,7 @@ for i, id in ipairs(ids) do
       if not known then
         rows[#rows + 1] = id
         rows[#rows + 1] = cjson.encode({
-          to = topic, partition = partition, batch = batch, since = tonumber(now_ms),
+          to = topic, partition = partition, batch = batch, move = batch, since = tonumber(now_ms),
           place = place, group = group, score = found[i], key = key,
         })
       end

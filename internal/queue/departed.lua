@@ -8,7 +8,7 @@
 -- KEYS[5]   refs        hash  id -> names of the groups still to finish
 -- KEYS[6]   keys        hash  message key -> id
 -- KEYS[7]   control     hash  what groups are told: see lib_groups.lua
--- KEYS[8]   arrived     zset  id without its key -> until when to remember it, ms
+-- KEYS[8]   arrived     zset  id without its key, or a move of it -> until when to remember it, ms
 -- KEYS[9]   queue       zset  id -> due, ms: waiting for the group
 -- KEYS[10]  dead        zset  id -> when buried, ms
 -- KEYS[11]  attempts    hash  id -> fence/seen/unsure

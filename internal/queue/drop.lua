@@ -12,7 +12,7 @@
 -- KEYS[10]  partitions  string  how many there are
 -- KEYS[11]  expiry      zset    group -> when to look whether it has expired, ms
 -- KEYS[12]  moving      hash    id -> where it was, and where it is moved to
--- KEYS[13]  arrived     zset    id without its key -> until when to remember it, ms
+-- KEYS[13]  arrived     zset    id without its key, or a move of it -> until when to remember it, ms
 -- KEYS[14..]  for each group: queue, unack, attempts, claims, dead, reasons, changed, consumers
 -- ARGV[1]  until  ms by Redis's clock; after that, the call changes nothing: a late copy must
 --                 leave a topic alone that was made anew

@@ -127,7 +127,7 @@ func (u *universe) keyCall(s explored, o op) call {
 		c.keys, c.args = append(c.keys, "taken", "full", "moving"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
-		c.args = append(c.args, "in", strconv.Itoa(exploreDelay), "wake")
+		c.keys, c.args = append(c.keys, "moving"), append(c.args, "in", strconv.Itoa(exploreDelay), "wake")
 	}
 	for _, g := range reached(s, o) {
 		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,13 +64,17 @@ func (t *Topic) Look(ctx context.Context, id, key string) (Found, error) {
 	return best, err
 }
 
+// maxLooked is how many groups Look looks into, besides those that are registered or that refs
+// names. A group that was retired long ago holds nothing any more.
+const maxLooked = 1000
+
 // Look looks for a message in the partition, as Topic.Look does.
 func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	roster, err := p.Roster(ctx)
 	if err != nil {
 		return Found{}, err
 	}
-	names := append(slices.Collect(maps.Keys(roster.Retired)), roster.Groups...)
+	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		args := append([]any{id, key, maxReplyBytes}, anys(names)...)

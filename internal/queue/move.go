@@ -62,8 +62,9 @@ func (g *Group) Depart(ctx context.Context, d Departure) ([]string, error) {
 // Move is a message on its way to another topic.
 type Move struct {
 	ID        string    `json:"-"`
-	Batch     string    `json:"batch"`
-	To        string    `json:"to"` // topic
+	Batch     string    `json:"batch"` // which goes on with it
+	Name      string    `json:"move"`  // the batch that took it out
+	To        string    `json:"to"`    // topic
 	Partition int       `json:"partition"`
 	Since     time.Time `json:"-"`
 	Place     Place     `json:"place"` // where it was
@@ -82,13 +83,33 @@ type moveEntry struct {
 	SinceMS int64 `json:"since"`
 }
 
+// parseMove reads an entry. A name may be any bytes, of which encoding/json replaces those that
+// are not UTF-8: so it gets each byte as a letter.
 func parseMove(id, entry string) (Move, error) {
 	var m moveEntry
-	if err := json.Unmarshal([]byte(entry), &m); err != nil {
+	if err := json.Unmarshal([]byte(lettersOf(entry)), &m); err != nil {
 		return Move{}, fmt.Errorf("message %q is being moved, but its entry is damaged: %w", id, err)
 	}
 	m.ID, m.Since = id, time.UnixMilli(m.SinceMS)
+	m.To, m.Group = bytesIn(m.To), bytesIn(m.Group)
 	return m.Move, nil
+}
+
+// lettersOf is a text with the letter U+0000 to U+00FF for each byte, and bytesIn the bytes again.
+func lettersOf(text string) string {
+	letters := make([]rune, len(text))
+	for i := range len(text) {
+		letters[i] = rune(text[i])
+	}
+	return string(letters)
+}
+
+func bytesIn(letters string) string {
+	var text []byte
+	for _, letter := range letters {
+		text = append(text, byte(letter)) //nolint:gosec // see lettersOf
+	}
+	return string(text)
 }
 
 // Moves returns some of the messages of the partition that are on their way for at least an

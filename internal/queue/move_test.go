@@ -102,7 +102,7 @@ func TestAMovedMessageLeavesNothingOfItsGroup(t *testing.T) {
 			require.Len(t, moves, 1)
 			assert.NotEmpty(t, moves[0].Score)
 			moves[0].Score = ""
-			assert.Equal(t, []Move{{ID: id, Batch: d.Batch, To: "other", Partition: 3, Place: place, Group: g.name}}, moves)
+			assert.Equal(t, []Move{{ID: id, Batch: d.Batch, Name: d.Batch, To: "other", Partition: 3, Place: place, Group: g.name}}, moves)
 			for range 2 {
 				r.endMove(g, d.Batch, true, id)
 				assert.Equal(t, leftBehind[name], r.state())
@@ -144,6 +144,22 @@ func TestAKeyIsFreeDuringAMoveAndStaysWithWhoeverTookIt(t *testing.T) {
 		"scheduled " + first: "now+60s", "scheduled " + second: "now+60s", "keys k": second,
 		"messages " + first: "body " + first, "messages " + second: "body " + second,
 	}, r.state())
+}
+
+// TestNamesOfAnyBytesStayAsTheyAre although JSON in Go is text.
+func TestNamesOfAnyBytesStayAsTheyAre(t *testing.T) {
+	for _, name := range []string{"\xff", "é\x80\x00\"\\", "日本", "\u2028"} {
+		r := newScene(t)
+		g := r.group(name)
+		r.push(due("a"))
+		r.bury(g, "a")
+		d := departure(InDead, "a")
+		d.To = name
+		require.Len(t, r.depart(g, d), 1)
+		moves := r.movesOf()
+		require.Len(t, moves, 1)
+		assert.Equal(t, []string{name, name}, []string{moves[0].To, moves[0].Group})
+	}
 }
 
 func TestOnlyWhatIsStillThereDeparts(t *testing.T) {

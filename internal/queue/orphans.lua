@@ -10,8 +10,8 @@
 -- ARGV[2]  count   about how many bodies to look at, if they are small
 -- ARGV[3..]  the groups, in the order of their keys
 -- Returns  { 'groups', name, ... }: there are these groups, too; to call again
---          { cursor, how many it has looked at, id, ... }: the cursor goes on from here; 0 after
---          the last
+--          { cursor, how many it has looked at, their bytes, id, ... }: the cursor goes on from
+--          here; 0 after the last
 
 local messages, groups, refs, scheduled, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
@@ -37,7 +37,11 @@ for _, id in ipairs(sample) do size = size + call('HSTRLEN', messages, id) end
 if size > 0 then count = math.max(1, math.min(count, math.floor(MOST_BYTES * #sample / size))) end
 
 local found, ids, lone = call('HSCAN', messages, cursor, 'COUNT', int(count)), {}, {}
-for i = 1, #found[2], 2 do ids[#ids + 1] = found[2][i] end
+local copied = 0
+for i = 1, #found[2], 2 do
+  ids[#ids + 1] = found[2][i]
+  copied = copied + #found[2][i + 1]
+end
 for _, id in ipairs(ids) do lone[id] = call('HEXISTS', moving, id) == 0 end
 
 local function leave_out(zset)
@@ -54,7 +58,7 @@ for i = 6, #KEYS, 3 do
   leave_out(dead)
 end
 
-local orphans = { found[1], #ids }
+local orphans = { found[1], #ids, copied }
 for _, id in ipairs(ids) do
   if lone[id] then
     note(with_refs({}, refs, id))

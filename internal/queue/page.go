@@ -103,16 +103,28 @@ func endOf(before int64) string {
 // Count counts the messages in a place of the group with scores from a position's on and
 // before another, in ms.
 func (g *Group) Count(ctx context.Context, place Place, from Position, before int64) (int, error) {
-	reply, err := g.run(ctx, countScript, []any{string(place), from.score(), endOf(before)})
-	if err != nil {
+	count, _, err := g.count(ctx, place, from, before)
+	return count, err
+}
+
+// End is the lowest time, in ms, that is above all scores in a place of the group.
+func (g *Group) End(ctx context.Context, place Place) (before int64, err error) {
+	_, last, err := g.count(ctx, place, Position{}, NoEnd)
+	if err != nil || last == "" {
 		return 0, err
 	}
-	if len(reply) == 1 {
-		if n, ok := reply[0].(int64); ok {
-			return int(n), nil
-		}
+	ms, err := msOf(last)
+	return ms + 1, err
+}
+
+func (g *Group) count(ctx context.Context, place Place, from Position, before int64) (count int, last string, err error) {
+	reply, err := g.run(ctx, countScript, []any{string(place), from.score(), endOf(before)})
+	if err != nil {
+		return 0, "", err
 	}
-	return 0, fmt.Errorf("%w: a count of %v", errReply, reply)
+	r := reader{reply: reply}
+	count, last = r.count(), r.text()
+	return count, last, r.end()
 }
 
 func parsePage(reply []any, from Position) (Page, error) {

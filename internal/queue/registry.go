@@ -97,6 +97,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 func (t *Topic) Version(ctx context.Context) (string, error) {
 	version, err := t.listed(ctx, "")
 	if err == nil && version == "" {
+		t.store.unlist(t.name)
 		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return version, err
@@ -120,6 +121,13 @@ func (s *Store) list(topic, version string) {
 		clear(s.listed)
 	}
 	s.listed[topic] = major
+}
+
+// unlist forgets that a topic is on the list.
+func (s *Store) unlist(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listed, topic)
 }
 
 // compatible tells whether this library understands data of a version: its major version

@@ -8,7 +8,8 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: queue, unack, dead, attempts
+-- KEYS[7]  moving      hash  id -> where it was, and where it is moved to
+-- KEYS[8..]  for each group: queue, unack, dead, attempts
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -25,7 +26,7 @@
 --          { 'none' } when there is no such message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys = KEYS[5], KEYS[6]
+local refs, keys, moving = KEYS[5], KEYS[6], KEYS[7]
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, when, ms, channel = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 
@@ -55,18 +56,19 @@ if not id then
 end
 
 local waiting, call = {}, redis.call
-local planned = call('ZSCORE', scheduled, id)
+local planned, away = call('ZSCORE', scheduled, id), call('HGET', moving, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
-for i = 7, #KEYS, 4 do
+for i = 8, #KEYS, 4 do
   local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local waits = call('ZSCORE', queue, id)
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
-  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
+  local group = ARGV[9 + (i - 8) / 4]
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned or moved_from(away, group))
   if waits then waiting[#waiting + 1] = queue end
   if state then
-    found[#found + 1] = ARGV[9 + (i - 7) / 4]
+    found[#found + 1] = group
     found[#found + 1] = state
   end
 end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,14 @@ func (s Share) NextClaim() time.Time {
 type Tombstone struct {
 	Since   time.Time
 	Expired bool // it has ended by itself, and what it held is being freed
+}
+
+// lately are the groups that were retired last, up to some number.
+func (r Roster) lately(most int) []string {
+	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
+		return r.Retired[b].Since.Compare(r.Retired[a].Since)
+	})
+	return names[:min(len(names), max(0, most))]
 }
 
 // Roster reads which groups the partition has.

@@ -67,7 +67,7 @@ var (
 
 	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
-	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
+	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys, moving).
 				each(queueOf, unackOf, deadOf, attemptsOf)
 
 	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken)

@@ -87,6 +87,14 @@ var slowMoves = map[string]func(r *scene, g *Group) func(){
 		r.store(r.partition.names.key(scheduled), 200, mebibyte)
 		return func() { require.NoError(r.t, r.partition.Orphans(r.ctx(), nil, func([]string) {})) }
 	},
+	"look for orphans among a few bodies of 1 MiB": func(r *scene, _ *Group) func() {
+		r.store(r.partition.names.key(scheduled), 5000, 100)
+		for n := range 50 {
+			body := make([]byte, mebibyte)
+			require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.key(messages), fmt.Sprint("large ", n), body).Err())
+		}
+		return func() { require.NoError(r.t, r.partition.Orphans(r.ctx(), nil, func([]string) {})) }
+	},
 	"look for ids without a body and for stray keys": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 10_000, 10)
 		require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(messages)).Err())

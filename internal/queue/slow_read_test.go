@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,21 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			require.Len(r.t, errless(g.Consumers(r.ctx())), 1000)
 			require.Empty(r.t, errless(g.Holder(r.ctx(), "unknown", 1)))
 		}
+	},
+	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
+		r.busyConsumers(1000)
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.key(control), "expiry:g", "1 2 0").Err())
+		return func() {
+			require.Len(r.t, errless(g.run(r.ctx(), retireScript, []any{"g", "idle"})), 11)
+			require.Equal(r.t, []any{"alive"}, errless(g.run(r.ctx(), expireScript, []any{"g"})))
+		}
+	},
+	"look at a message although 10,000 groups are retired": func(r *scene, _ *Group) func() {
+		for i := range 10_000 {
+			r.client.HSet(r.ctx(), r.partition.names.key(control), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
+		}
+		r.push(after(keyed(1, "k"), 60))
+		return func() { require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 0) }
 	},
 	"look at what 1,000 groups retry": func(r *scene, _ *Group) func() {
 		retried(r, false)

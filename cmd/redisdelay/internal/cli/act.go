@@ -55,10 +55,7 @@ func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c 
 	bar := a.newBar(w.done, total)
 	progress, err := w.run(ctx, args[0], which, bar.update)
 	bar.clear()
-	result.Done, result.Skipped, result.Complete = progress.Done, progress.Skipped, err == nil
-	if progress.Last != nil {
-		result.Reason = plain(progress.Last)
-	}
+	result.set(progress, err)
 	if err != nil && !named {
 		result.Cursor = progress.Cursor
 	}
@@ -79,6 +76,8 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 		return errors.New("stopped")
 	case err != nil:
 		return err
+	case named && progress.Skipped > 1 && progress.Last != nil:
+		return fmt.Errorf("%s were left as they were, the last one: %w", words.Of(progress.Skipped, "message", "messages"), progress.Last)
 	case named && progress.Skipped > 0 && progress.Last != nil:
 		return progress.Last
 	case named && progress.Skipped > 0:
@@ -93,11 +92,8 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) 
 	if err != nil || a.json() || total == 0 {
 		return total, err
 	}
-	q.Limit = 5
-	page, err := a.admin.Entries(ctx, topic, admin.Query{
-		In: q.In, Group: q.Group, From: q.From, Before: q.Before, KeyPrefix: q.KeyPrefix, Reason: q.Reason,
-		MinAttempts: q.MinAttempts, Limit: 5,
-	})
+	q.Limit, q.Cursor = 5, "" // an act's cursor is not that of a page
+	page, err := a.admin.Entries(ctx, topic, q)
 	if err != nil {
 		return 0, err
 	}

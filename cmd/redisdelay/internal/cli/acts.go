@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -32,7 +33,12 @@ func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Comm
 		}
 		return nil
 	}, func(ctx context.Context, args []string) error {
-		return a.perform(ctx, called, args, c, make())
+		err := a.perform(ctx, called, args, c, make())
+		if len(args)-1+len(c.keys) == 1 {
+			which, _ := ref(args, strings.Join(c.keys, ""))
+			err = a.notFound(ctx, args[0], which, err)
+		}
+		return err
 	})
 	c = a.newChooser(cmd, sets...)
 	return cmd

@@ -4,6 +4,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -75,7 +76,11 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	a.say("%s: %s\n", cmd.CommandPath(), plain(err))
+	hint := ""
+	if errors.Is(err, admin.ErrTopicNotFound) {
+		hint = fmt.Sprintf(" with prefix %q; see redisdelay topics", a.prefix)
+	}
+	a.say("%s: %s%s\n", cmd.CommandPath(), plain(err), hint)
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
@@ -87,21 +88,53 @@ func (a *app) resume() *cobra.Command {
 		if err := a.admin.Resume(ctx, topic, group); err != nil {
 			return err
 		}
+		paused, err := a.paused(ctx, topic, group)
+		switch {
+		case err != nil:
+			return err
+		case paused != "" && group != redisdelay.AllGroups: // with all groups
+			return fmt.Errorf("still paused: %s; redisdelay resume %s --all ends that", paused, quoted(words.Clean(topic)))
+		case paused != "":
+			a.say("redisdelay resume: still paused by itself: %s\n", paused)
+		}
 		return a.told("resume", topic, group, "resumed %s", groupsOf(topic, group))
 	})
+}
+
+// paused says who has paused a group or, of all groups, which; "" if nobody has.
+func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
+	groups, err := a.admin.Groups(ctx, topic)
+	var paused []string
+	for _, g := range groups {
+		switch {
+		case g.Pause == nil || g.State != admin.GroupActive:
+		case g.Group == group:
+			return pauseWords(g.Pause, g.At), err
+		case group == redisdelay.AllGroups:
+			paused = append(paused, fmt.Sprintf("group %q, %s", words.Clean(g.Group), pauseWords(g.Pause, g.At)))
+		}
+	}
+	return strings.Join(paused, "; "), err
 }
 
 func (a *app) drain() *cobra.Command {
 	var timeout time.Duration
 	cmd := a.someGroups("drain", "Wait until a group has nothing that is due, waits for a retry or is in delivery",
 		func(ctx context.Context, topic, group string) error {
+			paused, err := a.paused(ctx, topic, group)
+			if err != nil {
+				return err
+			}
+			if paused != "" {
+				a.say("redisdelay drain: paused, so what waits stays: %s\n", paused)
+			}
 			if timeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
 			var left redisdelay.Backlog
-			err := a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
+			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
 				left = b
 				if a.terminal.err {
 					a.say("%s%s", clearLine, backlogText(b))
@@ -111,7 +144,7 @@ func (a *app) drain() *cobra.Command {
 				a.say(clearLine)
 			}
 			if err != nil && ctx.Err() != nil {
-				return errors.New("stopped waiting: " + backlogText(left))
+				return fmt.Errorf("stopped waiting for %s: %s", groupsOf(topic, group), backlogText(left))
 			}
 			if err != nil {
 				return err
@@ -154,6 +187,7 @@ func (a *app) limit() *cobra.Command {
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")
 	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "how many at once after idling (default: as many as the rate has)")
 	cmd.Flags().BoolVar(&none, "none", false, "end the limits")
+	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more."
 	cmd.Example = "redisdelay limit orders billing --rate 100/s --max-in-flight 20"
 	return cmd
 }

@@ -14,8 +14,11 @@ func (a *app) dead() *cobra.Command {
 		Use: "dead", Short: "List, requeue, discard or move dead letters", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	dead.AddCommand(a.deadLs(), a.deadShow(), a.deadAct("requeue", "requeued", "Requeue"),
-		a.deadAct("discard", "discarded", "Discard for good"), a.deadMove())
+	requeue := a.deadAct("requeue", "Make dead letters due again, and count their deliveries anew",
+		func() act { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
+	discard := a.deadAct("discard", "Remove dead letters for good",
+		func() act { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
+	dead.AddCommand(a.deadLs(), a.deadShow(), requeue, discard, a.deadMove())
 	return dead
 }
 
@@ -37,18 +40,8 @@ func letters(name, done, ask string, run runner) act {
 	return act{name: name, done: done, ask: ask, one: "dead letter", many: "dead letters", run: run}
 }
 
-func (a *app) deadAct(name, done, ask string) *cobra.Command {
-	short := map[string]string{
-		"requeue": "Make dead letters due again, and count their deliveries anew",
-		"discard": "Remove dead letters for good",
-	}[name]
-	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, func() act {
-		run := a.admin.Requeue
-		if name == "discard" {
-			run = a.admin.Discard
-		}
-		return letters(name, done, ask, run)
-	})
+func (a *app) deadAct(name, short string, make func() act) *cobra.Command {
+	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, make)
 	cmd.Example = "redisdelay dead " + name + " orders --all --reason timeout"
 	return cmd
 }
@@ -126,10 +119,8 @@ func (a *app) resumeMoves(cmd *cobra.Command, args []string) error {
 	bar := a.newBar(w.done, 0)
 	progress, err := a.admin.ResumeMoves(cmd.Context(), args[0], bar.update)
 	bar.clear()
-	result := actJSON{Topic: args[0], Act: "resume", Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
-	if progress.Last != nil {
-		result.Reason = plain(progress.Last)
-	}
+	result := actJSON{Topic: args[0], Act: "resume"}
+	result.set(progress, err)
 	if shown := a.report(result, w, cmd, args); shown != nil {
 		return shown
 	}

@@ -38,7 +38,7 @@ func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
 	for _, group := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
 		for _, cmd := range root.Commands() {
-			if cmd.GroupID == group.ID {
+			if cmd.GroupID == group.ID && cmd.Name() != "help" {
 				commandDocs(&b, cmd)
 			}
 		}
@@ -88,12 +88,18 @@ func commandDocs(b *strings.Builder, cmd *cobra.Command) {
 		return
 	}
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."), lineOf(cmd))
+	if about, found := strings.CutPrefix(cmd.Long, cmd.Short+".\n\n"); found {
+		if strings.Contains(about, "  ") { // a table
+			about = "```\n" + about + "\n```"
+		}
+		fmt.Fprintf(b, "\n%s\n", about)
+	}
 	if cmd.HasLocalFlags() {
 		b.WriteString("\n")
 		flagTable(b, cmd.LocalNonPersistentFlags())
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(b, "\nSuch as:\n\n```\n%s\n```\n", cmd.Example)
+		fmt.Fprintf(b, "\nSuch as:\n\n```\n%s\n```\n", strings.ReplaceAll(cmd.Example, "\n  ", "\n")[2:])
 	}
 }
 

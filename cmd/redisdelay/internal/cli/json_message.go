@@ -113,6 +113,14 @@ type actJSON struct {
 	Cursor   string `json:"cursor,omitempty"` // to go on from, if it is not complete
 }
 
+// set says how far an act has come, and whether it has ended.
+func (o *actJSON) set(p admin.Progress, err error) {
+	o.Done, o.Skipped, o.Complete = p.Done, p.Skipped, err == nil
+	if p.Last != nil {
+		o.Reason = plain(p.Last)
+	}
+}
+
 type findingJSON struct {
 	Severity string `json:"severity"`
 	Check    string `json:"check"`

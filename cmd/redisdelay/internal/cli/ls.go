@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -221,9 +223,24 @@ func (a *app) one(use, short string, run func(ctx context.Context, topic string,
 	cmd := a.command(use, short, func(_ *cobra.Command, args []string) (err error) {
 		which, err = ref(args, key)
 		return err
-	}, func(ctx context.Context, args []string) error { return run(ctx, args[0], which) })
+	}, func(ctx context.Context, args []string) error {
+		return a.notFound(ctx, args[0], which, run(ctx, args[0], which))
+	})
 	cmd.Flags().Var(text(&key, "KEY"), "key", "the key of the message, in place of its id")
 	return cmd
+}
+
+// notFound says what it means that a message is not found.
+func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err error) error {
+	if !errors.Is(err, admin.ErrMessageNotFound) {
+		return err
+	}
+	if which.Key == "" {
+		if _, none := a.admin.Message(ctx, topic, admin.Ref{Key: which.ID}); none == nil {
+			return fmt.Errorf("%w, but one with this key: want --key %s", err, quoted(which.ID))
+		}
+	}
+	return fmt.Errorf("%w: all groups are done with it, it was cancelled, or it never was in this topic", err)
 }
 
 func (a *app) localNow(at time.Time) time.Time { return at.In(a.now().Location()) }

@@ -8,6 +8,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
@@ -135,9 +136,7 @@ func (g *grid) fit(width int) {
 	left := max(width-before, leastCut)
 	for _, row := range g.rows {
 		cell := &row[g.shown[len(g.shown)-1]]
-		if lipgloss.Width(*cell) > left && !strings.Contains(*cell, "\x1b") {
-			*cell = words.Cut(*cell, left)
-		}
+		*cell = ansi.Truncate(*cell, left, "…")
 	}
 }
 

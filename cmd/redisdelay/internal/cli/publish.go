@@ -49,7 +49,7 @@ func (a *app) publish() *cobra.Command {
 	s := &source{app: a, metadata: pairs{}, due: &due{app: a}}
 	cmd := a.command("publish TOPIC", "Publish a message, or one for each line of a file or standard input", s.check, s.run)
 	flags := cmd.Flags()
-	flags.StringVar(&s.payload, "payload", "", "the payload; without it and --file, standard input")
+	flags.Var(anything(&s.payload, "TEXT"), "payload", "the payload; without it and --file, all of standard input, as it is")
 	flags.Var(text(&s.file, "FILE"), "file", "read the payload from a file; - is standard input")
 	flags.BoolVar(&s.lines, "lines", false, "one message for each line that is not empty")
 	s.due.flags(cmd)

@@ -21,10 +21,14 @@ func (a *app) retire() *cobra.Command {
 			}
 			return nil
 		}, func(ctx context.Context, args []string) error {
-			held, err := a.holds(ctx, args[0], args[1])
+			g, err := a.group(ctx, args[0], args[1])
+			if err == nil && !force {
+				err = alive("retires it", g)
+			}
 			if err != nil {
 				return err
 			}
+			held := g.Queued + g.Retrying + g.InDelivery + g.Dead
 			if dryRun {
 				if a.json() {
 					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
@@ -46,18 +50,27 @@ func (a *app) retire() *cobra.Command {
 	return cmd
 }
 
-// holds counts the messages of a group.
-func (a *app) holds(ctx context.Context, topic, group string) (int, error) {
+func (a *app) group(ctx context.Context, topic, group string) (admin.GroupStats, error) {
 	groups, err := a.admin.Groups(ctx, topic)
 	if err != nil {
-		return 0, err
+		return admin.GroupStats{}, err
 	}
 	for _, g := range groups {
 		if g.Group == group {
-			return g.Queued + g.Retrying + g.InDelivery + g.Dead, nil
+			return g, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
+	return admin.GroupStats{}, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
+}
+
+// alive refuses, before anything is asked, what needs --force.
+func alive(forced string, groups ...admin.GroupStats) error {
+	for _, g := range groups {
+		if len(g.Consumers) > 0 {
+			return fmt.Errorf("%w: %q has %s; --force %s all the same", redisdelay.ErrGroupAlive, g.Group, g.Consumers[0].ID, forced)
+		}
+	}
+	return nil
 }
 
 func (a *app) retireNow(ctx context.Context, topic, group string, force bool) error {
@@ -66,9 +79,6 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 		retire = a.admin.RetireGroupForced
 	}
 	freed, err := retire(ctx, topic, group)
-	if errors.Is(err, redisdelay.ErrGroupAlive) {
-		return fmt.Errorf("%w; --force retires it all the same", err)
-	}
 	if err != nil && freed > 0 {
 		return fmt.Errorf("%w (freed %s so far; run it again to finish)", err, words.Of(freed, "message", "messages"))
 	}
@@ -85,10 +95,18 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 func (a *app) restore() *cobra.Command {
 	return a.command("restore TOPIC GROUP", "Let a retired group come back with its next subscriber", nil,
 		func(ctx context.Context, args []string) error {
+			g, err := a.group(ctx, args[0], args[1])
+			if err != nil && !errors.Is(err, admin.ErrGroupNotFound) {
+				return err
+			}
 			if err := a.admin.RestoreGroup(ctx, args[0], args[1]); err != nil {
 				return err
 			}
-			return a.told("restore", args[0], args[1], "%s may come back", groupsOf(args[0], args[1]))
+			result := "%s was not retired"
+			if g.State == admin.GroupRetired || g.State == admin.GroupRetiring {
+				result = "%s may come back"
+			}
+			return a.told("restore", args[0], args[1], result, groupsOf(args[0], args[1]))
 		})
 }
 
@@ -107,6 +125,9 @@ func (a *app) delete() *cobra.Command {
 		}, func(ctx context.Context, args []string) error {
 			topic := args[0]
 			s, err := a.admin.Stats(ctx, topic)
+			if err == nil && !force {
+				err = alive("deletes it", s.Groups...)
+			}
 			if err != nil {
 				return err
 			}
@@ -133,9 +154,6 @@ func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) err
 		remove = a.admin.DeleteTopicForced
 	}
 	err := remove(ctx, s.Topic, s.Topic)
-	if errors.Is(err, redisdelay.ErrGroupAlive) {
-		return fmt.Errorf("%w; --force deletes it all the same", err)
-	}
 	if err != nil {
 		return err
 	}

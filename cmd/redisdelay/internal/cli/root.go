@@ -63,9 +63,41 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	root.SetHelpCommandGroupID("rest")
+	layOut(root)
+	checkHelp(root)
 	root.SetCompletionCommandGroupID("rest")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return root
+}
+
+// checkHelp makes help refuse a command that is unknown.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err != nil || !found.HasSubCommands() {
+					return err
+				}
+				return unknownCommand(found, rest)
+			}
+		}
+	}
+}
+
+// layOut gives the help of all commands the same shape: the short text above the long one, and
+// examples that are indented.
+func layOut(of *cobra.Command) {
+	for _, cmd := range of.Commands() {
+		if cmd.Long != "" {
+			cmd.Long = cmd.Short + ".\n\n" + cmd.Long
+		}
+		if cmd.Example != "" {
+			cmd.Example = "  " + strings.ReplaceAll(cmd.Example, "\n", "\n  ")
+		}
+		layOut(cmd)
+	}
 }
 
 // connection adds the flags that all commands have.
@@ -74,10 +106,10 @@ func (a *app) connection(flags *pflag.FlagSet) {
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
 	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "for people, or one JSON object a line")
 	flags.BoolVar(&a.wide, "wide", false, "all columns, nothing cut")
-	flags.StringVar(&a.target.URL, "redis", "", "`URL`: redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
+	flags.Var(text(&a.target.URL, "URL"), "redis", "redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
 	flags.BoolVar(&a.target.Cluster, "cluster", false, "it is a Cluster; found out by itself from one host")
 	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; the hosts are its Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")
-	flags.Var(prefix(&a.prefix), "prefix", "of the keys in Redis (default $REDISDELAY_PREFIX)")
+	flags.Var(prefix(&a.prefix), "prefix", "of the keys in Redis, or $REDISDELAY_PREFIX")
 	flags.Var(text(&a.target.CA, "FILE"), "tls-ca", "PEM of the authority to trust (default $REDIS_TLS_CA)")
 	flags.Var(text(&a.target.Cert, "FILE"), "tls-cert", "PEM of the client's certificate (default $REDIS_TLS_CERT)")
 	flags.Var(text(&a.target.Key, "FILE"), "tls-key", "PEM of its key (default $REDIS_TLS_KEY)")

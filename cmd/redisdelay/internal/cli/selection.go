@@ -80,10 +80,8 @@ func flagsOf(cmd *cobra.Command, but string) (given []string) {
 		case f.Name == but:
 		case f.Value.Type() == "bool":
 			given = append(given, "--"+f.Name+strings.TrimPrefix("="+f.Value.String(), "=true"))
-		case f.Value.Type() == "string":
-			given = append(given, "--"+f.Name, hide(f.Value.String()))
 		default:
-			given = append(given, "--"+f.Name, f.Value.String())
+			given = append(given, "--"+f.Name, hide(f.Value.String()))
 		}
 	})
 	return given

@@ -70,6 +70,15 @@ func (p probe) failed(s admin.TopicStats) string {
 	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
 }
 
+const statsLong = `SCHEDULED    messages that no group has been given yet; of these, DUE are due
+QUEUED       messages that are due and wait for a consumer, in each group
+RETRYING     messages that wait for a retry, or were put off, in each group
+IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their lease
+DEAD         dead letters
+OVERDUE      how long the message has waited since its due time that has waited longest;
+             groups that are paused do not count
+NEXT DUE     when the next scheduled message is due`
+
 func (a *app) stats() *cobra.Command {
 	p := probe{given: map[string]bool{}}
 	check := func(cmd *cobra.Command, _ []string) error {
@@ -98,9 +107,10 @@ func (a *app) stats() *cobra.Command {
 			}
 			return nil
 		})
-	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message has waited for longer than this after its due time")
+	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
 	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
 	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait")
+	cmd.Long = statsLong
 	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --max-overdue 30s --max-dead 0"
 	return cmd
 }
@@ -156,7 +166,7 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 		o := inStats(s)
 		g.add(words.Clean(s.Topic), count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
 			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
-			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pauseText(s.Pause, s.At))
+			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
 	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
@@ -176,11 +186,30 @@ func overdue(d time.Duration) string {
 	}
 }
 
-// pauseText says who has paused, until when and why.
+// pauseText is pauseWords in colour; "" for no pause.
 func pauseText(p *admin.Pause, now time.Time) string {
 	if p == nil {
 		return ""
 	}
+	return warnStyle.Render(pauseWords(p, now))
+}
+
+// pausedText names what is paused in a topic.
+func pausedText(s admin.TopicStats) string {
+	var paused []string
+	for _, g := range s.Groups {
+		if g.Pause != nil && g.State == admin.GroupActive {
+			paused = append(paused, words.Clean(g.Group))
+		}
+	}
+	if s.Pause != nil || len(paused) == 0 {
+		return pauseText(s.Pause, s.At)
+	}
+	return warnStyle.Render(strings.Join(paused, ", "))
+}
+
+// pauseWords says who has paused, until when and why.
+func pauseWords(p *admin.Pause, now time.Time) string {
 	text := "until somebody resumes"
 	if !p.Until.IsZero() {
 		text = "until " + words.Absolute(p.Until, now.Local())
@@ -194,5 +223,5 @@ func pauseText(p *admin.Pause, now time.Time) string {
 	if p.All {
 		text = "all groups, " + text
 	}
-	return warnStyle.Render(text)
+	return text
 }

@@ -134,6 +134,9 @@ func limitsText(limits *redisdelay.GroupLimits) string {
 	}
 	if r := limits.Rate; r.Messages > 0 {
 		parts = append(parts, rateText(r.Messages, r.Per))
+		if r.Burst > 0 && r.Burst != r.Messages {
+			parts = append(parts, "burst "+words.Number(r.Burst))
+		}
 	}
 	return strings.Join(parts, ", ")
 }
@@ -154,7 +157,7 @@ func (a *app) consumers() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			g := a.newGrid("TOPIC", "GROUP", "CONSUMER", "#PID", "#SINCE", "#SEEN", "#HOLDS LONG", "+ID", "+HELD MESSAGES")
+			g := a.newGrid("TOPIC", "GROUP", "CONSUMER", "#PID", "#SINCE", "#SEEN", "#HELD", "+ID", "+HELD MESSAGES")
 			now := a.now()
 			for _, c := range alive {
 				if a.json() {
@@ -171,6 +174,8 @@ func (a *app) consumers() *cobra.Command {
 			return a.printOr(g, "no consumer is alive")
 		})
 	a.groupFlag(cmd, &group, "only of this group")
+	cmd.Long = "HELD is how many messages its handlers had at its last heartbeat, which comes every third of a lease.\n" +
+		"redisdelay ls TOPIC --in-delivery lists what is held now."
 	return cmd
 }
 

@@ -98,10 +98,8 @@ func (a *app) importFrom(ctx context.Context, args []string) error {
 	bar := a.newBar("imported", 0)
 	progress, err := a.admin.Import(ctx, args[0], in, bar.update)
 	bar.clear()
-	result := actJSON{Topic: args[0], Act: "import", Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
-	if progress.Last != nil {
-		result.Reason = plain(progress.Last)
-	}
+	result := actJSON{Topic: args[0], Act: "import"}
+	result.set(progress, err)
 	if a.json() {
 		err = errors.Join(err, a.object(result))
 		return outcome(ctx, err, progress, false)

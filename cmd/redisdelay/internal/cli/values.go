@@ -48,6 +48,11 @@ func text(to *string, name string) pflag.Value {
 	}}
 }
 
+// anything is a flag for any text.
+func anything(to *string, name string) pflag.Value {
+	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) { return s, nil }}
+}
+
 // number is a flag for a whole number in a range.
 func number(to *int, least, most int) pflag.Value {
 	want := fmt.Errorf("want a whole number from %s to %s", words.Number(least), words.Number(most))

@@ -31,6 +31,8 @@ func reason(err error, options *redis.UniversalOptions) string {
 		return "wrong user or password (WRONGPASS)"
 	case is("NOAUTH"):
 		return "it wants a password: --redis redis://user:password@host (NOAUTH)"
+	case is("unknown command 'sentinel'"):
+		return "it is not a Sentinel: leave out --sentinel"
 	case is("cluster support disabled"):
 		return "it is not a Cluster: leave out --cluster"
 	case is("No such master"), is("redis: nil") && options.MasterName != "":

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
 // Row is a topic, a group of it, or all topics together, at a moment.
 type Row struct {
 	Name       string
-	Scheduled  int // not given to the groups, and not due
+	Scheduled  int // not given to the groups
 	Waiting    int // due, and waits to be given to the groups or to a consumer
 	Retrying   int
 	InDelivery int
@@ -92,15 +93,22 @@ func Topics(all []admin.TopicStats) []Row {
 
 // Total is a topic with all its groups.
 func Total(s admin.TopicStats) Row {
-	row := Row{Name: s.Topic, Scheduled: s.Scheduled - s.Due, Waiting: s.Due, Dead: s.Dead(), Overdue: s.Overdue()}
-	if s.Pause != nil {
-		row.Note = "paused"
-	}
+	row := Row{Name: s.Topic, Scheduled: s.Scheduled, Waiting: s.Due, Dead: s.Dead(), Overdue: s.Overdue()}
+	paused := 0
 	for _, g := range s.Groups {
+		if g.Pause != nil && g.State == admin.GroupActive {
+			paused++
+		}
 		row.Waiting += g.Queued
 		row.Retrying += g.Retrying
 		row.InDelivery += g.InDelivery
 		row.Consumers += len(g.Consumers)
+	}
+	switch {
+	case s.Pause != nil:
+		row.Note = "paused"
+	case paused > 0:
+		row.Note = words.Of(paused, "group", "groups") + " paused"
 	}
 	return row
 }
@@ -118,8 +126,7 @@ func Groups(s admin.TopicStats) []Row {
 			row.Note = string(g.State)
 		case g.Pause != nil:
 			row.Note = "paused"
-		}
-		if !g.OldestQueued.IsZero() {
+		case !g.OldestQueued.IsZero():
 			row.Overdue = max(0, g.At.Sub(g.OldestQueued))
 		}
 		rows[i] = row

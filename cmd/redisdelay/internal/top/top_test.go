@@ -64,7 +64,9 @@ func topic(name string, dead int, overdue time.Duration) admin.TopicStats {
 
 func TestTheScreenFitsEveryWidth(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 140, 200} {
-		m := sampled(t, Config{Interval: time.Second}, width, 20, topic("orders", 3, time.Minute), topic("a-topic-with-a-name", 0, 0))
+		paused := topic("a-topic-with-a-name", 0, 0)
+		paused.Pause = &admin.Pause{All: true}
+		m := sampled(t, Config{Interval: time.Second}, width, 20, topic("orders", 3, time.Minute), paused)
 		lines := strings.Split(ansi.Strip(m.screen()), "\n")
 		for _, line := range lines[2:] {
 			assert.LessOrEqual(t, lipgloss.Width(line), width, "%d: %q", width, line)
@@ -121,9 +123,25 @@ func TestATopicsGroupsHaveRows(t *testing.T) {
 	s.Groups = append(s.Groups, admin.GroupStats{
 		Group: "late", State: admin.GroupActive, At: start, Queued: 4, OldestQueued: start.Add(-time.Minute),
 	}, admin.GroupStats{Group: "old", State: admin.GroupRetired, At: start})
+	s.Groups = append(s.Groups, admin.GroupStats{
+		Group: "still", State: admin.GroupActive, At: start, Queued: 4, OldestQueued: start.Add(-time.Hour), Pause: &admin.Pause{},
+	})
 	m := sampled(t, Config{Interval: time.Second, Topic: "orders"}, 140, 20, s)
 	lines := strings.Split(ansi.Strip(m.screen()), "\n")
-	require.Len(t, m.rows, 3)
+	require.Len(t, m.rows, 4)
 	assert.Regexp(t, `^late .* 4 .* 1m .* none`, lines[4])
 	assert.Regexp(t, `^old .* retired$`, lines[6])
+	assert.Regexp(t, `^still .* paused$`, lines[7])
+	assert.NotContains(t, lines[7], "1h", "what waits in a pause is not late, as in stats")
+}
+
+func TestATopicCountsAsStatsDoes(t *testing.T) {
+	s := topic("orders", 1, time.Minute)
+	s.Groups = append(s.Groups, admin.GroupStats{Group: "still", State: admin.GroupActive, Queued: 4, Pause: &admin.Pause{}})
+	row := Total(s)
+	assert.Equal(t, s.Scheduled, row.Scheduled)
+	assert.Equal(t, s.Due+4, row.Waiting)
+	assert.Equal(t, "1 group paused", row.Note)
+	s.Pause = &admin.Pause{All: true}
+	assert.Equal(t, "paused", Total(s).Note)
 }

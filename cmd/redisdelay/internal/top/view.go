@@ -7,6 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
@@ -168,7 +169,7 @@ func (m *model) line(name string, row Row, h *History, wide, trend int, style li
 		text += strings.Repeat(" ", max(1, columns[i].width-lipgloss.Width(cells[i]))) + style.Render(cells[i])
 	}
 	if row.Note != "" {
-		return text + "  " + warnStyle.Render(row.Note)
+		return ansi.Truncate(text+"  "+warnStyle.Render(row.Note), m.width, "…")
 	}
 	if trend >= len(trendName) {
 		text += "  " + dimStyle.Render(h.Trend(trend))
