@@ -13,6 +13,8 @@ type act struct {
 	in   []Set // what a query may be for; the first is the default
 	most int   // ids in one call of ids
 
+	everyGroup bool // it is for all groups of a message: a selection names none
+
 	bytes int // of bodies that one step has at most; 0: no bodies
 
 	// mark is what is the same for all messages, and for an act that continues this one: a
@@ -48,7 +50,7 @@ func began(now int64) int64 { return now }
 
 func cancelling() act {
 	return act{
-		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, mark: began,
+		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, everyGroup: true, mark: began,
 		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
 			if s.place == queue.InScheduled {
 				left, err := s.partition.Withdraw(ctx, scored(s.entries))
@@ -69,7 +71,7 @@ func cancelling() act {
 func rescheduling(remaining time.Duration) act {
 	soon := max(0, ceilMilli(time.UnixMilli(0).Add(remaining)))
 	return act{
-		verb: "reschedule", in: []Set{Scheduled, Waiting}, most: maxCalls,
+		verb: "reschedule", in: []Set{Scheduled, Waiting}, most: maxCalls, everyGroup: true,
 		mark: func(began int64) int64 { return began + soon },
 		step: func(ctx context.Context, s step, due int64) ([]skipped, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due

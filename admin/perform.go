@@ -43,7 +43,7 @@ func (s Selection) validate(what act) error {
 		return &QueryError{"Matching", "is set, and so are IDs or Keys"}
 	case s.Group != "" && s.Matching != nil:
 		return &QueryError{"Group", "is set beside Matching, which has its own"}
-	case s.Group != "" && what.most == maxCalls:
+	case s.Group != "" && what.everyGroup:
 		return &QueryError{"Group", "is set, but this act is for all groups of a message"}
 	case slices.Contains(s.IDs, "") || slices.Contains(s.Keys, ""):
 		return &QueryError{"IDs", "has an empty one, or Keys has"}

@@ -80,7 +80,7 @@ for i = 10, #KEYS, 5 do
     if entry then hashes[#hashes + 1] = attempts end
     if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
-  local state = state_of(waits, held, buried, entry, planned or moved_from(away, group))
+  local state = state_of(waits, held, buried, entry, planned or away and moved_from(away, group))
   if state then
     found[#found + 1] = group
     found[#found + 1] = state

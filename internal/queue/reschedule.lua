@@ -65,7 +65,7 @@ for i = 8, #KEYS, 4 do
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
   local group = ARGV[9 + (i - 8) / 4]
-  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned or moved_from(away, group))
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned or away and moved_from(away, group))
   if waits then waiting[#waiting + 1] = queue end
   if state then
     found[#found + 1] = group
