@@ -70,6 +70,7 @@ type Claimed struct {
 type HandedOut struct {
 	Place
 	ID      string
+	Token   int64 // names the delivery; see redisdelay.Delivery
 	Attempt int
 	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
@@ -78,8 +79,9 @@ type HandedOut struct {
 // Claimed, unless Redis cannot be reached before the subscription ends.
 type Settled struct {
 	Place
-	ID  string
-	How Settlement
+	ID    string
+	Token int64 // names the delivery; see redisdelay.Delivery
+	How   Settlement
 	// Took is how long a handler had the message, 0 if none had.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
@@ -116,6 +118,7 @@ type Buried struct {
 type LeaseLost struct {
 	Place
 	ID        string
+	Token     int64 // names the delivery; see redisdelay.Delivery
 	Attempt   int
 	HandedOut bool // a handler has it; the context of its message has ended
 }

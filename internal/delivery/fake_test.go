@@ -61,7 +61,7 @@ func (g *fakeGroup) add(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range n {
-		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Attempt: 1, DueAt: time.Now()})
+		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Fence: 7, Attempt: 1, DueAt: time.Now()})
 		g.added++
 	}
 }

@@ -63,7 +63,6 @@ type item struct {
 	queue.Claimed
 	partition *partition
 	size      int           // bytes of body and metadata
-	arrived   time.Time     // when the reply to the claim came
 	took      time.Duration // how long a handler had the message; set before it is settled
 	buried    bool          // owned by the settler; it is reported as a dead letter
 	// handedOut says that a handler has the message, so that the delivery counts.

@@ -21,7 +21,7 @@ var scripts = []*script{
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
 	requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
-	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
 	lookScript, holderScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
 	orphansScript, bodilessScript, straysScript,

@@ -45,6 +45,7 @@ var (
 	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
+	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).

@@ -1,0 +1,111 @@
+package redisdelayotel
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/oklog/ulid/v2"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Middleware is a Watermill middleware that reports each handling as a span "process TOPIC",
+// which is in the context of the message and of the messages that the handler returns. The
+// span has a link to the one that published the message, and is a trace of its own, or a child
+// (Config.ChildWithin). It ends when the handler returns. It is an error if the handler returns
+// one, unless it has put the message off (Delivery.Defer).
+//
+// Telemetry.AddTo adds it to all handlers of a Router. Without a Router, wrap the function that
+// handles a message, and settle the message after that.
+func (t *Telemetry) Middleware(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (produced []*message.Message, err error) {
+		h := t.startHandling(msg)
+		defer func() { h.end(err) }()
+		produced, err = next(msg)
+		h.returned = true
+		h.adopt(produced)
+		return produced, err
+	}
+}
+
+// creationKey is for the creation context of the message that is being handled.
+type creationKey struct{}
+
+// handling is one handling of a message.
+type handling struct {
+	t        *Telemetry
+	delivery redisdelay.Delivery // zero for a message of another Pub/Sub
+	topic    string
+	uuid     string
+	ctx      context.Context
+	span     trace.Span
+	start    time.Time
+	returned bool // without a panic
+}
+
+func (t *Telemetry) startHandling(msg *message.Message) *handling {
+	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+	h := &handling{t: t, delivery: delivery, uuid: msg.UUID, start: time.Now()}
+	h.topic = cmp.Or(delivery.Topic, message.SubscribeTopicFromCtx(msg.Context()))
+	ctx := t.extract(msg.Context(), msg.Metadata)
+	creation := trace.SpanContextFromContext(ctx)
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(h.start),
+		t.attributes(processing, h.topic, delivery.Group), trace.WithAttributes(h.attributes(msg)...),
+	}
+	if creation.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: creation}))
+	}
+	if !t.soon(delivery, h.start) {
+		options = append(options, trace.WithNewRoot())
+	}
+	h.ctx, h.span = t.tracer.Start(ctx, spanName(processing, h.topic), options...)
+	msg.SetContext(context.WithValue(h.ctx, creationKey{}, creation))
+	t.remember(h)
+	t.meters.consumed(h.ctx, h.topic, delivery.Group)
+	t.logHandling(h, creation)
+	return h
+}
+
+func (h *handling) attributes(msg *message.Message) []attribute.KeyValue {
+	list := messageAttributes(msg.UUID, len(msg.Payload), middleware.MessageCorrelationID(msg))
+	if d := h.delivery; d.ID != "" {
+		list = append(list, keyID.String(d.ID), keyAttempt.Int(d.Attempt), moment(keyDueAt, d.DueAt), seconds(keyLate, d.Late()))
+	}
+	return list
+}
+
+// soon reports whether a handling belongs to the trace that published its message.
+func (t *Telemetry) soon(delivery redisdelay.Delivery, now time.Time) bool {
+	if t.within == 0 || len(delivery.ID) < ulid.EncodedSize {
+		return false
+	}
+	id, err := ulid.ParseStrict(delivery.ID[:ulid.EncodedSize]) // another program's id may have any form
+	return err == nil && now.Sub(id.Timestamp()) <= t.within
+}
+
+// adopt gives messages to be published the span of the handling, unless they have one.
+func (h *handling) adopt(produced []*message.Message) {
+	for _, msg := range produced {
+		if msg != nil && !trace.SpanContextFromContext(msg.Context()).IsValid() {
+			msg.SetContext(trace.ContextWithSpan(msg.Context(), h.span))
+		}
+	}
+}
+
+func (h *handling) end(err error) {
+	now := time.Now()
+	var errorAttrs []attribute.KeyValue
+	if !h.delivery.Deferred() {
+		errorAttrs = errorAttributes(err, h.returned)
+		fail(h.span, err, errorAttrs)
+	}
+	h.span.End(trace.WithTimestamp(now))
+	h.t.meters.processed(h.ctx, now.Sub(h.start), h.topic, h.delivery.Group, errorAttrs)
+	h.t.logHandled(h, now.Sub(h.start), err)
+}
