@@ -60,7 +60,7 @@ func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
 		pubsub: g.partition.store.listen(ctx, g.partition.channel()),
 		store:  g.partition.store, group: g.name, consumer: consumer, silence: silence, patience: patience,
 	}
-	if _, is := g.partition.store.client.(sound); is {
+	if NeverDeaf(g.partition.store.client) {
 		l.silence = 0 // for ever
 	}
 	return l
