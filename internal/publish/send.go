@@ -20,7 +20,7 @@ const (
 func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	topic := ls.topics.find(to.topic)
 	request := ls.common
-	request.Publisher, request.Number = b.publisher, b.number
+	request.Publisher, request.Number = b.record(), b.number
 	for _, c := range b.calls {
 		request.Calls = append(request.Calls, c.messages)
 	}
