@@ -88,7 +88,6 @@ func TestSeveralBatchesAreUnderWayWhileRedisIsFar(t *testing.T) {
 	}{
 		{time.Millisecond, 20, 0, maxSenders},
 		{time.Millisecond, 1, 0, 1},
-		{time.Millisecond, 2, 0, 2},
 		{200 * time.Microsecond, 20, 0, 1},
 		{time.Millisecond, 20, 1, 1},
 		{time.Millisecond, 20, 7, maxSenders},
