@@ -1,7 +1,6 @@
 package redisdelay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,13 +108,4 @@ func (c codec) nackDelay(attempt int) (delay time.Duration, err error) {
 	delay = defaultNackDelay(attempt)
 	defer recovered(&err)
 	return c.config.NackDelay(attempt), nil
-}
-
-// letter decodes a dead letter as far as possible.
-func (c codec) letter(b queue.DeadLetter) DeadLetter {
-	letter := DeadLetter{ID: b.ID, BuriedAt: b.BuriedAt, Reason: b.Reason, Body: b.Body}
-	if msg, err := c.unmarshal(bytes.Clone(b.Body), b.Metadata); err == nil {
-		letter.Message = msg
-	}
-	return letter
 }

@@ -85,7 +85,7 @@ func (d Delivery) Defer(to delay.Delay) error {
 // with the next Nack, whatever MaxDeliveries says. Defer describes when a decision takes
 // effect.
 //
-// The reason is what DeadLetters, the log and the Observer show. Its length is limited to
+// The reason is what package admin, the log and the Observer show. Its length is limited to
 // MaxReasonBytes, and the rest is dropped; an empty one reads "buried by its handler". The
 // delivery counts. What has changed in the message's metadata is kept, and is part of the
 // dead letter.

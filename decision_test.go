@@ -16,23 +16,12 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 )
 
 // oneDelivery buries what fails once, and would redeliver it after an hour.
 func oneDelivery(c *subConfig) {
 	c.MaxDeliveries, c.NackDelay = 1, func(int) time.Duration { return time.Hour }
-}
-
-// letters waits for dead letters of the scene's topic.
-func letters(s *fixture.Scene, count int) (list []redisdelay.DeadLetter) {
-	s.T.Helper()
-	sub := s.Subscriber()
-	require.Eventually(s.T, func() bool {
-		var err error
-		list, err = sub.DeadLetters(s.T.Context(), s.Topic, 100)
-		return err == nil && len(list) == count
-	}, fixture.Soon, 5*time.Millisecond, "dead letters")
-	return list
 }
 
 func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
@@ -95,9 +84,9 @@ func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
 		fixture.Delivery(t, msg).Bury(reason)
 		msg.Nack()
 		s.Expect(messages, "b")
-		letter := letters(s, 1)[0]
+		letter := dead.Letters(s, 1)[0]
 		assert.Equal(t, want, letter.Reason)
-		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Message.Metadata)
+		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
 		assert.Equal(t, 1, s.Log.Count("A message has become a dead letter"))
 	}
 }
@@ -127,7 +116,7 @@ func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
 	assert.Contains(t, err.Error(), fmt.Sprintf("redisdelay: defer %q: metadata", d.ID))
 	msg.Nack()
 	s.Expect(messages, "deferred")
-	assert.Equal(t, "yes", letters(s, 1)[0].Reason)
+	assert.Equal(t, "yes", dead.Letters(s, 1)[0].Reason)
 }
 
 func TestADecisionIsSafeForConcurrentUse(t *testing.T) {

@@ -10,13 +10,12 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 )
 
 func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 	s := fixture.New(t)
-	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
+	messages := s.Subscribe(func(c *subConfig) { c.MaxDeliveries = 2 })
 	s.Publish("a")
 	var tokens []int64
 	var attempts []int
@@ -27,14 +26,7 @@ func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 			tokens, attempts = append(tokens, d.Token), append(attempts, d.Attempt)
 			msg.Nack()
 		}
-		require.Eventually(t, func() bool {
-			letters, err := sub.DeadLetters(t.Context(), s.Topic, 10)
-			if err != nil || len(letters) == 0 {
-				return false
-			}
-			n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
-			return err == nil && n == 1
-		}, fixture.Soon, 5*time.Millisecond)
+		require.Equal(t, 1, dead.Requeue(s, dead.Letters(s, 1)[0].ID))
 	}
 	s.Expect(messages, "a")
 	assert.Equal(t, []int64{1, 2, 3, 4}, tokens)

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 // A payment that is still pending is no failure: the handler looks again later, and its
@@ -57,8 +58,10 @@ func ExampleDelivery_Bury() {
 	msg.Nack()
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 
-	for _, letter := range must(subscriber.DeadLetters(ctx, "orders", 100)) {
-		fmt.Printf("%s: %s\n", letter.Message.Payload, letter.Reason)
+	operator := must(admin.New(admin.Config{Client: client}))
+	for letter, err := range operator.All(ctx, "orders", admin.Query{In: admin.Dead}) {
+		check(err)
+		fmt.Printf("%s: %s\n", letter.Content.Message.Payload, letter.Reason)
 	}
 	// Output:
 	// order 42: there is no order 42

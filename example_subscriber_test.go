@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 // Every consumer group gets each message. The subscribers of one group share them.
@@ -68,8 +69,8 @@ func ExampleSubscriberConfig_maxInFlight() {
 }
 
 // A message that has failed MaxDeliveries times is a dead letter of its group. Someone
-// looks at it, fixes the cause, and gives it another try.
-func ExampleSubscriber_DeadLetters() {
+// looks at it, fixes the cause, and gives it another try: with package admin.
+func ExampleSubscriberConfig_deadLetters() {
 	ctx := context.Background()
 	client, stop := embedded()
 	defer stop()
@@ -86,10 +87,14 @@ func ExampleSubscriber_DeadLetters() {
 	}
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 
-	for _, letter := range must(subscriber.DeadLetters(ctx, "payments", 100)) {
-		fmt.Printf("%s: %s\n", letter.Message.Payload, letter.Reason)
-		fmt.Println("requeued:", must(subscriber.RequeueDeadLetters(ctx, "payments", letter.ID)))
+	operator := must(admin.New(admin.Config{Client: client}))
+	dead := admin.Query{In: admin.Dead}
+	for letter, err := range operator.All(ctx, "payments", dead) {
+		check(err)
+		fmt.Printf("%s: %s\n", letter.Content.Message.Payload, letter.Reason)
 	}
+	all := admin.Selection{Matching: &dead}
+	fmt.Println("requeued:", must(operator.Requeue(ctx, "payments", all, nil)).Done)
 	// Output:
 	// payment 7: not acked in 3 deliveries
 	// requeued: 1

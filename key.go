@@ -89,7 +89,7 @@ func SetKey(msg *message.Message, key string) {
 // message is replaced all the time, and ends the key's DeduplicationWindow.
 // ErrMessageNotFound says that none holds the key: then the window, if any, stays.
 //
-// A dead letter stays (DiscardDeadLetters removes it). Cancel takes the message back from the
+// A dead letter stays (package admin discards it). Cancel takes the message back from the
 // other groups all the same, unless another message holds the key by now; ErrMessageDead says
 // that nothing but dead letters was left, and nothing has changed.
 //

@@ -12,6 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -78,8 +79,8 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 	id := fixture.Delivery(t, msg).ID
 	fixture.Delivery(t, msg).Bury("bad")
 	msg.Nack()
-	letters(s, 1)
-	dead := redisdelay.Standing{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
+	dead.Letters(s, 1)
+	before := redisdelay.Standing{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
 	for _, call := range []func() (redisdelay.Standing, error){
 		func() (redisdelay.Standing, error) { return p.Cancel(t.Context(), s.Topic, "k") },
 		func() (redisdelay.Standing, error) { return p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)) },
@@ -88,41 +89,37 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 		require.ErrorIs(t, err, redisdelay.ErrMessageDead)
 		require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
 		assert.ErrorContains(t, err, "it is a dead letter")
-		assert.Equal(t, dead, standing)
+		assert.Equal(t, before, standing)
 	}
-	letters(s, 1)
+	dead.Letters(s, 1)
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("b", "k", time.Hour)), "the key is free")
 	standing, err := p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
 	assert.NotEqual(t, id, standing.ID)
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
-	letters(s, 1)
+	dead.Letters(s, 1)
 }
 
 // TestADeadLetterOfOneGroupIsTakenBackFromTheOther and stays a dead letter, whole.
 func TestADeadLetterOfOneGroupIsTakenBackFromTheOther(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
-	sub := s.Subscriber()
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
+	messages := s.Subscribe()
 	require.NoError(t, s.Subscriber(inGroup("other")).SubscribeInitialize(s.Topic))
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
 	msg := s.Next(messages)
 	fixture.Delivery(t, msg).Bury("bad")
 	msg.Nack()
-	letters(s, 1)
+	dead.Letters(s, 1)
 	standing, err := p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
 	assert.Equal(t, "default: dead, other: waiting", standing.String())
 	s.Idle(s.Subscribe(inGroup("other")))
-	letter := letters(s, 1)[0]
-	assert.Equal(t, "a", letter.Message.UUID)
+	letter := dead.Letters(s, 1)[0]
+	assert.Equal(t, "a", letter.Content.Message.UUID)
 
-	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letter.ID)
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
+	assert.Equal(t, 1, dead.Requeue(s, letter.ID))
 	s.Expect(messages, "a")
 	s.Settled()
 }

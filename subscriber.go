@@ -2,9 +2,7 @@ package redisdelay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -157,7 +155,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
 		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
-		About:         about(s.config.Consumer),
+		About:         func(extended []delivery.Extended) string { return about(s.config, extended) },
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
 		MaxDeliveries: s.config.MaxDeliveries,
@@ -172,15 +170,6 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	return subscription.Messages(), nil
-}
-
-// about is what a consumer says of itself to people, in JSON.
-func about(consumer string) string {
-	text, err := json.Marshal(map[string]any{"name": consumer, "pid": os.Getpid(), "protocol": queue.Version})
-	if err != nil {
-		return "{}" // of a name and numbers, there is none
-	}
-	return string(text)
 }
 
 // run starts a subscription that ends with ctx or Close.

@@ -24,7 +24,7 @@ var (
 
 	// ErrMessageNotFound is returned for an id or a key that leads to no message: the message is
 	// done in all groups, was cancelled, or never was in this topic.
-	ErrMessageNotFound = errors.New("there is no such message")
+	ErrMessageNotFound = queue.ErrNoMessage
 
 	// ErrNotConfirmed is returned by DeleteTopic if the topic's name was not repeated.
 	ErrNotConfirmed = errors.New("the name of the topic to delete was not confirmed")

@@ -2,17 +2,13 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"iter"
+	"sync/atomic"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-var errNotBuilt = errors.New("not built yet")
 
 // Set is one of the sets that messages are in.
 type Set string
@@ -54,11 +50,6 @@ type Query struct {
 	Cursor string
 }
 
-// QueryError says which field of a Query cannot be used, and why.
-type QueryError struct{ Field, Problem string }
-
-func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }
-
 // Entry is a message in one of the sets.
 type Entry struct {
 	ID          string
@@ -76,55 +67,139 @@ type Entry struct {
 	Content     Content
 }
 
-// Content is a message as it was published, or as the last Nack of the group left its
-// metadata.
-type Content struct {
-	// Message is the decoded message; nil if the body is missing or cannot be decoded.
-	Message *message.Message
-	Body    []byte // nil if it is missing
-	Err     error  // why Message is nil
-}
-
 // Page is some of the entries that a Query matches.
 type Page struct {
 	Entries []Entry
 	Cursor  string // for the next page; "" after the last
 }
 
+// Most of the bodies that a call of Entries returns, and of those that one call to Redis does.
+const (
+	maxBytes  = 8 << 20
+	pageBytes = 1 << 20
+)
+
 // Entries returns one page of what a query matches, by Entry.At, then by ID. Pages that
 // follow each other's cursors show each message exactly once that is in its place throughout,
-// whatever comes and goes meanwhile. One that is moved to a later time may be shown again.
+// whatever comes and goes meanwhile. One that is moved to a later time may be shown again. A
+// page has fewer entries than Limit if their bodies have more than 8 MiB.
 //
 // The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis.
+// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group
+// counts as found.
 func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error) {
-	return Page{}, errNotBuilt
+	q.setDefaults()
+	m, c, err := a.begin(ctx, topic, q, q.Limit)
+	if err != nil {
+		return Page{}, leave(err, "list %q", topic)
+	}
+	page, size := Page{}, 0
+	for {
+		s, err := m.next(ctx)
+		if err != nil {
+			return Page{}, leave(err, "list %q", topic)
+		}
+		if s == nil {
+			return page, nil
+		}
+		if n := len(page.Entries); n > 0 && (n == q.Limit || size+s.head[0].Size > maxBytes) {
+			page.Cursor = c.String()
+			return page, nil
+		}
+		size += s.head[0].Size
+		page.Entries = append(page.Entries, a.entry(topic, s))
+		c.Group = name(s.name)
+		c = c.at(s.head[0].Position)
+	}
 }
 
-// All goes through all that a query matches, page by page. The sequence ends after an error.
+// begin returns what a query matches, in order, from its cursor on.
+func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*merger, cursor, error) {
+	if err := q.validate(); err != nil {
+		return nil, cursor{}, err
+	}
+	c, err := parseCursor(merged, topic, q)
+	if err != nil {
+		return nil, cursor{}, err
+	}
+	sources, err := a.sources(ctx, topic, q)
+	if err != nil {
+		return nil, cursor{}, err
+	}
+	return newMerger(sources, c, limit), c, nil
+}
+
+// All goes through all that a query matches, from its Cursor on, in the order of Entries. It
+// reads ahead no more than some pages. The sequence ends after an error, which is as for
+// Entries.
 func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { yield(Entry{}, errNotBuilt) }
+	q.setDefaults()
+	q.Limit = MaxLimit
+	return func(yield func(Entry, error) bool) {
+		m, _, err := a.begin(ctx, topic, q, q.Limit)
+		for err == nil {
+			var s *stream
+			if s, err = m.next(ctx); err != nil || s == nil {
+				break
+			}
+			if !yield(a.entry(topic, s), nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(Entry{}, leave(err, "list %q", topic))
+		}
+	}
 }
 
-// Count counts what a query matches. Without KeyPrefix, Reason and MinAttempts it counts by
-// ranges; with them it goes through the range in steps.
+// entry is the first message of a stream.
+func (a *Admin) entry(topic string, s *stream) Entry {
+	found := s.head[0]
+	e := Entry{
+		ID: found.ID, Key: keyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
+		State: stateIn(s.request.Place, found.Attempts), At: time.UnixMilli(found.Score),
+		PublishedAt: publishedAt(found.ID), Attempts: found.Attempts, Reason: found.Reason, Size: found.Size,
+	}
+	e.Content = a.content(topic, found.Body, found.Metadata)
+	return e
+}
+
+// stateIn is the state of a message in a place of a group; "" in InScheduled.
+func stateIn(place queue.Place, attempts int) redisdelay.State {
+	switch {
+	case place == queue.InUnack:
+		return redisdelay.StateInDelivery
+	case place == queue.InDead:
+		return redisdelay.StateDead
+	case place == queue.InQueue && attempts > 0:
+		return redisdelay.StateRetrying
+	case place == queue.InQueue:
+		return redisdelay.StateWaiting
+	}
+	return ""
+}
+
+// Count counts what a query matches, whatever its Limit and Cursor. Without KeyPrefix, Reason
+// and MinAttempts it counts by ranges; with them it goes through the range in steps. The errors
+// are those of Entries.
 func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
-	return 0, errNotBuilt
-}
-
-// walk goes through all that a query matches, in steps of one partition and one group each, in no
-// order among these, and calls do with each step. The cursor of a step is where to go on
-// after it: for acts. With bytes above 0, entries have their bodies, up to so many bytes a step.
-func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do func(step) error) error {
-	return errNotBuilt
-}
-
-// step is some messages of one partition, in one place of one group.
-type step struct {
-	partition *queue.Partition
-	group     *queue.Group // its name is "" in Scheduled
-	place     queue.Place
-	entries   []queue.PageEntry
-	now       time.Time // Redis's clock
-	cursor    string
+	q.Limit, q.Cursor = 0, ""
+	q.setDefaults()
+	err := q.validate()
+	var sources []source
+	if err == nil {
+		sources, err = a.sources(ctx, topic, q)
+	}
+	var sum atomic.Int64
+	if err == nil {
+		err = each(len(sources), func(i int) error {
+			n, err := sources[i].count(ctx, q.filters())
+			sum.Add(int64(n))
+			return err
+		})
+	}
+	if err != nil {
+		return 0, leave(err, "count %q", topic)
+	}
+	return int(sum.Load()), nil
 }

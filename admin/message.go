@@ -2,9 +2,12 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Ref names one message of a topic: by its ID, or by its key (redisdelay.SetKey) if that is
@@ -23,10 +26,10 @@ type Message struct {
 	Size        int
 	Content     Content // as published
 
-	Scheduled bool      // no group has been given it yet
-	DueAt     time.Time // if Scheduled
-	Moving    string    // the topic that an interrupted Move takes it to; "" if none does
-	Groups    []GroupStanding
+	Scheduled bool            // no group has been given it yet
+	DueAt     time.Time       // if Scheduled
+	Moving    string          // the topic that a Move takes it to, for a group or for all; "" if none does
+	Groups    []GroupStanding // without one that it is moved for
 }
 
 // GroupStanding is where a message stands for a group.
@@ -43,20 +46,87 @@ type GroupStanding struct {
 	Content     Content   // with the metadata that the group's last Nack left; zero if none did
 }
 
-// Message returns a message. The error is ErrMessageNotFound, or as for Entries.
+// String names the message for people.
+func (r Ref) String() string {
+	if r.Key != "" {
+		return fmt.Sprintf("key %q", r.Key)
+	}
+	return fmt.Sprintf("message %q", r.ID)
+}
+
+var errNoRef = errors.New("neither an id nor a key is given")
+
+// Message returns a message. The error is ErrMessageNotFound, or as for Entries. If the number
+// of partitions was raised, several messages may hold a key: it returns the one published last.
 func (a *Admin) Message(ctx context.Context, topic string, ref Ref) (Message, error) {
-	return Message{}, errNotBuilt
+	_, m, err := a.look(ctx, topic, ref)
+	return m, leave(err, "look for %s in %q", ref, topic)
 }
 
-// Explanation says in words why a message is where it is, and when it will move.
-type Explanation struct {
-	Message Message
-	Summary string   // one sentence, such as "due in 29m"
-	Lines   []string // one for each group, sorted by group
+// look finds a message.
+func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message, error) {
+	t, err := a.open(ctx, name)
+	switch {
+	case err != nil:
+		return topic{}, Message{}, err
+	case ref == Ref{}:
+		return topic{}, Message{}, errNoRef
+	case ref.Key != "":
+		ref.ID = ""
+	}
+	found, err := t.Look(ctx, ref.ID, ref.Key)
+	if err != nil {
+		return topic{}, Message{}, err
+	}
+	m := Message{
+		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
+		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
+		Scheduled: found.Scheduled, DueAt: found.DueAt, Moving: found.Moving, Groups: make([]GroupStanding, len(found.Groups)),
+	}
+	err = each(len(m.Groups), func(i int) (err error) {
+		m.Groups[i], err = a.standing(ctx, t, found, found.Groups[i])
+		return err
+	})
+	return t, m, err
 }
 
-// Explain explains where a message is and what it waits for: its due time, a retry, a
-// pause, a limit, a consumer. The errors are those of Message.
-func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
-	return Explanation{}, errNotBuilt
+var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
+
+// standing is where a message stands for a group.
+func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.FoundFor) (GroupStanding, error) {
+	s := GroupStanding{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
+	switch {
+	case f.LeftOut:
+		s.Content = Content{Body: m.Body, Err: errLeftOut}
+	case f.Metadata != nil:
+		s.Content = a.content(t.name, m.Body, f.Metadata)
+	}
+	switch f.State {
+	case queue.StateWaiting, queue.StateRetrying:
+		s.DueAt = f.At
+	case queue.StateDead:
+		s.BuriedAt = f.At
+	case queue.StateInDelivery:
+		s.LeasedUntil = f.At
+		return s, s.findHolder(ctx, t.Partition(m.Partition).Group(f.Group), m.ID, f.Fence)
+	}
+	return s, nil
+}
+
+// findHolder looks for the consumer that holds a delivery: in what consumers say of
+// themselves, then in the records of their last claims.
+func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
+	consumers, err := g.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range consumers {
+		if held := c.About.Held[id]; held[0] == fence {
+			s.Consumer, s.Extended = c.About.Name, int(held[1])
+			return nil
+		}
+	}
+	holder, err := g.Holder(ctx, id, fence)
+	s.Consumer = queue.ConsumerName(holder)
+	return err
 }

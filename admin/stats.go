@@ -13,8 +13,19 @@ type Topic struct {
 	Version string // of the protocol: "1", or "2" once it uses what that has added (docs/protocol.md)
 }
 
-// Topics lists the topics of the prefix, sorted by name.
-func (a *Admin) Topics(ctx context.Context) ([]Topic, error) { return nil, errNotBuilt }
+// Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a
+// *redisdelay.KeyTypeError.
+func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
+	listed, err := a.store.Topics(ctx)
+	if err != nil {
+		return nil, leave(err, "list topics")
+	}
+	topics := make([]Topic, len(listed))
+	for i, t := range listed {
+		topics[i] = Topic(t)
+	}
+	return topics, nil
+}
 
 // TopicStats is what a topic holds at a moment. Counts are exact for each partition; the
 // partitions are looked at one after the other.
@@ -31,8 +42,8 @@ type TopicStats struct {
 
 	Messages int   // messages in all, whatever groups still need them
 	Bytes    int64 // of their bodies, estimated from a sample
-	Keys     int   // message keys that are in use by a message
-	Windows  int   // message keys that are taken for a deduplication window, including some that are over
+	Keys     int   // message keys that lead to a message, also to a dead letter that has lost its key
+	Windows  int   // message keys that are taken for a deduplication window
 	Moving   int   // messages of a Move that is under way, or was interrupted: see ResumeMoves
 
 	Pause  *Pause // of all groups; nil if there is none
@@ -41,11 +52,31 @@ type TopicStats struct {
 
 // Overdue is how long the message has waited that has waited longest beyond its due time, for
 // being given to the groups or, in the queue of a group that is not paused, for a
-// consumer. 0 if none waits.
-func (s TopicStats) Overdue() time.Duration { return 0 }
+// consumer. 0 if none waits, or all groups are paused together.
+func (s TopicStats) Overdue() time.Duration {
+	oldest := time.Time{}
+	if s.Pause == nil {
+		oldest = s.OldestDue
+		for _, g := range s.Groups {
+			if g.Pause == nil && g.State == GroupActive {
+				oldest = earliest(oldest, g.OldestQueued)
+			}
+		}
+	}
+	if oldest.IsZero() {
+		return 0
+	}
+	return max(0, s.At.Sub(oldest))
+}
 
 // Dead is the number of dead letters of all groups.
-func (s TopicStats) Dead() int { return 0 }
+func (s TopicStats) Dead() int {
+	sum := 0
+	for _, g := range s.Groups {
+		sum += g.Dead
+	}
+	return sum
+}
 
 // GroupState tells whether a consumer group gets messages.
 type GroupState string
@@ -100,18 +131,8 @@ type Consumer struct {
 	Seen         time.Time // when a partition last saw it
 	AliveUntil   time.Time
 
-	// Holds are the messages whose leases the consumer has extended, with how often: those that
-	// have been with a handler for longer than a third of the lease. At most 50 a partition.
+	// Holds are messages that the consumer's handlers had at its last heartbeat, every third of
+	// its lease, with how often their leases had been extended by then. At most 50 a partition, and
+	// those first that came first.
 	Holds map[string]int
-}
-
-// Stats returns the statistics of a topic and its groups.
-func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
-	return TopicStats{}, errNotBuilt
-}
-
-// Groups returns the statistics of all groups of a topic, those that are retired included,
-// sorted by name.
-func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
-	return nil, errNotBuilt
 }

@@ -73,7 +73,7 @@ func (s *service) serve(ctx context.Context, listener net.Listener) error {
 	// Requests come first: they publish and cancel.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceful)
 	defer cancel()
-	err := errors.Join(failed, web.Shutdown(ctx), s.router.Close(), s.publisher.Close())
+	err := errors.Join(failed, web.Shutdown(ctx), s.router.Close(), s.publisher.Close()) //nolint:contextcheck // Close has a timeout of its own
 	for waits := cap(ended) - len(ended); waits > 0 && failed == nil; waits-- {
 		if end := <-ended; !errors.Is(end, http.ErrServerClosed) {
 			err = errors.Join(err, end)

@@ -42,18 +42,18 @@ type orders struct {
 
 func newOrders() *orders { return &orders{byID: map[string]order{}} }
 
-func (os *orders) open() order {
-	os.mu.Lock()
-	defer os.mu.Unlock()
+func (all *orders) open() order {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	o := order{ID: watermill.NewShortUUID(), State: stateOpen}
-	os.byID[o.ID] = o
+	all.byID[o.ID] = o
 	return o
 }
 
-func (os *orders) get(id string) (order, error) {
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	o, ok := os.byID[id]
+func (all *orders) get(id string) (order, error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	o, ok := all.byID[id]
 	if !ok {
 		return order{}, fmt.Errorf("%w: %q", errNoOrder, id)
 	}
@@ -61,10 +61,10 @@ func (os *orders) get(id string) (order, error) {
 }
 
 // change gives an open order another state, once. To repeat a change does nothing.
-func (os *orders) change(id string, to state) error {
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	o, ok := os.byID[id]
+func (all *orders) change(id string, to state) error {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	o, ok := all.byID[id]
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: %q", errNoOrder, id)
@@ -74,6 +74,6 @@ func (os *orders) change(id string, to state) error {
 		return o.refuse(to)
 	}
 	o.State = to
-	os.byID[id] = o
+	all.byID[id] = o
 	return nil
 }

@@ -144,4 +144,3 @@ func TestTheServiceEndsWhenItsPortIsTaken(t *testing.T) {
 	defer func() { assert.NoError(t, listener.Close()) }()
 	require.Error(t, run(t.Context(), listener.Addr().String(), time.Hour))
 }
-

@@ -14,6 +14,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 )
 
 func broadcast(c *subConfig) { c.ConsumerGroup, c.MaxInFlight = redisdelay.Broadcast, 10 }
@@ -90,19 +91,11 @@ func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	s.Publish("a")
 	s.Next(messages).Nack()
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		return err == nil && len(letters) == 1
-	}, fixture.Soon, time.Millisecond)
-	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	letter := dead.Letters(s, 1)[0]
+	assert.Equal(t, sub.ConsumerGroup(), letter.Group)
+	require.Equal(t, 1, dead.Requeue(s, letter.ID))
 	s.Next(messages).Nack()
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		return err == nil && len(letters) == 1
-	}, fixture.Soon, time.Millisecond)
+	dead.Letters(s, 1)
 	require.NoError(t, sub.Close())
 	assert.NotContains(t, s.Kinds(), "dead:"+sub.ConsumerGroup())
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -120,35 +122,19 @@ func TestMessageKeysMeetInOnePartition(t *testing.T) {
 func TestDeadLettersOfAllPartitions(t *testing.T) {
 	s := onCluster(t)
 	p := s.Publisher(fixture.Partitions(4))
-	sub := s.Subscriber(func(c *subConfig) { c.MaxDeliveries, c.PollInterval = 1, 300*time.Millisecond })
-	messages, err := sub.Subscribe(context.Background(), s.Topic)
-	require.NoError(t, err)
+	messages := s.Subscribe(func(c *subConfig) { c.MaxDeliveries, c.PollInterval = 1, 300*time.Millisecond })
 	for n := range 8 {
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
 		s.Next(messages).Nack()
 	}
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 100)
-		return err == nil && len(letters) == 8
-	}, fixture.Soon, 5*time.Millisecond)
-	assert.True(t, slices.IsSortedFunc(letters, func(a, b redisdelay.DeadLetter) int {
-		return a.BuriedAt.Compare(b.BuriedAt)
-	}), "the oldest first")
-	some, err := sub.DeadLetters(t.Context(), s.Topic, 3)
-	require.NoError(t, err)
-	require.Len(t, some, 3)
-	assert.Equal(t, letters[2].ID, some[2].ID)
+	letters := dead.Letters(s, 8)
+	assert.True(t, slices.IsSortedFunc(letters, func(a, b admin.Entry) int { return a.At.Compare(b.At) }), "the oldest first")
 
-	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID, letters[1].ID, letters[2].ID, "unknown")
-	require.NoError(t, err)
-	assert.Equal(t, 3, n)
+	assert.Equal(t, 3, dead.Requeue(s, letters[0].ID, letters[1].ID, letters[2].ID, "unknown"))
 	for range 3 {
 		s.Next(messages).Ack()
 	}
-	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[3].ID, letters[4].ID, letters[5].ID, letters[6].ID, letters[7].ID)
-	require.NoError(t, err)
-	assert.Equal(t, 5, n)
+	assert.Equal(t, 5, dead.Discard(s, letters[3].ID, letters[4].ID, letters[5].ID, letters[6].ID, letters[7].ID))
 	s.Settled()
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 )
 
 // strict would redeliver what fails after an hour, if it did not bury it at once.
@@ -86,23 +86,12 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 			calls.Store(0)
 			route(buried, closeTimeout(fixture.Soon), burying(t, &calls), stack(buried)...)
 			buried.Publish("b")
-			letter := deadLetters(buried, 1)[0]
+			letter := dead.Letters(buried, 1)[0]
 			assert.Equal(t, "no such order", letter.Reason)
-			assert.Equal(t, "b", letter.Message.UUID)
+			assert.Equal(t, "b", letter.Content.Message.UUID)
 			assert.Equal(t, int64(1), calls.Load())
 		})
 	}
-}
-
-func deadLetters(s *fixture.Scene, count int) (list []redisdelay.DeadLetter) {
-	s.T.Helper()
-	sub := s.Subscriber()
-	require.Eventually(s.T, func() bool {
-		var err error
-		list, err = sub.DeadLetters(s.T.Context(), s.Topic, 100)
-		return err == nil && len(list) == count
-	}, fixture.Soon, 5*time.Millisecond)
-	return list
 }
 
 // TestARetryThatDoesNotKnowTheErrorTriesAgainFirst, and the last decision counts.
@@ -114,7 +103,7 @@ func TestARetryThatDoesNotKnowTheErrorTriesAgainFirst(t *testing.T) {
 		return errNoOrder
 	}, middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond}.Middleware)
 	s.Publish("a")
-	assert.Equal(t, "try 3", deadLetters(s, 1)[0].Reason)
+	assert.Equal(t, "try 3", dead.Letters(s, 1)[0].Reason)
 }
 
 // TestAPoisonQueueThatHidesTheErrorTakesTheMessage since it is acked.
@@ -126,7 +115,7 @@ func TestAPoisonQueueThatHidesTheErrorTakesTheMessage(t *testing.T) {
 	s.Publish("a")
 	poisoned.Expect(poisoned.Subscribe(), "a")
 	s.Settled()
-	assert.Empty(t, deadLetters(s, 0))
+	assert.Empty(t, dead.Letters(s, 0))
 }
 
 // TestTheErrorsOfTheRecipeDecide outermost, with the whole stack inside.
@@ -141,7 +130,7 @@ func TestTheErrorsOfTheRecipeDecide(t *testing.T) {
 		return fmt.Errorf("close %s: %w", msg.UUID, errNoOrder)
 	}, append([]message.HandlerMiddleware{decide}, stack...)...)
 	s.Publish("unknown", "unpaid")
-	assert.Equal(t, "close unknown: there is no such order", deadLetters(s, 1)[0].Reason)
+	assert.Equal(t, "close unknown: there is no such order", dead.Letters(s, 1)[0].Reason)
 	queue := s.Key("queue:default")
 	require.Eventually(t, func() bool { return s.Client.ZCard(t.Context(), queue).Val() == 1 }, fixture.Soon, 5*time.Millisecond)
 	waiting := s.Client.ZRangeWithScores(t.Context(), queue, 0, 0).Val()[0]

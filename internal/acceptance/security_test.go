@@ -17,6 +17,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -65,7 +66,8 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	allRights(fixture.NewWith(t, client), cluster.Client(t))
 }
 
-// allRights uses the whole API. The admin checks the effects.
+// allRights uses the whole API of an application. The admin checks the effects, and acts on
+// dead letters.
 func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	t := s.T
 	p := s.Publisher(fixture.Partitions(2))
@@ -88,17 +90,10 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 		assert.Equal(t, n, fixture.Delivery(t, msg).Attempt)
 		msg.Nack()
 	}
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		require.NoError(t, err)
-		return len(letters) == 1
-	}, fixture.Soon, 5*time.Millisecond)
-	_, err = sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID)
-	require.NoError(t, err)
+	operator := *s
+	operator.Client = admin
+	require.Equal(t, 1, dead.Requeue(&operator, dead.Letters(&operator, 1)[0].ID))
 	s.Expect(messages, "woken")
-	_, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[0].ID)
-	require.NoError(t, err)
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("k", "k", time.Hour), fixture.Keyed("l", "l", time.Hour)))
 	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "l")))
@@ -165,6 +160,7 @@ func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
 	require.NoError(t, err)
 	s.Publish("a", "b")
 	s.Expect(messages, "a")
+	s.Next(messages).Nack() // so it is the group's, and goes with it
 	require.NoError(t, sub.Close())
 	assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
 	s.Client = server.Client(t)

@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -126,7 +128,7 @@ func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), t
 
 // callsOf are the calls that may be the first to a server.
 func callsOf(s *fixture.Scene) map[string]func() error {
-	p, sub := s.Publisher(), s.Subscriber()
+	p, sub, operator := s.Publisher(), s.Subscriber(), dead.Admin(s)
 	return map[string]func() error{
 		"Publish":             func() error { return p.Publish(s.Topic, message.NewMessage("a", nil)) },
 		"SubscribeInitialize": func() error { return sub.SubscribeInitialize(s.Topic) },
@@ -134,8 +136,8 @@ func callsOf(s *fixture.Scene) map[string]func() error {
 			_, err := sub.Subscribe(s.T.Context(), s.Topic)
 			return err
 		},
-		"Cancel":      func() error { return fixture.ErrOf(p.Cancel(s.T.Context(), s.Topic, "k")) },
-		"DeadLetters": func() error { _, err := sub.DeadLetters(s.T.Context(), s.Topic, 1); return err },
+		"Cancel":  func() error { return fixture.ErrOf(p.Cancel(s.T.Context(), s.Topic, "k")) },
+		"Entries": func() error { return fixture.ErrOf(operator.Entries(s.T.Context(), s.Topic, admin.Query{})) },
 	}
 }
 
@@ -172,7 +174,7 @@ func TestAServerThatIsTooOldIsNamedWithoutTheRightToInfo(t *testing.T) {
 			for name, call := range callsOf(fixture.NewWith(t, client)) {
 				require.ErrorIs(t, call(), redisdelay.ErrServerTooOld, name)
 			}
-			assert.LessOrEqual(t, server.sent("info"), 2, "asked once for the publisher and the subscriber")
+			assert.LessOrEqual(t, server.sent("info"), 3, "asked once for the publisher, the subscriber and the Admin")
 		})
 	}
 }

@@ -24,6 +24,7 @@ func TestBroadcastSubscribersComeAndGo(t *testing.T) {
 	churn := time.Duration(size(6, 600)) * time.Second
 	expiry, gone := time.Duration(size(2, 0))*time.Second, time.Minute // 0: the default
 	steady := spawn(t, s.job(func(j *job) { j.MaxInFlight = 20 }), s.history)
+	s.until("the steady group is there: no message goes to the guests alone", quiet, func() bool { return len(s.groups()) > 0 })
 	publisher := spawn(t, s.job(func(j *job) {
 		j.Publish, j.Name, j.Batch, j.Partitions, j.Every, j.Delay = true, "m", 2, 2, 20*time.Millisecond, 10*time.Millisecond
 	}), s.history)

@@ -121,7 +121,8 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 			t.Logf("%d of %.0f allowed, in %d calls; most beyond a window: %.2f", len(claims), allowed, l.asked.Load(), worst)
 			assert.LessOrEqual(t, worst, 0.0)
 			assert.LessOrEqual(t, l.asked.Load(), int64(8*len(claims)), "no stampede of 20 consumers")
-			assert.GreaterOrEqual(t, float64(len(claims)), 0.99*allowed-float64(partitions))
+			part := float64(size(90, 99)) / 100 // a busy machine catches up within a minute
+			assert.GreaterOrEqual(t, float64(len(claims)), part*allowed-float64(partitions))
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // present makes a consumer one that says something about itself.
-func present(c *Config) { c.About = "{}" }
+func present(c *Config) { c.About = func([]Extended) string { return "{}" } }
 
 // TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive in a partition of which it holds
 // nothing: it claims nothing there, since it has no worker for it.
@@ -29,7 +29,7 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 				first, busy, third := newFakeGroup(0), newFakeGroup(1), newFakeGroup(0)
 				r := runTopic(&fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change)
 				msg := <-r.Messages()
-				alive := r.config.presence().Alive
+				alive := r.config.alive()
 				pass(20 * alive)
 				assert.Less(t, longestSilence(first), alive)
 				assert.Less(t, longestSilence(third), alive, "another subscriber may have made the group expire")

@@ -43,6 +43,7 @@ type fakeGroup struct {
 	buried   []queue.Burial
 	extended []time.Time
 	heldLast []queue.Held // those of the last Extend
+	said     []string     // what heartbeats said of the consumer
 	hints    chan time.Duration
 	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
@@ -151,12 +152,13 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 	return stale, buried, g.nackFails
 }
 
-func (g *fakeGroup) Extend(ctx context.Context, _ queue.Heartbeat, held []queue.Held) ([]string, error) {
+func (g *fakeGroup) Extend(ctx context.Context, h queue.Heartbeat, held []queue.Held) ([]string, error) {
 	if err := g.call(ctx, "extend"); err != nil {
 		return nil, err
 	}
 	defer g.mu.Unlock()
 	g.extended, g.heldLast = append(g.extended, time.Now()), held
+	g.said = append(g.said, h.Presence.About)
 	var stale []string
 	for _, d := range held {
 		if g.stale[d.ID] {

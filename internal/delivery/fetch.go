@@ -34,7 +34,6 @@ func (p *partition) fetch(ctx, calls context.Context) {
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
 		Lease:         p.subscription.config.Lease,
-		Presence:      p.subscription.config.presence(),
 		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
 	for p.hints.await(ctx) && p.awaitSettler(ctx) {
@@ -47,6 +46,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 			continue
 		}
 		request.Number++
+		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
 		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, trying, request))...)
 	}

@@ -31,10 +31,13 @@ type leases struct {
 	held map[string]*item // guarded by mu; by id
 	look time.Time        // guarded by mu; guard's next look
 	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
+	// about is what the consumer said of itself in its last heartbeat. Claims repeat it.
+	about string // guarded by mu
+	names bool   // owned by extend; about names messages
 }
 
 func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {
-	return &leases{
+	l := &leases{
 		config: config,
 		group:  group,
 		turns:  turns,
@@ -42,11 +45,13 @@ func newLeases(config Config, group Group, turns *backoff.Turns, report *reporte
 		margin: min(config.Lease/10, time.Second),
 		// The first partition tells who asks whether a group is alive. A group that expires
 		// does so in each partition by itself.
-		says: config.About != "",
+		says: config.About != nil,
 		held: map[string]*item{},
 
 		earlier: make(chan struct{}, 1),
 	}
+	l.describe()
+	return l
 }
 
 // until is when a lease stops being certain if its call was sent at a time.
@@ -151,8 +156,9 @@ func (l *leases) extend(ctx context.Context) {
 }
 
 func (l *leases) extendAll(ctx context.Context, trouble *trouble) error {
-	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.config.presence()}
 	all := l.all()
+	l.describe()
+	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.presence()}
 	if len(all) == 0 && l.silent() {
 		sent := time.Now()
 		if _, err := l.group.Extend(ctx, heartbeat, nil); err == nil {
@@ -186,7 +192,7 @@ func (l *leases) said(sent time.Time) {
 func (l *leases) silent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.says && time.Since(l.told) > max(l.config.presence().Alive/3, l.config.PollInterval)
+	return l.says && time.Since(l.told) > max(l.config.alive()/3, l.config.PollInterval)
 }
 
 func (l *leases) all() []queue.Held {
@@ -214,6 +220,7 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 			lost = append(lost, it)
 		default:
 			it.trusted = l.until(sent)
+			it.extended++
 		}
 	}
 }

@@ -69,9 +69,11 @@ type item struct {
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 
-	trusted time.Time               // guarded by leases.mu; when the lease stops being certain
-	lost    bool                    // guarded by leases.mu
-	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
+	trusted time.Time // guarded by leases.mu; when the lease stops being certain
+	lost    bool      // guarded by leases.mu
+	// extended is how often the lease was extended. Guarded by leases.mu.
+	extended int
+	cancel   context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
 }
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }

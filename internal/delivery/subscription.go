@@ -81,7 +81,7 @@ type Listener interface {
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
-// Observer and Place.
+// About, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -91,7 +91,6 @@ type Config struct {
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription
-	About         string // the consumer, for people
 	MaxInFlight   int
 	Lease         time.Duration
 	MaxDeliveries int
@@ -99,15 +98,17 @@ type Config struct {
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
 
+	// About is what the consumer says of itself to people, with the messages that its handlers
+	// have had for longer than a heartbeat; nil to say nothing.
+	About func(extended []Extended) string
+
 	Observer observe.Observer
 	Place    observe.Place // topic and group, for Observer
 }
 
-// presence is what the consumer says of itself. It claims at least once in a poll
+// alive is how long the consumer counts as alive: it claims at least once in a poll
 // interval, or extends leases.
-func (c Config) presence() queue.Presence {
-	return queue.Presence{Alive: max(c.Lease, 2*c.PollInterval), About: c.About}
-}
+func (c Config) alive() time.Duration { return max(c.Lease, 2*c.PollInterval) }
 
 // Subscription delivers messages from Run until its context ends.
 type Subscription struct {

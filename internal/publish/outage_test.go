@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // inPartition returns a message that goes to one of two partitions.
 func inPartition(n int) []Message {
 	key := "a"
-	for pick(key, 2) != n {
+	for queue.PartitionOf(key, 2) != n {
 		key += "a"
 	}
 	return []Message{{PartitionKey: key}}

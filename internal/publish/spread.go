@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -64,7 +63,7 @@ func (p *Publisher) spread(messages []Message, list []queue.Message, partitions 
 	for i, m := range messages {
 		partition := turn
 		if key := m.chooser(); key != "" {
-			partition = pick(key, partitions)
+			partition = queue.PartitionOf(key, partitions)
 		}
 		at := slices.IndexFunc(shares, func(s share) bool { return s.partition == partition })
 		if at < 0 {
@@ -84,20 +83,6 @@ func (m *Message) chooser() string {
 		return m.Key
 	}
 	return m.PartitionKey
-}
-
-// pick chooses the partition of a key. When partitions are added, a key stays where it is
-// or moves to a new one (jump consistent hash, Lamping and Veach).
-func pick(key string, partitions int) int {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // never fails
-	state, chosen, next := h.Sum64(), int64(-1), int64(0)
-	for next < int64(partitions) {
-		chosen = next
-		state = state*2862933555777941757 + 1
-		next = int64(float64(chosen+1) * (float64(1<<31) / float64(state>>33+1)))
-	}
-	return int(chosen)
 }
 
 // storeShare stores a share, in pieces if it is large, and returns how many of its

@@ -16,7 +16,7 @@ func TestKeysStayOrGoToANewPartition(t *testing.T) {
 		counts := make([]int, partitions+1)
 		for n := range keys {
 			key := fmt.Sprint("order-", n)
-			before, after := pick(key, partitions), pick(key, partitions+1)
+			before, after := queue.PartitionOf(key, partitions), queue.PartitionOf(key, partitions+1)
 			counts[after]++
 			if after != before {
 				require.Equal(t, partitions, after, "%s moved between old partitions", key)
@@ -73,7 +73,7 @@ func TestMessagesFollowTheirKeysInOrder(t *testing.T) {
 	for partition, names := range f.names {
 		for _, name := range names {
 			key := name[:1]
-			assert.Equal(t, pick(key, 4), partition)
+			assert.Equal(t, queue.PartitionOf(key, 4), partition)
 			assert.Less(t, last[key], name)
 			last[key] = name
 		}
@@ -103,7 +103,7 @@ func TestIDsSortInTheOrderOfTheMessages(t *testing.T) {
 }
 
 func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
-	bad := pick("bad", 4)
+	bad := queue.PartitionOf("bad", 4)
 	f := &fakeTopic{partitions: 4, fail: func(p int) error {
 		if p == bad {
 			return errRefused
@@ -112,7 +112,7 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	}}
 	p := f.publisher()
 	good := "good"
-	for n := 0; pick(good, 4) == bad; n++ {
+	for n := 0; queue.PartitionOf(good, 4) == bad; n++ {
 		good = fmt.Sprint("good", n)
 	}
 	var call outgoing
@@ -126,7 +126,7 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	assert.Equal(t, 2, partial.Stored)
 	assert.Equal(t, 4, partial.Total)
 	assert.Equal(t, []int{1, 2}, partial.Missing)
-	assert.Equal(t, []string{"0", "3"}, f.names[pick(good, 4)])
+	assert.Equal(t, []string{"0", "3"}, f.names[queue.PartitionOf(good, 4)])
 
 	var last outgoing
 	last.add("bad", "4")

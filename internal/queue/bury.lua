@@ -1,5 +1,5 @@
 -- bury.lua: make messages dead letters of the group, since their current
--- deliveries show that they can never be handled.
+-- deliveries show that they can never be handled, or since a person says so.
 --
 -- KEYS[1]  unack     zset  id -> lease deadline, ms
 -- KEYS[2]  attempts  hash  id -> fence/seen/unsure
@@ -7,29 +7,36 @@
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id
 -- KEYS[6]  full      hash  group that waits for room in unack -> how many are too many
+-- KEYS[7]  queue     zset  id -> due, ms: waiting for the group
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3..]  for each message: id, token, reason
--- Returns  { id, ... }: those whose delivery is no longer the current one, unless it
---          is what this delivery was buried for
+-- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
+-- ARGV[4..]  for each message: id, token, reason
+-- Returns  { id, ... }: those whose delivery is no longer the current one, or which, without
+--          a token, neither wait nor are in delivery; unless the reason is what they were
+--          buried for
 
 local unack, attempts, dead = KEYS[1], KEYS[2], KEYS[3]
-local reasons, keys, full = KEYS[4], KEYS[5], KEYS[6]
-local group, channel = ARGV[1], ARGV[2]
+local reasons, keys, full, queue = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local group, channel, till = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local ids, tokens, why = columns(3, 3)
-local holds, entries = current(unack, attempts, ids, tokens)
+local ids, tokens, why = columns(4, 3)
+local holds, entries, leases = current(unack, attempts, ids, tokens)
+local waits = redis.call('ZMSCORE', queue, unpack(ids))
 expect_zsets(dead)
 expect_hashes(reasons, keys, full)
 local now = now_us()
+local in_time = now <= till * 1000
 
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  if holds[i] then
+  local whoever = tokens[i] == '' -- has it, or if it waits: a person has no token
+  if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     redis.call('ZREM', unack, id)
-  elseif why_dead(dead, reasons, id) ~= why[i] or not same_fence(entries[i], tokens[i]) then
+    if whoever then redis.call('ZREM', queue, id) end
+  elseif why_dead(dead, reasons, id) ~= why[i] or not whoever and not same_fence(entries[i], tokens[i]) then
     stale[#stale + 1] = id
   end
 end

@@ -1,7 +1,8 @@
--- cancel.lua: take back the message that a key leads to from all groups that still need
--- it, except where it is a dead letter. A repeated call does not take back the next message
--- with that key, thanks to the record of the request; nor does a late one, thanks to its
--- time limit.
+-- cancel.lua: take back the message with an id, or the one that a key leads to, from all
+-- groups that still need it, except where it is a dead letter or is being moved to another
+-- topic. A repeated call does not take
+-- back the next message with that key, thanks to the record of the request; nor does a late
+-- one, thanks to its time limit.
 --
 -- KEYS[1]  scheduled   zset  id -> due, ms
 -- KEYS[2]  messages    hash  id -> encoded message
@@ -11,35 +12,39 @@
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7]  taken       zset  message key -> until when it is taken, ms
 -- KEYS[8]  full        hash  group that waits for room in unack -> how many are too many
--- KEYS[9..]  for each group: queue, unack, dead, attempts, changed
+-- KEYS[9]  moving      hash  id -> where it was, and where it is moved to
+-- KEYS[10..]  for each group: queue, unack, dead, attempts, changed
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
--- ARGV[4]  message key
--- ARGV[5]  channel  where subscribers listen for notifications
--- ARGV[6..]  the groups, in the order of their keys
+-- ARGV[4]  by       'key' or 'id'
+-- ARGV[5]  name     message key, or id
+-- ARGV[6]  channel  where subscribers listen for notifications
+-- ARGV[7..]  the groups, in the order of their keys
 -- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
 --            the time is over; nothing changed
 --          { 'cancelled', id, 'scheduled' or '', group, state, ... }: where it was
---          { 'none', likewise } when only dead letters are left of it; nothing changed
---          { 'none' } when the key leads to no message
+--          { 'none', likewise } when only dead letters are left of it, or what is moved; nothing
+--            changed
+--          { 'none' } when there is no such message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, keys, taken, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local caller, request, till, key = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local channel = ARGV[5]
+local moving = KEYS[9]
+local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local by, name, channel = ARGV[4], ARGV[5], ARGV[6]
 
 local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
 local told = again and result ~= '' and cjson.decode(result)
-local id = told and told[2] or not again and sought(keys, messages, key)
+local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
 if id then
   local members = with_refs(redis.call('SMEMBERS', groups), refs, id)
-  if not in_time or differ(members, 6) then return answer('groups', answer(now_ms, members)) end
+  if not in_time or differ(members, 7) then return answer('groups', answer(now_ms, members)) end
 end
 if again and not id or not in_time then return { 'none' } end
 if told and told[1] == 'none' then return told end
@@ -55,30 +60,36 @@ local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 expect_hashes(full)
-for i = 9, #KEYS, 5 do
+-- A message on its way keeps its body, as a dead letter does.
+local away = call('HGET', moving, id)
+local move = away and (move_of(away) or { group = '' })
+if move then burials[1] = move.group end
+for i = 10, #KEYS, 5 do
   local queue, unack, dead, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local entry = (waits or held) and call('HGET', attempts, id)
-  local name = ARGV[6 + (i - 9) / 5]
+  local group = ARGV[7 + (i - 10) / 5]
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack
-    left[name] = unack
+    left[group] = unack
   end
   if buried then
-    burials[#burials + 1] = name
+    burials[#burials + 1] = group
   elseif waits or held then
     if entry then hashes[#hashes + 1] = attempts end
     if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
-  local state = state_of(waits, held, buried, entry, planned)
+  local state = state_of(waits, held, buried, entry, planned or away and moved_from(away, group))
   if state then
-    found[#found + 1] = name
+    found[#found + 1] = group
     found[#found + 1] = state
   end
 end
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
-local window = call('ZSCORE', taken, key) and (not told or #burials == 0 and call('HEXISTS', messages, id) == 1)
+local key = by == 'key' and name or led_by(messages, keys, id)
+local window = key and call('ZSCORE', taken, key) and
+  (not told or #burials == 0 and call('HEXISTS', messages, id) == 1)
 
 -- The record comes first, so a repeated call finishes what a torn file left half done.
 -- Body and key come next, so no key is held for ever. The window comes before the body, which
@@ -101,5 +112,5 @@ if #burials == 0 then
 elseif listed then
   call('HSET', refs, id, list_of(burials))
 end
-for name, unack in pairs(left) do make_room(full, unack, channel, name) end
+for group, unack in pairs(left) do make_room(full, unack, channel, group) end
 return told or found

@@ -162,7 +162,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	again, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
 	assert.Equal(t, claims.Buried, again.Buried, "sent again")
-	_, err = g.Requeue(t.Context(), []string{"a"})
+	_, err = g.Requeue(t.Context(), ever, []string{"a"})
 	require.NoError(t, err)
 	again, err = g.Claim(t.Context(), request)
 	require.NoError(t, err)

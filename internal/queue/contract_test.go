@@ -19,8 +19,12 @@ var scripts = []*script{
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	expireScript, expiringScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
-	lettersScript, requeueScript, discardScript,
-	cancelScript, rescheduleScript,
+	requeueScript, discardScript,
+	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	lookScript, holderScript,
+	departScript, movingScript, carryScript, arriveScript, departedScript,
+	orphansScript, bodilessScript, straysScript,
 }
 
 var (
@@ -40,7 +44,7 @@ var (
 func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua", "lib_expiry.lua"}
+	declared := []string{"lib.lua", "lib_groups.lua", "lib_claim.lua", "lib_keyed.lua", "lib_expiry.lua", "lib_moving.lua"}
 	for _, s := range scripts {
 		declared = append(declared, s.name+".lua")
 	}

@@ -18,39 +18,12 @@ func (r *scene) bury(g *Group, ids ...string) {
 	}
 }
 
-func TestDeadLettersHaveBodyAndReason(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"), due("b"), due("c"))
-	r.bury(g, "a", "b", "c")
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "b").Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(changedOf, "g"), "c", "changed").Err())
-
-	letters, err := g.DeadLetters(t.Context(), 10)
-	require.NoError(t, err)
-	require.Len(t, letters, 3)
-	for i, want := range []DeadLetter{
-		{ID: "a", Reason: "bad a", Body: []byte("body a")},
-		{ID: "b", Reason: "bad b"},
-		{ID: "c", Reason: "bad c", Body: []byte("body c"), Metadata: []byte("changed")},
-	} {
-		want.BuriedAt = letters[i].BuriedAt
-		assert.Equal(t, want, letters[i])
-	}
-	letters, err = g.DeadLetters(t.Context(), 2)
-	require.NoError(t, err)
-	assert.Len(t, letters, 2)
-	letters, err = r.partition.Group("unknown").DeadLetters(t.Context(), 2)
-	require.NoError(t, err)
-	assert.Empty(t, letters)
-}
-
 func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
 	r.bury(g, "a")
-	missing, err := g.Requeue(t.Context(), []string{"a", "unknown"})
+	missing, err := g.Requeue(t.Context(), ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -62,7 +35,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, before, r.state())
-	missing, err = g.Requeue(t.Context(), []string{"a"})
+	missing, err = g.Requeue(t.Context(), ever, []string{"a"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, missing, "sent again")
 }
@@ -73,7 +46,7 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	r.push(due("a"))
 	r.bury(g, "a")
 	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
-	missing, err := g.Discard(t.Context(), []string{"a", "unknown"})
+	missing, err := g.Discard(t.Context(), ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{

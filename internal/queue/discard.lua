@@ -1,5 +1,6 @@
 -- discard.lua: remove dead letters of a group for good, as many as their size and
--- the number of groups allow.
+-- the number of groups allow. A limit keeps a late copy of a call from those that were
+-- requeued and buried again since.
 --
 -- KEYS[1]  dead      zset  id -> when buried, ms
 -- KEYS[2]  reasons   hash  id -> why buried
@@ -10,19 +11,20 @@
 -- KEYS[7]  keys      hash  message key -> id
 -- ARGV[1]  group
 -- ARGV[2]  bytes     of bodies to remove at most, unless the first has more
--- ARGV[3..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that are not dead letters, and those
+-- ARGV[3]  latest    ms: only those that were buried no later
+-- ARGV[4..]  ids
+-- Returns  { { id, ... }, { id, ... } }: those that are not such dead letters, and those
 --          to send again
 
 local dead, reasons, attempts, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, changed, keys = KEYS[5], KEYS[6], KEYS[7]
-local group, bytes, ids = ARGV[1], tonumber(ARGV[2]), { unpack(ARGV, 3) }
+local group, bytes, latest, ids = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), { unpack(ARGV, 4) }
 
 expect_hashes(reasons, attempts, messages, refs, changed, keys)
 local buried = redis.call('ZMSCORE', dead, unpack(ids))
 local found, missing, left, size = {}, {}, {}, 0
 for i, id in ipairs(ids) do
-  if not buried[i] then
+  if not buried[i] or tonumber(buried[i]) > latest then
     missing[#missing + 1] = id
   else
     size = size + redis.call('HSTRLEN', messages, id)

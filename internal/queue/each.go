@@ -59,6 +59,22 @@ func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration)
 	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Reschedule(ctx, key, delay) })
 }
 
+// CancelID takes back the message with an id; see Partition.CancelID.
+func (t *Topic) CancelID(ctx context.Context, id string) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.CancelID(ctx, id) })
+}
+
+// RescheduleAt gives the message that a key leads to another due time; see
+// Partition.RescheduleAt.
+func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleAt(ctx, key, due) })
+}
+
+// RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
+func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleID(ctx, id, due) })
+}
+
 // withKey calls do for each partition: a key is in one of them, or in several if the
 // number of partitions was raised between two messages. It returns the standing of a
 // message that do has changed, else of one that it has found; of several, the one that was

@@ -17,7 +17,7 @@ local groups, control, consumers, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group = ARGV[1]
 local _, now_text = now_us()
 local now_ms = tonumber(now_text)
-local MOST = 1000 -- consumers that one call reads
+local MOST = 200 -- consumers that one call reads; each says up to some KiB
 
 local told = tombstone(control, group)
 local lasts, ends, noticed = expiry_of(control, group)

@@ -37,22 +37,34 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "bury":
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full"),
-			[]string{g, "wake", o.msg, o.token, "bad"},
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			[]string{g, "wake", "0", o.msg, o.token, "bad"},
+		}, true
+	case "put away": // by a person, who has no token
+		return call{
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			[]string{g, "wake", never, o.msg, "", putAway},
 		}, true
 	case "requeue":
-		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", o.msg}}, true
+		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", never, o.msg}}, true
 	case "discard":
 		return call{
 			"discard",
 			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
-			[]string{g, strconv.Itoa(maxFreedBytes), o.msg},
+			[]string{g, strconv.Itoa(maxFreedBytes), never, o.msg},
 		}, true
 	case "cancel", "reschedule":
 		return u.keyCall(s, o), o.arg != "lost"
 	}
 	return call{}, false
 }
+
+// never is later than all that is explored, in ms.
+const never = "4000000000000"
+
+// putAway is why a person buries messages.
+const putAway = "away"
 
 // windowMs is the deduplication window of the pushes.
 func (u *universe) windowMs() string {
@@ -102,20 +114,20 @@ func (u *universe) claimCall(s explored, o op) call {
 
 // keyCall knows the registered groups, and those that only refs names.
 func (u *universe) keyCall(s explored, o op) call {
-	until := strconv.FormatInt(4e12, 10) // never, in ms
+	until := never
 	if o.arg == "overdue" {
 		until = "1000"
 	}
 	c := call{
 		o.kind,
 		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
-		[]string{"z", strconv.Itoa(o.number), until, exploreKey},
+		[]string{"z", strconv.Itoa(o.number), until, "key", exploreKey},
 	}
 	if o.kind == "cancel" {
-		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
+		c.keys, c.args = append(c.keys, "taken", "full", "moving"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
-		c.args = append(c.args, strconv.Itoa(exploreDelay), "wake")
+		c.keys, c.args = append(c.keys, "moving"), append(c.args, "in", strconv.Itoa(exploreDelay), "wake")
 	}
 	for _, g := range reached(s, o) {
 		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)

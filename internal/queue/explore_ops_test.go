@@ -148,6 +148,9 @@ func (u *universe) settlements(s explored, g, msg string, add func(op)) {
 	if deadline := s.value("unack:"+g, msg); isLater(deadline) {
 		add(op{kind: "lapse", group: g, msg: msg, arg: deadline})
 	}
+	if u.decides && (s.has("queue:"+g, msg) || s.has("unack:"+g, msg) || s.has("dead:"+g, msg)) {
+		add(op{kind: "put away", group: g, msg: msg})
+	}
 	last, ok := s.get("~last:"+g, msg)
 	if !ok {
 		return

@@ -14,7 +14,7 @@ import (
 func exploreScripts() map[string]string {
 	loaded := map[string]string{}
 	for _, name := range []string{
-		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib", "lib_groups", "lib_claim", "lib_keyed", "lib_expiry",
+		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib", "lib_groups", "lib_claim", "lib_keyed", "lib_expiry", "lib_moving",
 	} {
 		loaded[name] = sourceOf(name)
 	}
@@ -115,8 +115,8 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 	slices.Sort(names)
 	for _, name := range names {
 		if !strings.HasPrefix(name, "lib") {
-			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\nlocal NOTIFY = 'PUBLISH'\n%s%s%s%s%s%s\nend\n", name,
-				sources["lib"], sources["lib_groups"], sources["lib_claim"], sources["lib_keyed"], sources["lib_expiry"], sources[name])
+			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\nlocal NOTIFY = 'PUBLISH'\n%s%s%s%s%s%s%s\nend\n", name,
+				sources["lib"], sources["lib_groups"], sources["lib_claim"], sources["lib_keyed"], sources["lib_expiry"], sources["lib_moving"], sources[name])
 		}
 	}
 	b.WriteString(runnerTail)

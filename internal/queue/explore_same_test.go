@@ -117,12 +117,16 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			_, err := g.Bury(ctx, []Burial{{held, "bad"}})
 			return err
 		}},
+		{op{kind: "put away", group: "g", msg: "#1"}, func(ctx context.Context) error {
+			_, err := g.settle(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
+			return err
+		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Requeue(ctx, []string{id})
+			_, err := g.Requeue(ctx, ever, []string{id})
 			return err
 		}},
 		{op{kind: "discard", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Discard(ctx, []string{id})
+			_, err := g.Discard(ctx, ever, []string{id})
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {

@@ -107,6 +107,26 @@ func (t *step) wantSettled() (into, entry string) {
 	}
 }
 
+// putAwayTruth checks a burial by a person: from queue or unack, whoever has the message.
+func (t *step) putAwayTruth() string {
+	o := t.op
+	waits := t.before.has("queue:"+o.group, o.msg) || t.before.has("unack:"+o.group, o.msg)
+	repeated := !waits && t.before.has("dead:"+o.group, o.msg) && t.before.value("reasons:"+o.group, o.msg) == putAway
+	switch {
+	case (waits || repeated) == t.listed(o.msg):
+		return "put away: the answer says the opposite"
+	case !waits:
+		return t.nothing()
+	case !slices.Equal(t.after.places(o.group, o.msg), []string{"dead:" + o.group}):
+		return fmt.Sprintf("put away: it is in %v", t.after.places(o.group, o.msg))
+	case t.after.value("reasons:"+o.group, o.msg) != putAway:
+		return "put away: for another reason"
+	case t.after.value("attempts:"+o.group, o.msg) != t.before.value("attempts:"+o.group, o.msg):
+		return "put away: attempts has changed"
+	}
+	return t.keyLost(o.msg)
+}
+
 func (t *step) requeueTruth() string {
 	o := t.op
 	if t.before.has("dead:"+o.group, o.msg) == t.listed(o.msg) {

@@ -24,6 +24,8 @@ func (t *step) truth() string {
 		return t.endTruth()
 	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return t.fencedTruth()
+	case "put away":
+		return t.putAwayTruth()
 	case "requeue":
 		return t.requeueTruth()
 	case "cancel", "reschedule":

@@ -63,18 +63,48 @@ func (c *callers) put(one *caller) { c.idle <- one }
 // handle it. It returns ErrNotFound when there is none, and where the message was.
 func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		args := []any{c.name, c.request, until, key, p.channel()}
-		return p.run(ctx, cancelScript, cancelScript.keys(p.names, "", groups), append(args, anys(groups)...))
+		return p.cancel(ctx, c, until, "key", key, groups)
 	})
+}
+
+// CancelID is Cancel of the message with an id.
+func (p *Partition) CancelID(ctx context.Context, id string) (Standing, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		return p.cancel(ctx, c, until, "id", id, groups)
+	})
+}
+
+func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) ([]any, error) {
+	args := []any{c.name, c.request, until, by, name, p.channel()}
+	return p.run(ctx, cancelScript, cancelScript.keys(p.names, "", groups), append(args, anys(groups)...))
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
 // ErrNotFound when there is none, or none that waits, and where the message was.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		args := append([]any{c.name, c.request, until, key, milliseconds(delay), p.channel()}, anys(groups)...)
-		return p.run(ctx, rescheduleScript, rescheduleScript.keys(p.names, "", groups), args)
+		return p.reschedule(ctx, c, until, groups, "key", key, "in", milliseconds(delay))
 	})
+}
+
+// RescheduleAt is Reschedule to a time by Redis's clock, in ms.
+func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		return p.reschedule(ctx, c, until, groups, "key", key, "at", due)
+	})
+}
+
+// RescheduleID is RescheduleAt of the message with an id.
+func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+		return p.reschedule(ctx, c, until, groups, "id", id, "at", due)
+	})
+}
+
+// reschedule makes one call. which says how the message is found, and when it is due.
+func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) ([]any, error) {
+	args := append([]any{c.name, c.request, until}, append(which, p.channel())...)
+	return p.run(ctx, rescheduleScript, rescheduleScript.keys(p.names, "", groups), append(args, anys(groups)...))
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script

@@ -118,9 +118,9 @@ func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() [
 func (r *scene) keyedCallFor(key string, s *script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
-	args := []any{"caller of " + s.name, request, until, key}
+	args := []any{"caller of " + s.name, request, until, "key", key}
 	if s == rescheduleScript {
-		args = append(args, 5_000)
+		args = append(args, "in", 5_000)
 	}
 	args = append(args, r.partition.channel())
 	return func() []any {

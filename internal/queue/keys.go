@@ -22,6 +22,8 @@ const (
 	full
 	count // in partition 0 only
 	expiry
+	moving
+	arrived
 	queueOf
 	unackOf
 	attemptsOf
@@ -47,6 +49,8 @@ var kinds = [...]struct{ name, holds string }{
 	full:        {"full", "hash"},
 	count:       {"partitions", "string"},
 	expiry:      {"expiry", "zset"},
+	moving:      {"moving", "hash"},
+	arrived:     {"arrived", "zset"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},
 	attemptsOf:  {"attempts", "hash"},

@@ -1,4 +1,4 @@
--- lib_keyed.lua: what cancel and reschedule share. It follows lib_groups.lua in front of
+-- lib_keyed.lua: what cancel, reschedule and look share. It follows lib_groups.lua in front of
 -- them.
 
 -- sought is the message that a key leads to: the one that holds it or, until another takes
@@ -8,6 +8,18 @@ local function sought(keys, messages, key)
   local id = redis.call('HGET', keys, key)
   if id and string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
   return id and redis.call('HEXISTS', messages, id) == 1 and id
+end
+
+-- named is the message that a caller means: by its key, or by its id.
+local function named(messages, keys, by, name)
+  if by == 'key' then return sought(keys, messages, name) end
+  return redis.call('HEXISTS', messages, name) == 1 and name
+end
+
+-- led_by is the key that leads to a message; nil if it has none, or has lost it to another.
+local function led_by(messages, keys, id)
+  local key = key_of(id)
+  return key and sought(keys, messages, key) == id and key or nil
 end
 
 -- state_of is where a message is for a group, from its scores in queue, unack and dead and

@@ -72,6 +72,11 @@ func (m *model) cancel(rt *rapid.T) {
 	key, id := m.keyed(rt)
 	want := m.standing(id)
 	got, err := m.scene.partition.Cancel(m.scene.ctx(), key)
+	m.cancelled(key, id, want, got, err)
+}
+
+// cancelled is what a cancel has done; key is what leads to the message, "" if nothing does.
+func (m *model) cancelled(key, id string, want, got Standing, err error) {
 	require.Equal(m.t, want, got)
 	m.last = nil
 	if err == nil {
@@ -95,6 +100,10 @@ func (m *model) reschedule(rt *rapid.T) {
 	key, id := m.keyed(rt)
 	want := m.standing(id)
 	got, err := m.scene.partition.Reschedule(m.scene.ctx(), key, time.Hour)
+	m.rescheduled(want, got, err)
+}
+
+func (m *model) rescheduled(want, got Standing, err error) {
 	require.Equal(m.t, want, got)
 	m.last = nil
 	switch {

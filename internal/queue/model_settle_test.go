@@ -157,9 +157,9 @@ func (m *model) stale(rt *rapid.T) {
 func (m *model) requeue(rt *rapid.T) {
 	id, group, state := m.pick(rt, "dead")
 	state.place, state.entry = "queue", true
-	state.count = counts{fence: state.count.fence}
+	state.count = counts{fence: max(1, state.count.fence)} // a message that a person buried may have had no claim
 	m.again(func() {
-		_, err := m.group(group).Requeue(m.scene.ctx(), []string{id})
+		_, err := m.group(group).Requeue(m.scene.ctx(), ever, []string{id})
 		m.must(err)
 	})
 }
@@ -168,7 +168,7 @@ func (m *model) discard(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "dead")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Discard(m.scene.ctx(), []string{id})
+		_, err := m.group(group).Discard(m.scene.ctx(), ever, []string{id})
 		m.must(err)
 	})
 }

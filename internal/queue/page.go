@@ -2,8 +2,9 @@ package queue
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -18,11 +19,24 @@ const (
 	InDead      Place = "dead"
 )
 
-// Position is a place in the order of a sorted set: by score, then by id. The zero value
-// is before everything.
+// Position is a place in the order of a sorted set: by score, then by the bytes of the id. The
+// zero value is before everything, and one without an ID before all messages with its score.
 type Position struct {
-	Score int64 // ms
+	Score string // ms, as Redis writes it: another program may have written a fraction
 	ID    string
+}
+
+// AtTime is the position before all messages with a score of so many ms.
+func AtTime(ms int64) Position { return Position{Score: strconv.FormatInt(ms, 10)} }
+
+// Next is the position right after this one.
+func (p Position) Next() Position { return Position{p.Score, p.ID + "\x00"} }
+
+func (p Position) score() string {
+	if p.Score == "" {
+		return "-inf"
+	}
+	return p.Score
 }
 
 // NoEnd is a PageRequest.Before without an end.
@@ -31,13 +45,13 @@ const NoEnd = math.MaxInt64
 // PageRequest asks for some of the messages in a place.
 type PageRequest struct {
 	Place       Place
-	After       Position // not included
+	From        Position // included
 	Before      int64    // ms, not included; NoEnd for no end
 	Limit       int      // entries at most, 1 to MaxMessages
 	KeyPrefix   string   // only messages with such a key
 	Reason      string   // only those whose reason contains this; for InDead
 	MinAttempts int
-	Bytes       int // text of bodies to return at most, unless the first has more; 0: no bodies
+	Bytes       int // text to return at most, bodies included, unless the first has more; 0: no bodies
 }
 
 // PageEntry is a message in a place.
@@ -45,18 +59,19 @@ type PageEntry struct {
 	ID       string
 	Score    int64  // ms
 	Token    string // the attempts entry; "1" if there is none
-	Attempts int
+	Attempts int    // deliveries that count, including one under way
 	Reason   string
-	Size     int
+	Size     int    // bytes of the body
 	Body     []byte // nil if it is missing, or was not asked for
-	Metadata []byte // as a Nack of the group left it; nil if none did
+	Metadata []byte // as a Nack of the group left it; nil if none did, or it was not asked for
+	Position Position
 }
 
 // Page is what was found.
 type Page struct {
 	Entries []PageEntry
-	Next    Position // where to go on: the last message that was looked at
-	More    bool     // there may be more after Next
+	Next    Position // where to go on, after the last message that was looked at
+	More    bool     // there may be more from Next on
 	Now     time.Time
 }
 
@@ -64,5 +79,119 @@ type Page struct {
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
 func (g *Group) Page(ctx context.Context, r PageRequest) (Page, error) {
-	return Page{}, errors.New("not built yet")
+	bytes, content := maxReplyBytes, ""
+	if r.Bytes > 0 {
+		bytes, content = min(r.Bytes, maxReplyBytes), "bodies"
+	}
+	reply, err := g.run(ctx, pageScript, []any{
+		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
+		r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	return parsePage(reply, r.From)
+}
+
+func endOf(before int64) string {
+	if before == NoEnd {
+		return "+inf"
+	}
+	return strconv.FormatInt(before, 10)
+}
+
+// Count counts the messages in a place of the group with scores from a position's on and
+// before another, in ms.
+func (g *Group) Count(ctx context.Context, place Place, from Position, before int64) (int, error) {
+	count, _, err := g.count(ctx, place, from, before)
+	return count, err
+}
+
+// End is the lowest time, in ms, that is above all scores in a place of the group.
+func (g *Group) End(ctx context.Context, place Place) (before int64, err error) {
+	_, last, err := g.count(ctx, place, Position{}, NoEnd)
+	if err != nil || last == "" {
+		return 0, err
+	}
+	ms, err := msOf(last)
+	return ms + 1, err
+}
+
+func (g *Group) count(ctx context.Context, place Place, from Position, before int64) (count int, last string, err error) {
+	reply, err := g.run(ctx, countScript, []any{string(place), from.score(), endOf(before)})
+	if err != nil {
+		return 0, "", err
+	}
+	r := reader{reply: reply}
+	count, last = r.count(), r.text()
+	return count, last, r.end()
+}
+
+func parsePage(reply []any, from Position) (Page, error) {
+	const fields = 8
+	if len(reply) != 5 {
+		return Page{}, fmt.Errorf("%w: a page with %d values", errReply, len(reply))
+	}
+	now, err := timeOf(reply[0])
+	score, ok := reply[2].(string)
+	id, ok2 := reply[3].(string)
+	rows, ok3 := reply[4].([]any)
+	if err != nil || !ok || !ok2 || !ok3 || len(rows)%fields != 0 {
+		return Page{}, fmt.Errorf("%w: a page at %v up to %v %v with %d values", errReply, reply[0], reply[2], reply[3], len(rows))
+	}
+	page := Page{Now: now, More: reply[1] == int64(1), Next: from}
+	if score != "" {
+		page.Next = Position{score, id}.Next()
+	}
+	for ; len(rows) > 0; rows = rows[fields:] {
+		entry, err := parsePageEntry(rows[:fields])
+		if err != nil {
+			return Page{}, err
+		}
+		page.Entries = append(page.Entries, entry)
+	}
+	return page, nil
+}
+
+func parsePageEntry(row []any) (PageEntry, error) {
+	id, ok := row[0].(string)
+	score, ok2 := row[1].(string)
+	token, ok3 := row[2].(string)
+	attempts, ok4 := row[3].(int64)
+	size, ok5 := row[5].(int64)
+	ms, err := msOf(score)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || err != nil {
+		return PageEntry{}, fmt.Errorf("%w: message %v with score %v", errReply, row[0], row[1])
+	}
+	entry := PageEntry{
+		ID: id, Score: ms, Token: token, Attempts: int(attempts), Size: int(size), Position: Position{score, id},
+	}
+	entry.Reason, _ = row[4].(string)
+	entry.Body, entry.Metadata = bytesOf(row[6]), bytesOf(row[7])
+	return entry, nil
+}
+
+// bytesOf is a value of a reply that may be missing.
+func bytesOf(value any) []byte {
+	if text, ok := value.(string); ok {
+		return []byte(text)
+	}
+	return nil
+}
+
+// msOf is a score in whole ms, rounded down. Another program may have written any score.
+func msOf(score string) (int64, error) {
+	const most = 1 << 53 // as far as scores are exact
+	ms, err := strconv.ParseFloat(score, 64)
+	return int64(math.Floor(min(max(ms, -most), most))), err
+}
+
+// timeOf is a time in a reply: text, in ms.
+func timeOf(value any) (time.Time, error) {
+	text, ok := value.(string)
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil {
+		return time.Time{}, fmt.Errorf("%w: time %v", errReply, value)
+	}
+	return time.UnixMilli(ms), nil
 }

@@ -15,11 +15,15 @@ type Partition struct {
 	number  int
 	names   names
 	callers callers // of Cancel and Reschedule
+	clock   clock
 }
 
 func newPartition(store *Store, topic string, number int) *Partition {
 	return &Partition{store: store, topic: topic, number: number, names: newNames(store.prefix, topic, number)}
 }
+
+// Number is the partition's number, from 0.
+func (p *Partition) Number() int { return p.number }
 
 // channel is where scripts announce that a message in the partition is due earlier than
 // all others. It names the database, since databases share Pub/Sub.

@@ -63,25 +63,44 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	if t.store.lists(t.name, version) {
 		return nil
 	}
+	_, err := t.listed(ctx, version)
+	return err
+}
+
+// listed is the version that the topic is listed with, after it was raised to another if
+// that is not ""; "" if the topic is not on the list.
+func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 	keys := []string{t.store.registry()}
 	if err := t.store.check(ctx, keys[0]); err != nil {
-		return err
+		return "", err
 	}
 	reply, err := t.store.run(ctx, scriptCall{
 		script: enlistScript, topic: t.name, partition: -1, keys: keys, args: []any{t.name, version},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	list, err := stringsOf(reply)
 	if err != nil || len(list) == 0 {
-		return err
+		return "", err
 	}
 	if err := compatible(list[0]); err != nil {
-		return err
+		return "", err
 	}
 	t.store.list(t.name, list[0])
-	return nil
+	return list[0], nil
+}
+
+// Version is the version that the topic is listed with. It asks Redis each time, since a
+// person may have deleted the topic, and changes nothing. The error is ErrTopicNotFound if it is
+// not on the list.
+func (t *Topic) Version(ctx context.Context) (string, error) {
+	version, err := t.listed(ctx, "")
+	if err == nil && version == "" {
+		t.store.unlist(t.name)
+		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
+	}
+	return version, err
 }
 
 // lists tells whether the Store knows that a topic is on the list, with at least a version
@@ -102,6 +121,13 @@ func (s *Store) list(topic, version string) {
 		clear(s.listed)
 	}
 	s.listed[topic] = major
+}
+
+// unlist forgets that a topic is on the list.
+func (s *Store) unlist(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listed, topic)
 }
 
 // compatible tells whether this library understands data of a version: its major version

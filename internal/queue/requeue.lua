@@ -1,5 +1,6 @@
 -- requeue.lua: make dead letters of a group due again and count their deliveries
--- anew. A late copy of a call also requeues messages that were buried again since.
+-- anew. A limit leaves those alone that were buried again since: so a late copy of a call
+-- changes nothing, and requeueing all ends even if they fail again meanwhile.
 --
 -- KEYS[1]  dead      zset  id -> when buried, ms
 -- KEYS[2]  reasons   hash  id -> why buried
@@ -7,11 +8,12 @@
 -- KEYS[4]  queue     zset  id -> due, ms
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3..]  ids
--- Returns  { id, ... }: those that are not dead letters
+-- ARGV[3]  latest    ms: only those that were buried no later
+-- ARGV[4..]  ids
+-- Returns  { id, ... }: those that are not such dead letters
 
 local dead, reasons, attempts, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local group, channel = ARGV[1], ARGV[2]
+local group, channel, latest = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 expect_hashes(reasons, attempts)
 expect_zsets(queue)
@@ -19,9 +21,10 @@ local now = now_us()
 
 begin_writes(dead)
 local missing = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local id = ARGV[i]
-  if redis.call('ZSCORE', dead, id) then
+  local buried = redis.call('ZSCORE', dead, id)
+  if buried and tonumber(buried) <= latest then
     -- The fence keeps growing, so no token repeats.
     local fence = split(redis.call('HGET', attempts, id) or '1')
     redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
@@ -32,5 +35,5 @@ for i = 3, #ARGV do
     missing[#missing + 1] = id
   end
 end
-if #missing < #ARGV - 2 then wake(channel, now, 0, group) end
+if #missing < #ARGV - 3 then wake(channel, now, 0, group) end
 return missing

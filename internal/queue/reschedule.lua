@@ -1,5 +1,5 @@
--- reschedule.lua: give the waiting message that a key leads to a new due time, in
--- scheduled or, once the groups have it, in each queue where it waits. A repeated or
+-- reschedule.lua: give the waiting message with an id, or the one that a key leads to, a
+-- new due time, in scheduled or, once the groups have it, in each queue where it waits. A repeated or
 -- late call does no harm; see cancel.lua.
 --
 -- KEYS[1]  scheduled   zset  id -> due, ms
@@ -8,41 +8,44 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: queue, unack, dead, attempts
+-- KEYS[7]  moving      hash  id -> where it was, and where it is moved to
+-- KEYS[8..]  for each group: queue, unack, dead, attempts
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
--- ARGV[4]  message key
--- ARGV[5]  delay    ms
--- ARGV[6]  channel  where subscribers listen for notifications
--- ARGV[7..]  the groups, in the order of their keys
+-- ARGV[4]  by       'key' or 'id'
+-- ARGV[5]  name     message key, or id
+-- ARGV[6]  when     'in' or 'at'
+-- ARGV[7]  ms       from now, or by Redis's clock
+-- ARGV[8]  channel  where subscribers listen for notifications
+-- ARGV[9..]  the groups, in the order of their keys
 -- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
 --            the time is over; nothing changed
 --          { 'rescheduled', id, 'scheduled' or '', group, state, ... }: where it was
 --          { 'none', likewise } when it waits nowhere; nothing changed
---          { 'none' } when the key leads to no message
+--          { 'none' } when there is no such message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys = KEYS[5], KEYS[6]
-local caller, request, till, key = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local delay, channel = tonumber(ARGV[5]), ARGV[6]
+local refs, keys, moving = KEYS[5], KEYS[6], KEYS[7]
+local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local by, name, when, ms, channel = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 
 local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
-local due, told = int(due_ms(now, delay)), nil
+local due, told = int(when == 'at' and ms or due_ms(now, ms)), nil
 if again and result ~= '' then
   local text
   due, text = string.match(result, '^(%d+) (.+)$')
   told = cjson.decode(text)
 end
-local id = told and told[2] or not again and sought(keys, messages, key)
+local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
 if id then
   local members = with_refs(redis.call('SMEMBERS', groups), refs, id)
-  if not in_time or differ(members, 7) then return answer('groups', answer(now_ms, members)) end
+  if not in_time or differ(members, 9) then return answer('groups', answer(now_ms, members)) end
 end
 if again and not id or not in_time then return { 'none' } end
 if told and told[1] == 'none' then return told end
@@ -53,18 +56,19 @@ if not id then
 end
 
 local waiting, call = {}, redis.call
-local planned = call('ZSCORE', scheduled, id)
+local planned, away = call('ZSCORE', scheduled, id), call('HGET', moving, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
-for i = 7, #KEYS, 4 do
+for i = 8, #KEYS, 4 do
   local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local waits = call('ZSCORE', queue, id)
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
-  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
+  local group = ARGV[9 + (i - 8) / 4]
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned or away and moved_from(away, group))
   if waits then waiting[#waiting + 1] = queue end
   if state then
-    found[#found + 1] = ARGV[7 + (i - 7) / 4]
+    found[#found + 1] = group
     found[#found + 1] = state
   end
 end

@@ -15,7 +15,7 @@
 local groups, control, consumers = KEYS[1], KEYS[2], KEYS[3]
 local group, how = ARGV[1], ARGV[2]
 local _, now_ms = now_us()
-local MOST = 1000 -- consumers that one call reads
+local MOST = 200 -- consumers that one call reads; each says up to some KiB
 local MOST_NAMES = 10
 
 local told = tombstone(control, group)

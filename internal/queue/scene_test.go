@@ -253,3 +253,6 @@ func (r *scene) through(client redis.UniversalClient) *Partition {
 
 // errOf is the error of a call.
 func errOf[T any](_ T, err error) error { return err }
+
+// ever is later than any burial of a test, in ms.
+const ever = 4e12

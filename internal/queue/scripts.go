@@ -25,7 +25,7 @@ var (
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
 	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full)
-	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full)
+	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full, queueOf)
 
 	pauseScript  = newScript("pause", groups, control)
 	resumeScript = newScript("resume", groups, control)
@@ -39,14 +39,43 @@ var (
 	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
 	expiringScript = newScript("expiring", expiry)
 
-	lettersScript = newScript("letters", deadOf, reasonsOf, messages, changedOf)
+	pageScript = newScript("page", scheduled, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, messages, changedOf)
+
+	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
+	rosterScript = newScript("roster", groups, control)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
+	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
+	aliveScript  = newScript("alive", consumersOf)
+	topicsScript = newScript("topics", topics)
+	holderScript = newScript("holder", claimsOf)
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
+			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
+	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
+	movingScript   = newScript("moving", moving)
+	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
+	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
+	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
+		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+
+	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
+	straysScript   = newScript("strays", messageKeys, messages)
+
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full).
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
-	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
+	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys, moving).
 				each(queueOf, unackOf, deadOf, attemptsOf)
+
+	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken)
+	retimeScript   = newScript("retime", scheduled, queueOf)
+	namedScript    = newScript("named", refs)
+	delistScript   = newScript("delist", topics)
+	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
+		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
@@ -84,10 +113,13 @@ func librariesOf(name string, once []kind) []string {
 	if slices.Contains(once, expiry) {
 		libraries = append(libraries, "lib_expiry")
 	}
+	if slices.Contains(once, moving) {
+		libraries = append(libraries, "lib_moving")
+	}
 	switch name {
 	case "claim":
 		libraries = append(libraries, "lib_claim")
-	case "cancel", "reschedule":
+	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}
 	return libraries

@@ -211,7 +211,7 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	args := []any{g.name, g.partition.channel()}
+	args := []any{g.name, g.partition.channel(), 0}
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}

@@ -86,7 +86,7 @@ var standings = map[string]struct {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
-			_, err := g.Requeue(r.ctx(), []string{id})
+			_, err := g.Requeue(r.ctx(), ever, []string{id})
 			require.NoError(r.t, err)
 		},
 		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
@@ -117,7 +117,7 @@ var standings = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := g.Discard(r.ctx(), []string{id})
+			_, err := g.Discard(r.ctx(), ever, []string{id})
 			require.NoError(r.t, err)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
@@ -194,9 +194,9 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
-				args := []any{"caller", 1, until, "k"}
+				args := []any{"caller", 1, until, "key", "k"}
 				if s == rescheduleScript {
-					args = append(args, 3_600_000)
+					args = append(args, "in", 3_600_000)
 				}
 				args = append(args, r.partition.channel())
 				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))
@@ -250,4 +250,28 @@ func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
 	standing, err = topic.again().Cancel(t.Context(), "k")
 	assert.Equal(t, ErrDead, err)
 	assert.Equal(t, Standing{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, standing)
+}
+
+// TestAMessageOnItsWayIsDoneForNobody who has not acked it, whatever is tried with it.
+func TestAMessageOnItsWayIsDoneForNobody(t *testing.T) {
+	tries := map[string]func(r *scene, id string) (Standing, error){
+		"cancel":     func(r *scene, id string) (Standing, error) { return r.partition.CancelID(r.ctx(), id) },
+		"reschedule": func(r *scene, id string) (Standing, error) { return r.partition.RescheduleID(r.ctx(), id, 5) },
+	}
+	for name, try := range tries {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g, _ := r.group("g"), r.group("h")
+			r.push(due("dead"), after("later", 60))
+			r.bury(g, "dead")
+			require.Len(t, r.depart(g, departure(InDead, "dead")), 1)
+			require.Len(t, r.depart(r.partition.Group(""), departure(InScheduled, "later")), 1)
+			got, err := try(r, "later")
+			require.ErrorIs(t, err, ErrNotFound)
+			assert.Equal(t, Standing{ID: "later", Groups: map[string]State{}}, got)
+			got, err = try(r, "dead")
+			require.NoError(t, err)
+			assert.Equal(t, Standing{ID: "dead", Groups: map[string]State{"h": StateWaiting}}, got)
+		})
+	}
 }

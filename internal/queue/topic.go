@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 )
@@ -10,6 +11,20 @@ import (
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
 // a connection and a poll.
 const MaxPartitions = 256
+
+// PartitionOf chooses the partition of a key. When partitions are added, a key stays where it
+// is or moves to a new one (jump consistent hash, Lamping and Veach).
+func PartitionOf(key string, partitions int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // never fails
+	state, chosen, next := h.Sum64(), int64(-1), int64(0)
+	for next < int64(partitions) {
+		chosen = next
+		state = state*2862933555777941757 + 1
+		next = int64(float64(chosen+1) * (float64(1<<31) / float64(state>>33+1)))
+	}
+	return int(chosen)
+}
 
 // Topic is a topic with all its partitions. How many there are is kept in Redis.
 // It is safe for concurrent use.

@@ -50,7 +50,10 @@ func (c *perPackage[T]) stop() error {
 
 // Main runs a package's tests, stops the shared servers and looks for leaked goroutines,
 // except those that the options ignore. Call it from TestMain.
-func Main(m *testing.M, options ...goleak.Option) {
+func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
+
+// Run is Main for a TestMain that has something to do afterwards. It returns the exit code.
+func Run(m *testing.M, options ...goleak.Option) int {
 	code := m.Run()
 	for _, stop := range []func() error{shared.stop, sharedCluster.stop, sharedSentinel.stop} {
 		if err := stop(); err != nil {
@@ -62,7 +65,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
 		code = 1
 	}
-	os.Exit(code)
+	return code
 }
 
 // Shared returns the package's server.

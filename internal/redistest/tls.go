@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -27,6 +28,9 @@ func StartTLS(options ...string) (*Server, *tls.Config, error) {
 	}
 	return s, s.tls.Clone(), nil
 }
+
+// File returns the path of one of the server's own files, such as ca.crt of a server with TLS.
+func (s *Server) File(name string) string { return filepath.Join(s.dir, name) }
 
 func startTLS(authority *authority, options []string) (*Server, error) {
 	ports, err := freePorts(1)

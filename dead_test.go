@@ -13,48 +13,32 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 )
 
 func TestDeadLettersCanBeSeenRequeuedAndDiscarded(t *testing.T) {
 	s := fixture.New(t)
-	sub := s.Subscriber(func(c *subConfig) {
+	messages := s.Subscribe(func(c *subConfig) {
 		c.MaxDeliveries = 2
 		c.NackDelay = func(int) time.Duration { return 0 }
 	})
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
 	s.Publish("a", "b")
 	for range 4 {
 		s.Next(messages).Nack()
 	}
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		return err == nil && len(letters) == 2
-	}, fixture.Soon, 5*time.Millisecond)
-	assert.ElementsMatch(t, []string{"a", "b"}, []string{letters[0].Message.UUID, letters[1].Message.UUID})
+	letters := dead.Letters(s, 2)
+	uuid := letters[0].Content.Message.UUID
+	assert.ElementsMatch(t, []string{"a", "b"}, []string{uuid, letters[1].Content.Message.UUID})
 	assert.Equal(t, "not acked in 2 deliveries", letters[0].Reason)
-	assert.WithinDuration(t, s.Now(), letters[0].BuriedAt, 5*time.Second)
+	assert.WithinDuration(t, s.Now(), letters[0].At, 5*time.Second)
 
-	n, err := sub.RequeueDeadLetters(t.Context(), s.Topic, letters[0].ID, "unknown")
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
+	assert.Equal(t, 1, dead.Requeue(s, letters[0].ID, "unknown"))
 	msg := s.Next(messages)
-	assert.Equal(t, letters[0].Message.UUID, msg.UUID)
+	assert.Equal(t, uuid, msg.UUID)
 	assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
 	msg.Ack()
-
-	n, err = sub.DiscardDeadLetters(t.Context(), s.Topic, letters[1].ID, letters[0].ID, letters[1].ID)
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
+	assert.Equal(t, 1, dead.Discard(s, letters[1].ID, letters[0].ID, letters[1].ID))
 	s.Settled()
-
-	_, err = sub.DeadLetters(t.Context(), s.Topic, 0)
-	require.Error(t, err)
-	_, err = sub.DeadLetters(t.Context(), "", 1)
-	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
-	_, err = sub.DiscardDeadLetters(t.Context(), "", "a")
-	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 }
 
 func TestAMessageThatAlwaysFailsBecomesADeadLetter(t *testing.T) {
@@ -111,17 +95,9 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 
 func TestAPanicInTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
 	s := fixture.New(t)
-	sub := s.Subscriber(func(c *subConfig) { c.Unmarshaler = panicky{} })
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
+	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = panicky{} })
 	s.Publish("good", "bad", "better")
 	s.Expect(messages, "good", "better")
-	var letters []redisdelay.DeadLetter
-	require.Eventually(t, func() bool {
-		letters, err = sub.DeadLetters(t.Context(), s.Topic, 10)
-		return err == nil && len(letters) == 1
-	}, fixture.Soon, 5*time.Millisecond)
-	assert.Equal(t, "cannot decode: panic: cannot stand it", letters[0].Reason)
-	assert.Nil(t, letters[0].Message, "DeadLetters cannot decode it either")
+	assert.Equal(t, "cannot decode: panic: cannot stand it", dead.Letters(s, 1)[0].Reason)
 	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
 }

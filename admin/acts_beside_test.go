@@ -1,0 +1,281 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+)
+
+// failing is a change of a subscriber's config: a delivery that fails makes a dead letter.
+func failing(deliveries int) func(*redisdelay.SubscriberConfig) {
+	return func(c *redisdelay.SubscriberConfig) {
+		c.ConsumerGroup, c.MaxDeliveries, c.MaxInFlight = "g", deliveries, 50
+		c.NackDelay = func(int) time.Duration { return 0 }
+	}
+}
+
+// handle subscribes, and gives all messages to a handler until the test ends.
+func (s *scene) handle(handler func(*message.Message), change func(*redisdelay.SubscriberConfig)) {
+	s.T.Helper()
+	var workers sync.WaitGroup
+	s.T.Cleanup(workers.Wait) // after the subscriber is closed
+	messages := s.Subscribe(change)
+	for range 8 {
+		workers.Go(func() {
+			for msg := range messages {
+				handler(msg)
+			}
+		})
+	}
+}
+
+// eventually waits until a query matches so many messages.
+func (s *scene) eventually(want int, q Query) {
+	s.T.Helper()
+	require.EventuallyWithT(s.T, func(c *assert.CollectT) {
+		n, err := s.admin.Count(s.T.Context(), s.Topic, q)
+		assert.NoError(c, err)
+		assert.Equal(c, want, n)
+	}, fixture.Soon, 5*time.Millisecond)
+}
+
+// TestRequeueingAllEndsThoughAConsumerFailsThemAgain at once: each is delivered once more, and
+// those that came back stay.
+func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		const n = 3000
+		s.deadLetters(partitions, "g", numbered(n)...)
+		var mu sync.Mutex
+		times := map[string]int{}
+		s.handle(func(msg *message.Message) {
+			mu.Lock()
+			times[string(msg.Payload)]++
+			mu.Unlock()
+			msg.Nack()
+		}, failing(1))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got, err := s.admin.Requeue(ctx, s.Topic, Selection{Matching: &Query{}}, func(Progress) {
+			// Those of the step fail again before the next one.
+			s.eventually(0, Query{In: Waiting})
+			s.eventually(0, Query{In: InDelivery})
+		})
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: n}, got)
+		s.eventually(n, Query{In: Dead})
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Len(t, times, n)
+		for payload, count := range times {
+			require.Equal(t, 1, count, payload)
+		}
+	})
+}
+
+// TestActsBesideRunningConsumersLoseNothing: each message is handled or was taken back, and
+// nothing is left.
+func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		const n = 1500
+		var mu sync.Mutex
+		handled, healthy := map[string]bool{}, false // guarded by mu
+		s.handle(func(msg *message.Message) {
+			mu.Lock()
+			well := healthy || rand.N(4) == 0
+			if well {
+				handled[string(msg.Payload)] = true
+			}
+			mu.Unlock()
+			if well {
+				msg.Ack()
+			} else {
+				msg.Nack()
+			}
+		}, failing(2))
+		var publishing sync.WaitGroup
+		publishing.Go(func() {
+			keys := numbered(n)
+			for i := 0; i < n; i += 50 {
+				s.publish(time.Duration(i%7)*20*time.Millisecond, partitions, keys[i:i+50]...)
+			}
+			s.publish(time.Hour, partitions, "later") // nobody handles it
+		})
+		all := func(q Query) Selection { return Selection{Matching: &q} }
+		for range 15 {
+			for _, err := range []error{
+				fixture.ErrOf(s.admin.Reschedule(t.Context(), s.Topic, all(Query{Before: s.Now().Add(time.Minute)}), delay.For(30*time.Millisecond), nil)),
+				fixture.ErrOf(s.admin.DeliverNow(t.Context(), s.Topic, all(Query{In: Waiting}), nil)),
+				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{In: InDelivery}), "by anna", nil)),
+				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{In: Waiting}), "by anna", nil)),
+				fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, all(Query{}), nil)),
+			} {
+				require.NoError(t, err)
+			}
+		}
+		publishing.Wait()
+		mu.Lock()
+		healthy = true
+		mu.Unlock()
+		require.Eventually(t, func() bool {
+			_, err := s.admin.Requeue(t.Context(), s.Topic, all(Query{}), nil)
+			require.NoError(t, err)
+			mu.Lock()
+			defer mu.Unlock()
+			return len(handled) == n
+		}, 4*fixture.Soon, 20*time.Millisecond)
+		got, err := s.admin.Cancel(t.Context(), s.Topic, all(Query{}), nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 1}, got)
+		require.Eventually(t, func() bool { // a handled message may have been buried while its handler was at work
+			require.NoError(t, fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, all(Query{}), nil)))
+			return s.count(Query{In: Waiting})+s.count(Query{In: InDelivery})+s.count(Query{In: Dead}) == 0
+		}, fixture.Soon, 20*time.Millisecond)
+		s.Settled()
+	})
+}
+
+// TestAHandlerLearnsThatItsMessageWasBuried at its heartbeat.
+func TestAHandlerLearnsThatItsMessageWasBuried(t *testing.T) {
+	s := newScene(t)
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = time.Second })
+	s.Publish("a")
+	msg := s.Next(messages)
+	got, err := s.admin.Bury(t.Context(), s.Topic, Selection{IDs: []string{fixture.Delivery(t, msg).ID}}, "by anna", nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 1}, got)
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
+	msg.Ack()
+	s.eventually(1, Query{In: Dead, Reason: "by anna"})
+}
+
+// recorder keeps the calls of scripts that a client makes.
+type recorder struct {
+	fixture.Hook
+	mu    sync.Mutex
+	calls [][]any     // guarded by mu
+	seen  func(n int) // told before the n-th call; may be nil
+}
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			r.mu.Lock()
+			r.calls = append(r.calls, cmd.Args())
+			n := len(r.calls)
+			r.mu.Unlock()
+			if r.seen != nil {
+				r.seen(n)
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// recording is the scene with an Admin of its own, whose calls are recorded.
+func (s *scene) recording(r *recorder) *scene {
+	s.T.Helper()
+	options := *s.Client.(*redis.Client).Options()
+	options.ContextTimeoutEnabled = true // so that it heeds the end of a context in the middle of a call
+	client := redis.NewClient(&options)
+	s.T.Cleanup(func() { assert.NoError(s.T, client.Close()) })
+	client.AddHook(r)
+	a, err := New(Config{Client: client})
+	require.NoError(s.T, err)
+	other := *s
+	other.admin = a
+	return &other
+}
+
+// TestAStepThatHasBegunIsFinished and counts, whenever the context ends.
+func TestAStepThatHasBegunIsFinished(t *testing.T) {
+	const n = 50
+	finished := false
+	for call := 1; !finished; call += 4 {
+		s := newScene(t)
+		s.publish(0, 1, numbered(n)...)
+		require.Len(t, s.claim(s.group(0, "g"), "c", n, ""), n)
+		ctx, cancel := context.WithCancel(t.Context())
+		r := recorder{seen: func(n int) {
+			if n == call {
+				cancel()
+			}
+		}}
+		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Selection{Matching: &Query{In: InDelivery}}, nil)
+		if finished = len(r.calls) < call; err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		assert.Equal(t, n-s.count(Query{In: InDelivery}), got.Done, "the context ended before call %d", call)
+		cancel()
+	}
+}
+
+// TestLateCopiesOfAnActChangeNothing although the messages have come back to where they were.
+func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		arrange func(s *scene)
+		act     func(s *scene, ctx context.Context, which Selection) (Progress, error)
+		back    func(s *scene) // brings the messages back
+	}{
+		"requeue": {
+			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
+			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
+				return s.admin.Requeue(ctx, s.Topic, which, nil)
+			},
+			func(s *scene) { s.deadLetters(1, "g") },
+		},
+		"discard": {
+			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
+			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
+				return s.admin.Discard(ctx, s.Topic, which, nil)
+			},
+			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
+		},
+		"cancel": {
+			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
+			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
+				return s.admin.Cancel(ctx, s.Topic, which, nil)
+			},
+			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
+		},
+		"reschedule": {
+			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
+			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
+				return s.admin.Reschedule(ctx, s.Topic, which, delay.For(2*time.Hour), nil)
+			},
+			func(s *scene) {
+				_, err := s.admin.Reschedule(s.T.Context(), s.Topic, Selection{Matching: &Query{}}, delay.For(3*time.Hour), nil)
+				require.NoError(s.T, err)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			test.arrange(s)
+			var record recorder
+			got, err := test.act(s.recording(&record), t.Context(), Selection{Matching: &Query{}})
+			require.NoError(t, err)
+			require.Equal(t, Progress{Done: 20}, got)
+			began := s.Now().UnixMilli()
+			require.Eventually(t, func() bool { return s.Now().UnixMilli() > began }, time.Second, time.Millisecond)
+			test.back(s)
+			s.unchanged(func() {
+				for _, call := range record.calls {
+					require.NoError(t, s.Client.Do(t.Context(), call...).Err(), fmt.Sprint(call[1]))
+				}
+			})
+			require.NotEmpty(t, record.calls)
+		})
+	}
+}

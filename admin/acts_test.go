@@ -1,0 +1,256 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// everywhere runs a test on a topic of one partition, and on one of four in a Cluster.
+func everywhere(t *testing.T, test func(t *testing.T, s *scene, partitions int)) {
+	t.Helper()
+	t.Run("standalone", func(t *testing.T) { test(t, newScene(t), 1) })
+	t.Run("cluster", func(t *testing.T) { test(t, newSceneWith(t, redistest.SharedCluster(t).Client(t)), 4) })
+}
+
+// numbered are so many message keys.
+func numbered(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%05d", i)
+	}
+	return keys
+}
+
+// all are the entries that a query matches.
+func (s *scene) all(q Query) (entries []Entry) {
+	s.T.Helper()
+	for e, err := range s.admin.All(s.T.Context(), s.Topic, q) {
+		require.NoError(s.T, err)
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+func idsIn(entries []Entry) (ids []string) {
+	for _, e := range entries {
+		ids = append(ids, e.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// groups is a group in each partition.
+func (s *scene) groups(partitions int, name string) (list []*queue.Group) {
+	s.T.Helper()
+	for n := range partitions {
+		list = append(list, s.group(n, name))
+	}
+	return list
+}
+
+// deadLetters publishes messages with these keys, and makes them dead letters of a group.
+func (s *scene) deadLetters(partitions int, name string, keys ...string) {
+	s.T.Helper()
+	s.publish(0, partitions, keys...)
+	for _, g := range s.groups(partitions, name) {
+		for {
+			claimed := s.claim(g, "c", 1000, "")
+			if len(claimed) == 0 {
+				break
+			}
+			var burials []queue.Burial
+			for _, c := range claimed {
+				burials = append(burials, queue.Burial{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, Reason: "no route"})
+			}
+			stale, err := g.Bury(s.T.Context(), burials)
+			require.NoError(s.T, err)
+			require.Empty(s.T, stale)
+		}
+	}
+}
+
+func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		s.publish(time.Hour, partitions, numbered(40)...)
+		list := s.all(Query{})
+		require.Len(t, list, 40)
+		byID := []string{list[3].ID, list[9].ID, list[30].ID, "unknown", list[3].ID}
+		byKey := []string{list[12].Key, "nobody's", list[13].Key}
+		var told []Progress
+		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{IDs: byID, Keys: byKey}, func(p Progress) { told = append(told, p) })
+		require.NoError(t, err)
+		require.ErrorIs(t, got.Last, ErrMessageNotFound)
+		assert.ErrorContains(t, got.Last, "nobody's")
+		last := got.Last
+		assert.Equal(t, Progress{Done: 5, Skipped: 2, Last: last}, got)
+		assert.Equal(t, got, told[len(told)-1])
+		assert.Len(t, told, 4, "one step of ids, and one for each key")
+		assert.Equal(t, 35, s.count(Query{}))
+
+		moved := Selection{IDs: []string{list[0].ID, list[3].ID}, Keys: []string{list[1].Key}}
+		got, err = s.admin.Reschedule(t.Context(), s.Topic, moved, delay.For(2*time.Hour), nil)
+		require.NoError(t, err)
+		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
+		later := s.all(Query{From: s.Now().Add(90 * time.Minute)})
+		assert.ElementsMatch(t, []string{list[0].ID, list[1].ID}, idsIn(later))
+		assert.Equal(t, later[0].At, later[1].At, "all get the same due time")
+	})
+}
+
+func TestDeadLettersAreActedOnByTheirIDsAndKeys(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		s.deadLetters(partitions, "g", numbered(12)...)
+		s.groups(partitions, "h")
+		list := s.all(Query{In: Dead})
+		require.Len(t, list, 12)
+		got, err := s.admin.Requeue(t.Context(), s.Topic, Selection{IDs: []string{list[0].ID, "unknown"}, Keys: []string{list[1].Key}}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
+		require.ErrorIs(t, got.Last, ErrNotDead)
+		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{IDs: []string{list[2].ID}, Keys: []string{list[3].Key}, Group: "g"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 2}, got)
+		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{IDs: []string{list[4].ID}, Group: "h"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 1, got.Skipped, "it is a dead letter of another group")
+		assert.Equal(t, 8, s.count(Query{In: Dead}))
+		assert.ElementsMatch(t, idsIn(list[:2]), idsIn(s.all(Query{In: Waiting, Group: "g"})))
+
+		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{IDs: []string{list[0].ID}, Keys: []string{list[1].Key, list[5].Key}}, "by anna", nil)
+		require.NoError(t, err)
+		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
+		require.ErrorIs(t, got.Last, ErrNotWaiting)
+		assert.Len(t, s.all(Query{In: Dead, Reason: "by anna"}), 2)
+
+		got, err = s.admin.Cancel(t.Context(), s.Topic, Selection{IDs: []string{list[5].ID}}, nil)
+		require.NoError(t, err)
+		require.ErrorIs(t, got.Last, redisdelay.ErrMessageDead)
+	})
+}
+
+// TestAllThatAQueryMatchesIsActedOn and nothing else.
+func TestAllThatAQueryMatchesIsActedOn(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		s.publish(time.Hour, partitions, numbered(30)...)
+		s.publish(3*time.Hour, partitions, "x1", "x2", "x3")
+		late := Query{From: s.Now().Add(2 * time.Hour)}
+		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{Matching: &late}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 3}, got, "the purge of a range")
+		assert.Equal(t, 30, s.count(Query{}))
+		s.publish(time.Hour, partitions, "x1") // its key is free
+
+		some := Query{KeyPrefix: "k0000"}
+		got, err = s.admin.DeliverNow(t.Context(), s.Topic, Selection{Matching: &some}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 10}, got)
+		assert.Equal(t, 10, s.count(Query{In: Waiting}))
+		s.unchanged(func() {
+			got, err = s.admin.DeliverNow(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting}}, nil)
+			require.NoError(t, err)
+			assert.Equal(t, Progress{}, got, "they are due already")
+		})
+
+		held := 0
+		for _, g := range s.groups(partitions, "g") {
+			held += len(s.claim(g, "c", 1, ""))
+		}
+		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{Matching: &Query{}}, "by anna", nil)
+		require.NoError(t, err)
+		assert.Equal(t, 10-held, got.Done+got.Skipped)
+		if got.Skipped > 0 { // the claim of one gave the rest to the group, or not
+			require.ErrorIs(t, got.Last, ErrNotWaiting)
+		}
+		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery, Group: "g"}}, "by anna", nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: held}, got)
+
+		dead := s.count(Query{In: Dead})
+		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{Matching: &Query{Reason: "anna"}}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: dead}, got)
+		assert.Zero(t, s.count(Query{In: Dead}))
+	})
+}
+
+func TestCancelTakesBackWhatIsInDelivery(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		s.publish(0, partitions, numbered(50)...)
+		for _, g := range s.groups(partitions, "g") {
+			s.claim(g, "c", 100, "")
+		}
+		require.Equal(t, 50, s.count(Query{In: InDelivery}))
+		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery, KeyPrefix: "k0000"}}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 10}, got)
+		assert.Equal(t, 40, s.count(Query{In: InDelivery}))
+	})
+}
+
+// TestAnActCanBeInterruptedAndContinued between its steps: each message counts once.
+func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
+	const n = 4500
+	scheduled := func(s *scene, partitions int) { s.publish(time.Hour, partitions, numbered(n)...) }
+	dead := func(s *scene, partitions int) { s.deadLetters(partitions, "g", numbered(n)...) }
+	for name, test := range map[string]struct {
+		arrange func(s *scene, partitions int)
+		act     func(ctx context.Context, s *scene, which Selection, progress func(Progress)) (Progress, error)
+		after   func(t *testing.T, s *scene)
+	}{
+		"cancel": {scheduled, func(ctx context.Context, s *scene, which Selection, progress func(Progress)) (Progress, error) {
+			return s.admin.Cancel(ctx, s.Topic, which, progress)
+		}, func(t *testing.T, s *scene) { assert.Zero(t, s.count(Query{})) }},
+		"reschedule": {scheduled, func(ctx context.Context, s *scene, which Selection, progress func(Progress)) (Progress, error) {
+			return s.admin.Reschedule(ctx, s.Topic, which, delay.For(2*time.Hour), progress)
+		}, func(t *testing.T, s *scene) {
+			list := s.all(Query{})
+			require.Len(t, list, n)
+			assert.Equal(t, list[0].At, list[n-1].At, "all have the same due time, also those after the interruptions")
+		}},
+		"requeue": {dead, func(ctx context.Context, s *scene, which Selection, progress func(Progress)) (Progress, error) {
+			return s.admin.Requeue(ctx, s.Topic, which, progress)
+		}, func(t *testing.T, s *scene) {
+			assert.Zero(t, s.count(Query{In: Dead}))
+			assert.Equal(t, n, s.count(Query{In: Waiting}))
+		}},
+		"discard": {dead, func(ctx context.Context, s *scene, which Selection, progress func(Progress)) (Progress, error) {
+			return s.admin.Discard(ctx, s.Topic, which, progress)
+		}, func(t *testing.T, s *scene) { assert.Zero(t, s.count(Query{In: Dead})) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, s *scene, partitions int) {
+				test.arrange(s, partitions)
+				which := Selection{Matching: &Query{}}
+				done, runs := 0, 0
+				for again := true; again; runs++ {
+					ctx, cancel := context.WithCancel(t.Context())
+					got, err := test.act(ctx, s, which, func(Progress) { cancel() })
+					done += got.Done
+					assert.Zero(t, got.Skipped)
+					assert.LessOrEqual(t, got.Done, 1000)
+					require.Less(t, runs, 100)
+					if again = err != nil; again {
+						require.ErrorIs(t, err, context.Canceled)
+						require.NotEmpty(t, got.Cursor)
+					}
+					which.Matching.Cursor = got.Cursor
+					cancel()
+				}
+				assert.Equal(t, n, done)
+				assert.Greater(t, runs, n/1000)
+				test.after(t, s)
+			})
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Stats returns the statistics of a topic and its groups. The error is ErrTopicNotFound,
+// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of
+// Redis.
+func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
+	s, err := a.stats(ctx, topic)
+	return s, leave(err, "statistics of %q", topic)
+}
+
+func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
+	t, err := a.open(ctx, name)
+	if err != nil {
+		return TopicStats{}, err
+	}
+	surveys := make([]queue.Survey, t.partitions)
+	err = each(len(surveys), func(i int) (err error) {
+		surveys[i], err = t.Partition(i).Survey(ctx)
+		return err
+	})
+	if err != nil {
+		return TopicStats{}, err
+	}
+	s := TopicStats{
+		Topic: name, Version: t.version, At: surveys[0].Now, Partitions: t.partitions,
+		Pause: pauseOf(t.roster, redisdelay.AllGroups),
+	}
+	for _, survey := range surveys {
+		s.add(survey)
+	}
+	s.Groups, err = t.stats(ctx)
+	return s, err
+}
+
+// add adds what a partition has.
+func (s *TopicStats) add(p queue.Survey) {
+	s.Scheduled += p.Scheduled
+	s.Due += p.Due
+	s.OldestDue = earliest(s.OldestDue, p.OldestDue)
+	s.NextDue = earliest(s.NextDue, p.NextDue)
+	s.Messages += p.Messages
+	s.Keys += p.Keys
+	s.Windows += p.Windows
+	s.Moving += p.Moving
+	if len(p.Sample) > 0 {
+		sum := 0
+		for _, size := range p.Sample {
+			sum += size
+		}
+		s.Bytes += int64(float64(sum) / float64(len(p.Sample)) * float64(p.Messages))
+	}
+}
+
+// earliest is the earlier of two times, of which those that are zero do not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// Groups returns the statistics of all groups of a topic, those that are retired included,
+// sorted by name. The errors are those of Stats.
+func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
+	t, err := a.open(ctx, topic)
+	var groups []GroupStats
+	if err == nil {
+		groups, err = t.stats(ctx)
+	}
+	return groups, leave(err, "groups of %q", topic)
+}
+
+// stats asks for each group in each partition.
+func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
+	names, n := t.groups(), t.partitions
+	tallies := make([]queue.Tally, len(names)*n)
+	consumers := make([][]queue.Consumer, len(tallies))
+	err := each(len(tallies), func(i int) (err error) {
+		g := t.Partition(i % n).Group(names[i/n])
+		if tallies[i], err = g.Tally(ctx); err == nil {
+			consumers[i], err = g.Consumers(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]GroupStats, len(names))
+	for i, name := range names {
+		list[i] = groupStats(name, t.roster, tallies[i*n:(i+1)*n])
+		list[i].Consumers = consumersOf(t.name, name, consumers[i*n:(i+1)*n])
+	}
+	return list, nil
+}
+
+// groupStats adds up what the partitions have for a group.
+func groupStats(name string, roster queue.Roster, tallies []queue.Tally) GroupStats {
+	s := GroupStats{Group: name, At: tallies[0].Now, State: GroupActive, ExpiresAt: roster.Expiring[name]}
+	for _, t := range tallies {
+		s.Queued += t.Queued
+		s.Retrying += t.Later
+		s.InDelivery += t.InDelivery
+		s.Expired += t.Expired
+		s.Dead += t.Dead
+		s.OldestQueued = earliest(s.OldestQueued, t.OldestQueued)
+		s.NextRetry = earliest(s.NextRetry, t.NextRetry)
+		s.OldestUnacked = earliest(s.OldestUnacked, publishedAt(t.OldestUnacked))
+		s.OldestDead = earliest(s.OldestDead, t.OldestDead)
+	}
+	if share, limited := roster.Limits[name]; limited {
+		s.Limits = limitsOf(share.Whole)
+	}
+	left := s.Queued + s.Retrying + s.InDelivery + s.Dead
+	switch tombstone, retired := roster.Retired[name]; {
+	case retired && tombstone.Expired:
+		s.State = GroupExpired
+	case retired && left > 0:
+		s.State = GroupRetiring
+	case retired:
+		s.State = GroupRetired
+	default:
+		s.Pause = pauseOf(roster, name)
+	}
+	return s
+}
+
+func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
+	return &redisdelay.GroupLimits{
+		MaxInFlight: l.MaxInFlight, Rate: redisdelay.Rate{Messages: l.Messages, Per: l.Per, Burst: l.Burst},
+	}
+}
+
+// pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
+// lasts longer.
+func pauseOf(roster queue.Roster, group string) *Pause {
+	all, paused := roster.Pauses[redisdelay.AllGroups]
+	own, ownPaused := roster.Pauses[group]
+	longer := own.Until.IsZero() || !all.Until.IsZero() && own.Until.After(all.Until)
+	switch {
+	case group != redisdelay.AllGroups && ownPaused && (!paused || longer):
+		return &Pause{Since: own.Since, Until: own.Until, By: own.By, Reason: own.Reason}
+	case paused:
+		return &Pause{All: true, Since: all.Since, Until: all.Until, By: all.By, Reason: all.Reason}
+	}
+	return nil
+}
+
+// consumersOf joins what the partitions know of consumers, sorted by name and id.
+func consumersOf(topic, group string, partitions [][]queue.Consumer) []Consumer {
+	known := map[string]Consumer{}
+	for _, list := range partitions {
+		for _, seen := range list {
+			c, is := known[seen.ID]
+			if !is {
+				c = Consumer{
+					Topic: topic, Group: group, ID: seen.ID, Name: seen.About.Name, PID: seen.About.PID, Holds: map[string]int{},
+				}
+			}
+			c.Since = earliest(c.Since, seen.Since)
+			c.Seen, c.AliveUntil = latest(c.Seen, seen.Seen), latest(c.AliveUntil, seen.Alive)
+			for id, times := range seen.About.Held {
+				c.Holds[id] = int(times[1])
+			}
+			known[seen.ID] = c
+		}
+	}
+	return slices.SortedFunc(maps.Values(known), func(a, b Consumer) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+}

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// copyBytes is about how many bytes of bodies one call carries.
+const copyBytes = 1 << 20
+
+// copying stores messages in the other topic.
+func (t *transfer) copying() act {
+	return act{
+		verb: "copy", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
+		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
+			var left []skipped
+			var arrivals []queue.Arrival
+			for _, e := range s.entries {
+				if e.Body == nil {
+					left = append(left, skipped{e.ID, errNoBody})
+					continue
+				}
+				arrivals = append(arrivals, t.arrival(e.ID, s.place, e.Position.Score, e.Body, e.Metadata))
+			}
+			more, err := t.store(ctx, s.partition, arrivals)
+			return append(left, more...), 0, err
+		},
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
+			return together(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
+		},
+		key: func(ctx context.Context, p places, key string, _ int64) error { return t.copyOne(ctx, p, "", key) },
+	}
+}
+
+// maxNamed is how many messages one step of Copy and Move takes that are named.
+const maxNamed = 100
+
+// arrival is a copy as the other topic gets it.
+func (t *transfer) arrival(id string, place queue.Place, score string, body, metadata []byte) queue.Arrival {
+	arrival := queue.Arrival{ID: id, Body: t.admin.reencoded(t.from, t.to, body, metadata)}
+	if place == queue.InScheduled {
+		arrival.DueAt = dueAt(score)
+	}
+	return arrival
+}
+
+// dueAt is the time in a score, rounded up to whole milliseconds.
+func dueAt(score string) time.Time {
+	ms, err := strconv.ParseFloat(score, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(math.Ceil(ms)))
+}
+
+// store stores copies of messages of a partition, and returns those that it has not stored.
+func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []queue.Arrival) ([]skipped, error) {
+	var left []skipped
+	for number, some := range spread(arrivals, func(m queue.Arrival) int { return t.target(m.ID, from) }) {
+		more, err := arrive(ctx, t.topic.Partition(number), some)
+		if err != nil {
+			return left, err
+		}
+		left = append(left, more...)
+	}
+	return left, nil
+}
+
+// arrive stores copies in a partition, in calls of a bounded size, and returns those that it has
+// not stored.
+func arrive(ctx context.Context, p *queue.Partition, arrivals []queue.Arrival) ([]skipped, error) {
+	var left []skipped
+	for len(arrivals) > 0 {
+		n := fitting(arrivals)
+		outcomes, err := p.Arrive(ctx, queue.KeepCopied, arrivals[:n])
+		if err != nil {
+			return left, err
+		}
+		for i, outcome := range outcomes {
+			if why := refusal(outcome); why != nil {
+				left = append(left, skipped{arrivals[i].ID, why})
+			}
+		}
+		arrivals = arrivals[n:]
+	}
+	return left, nil
+}
+
+// fitting is how many messages go into one call.
+func fitting(arrivals []queue.Arrival) int {
+	bytes := 0
+	for i, m := range arrivals {
+		bytes += len(m.Body)
+		if i > 0 && (i == moveSize || bytes > copyBytes) {
+			return i
+		}
+	}
+	return len(arrivals)
+}
+
+// copyOne copies a message that is found by its id or key.
+func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error {
+	found, err := p.topic.Look(ctx, id, key)
+	switch {
+	case errors.Is(err, queue.ErrNoMessage):
+		return ErrMessageNotFound
+	case err != nil:
+		return err
+	case found.Body == nil:
+		return errNoBody
+	}
+	place, score, metadata := queue.InQueue, "", []byte(nil)
+	if found.Scheduled {
+		place, score = queue.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10)
+	}
+	if len(p.groups) == 1 {
+		at := slices.IndexFunc(found.Groups, func(g queue.FoundFor) bool { return g.Group == p.groups[0] })
+		if at >= 0 {
+			metadata = found.Groups[at].Metadata
+		}
+	}
+	left, err := t.store(ctx, p.topic.Partition(found.Partition), []queue.Arrival{
+		t.arrival(found.ID, place, score, found.Body, metadata),
+	})
+	if err == nil && len(left) > 0 {
+		err = left[0].why
+	}
+	return err
+}
+
+// marshal encodes a message. A panic in the Marshaler is an error.
+func marshal(marshaler redisdelay.Marshaler, topic string, msg *message.Message) (body []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			body, err = nil, fmt.Errorf("panic in marshaler: %v", r)
+		}
+	}()
+	return marshaler.Marshal(topic, msg)
+}

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+func TestAQueryThatCannotBeUsedNamesItsField(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "a", "b")
+	now := time.Now()
+	other := s.list(Query{Limit: 1}).Cursor
+	require.NotEmpty(t, other)
+	for _, test := range []struct {
+		q     Query
+		field string
+	}{
+		{Query{In: "somewhere"}, "In"},
+		{Query{Group: "g"}, "Group"},
+		{Query{Reason: "x"}, "Reason"},
+		{Query{MinAttempts: -1}, "MinAttempts"},
+		{Query{From: now, Before: now}, "Before"},
+		{Query{Limit: -1}, "Limit"},
+		{Query{Limit: MaxLimit + 1}, "Limit"},
+		{Query{Cursor: "garbage!"}, "Cursor"},
+		{Query{Cursor: "e30"}, "Cursor"},
+		{Query{In: Dead, Cursor: other}, "Cursor"},
+		{Query{KeyPrefix: "a", Cursor: other}, "Cursor"},
+		{Query{From: now, Cursor: other}, "Cursor"},
+	} {
+		_, err := s.admin.Entries(t.Context(), s.Topic, test.q)
+		var bad *QueryError
+		require.ErrorAs(t, err, &bad, "%+v", test.q)
+		assert.Equal(t, test.field, bad.Field, "%v", err)
+		for _, err := range s.admin.All(t.Context(), s.Topic, test.q) {
+			if test.field != "Limit" {
+				require.ErrorAs(t, err, &bad, "%+v", test.q)
+			}
+		}
+	}
+	assert.Len(t, s.list(Query{Limit: 500, Cursor: other}).Entries, 1, "the limit may change")
+	beside := newSceneWith(t, s.Client)
+	beside.publish(time.Hour, 1, "a")
+	_, err := s.admin.Entries(t.Context(), beside.Topic, Query{Cursor: other})
+	var bad *QueryError
+	require.ErrorAs(t, err, &bad)
+	assert.Equal(t, fmt.Sprintf("query field Cursor is of topic %q", s.Topic), err.Error())
+	err = s.admin.walk(t.Context(), s.Topic, Query{Cursor: other}, 0, func(step) error { return nil })
+	require.ErrorAs(t, err, &bad, "a cursor of Entries is not one of an act")
+}
+
+// readers are all calls that read a topic.
+func (s *scene) readers(topic string) map[string]error {
+	ctx, a, q := s.T.Context(), s.admin, Query{In: Dead}
+	errs := map[string]error{}
+	_, errs["Entries"] = a.Entries(ctx, topic, q)
+	_, errs["Count"] = a.Count(ctx, topic, q)
+	_, errs["Stats"] = a.Stats(ctx, topic)
+	_, errs["Groups"] = a.Groups(ctx, topic)
+	_, errs["Message"] = a.Message(ctx, topic, Ref{ID: "x"})
+	_, errs["Explain"] = a.Explain(ctx, topic, Ref{Key: "x"})
+	for _, err := range a.All(ctx, topic, q) {
+		errs["All"] = err
+	}
+	errs["walk"] = a.walk(ctx, topic, q, 0, func(step) error { return nil })
+	return errs
+}
+
+func TestErrorsSayWhatIsMissing(t *testing.T) {
+	s := newScene(t)
+	for name, err := range s.readers(s.Topic) {
+		require.ErrorIs(t, err, ErrTopicNotFound, name)
+	}
+	for name, err := range s.readers("") {
+		require.ErrorIs(t, err, redisdelay.ErrEmptyTopic, name)
+	}
+	s.publish(time.Hour, 1, "a")
+	_, err := s.admin.Entries(t.Context(), s.Topic, Query{In: Dead, Group: "g"})
+	require.ErrorIs(t, err, ErrGroupNotFound)
+	_, err = s.admin.Count(t.Context(), s.Topic, Query{In: Dead, Group: "g"})
+	require.ErrorIs(t, err, ErrGroupNotFound)
+	_, err = s.admin.Message(t.Context(), s.Topic, Ref{ID: "x"})
+	require.ErrorIs(t, err, ErrMessageNotFound)
+	_, err = s.admin.Message(t.Context(), s.Topic, Ref{Key: "x"})
+	require.ErrorIs(t, err, ErrMessageNotFound)
+	_, err = s.admin.Message(t.Context(), s.Topic, Ref{})
+	require.Error(t, err)
+
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic, "3").Err())
+	for name, err := range s.readers(s.Topic) {
+		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew, name)
+	}
+	require.NoError(t, s.Client.HDel(t.Context(), "{redisdelay:topics}", s.Topic).Err())
+	for name, err := range s.readers(s.Topic) {
+		require.ErrorIs(t, err, ErrTopicNotFound, name+": it was deleted meanwhile")
+	}
+}
+
+func TestErrorsNameAKeyOfAnotherType(t *testing.T) {
+	s := newScene(t)
+	s.group(0, "g")
+	s.publish(time.Hour, 1, "a")
+	require.NoError(t, s.Client.Set(t.Context(), s.Key("dead:g"), "x", 0).Err())
+	for name, err := range s.readers(s.Topic) {
+		if errors.Is(err, ErrMessageNotFound) && name == "Explain" || name == "walk" {
+			continue // no message has the key, so it does not look further; and what calls walk makes its errors public
+		}
+		var wrong *redisdelay.KeyTypeError
+		require.ErrorAs(t, err, &wrong, name)
+		assert.Equal(t, s.Key("dead:g"), wrong.Key)
+		assert.Equal(t, "zset", wrong.Want)
+	}
+}
+
+func TestARetiredGroupCanBeLookedAt(t *testing.T) {
+	s := newScene(t)
+	s.group(0, "g")
+	s.publish(0, 1, "a")
+	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "g")
+	require.NoError(t, err)
+	assert.Empty(t, s.list(Query{In: Dead, Group: "g"}).Entries)
+	err = s.admin.walk(t.Context(), s.Topic, Query{In: Dead, Group: "g"}, 0, func(step) error { return nil })
+	require.NoError(t, err)
+}

@@ -1,0 +1,241 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	someTime = `(\d+-\d+-\d+ )?\d\d:\d\d(:\d\d)?`
+	soon     = `\d+m?s`
+)
+
+// explain explains the message with the key k, and changes nothing.
+func (s *scene) explain() (e Explanation) {
+	s.T.Helper()
+	s.unchanged(func() {
+		var err error
+		e, err = s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: "k"})
+		require.NoError(s.T, err)
+	})
+	return e
+}
+
+// says checks the explanation of the message with the key k, with a line for each group.
+func (s *scene) says(summary string, lines ...string) {
+	s.T.Helper()
+	e := s.explain()
+	assert.Regexp(s.T, "^"+summary+"$", e.Summary)
+	require.Len(s.T, e.Lines, len(lines))
+	for i, line := range lines {
+		assert.Regexp(s.T, "^"+line+"$", e.Lines[i])
+	}
+	assert.Equal(s.T, "k", e.Message.Key)
+}
+
+func TestExplainScheduled(t *testing.T) {
+	s := newScene(t)
+	s.publish(29*time.Minute+30*time.Second, 1, "k")
+	s.says(`due in 29m\d+s; no group is registered`)
+	s.group(0, "billing")
+	s.says(`due in 29m\d+s`, `billing: due in 29m\d+s`)
+}
+
+func TestExplainScheduledAndDue(t *testing.T) {
+	s := newScene(t)
+	s.publish(0, 1, "k")
+	s.says("due for " + soon + "; no group is registered")
+	billing := s.group(0, "billing")
+	why := "due for " + soon + "; no consumer of group billing is alive"
+	s.says(why, "billing: "+why)
+	s.present(billing, "{}")
+	why = "due for " + soon + "; the next claim gives it to the groups"
+	s.says(why, "billing: "+why)
+	shipping := "due for " + soon + "; no consumer of group shipping is alive"
+	s.group(0, "shipping")
+	s.says("billing: "+why+"; shipping: "+shipping, "billing: "+why, "shipping: "+shipping)
+}
+
+// present makes a consumer alive.
+func (s *scene) present(g *queue.Group, about string) {
+	s.T.Helper()
+	h := queue.Heartbeat{Consumer: "host-3/01", Lease: time.Minute, Presence: queue.Presence{Alive: time.Minute, About: about}}
+	_, err := g.Extend(s.T.Context(), h, nil)
+	require.NoError(s.T, err)
+}
+
+func TestExplainInDelivery(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.publish(0, 1, "k")
+	id := s.claim(g, "host-3/01", 1, `{"name":"host-3"}`)[0].ID
+	s.says("leased by host-3 until "+someTime, "billing: leased by host-3 until "+someTime)
+	for n, times := range map[int]string{1: "once", 4: "4 times"} {
+		s.present(g, fmt.Sprintf(`{"name":"host-3","held":{%q:[1,%d]}}`, id, n))
+		s.says("leased by host-3 until "+someTime+", extended "+times, "billing: .*")
+	}
+	require.NoError(t, s.Client.Del(t.Context(), s.Key("claims:billing"), s.Key("consumers:billing")).Err())
+	s.says("leased by a consumer until "+someTime, "billing: .*")
+
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:billing"), z(float64(s.Now().Add(-time.Hour).UnixMilli()), id)).Err())
+	s.says("the lease of a consumer ran out 1h ago; no consumer of group billing is alive", "billing: .*")
+	s.present(g, "{}")
+	s.says("the lease of a consumer ran out 1h ago; the next claim takes it over", "billing: .*")
+}
+
+func TestExplainRetries(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.publish(0, 1, "k")
+	for range 3 {
+		s.nack(g, 0, s.claim(g, "host-3/01", 1, "")...)
+	}
+	s.nack(g, 0, s.claim(g, "host-3/01", 1, "")...)
+	id := s.message(Ref{Key: "k"}).ID
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:billing"), id, "3/3/0").Err())
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(float64(s.Now().Add(90*time.Minute+time.Second).UnixMilli()), id)).Err())
+	s.says("waiting for retry 3, due in 1h30m", "billing: waiting for retry 3, due in 1h30m")
+	s.present(g, `{"maxDeliveries":6}`)
+	s.says("waiting for retry 3 of 5, due in 1h30m", "billing: .*")
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(1000, id), z(999, "x"), z(998, "y")).Err())
+	s.says(`waiting for retry 3 of 5, due for \d+d(\d+h)?; 2 due messages are before it`, "billing: .*")
+	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:billing"), "x", "y").Err())
+	s.says(`waiting for retry 3 of 5, due for \d+d(\d+h)?; next for a free worker`, "billing: .*")
+}
+
+func TestExplainDeadAndDone(t *testing.T) {
+	s := newScene(t)
+	a, b := s.group(0, "A"), s.group(0, "B")
+	s.publish(0, 1, "k")
+	id := s.claim(a, "c/01", 1, "")[0].ID
+	s.ack(a, id)
+	done := "acked or discarded, or the group came later"
+	why := "due for " + soon + "; no consumer of group B is alive"
+	s.says("done for A, not for B: "+why, "A: "+done, "B: "+why)
+	s.bury(b, "no route to host", s.claim(b, "c/01", 1, "")...)
+	dead := "dead since " + someTime + ", because: no route to host"
+	s.says("done for A, not for B: "+dead, "A: "+done, "B: "+dead)
+
+	c, d := s.group(0, "C"), s.group(0, "D")
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, id)).Err())
+	s.says("done for A, D, not for B, C", "A: .*", "B: .*", "C: .*", "D: .*")
+	_, _ = c, d
+}
+
+// queued is a message in the queue of a group that has a consumer.
+func queued(t *testing.T) *scene {
+	s := newScene(t)
+	g := s.group(0, "B")
+	s.publish(0, 1, "other", "k")
+	claimed := s.claim(g, "c/01", 2, `{"name":"c"}`)
+	s.present(g, "{}")
+	for _, c := range claimed {
+		stale, err := g.Release(t.Context(), []queue.Release{{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, DueAt: c.DueAt}})
+		require.NoError(t, err)
+		require.Empty(t, stale)
+	}
+	return s
+}
+
+func TestExplainPauses(t *testing.T) {
+	s := queued(t)
+	pause := func(group string, p redisdelay.Pause, want string) {
+		t.Helper()
+		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, group, p))
+		s.says("due for "+soon+"; "+want, "B: .*")
+	}
+	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
+		"group B is paused by anna until "+someTime+`: "migration"`)
+	pause("B", redisdelay.Pause{}, "group B is paused until somebody resumes")
+	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, "B"))
+	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob until somebody resumes")
+}
+
+func TestExplainLimits(t *testing.T) {
+	s := queued(t)
+	limit := func(l redisdelay.GroupLimits) {
+		t.Helper()
+		require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "B", l))
+	}
+	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 100, Burst: 1}})
+	s.says("due for "+soon+"; [1-9].*before it|due for "+soon+"; next for a free worker", "B: .*")
+	far := s.Now().Add(time.Hour).UnixMicro()
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "rate:B", far).Err())
+	s.says("due for "+soon+"; the limit of 100/s of group B is reached", "B: .*")
+	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 6, Per: time.Minute, Burst: 1}})
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "rate:B", far).Err())
+	s.says("due for "+soon+"; the limit of 6/1m of group B is reached", "B: .*")
+	limit(redisdelay.GroupLimits{MaxInFlight: 1})
+	require.Len(t, s.claim(s.group(0, "B"), "c/01", 1, ""), 1, "the other one")
+	s.says("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
+	share := `1 0.000000 0 4 {"maxInFlight":4}`
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "limits:B", share).Err())
+	s.says("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
+}
+
+func TestExplainARetiredGroup(t *testing.T) {
+	s := queued(t)
+	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "retired:B", s.Now().UnixMilli()).Err())
+	s.says("due for "+soon+"; group B is retired since "+someTime, "B: .*")
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "retired:B", "1000 expired").Err())
+	s.says("due for "+soon+"; group B has ended without a consumer, and what it holds is being freed", "B: .*")
+}
+
+func TestExplainDamage(t *testing.T) {
+	s := queued(t)
+	id := s.message(Ref{Key: "k"}).ID
+	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
+	require.NoError(t, err)
+	assert.Regexp(t, "^its body is missing: due for", e.Summary)
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), id, "x").Err())
+	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), id).Err())
+	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
+	require.NoError(t, err)
+	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
+	assert.Equal(t, []string{"B: acked or discarded, or the group came later"}, e.Lines)
+	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
+	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
+	require.NoError(t, err)
+	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
+}
+
+// TestExplainAMove that was interrupted.
+func TestExplainAMove(t *testing.T) {
+	s := queued(t)
+	s.group(0, "A")
+	id := s.message(Ref{Key: "k"}).ID
+	move := func(place, group, set string) {
+		t.Helper()
+		entry := fmt.Sprintf(`{"to":"other","partition":0,"batch":"b","since":1000,"place":%q,"group":%q,"score":"5000"}`, place, group)
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("moving"), id, entry).Err())
+		require.NoError(t, s.Client.ZRem(t.Context(), s.Key(set), id).Err())
+	}
+	move("queue", "B", "queue:B")
+	s.says(`on its way to topic "other"`, "A: acked or discarded, or the group came later")
+	assert.Equal(t, "other", s.message(Ref{Key: "k"}).Moving)
+	move("scheduled", "", "scheduled")
+	s.says(`on its way to topic "other"`, `A: on its way to topic "other"`, `B: on its way to topic "other"`)
+	m := s.message(Ref{Key: "k"})
+	assert.True(t, m.Scheduled)
+	assert.Equal(t, time.UnixMilli(5000), m.DueAt)
+	assert.Equal(t, 1, s.stats().Moving)
+}
+
+func TestDurationsAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0ms", 1500 * time.Microsecond: "1ms", 59 * time.Second: "59s", time.Minute: "1m", 61 * time.Second: "1m1s",
+		29*time.Minute + 59*time.Second: "29m59s", time.Hour: "1h", 47*time.Hour + 59*time.Minute: "47h59m",
+		48 * time.Hour: "2d", 14*24*time.Hour + 3*time.Hour: "14d3h",
+	} {
+		assert.Equal(t, want, short(d))
+	}
+}

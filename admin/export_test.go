@@ -1,0 +1,246 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// odd are messages that JSON, or text, could spoil.
+func odd() (list []*message.Message) {
+	for i, text := range []string{
+		"plain", "", "\x00\x01\xff\xfe", "a\nb\r\n\tc\u2028<&>\"\\", "\ufffd", "é日本", strings.Repeat("x", 300_000), "\xc3\x28",
+	} {
+		for _, key := range []string{"", fmt.Sprint("key ", i), fmt.Sprintf("key \xff %d \n\"", i)} {
+			msg := fixture.Delayed(text, time.Hour+time.Duration(i)*1234567*time.Microsecond)
+			if len(text) > 1000 {
+				msg.UUID = "long"
+			}
+			msg.Payload = []byte(text)
+			msg.Metadata.Set("m"+msg.UUID, msg.UUID)
+			if key != "" {
+				redisdelay.SetKey(msg, key)
+			}
+			list = append(list, msg)
+		}
+	}
+	none := fixture.Delayed("no payload", time.Hour)
+	none.Payload = nil
+	return append(list, none)
+}
+
+func (s *scene) exported(q Query) []byte {
+	s.T.Helper()
+	var file bytes.Buffer
+	_, err := s.admin.Export(s.T.Context(), s.Topic, q, &file, nil)
+	require.NoError(s.T, err)
+	return file.Bytes()
+}
+
+func (s *scene) imported(file []byte) Progress {
+	s.T.Helper()
+	got, err := s.admin.Import(s.T.Context(), s.Topic, bytes.NewReader(file), nil)
+	require.NoError(s.T, err)
+	return got
+}
+
+// whole are entries as contents, and whether their payload is nil.
+func whole(entries []Entry) (list []string) {
+	for i, text := range contents(entries) {
+		list = append(list, fmt.Sprintf("%q %q %v", text, entries[i].Key, entries[i].Content.Message.Payload == nil))
+	}
+	return list
+}
+
+// TestWhatIsExportedFromOneServerArrivesOnAnother byte for byte and to the millisecond, whatever
+// the number of partitions. Imported twice, also after it was delivered, it is stored once.
+func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
+	clients := map[string]func() redis.UniversalClient{
+		"standalone": func() redis.UniversalClient { return redistest.New(t).Client(t) },
+		"cluster":    func() redis.UniversalClient { return redistest.SharedCluster(t).Client(t) },
+	}
+	for name, client := range clients {
+		t.Run("to a "+name, func(t *testing.T) {
+			s, to := newScene(t), newSceneWith(t, client())
+			require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, odd()...))
+			var other bytes.Buffer
+			s.publish(time.Hour, 3, numbered(1200)...)
+			var told []Progress
+			got, err := s.admin.Export(t.Context(), s.Topic, Query{}, &other, func(p Progress) { told = append(told, p) })
+			require.NoError(t, err)
+			assert.Equal(t, Progress{Done: 1225}, got)
+			require.NotEmpty(t, told)
+			assert.NotEmpty(t, told[0].Cursor)
+			to.publish(time.Hour, 4, "there")
+
+			there := to.all(Query{})
+			got = to.imported(other.Bytes())
+			assert.Equal(t, Progress{Done: 1225}, got)
+			want := whole(append(s.all(Query{}), there...))
+			assert.ElementsMatch(t, want, whole(to.all(Query{})))
+			got = to.imported(s.exported(Query{}))
+			assert.Equal(t, 1225, got.Skipped)
+			assert.Zero(t, got.Done)
+			require.ErrorIs(t, got.Last, ErrStoredBefore)
+			assert.ElementsMatch(t, want, whole(to.all(Query{})))
+			to.groups(4, "t")
+			_, err = to.admin.DeliverNow(t.Context(), to.Topic, Selection{Matching: &Query{}}, nil)
+			require.NoError(t, err)
+			require.Len(t, to.drained(4, "t"), 1226)
+			assert.Equal(t, 1225, to.imported(other.Bytes()).Skipped)
+			assert.Empty(t, to.all(Query{}))
+		})
+	}
+}
+
+func TestExportContinuesFromItsCursor(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 2, numbered(30)...)
+	var file bytes.Buffer
+	failing := &failingWriter{to: &file, left: 2}
+	got, err := s.admin.Export(t.Context(), s.Topic, Query{Limit: 10}, failing, nil)
+	require.ErrorIs(t, err, errFull)
+	assert.Equal(t, 20, got.Done)
+	got, err = s.admin.Export(t.Context(), s.Topic, Query{Limit: 10, Cursor: got.Cursor}, &file, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 10}, got)
+	assert.Equal(t, string(s.exported(Query{})), file.String())
+}
+
+var errFull = errors.New("the disk is full")
+
+type failingWriter struct {
+	to   *bytes.Buffer
+	left int
+}
+
+func (w *failingWriter) Write(text []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		return 0, errFull
+	}
+	return w.to.Write(text)
+}
+
+// TestABodyThatCannotBeDecodedGoesAsItIs, and a dead letter without a due time.
+func TestABodyThatCannotBeDecodedGoesAsItIs(t *testing.T) {
+	s, to := newScene(t), newScene(t)
+	s.deadLetters(1, "g", "k")
+	e := s.all(Query{In: Dead})[0]
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), e.ID, "no \xff message").Err())
+	file := s.exported(Query{In: Dead})
+	assert.JSONEq(t, fmt.Sprintf(`{"id":%q,"key":"k","body64":"bm8g/yBtZXNzYWdl"}`, e.ID), string(file))
+	assert.Equal(t, Progress{Done: 1}, to.imported(file))
+	got := to.all(Query{In: Waiting})[0]
+	assert.Equal(t, "no \xff message", string(got.Content.Body))
+	assert.Equal(t, []any{e.ID, "k"}, []any{got.ID, got.Key})
+	assert.WithinDuration(t, to.Now(), got.At, 5*time.Second)
+}
+
+// TestLinesFromElsewhereAreStoredOnce although they have no ids.
+func TestLinesFromElsewhereAreStoredOnce(t *testing.T) {
+	s := newScene(t)
+	due := s.Now().Add(time.Hour).UnixMilli()
+	file := fmt.Sprintf(`{"payload":"a","due":%[1]d}
+{"payload":"a","due":%[1]d}
+
+{"payload":"now"}
+  {"payload64":"/w==","due":%[1]d,"key":"order 42","metadata":{"x":"y"},"uuid":"u"}
+`, due)
+	assert.Equal(t, Progress{Done: 4}, s.imported([]byte(file)))
+	list := s.all(Query{})
+	require.Len(t, list, 4)
+	assert.WithinDuration(t, s.Now(), list[0].At, 5*time.Second)
+	var payloads []string
+	for _, e := range list {
+		payloads = append(payloads, string(e.Content.Message.Payload))
+	}
+	assert.Equal(t, []string{"now", "a", "a", "\xff"}, payloads, "in their order")
+	assert.Equal(t, list[1].ID, list[1].Content.Message.UUID)
+	assert.Equal(t, due, list[1].At.UnixMilli())
+	last := list[3]
+	assert.Equal(t, "order 42", last.Key)
+	assert.Equal(t, message.Metadata{"x": "y", redisdelay.KeyMetadata: "order 42"}, last.Content.Message.Metadata)
+	assert.Equal(t, 4, s.imported([]byte(file)).Skipped)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("v", "other", time.Hour)))
+	require.ErrorIs(t, s.Publisher().Publish(s.Topic, fixture.Keyed("v", "order 42", time.Hour)), redisdelay.ErrDuplicateMessage)
+}
+
+func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
+	const id = "01HZXW0000000000000000000A"
+	for text, want := range map[string]string{
+		`{"payload":"x"`:                                    "EOF",
+		`payload`:                                           "invalid character",
+		`{"payload":"x"} {}`:                                "more after the JSON object",
+		`{"payload":"x","duee":1}`:                          "duee",
+		`{"payload":"x","due":-1}`:                          "due is not in milliseconds",
+		`{"payload":"x","due":1e300}`:                       "due",
+		`{"payload":"x","due":"tomorrow"}`:                  "due",
+		`{"due":1}`:                                         "none of uuid, payload",
+		`{"payload":"x","payload64":"eA=="}`:                "only one of",
+		`{"uuid":"x","body64":"eA=="}`:                      "only one of",
+		`{"payload64":"%"}`:                                 "illegal base64",
+		`{"payload":"x","id":"7"}`:                          `id "7" is no ULID`,
+		`{"payload":"x","id":"01HZXW000000000000000000-A"}`: "is no ULID",
+		`{"payload":"x","id":"` + id + `:k"}`:               "does not end with the key",
+		`{"payload":"x","id":"` + id + `:k","key":"l"}`:     "does not end with the key",
+		`{"payload":"x","key":""}`:                          "invalid message key",
+		`{"payload":"x","key":"k","key64":"eA=="}`:          "key and key64",
+	} {
+		t.Run(text, func(t *testing.T) {
+			s := newScene(t)
+			file := "{\"payload\":\"before\"}\n" + text + "\n{\"payload\":\"after\"}\n"
+			got, err := s.admin.Import(t.Context(), s.Topic, strings.NewReader(file), nil)
+			var bad *LineError
+			require.ErrorAs(t, err, &bad)
+			assert.Equal(t, 2, bad.Line)
+			assert.ErrorContains(t, err, want)
+			assert.ErrorContains(t, err, "line 2: ")
+			assert.Equal(t, 1, got.Done)
+			require.Len(t, s.all(Query{}), 1, "what came before is imported")
+		})
+	}
+}
+
+type onlyUnmarshaler struct{ redisdelay.Unmarshaler }
+
+func TestWithoutAMarshalerBodiesGoAsTheyAre(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "k")
+	a, err := New(Config{Client: s.Client, Unmarshaler: onlyUnmarshaler{redisdelay.DefaultMarshaler{}}})
+	require.NoError(t, err)
+	to := newScene(t)
+	s.admin, to.admin = a, a
+	file := s.exported(Query{})
+	assert.Contains(t, string(file), `"body64":`)
+	assert.Equal(t, Progress{Done: 1}, to.imported(file))
+	assert.Equal(t, whole(s.all(Query{})), whole(to.all(Query{})))
+	_, err = a.Import(t.Context(), to.Topic, strings.NewReader(`{"payload":"x"}`), nil)
+	require.ErrorIs(t, err, errNoMarshaler)
+}
+
+// TestAnImportEndsBetweenTwoSteps with its context.
+func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
+	s := newScene(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	file := strings.Repeat("{\"payload\":\"x\"}\n", 2000)
+	got, err := s.admin.Import(ctx, s.Topic, strings.NewReader(file), func(Progress) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, Progress{Done: moveSize}, got)
+	assert.Equal(t, moveSize, s.count(Query{}))
+	got = s.imported([]byte(file))
+	assert.Equal(t, []int{2000 - moveSize, moveSize}, []int{got.Done, got.Skipped})
+	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
+}

@@ -1,0 +1,212 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func (s *scene) stats() TopicStats {
+	s.T.Helper()
+	stats, err := s.admin.Stats(s.T.Context(), s.Topic)
+	require.NoError(s.T, err)
+	return stats
+}
+
+func TestTopicsAreListedByName(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "a")
+	b := *s
+	b.Scene = s.Beside(" b")
+	b.publish(time.Hour, 1, "a")
+	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	topics, err := s.admin.Topics(t.Context())
+	require.NoError(t, err)
+	assert.Subset(t, topics, []Topic{{s.Topic, "1"}, {b.Topic, "2"}})
+	assert.IsIncreasing(t, namesOf(topics))
+}
+
+func namesOf(topics []Topic) (names []string) {
+	for _, t := range topics {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func TestStatsCountATopicAndItsGroups(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "g")
+	s.publish(0, 1, "retried", "dead", "held", "")
+	claimed := s.claim(g, "host-3/01", 3, `{"name":"host-3","pid":7}`)
+	s.group(0, "h")
+	s.publish(time.Hour, 1, "later", "")
+	s.publish(0, 1, "due")
+	s.nack(g, time.Minute, claimed[0])
+	s.bury(g, "bad", claimed[1])
+	var stats TopicStats
+	s.unchanged(func() { stats = s.stats() })
+	now := s.Now()
+
+	assert.Equal(t, "1", stats.Version)
+	assert.Equal(t, 1, stats.Partitions)
+	assert.Equal(t, []int{4, 2, 7, 5, 0, 1}, []int{
+		stats.Scheduled, stats.Due, stats.Messages, stats.Keys, stats.Windows, stats.Dead(),
+	}, "scheduled, due, messages, keys, windows, dead")
+	assert.WithinDuration(t, now, stats.OldestDue, 5*time.Second)
+	assert.WithinDuration(t, now.Add(time.Hour), stats.NextDue, 5*time.Second)
+	assert.WithinDuration(t, now, stats.At, 5*time.Second)
+	assert.InDelta(t, 7*60, stats.Bytes, 7*60)
+	assert.Equal(t, stats.At.Sub(stats.OldestDue), stats.Overdue())
+
+	groups, err := s.admin.Groups(t.Context(), s.Topic)
+	require.NoError(t, err)
+	require.Len(t, groups, 2)
+	assert.Equal(t, "h", groups[1].Group)
+	one := groups[0]
+	assert.Equal(t, []int{0, 1, 1, 0, 1}, []int{one.Queued, one.Retrying, one.InDelivery, one.Expired, one.Dead})
+	assert.Zero(t, one.OldestQueued)
+	assert.WithinDuration(t, now.Add(time.Minute), one.NextRetry, 5*time.Second)
+	assert.WithinDuration(t, now, one.OldestUnacked, 5*time.Second)
+	assert.WithinDuration(t, now, one.OldestDead, 5*time.Second)
+	assert.Equal(t, GroupActive, one.State)
+	require.Len(t, one.Consumers, 1)
+	c := one.Consumers[0]
+	assert.Equal(t, []any{s.Topic, "g", "host-3/01", "host-3", 7}, []any{c.Topic, c.Group, c.ID, c.Name, c.PID})
+	assert.WithinDuration(t, now, c.Since, 5*time.Second)
+	assert.WithinDuration(t, now, c.Seen, 5*time.Second)
+	assert.WithinDuration(t, now.Add(time.Minute), c.AliveUntil, 5*time.Second)
+
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, claimed[2].ID)).Err())
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:g"), z(1000, claimed[0].ID)).Err())
+	stats = s.stats()
+	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Queued, stats.Groups[0].Retrying, stats.Groups[0].InDelivery, stats.Groups[0].Expired})
+	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestQueued)
+	assert.Equal(t, stats.At.Sub(time.UnixMilli(1000)), stats.Overdue())
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	assert.Less(t, s.stats().Overdue(), time.Minute, "a paused group does not count")
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	assert.Zero(t, s.stats().Overdue())
+}
+
+func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {
+	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
+	s.crowd()
+	s.publish(0, 4, "overdue")
+	stats := s.stats()
+	assert.Equal(t, 4, stats.Partitions)
+	assert.Equal(t, []int{61, 1, 121, 121}, []int{stats.Scheduled, stats.Due, stats.Messages, stats.Keys})
+	assert.Equal(t, time.UnixMilli(4e12), stats.NextDue)
+	require.Len(t, stats.Groups, 4)
+	for i, want := range [][]int{{0, 60, 60, 0}, {0, 0, 0, 60}, {60, 0, 0, 0}, {60, 0, 0, 0}} {
+		g := stats.Groups[i]
+		assert.Equal(t, want, []int{g.Queued, g.InDelivery, g.Expired, g.Dead}, g.Group)
+	}
+	assert.InDelta(t, stats.Messages*70, stats.Bytes, float64(stats.Messages*40))
+}
+
+func TestGroupsShowWhatTheyAreTold(t *testing.T) {
+	s := newScene(t)
+	names := []string{"expiring", "free", "limited", "paused", "retired", "retiring"}
+	for _, name := range names {
+		s.group(0, name)
+	}
+	limits := redisdelay.GroupLimits{MaxInFlight: 3, Rate: redisdelay.Rate{Messages: 100, Per: time.Second, Burst: 10}}
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "limited", limits))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "paused", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
+	for _, name := range []string{"retired", "retiring"} {
+		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("dead:retiring"), z(1000, "left")).Err())
+	expiring := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.GroupExpiry = "expiring", time.Hour })
+	require.NoError(t, expiring.SubscribeInitialize(s.Topic))
+
+	groups := map[string]GroupStats{}
+	s.unchanged(func() {
+		list, err := s.admin.Groups(t.Context(), s.Topic)
+		require.NoError(t, err)
+		for i, g := range list {
+			assert.Equal(t, names[i], g.Group)
+			groups[g.Group] = g
+		}
+	})
+	assert.Equal(t, &limits, groups["limited"].Limits)
+	assert.Nil(t, groups["free"].Limits)
+	assert.Nil(t, groups["free"].Pause)
+	assert.Zero(t, groups["free"].ExpiresAt)
+	pause := groups["paused"].Pause
+	require.NotNil(t, pause)
+	assert.WithinDuration(t, s.Now().Add(time.Hour), pause.Until, 5*time.Second)
+	assert.WithinDuration(t, s.Now(), pause.Since, 5*time.Second)
+	assert.Equal(t, []any{false, "anna", "migration"}, []any{pause.All, pause.By, pause.Reason})
+	assert.Equal(t, []GroupState{GroupActive, GroupRetired, GroupRetiring},
+		[]GroupState{groups["free"].State, groups["retired"].State, groups["retiring"].State})
+	assert.WithinDuration(t, s.Now().Add(time.Hour), groups["expiring"].ExpiresAt, 5*time.Second)
+
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{For: time.Minute}))
+	stats := s.stats()
+	require.NotNil(t, stats.Pause)
+	assert.True(t, stats.Pause.All)
+	assert.True(t, stats.Groups[1].Pause.All, "of the free group")
+	assert.False(t, stats.Groups[3].Pause.All, "its own lasts longer")
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	assert.True(t, s.stats().Groups[3].Pause.All, "that of all has no end")
+	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+	assert.Nil(t, s.stats().Pause)
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "paused", "1000 500 {}").Err())
+	assert.Nil(t, s.stats().Pause, "it is over")
+}
+
+func TestStatsOfAThousandGroups(t *testing.T) {
+	s := newScene(t)
+	s.group(0, "g")
+	names := make([]any, 999)
+	for i := range names {
+		names[i] = fmt.Sprint("g", i)
+	}
+	require.NoError(t, s.Client.SAdd(t.Context(), s.Key("groups"), names...).Err())
+	assert.Len(t, s.stats().Groups, 1000)
+}
+
+// TestAConsumerSaysWhatItsHandlersHold and how often it has extended their leases.
+func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
+	s := newScene(t)
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
+		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", 300*time.Millisecond, 5
+		c.MaxInFlight, c.PollInterval = 2, time.Second
+	})
+	s.publish(0, 1, "slow")
+	slow := s.Next(messages)
+	id := fixture.Delivery(t, slow).ID
+	var c Consumer
+	holds := func(least, most int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			g := s.stats().Groups
+			if len(g) != 1 || len(g[0].Consumers) != 1 {
+				return false
+			}
+			c = g[0].Consumers[0]
+			return c.Holds[id] >= least && c.Holds[id] <= most
+		}, fixture.Soon, 5*time.Millisecond)
+	}
+	holds(3, 1000)
+	assert.Equal(t, "host-3", c.Name)
+	m, err := s.admin.Message(t.Context(), s.Topic, Ref{ID: id})
+	require.NoError(t, err)
+	assert.Equal(t, "host-3", m.Groups[0].Consumer)
+	assert.GreaterOrEqual(t, m.Groups[0].Extended, 3)
+	slow.Ack()
+	holds(0, 0)
+	consumers, err := s.admin.store.Topic(s.Topic).Partition(0).Group("g").Consumers(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, queue.About{Name: "host-3", PID: c.PID, Protocol: queue.Version, MaxDeliveries: 5}, consumers[0].About)
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+var update = flag.Bool("update", false, "write the golden files and docs/cli.md anew")
+
+// session is testdata/session.txt: the command lines that all servers get.
+func session(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/session.txt")
+	require.NoError(t, err)
+	var lines []string
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// play runs the session and compares what it prints with a golden file.
+func play(t *testing.T, client redis.UniversalClient, name string, env ...string) {
+	t.Helper()
+	a, err := admin.New(admin.Config{Client: client})
+	require.NoError(t, err)
+	files := t.TempDir()
+	p := program{t: t, env: append(env, "FILES="+files)}
+	scrub := newScrubber(files)
+	var b strings.Builder
+	for _, line := range session(t) {
+		fmt.Fprintf(&b, "$ %s\n", line)
+		r := p.shell(idOf.ReplaceAllStringFunc(line, func(s string) string {
+			m, err := a.Message(t.Context(), orders, admin.Ref{Key: idOf.FindStringSubmatch(s)[1]})
+			require.NoError(t, err)
+			return m.ID
+		}))
+		if strings.HasSuffix(line, " -o json") {
+			requireObjects(t, line, r.out)
+		}
+		b.WriteString(scrub.text(r.out))
+		for line := range strings.Lines(r.err) {
+			b.WriteString("! " + scrub.text(line))
+		}
+		if r.code != 0 {
+			fmt.Fprintf(&b, "[exit %d]\n", r.code)
+		}
+		b.WriteString("\n")
+	}
+	compare(t, filepath.Join("testdata", name+".golden"), b.String())
+}
+
+// idOf stands in a command line for the id of the message with a key.
+var idOf = regexp.MustCompile(`ID\(([^)]+)\)`)
+
+// requireObjects checks that each line is an object.
+func requireObjects(t *testing.T, line, out string) {
+	t.Helper()
+	require.NotEmpty(t, out, line)
+	for object := range strings.Lines(out) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(object), &fields), "%s: %s", line, object)
+	}
+}
+
+// TestTheSessionHasEveryCommand of docs/cli.md, for people and with -o json.
+func TestTheSessionHasEveryCommand(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	lines := session(t)
+	commands := regexp.MustCompile("(?m)^### (redisdelay .*)$").FindAllStringSubmatch(string(docs), -1)
+	require.Greater(t, len(commands), 25)
+	for _, found := range commands {
+		command := found[1]
+		if command == "redisdelay help" || command == "redisdelay completion" {
+			continue
+		}
+		uses := func(line string) bool { return strings.Contains(line, command+" ") || strings.HasSuffix(line, command) }
+		inJSON := func(line string) bool { return uses(line) && strings.HasSuffix(line, " -o json") }
+		require.True(t, slices.ContainsFunc(lines, uses), command)
+		require.True(t, slices.ContainsFunc(lines, inJSON), "%s -o json", command)
+	}
+}
+
+func compare(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	gotRuns, wantRuns := strings.Split(got, "\n$ "), strings.Split(string(want), "\n$ ")
+	for i := range min(len(gotRuns), len(wantRuns)) {
+		assert.Equal(t, wantRuns[i], gotRuns[i], "go test ./cmd/redisdelay -update writes %s anew", file)
+	}
+	assert.Len(t, gotRuns, len(wantRuns))
+}
+
+func TestSessionStandalone(t *testing.T) {
+	server := redistest.New(t)
+	client := server.Client(t)
+	stage(t, client, 1)
+	play(t, client, "standalone", "REDIS_URL=redis://"+server.Addr)
+}
+
+// TestSessionCluster gives the address of one node, without --cluster, and has only the rights
+// of docs/operator.acl.
+func TestSessionCluster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	client := cluster.Client(t)
+	stage(t, client, 4)
+	operator(t, client)
+	play(t, client, "cluster", "REDIS_URL=redis://operator:secret@"+cluster.Addrs()[1])
+}
+
+// TestSessionOperatorOverTLS has only the rights of docs/operator.acl, and uses all of them.
+func TestSessionOperatorOverTLS(t *testing.T) {
+	server, _ := redistest.NewTLS(t)
+	client := server.Client(t)
+	rights := operator(t, client)
+	stage(t, client, 1)
+	redistest.Command(t, client, "CONFIG", "RESETSTAT")
+	play(t, client, "tls", "REDIS_URL=rediss://operator:secret@"+server.Addr, "REDIS_TLS_CA="+server.File("ca.crt"))
+	used := client.Info(t.Context(), "commandstats").Val()
+	// On a Cluster; to say which key has a wrong type; after a move that came back, or was large.
+	elsewhere := []string{"cluster|slots", "spublish", "type", "hsetnx", "persist"}
+	for _, right := range rights {
+		if name, granted := strings.CutPrefix(right, "+"); granted && !slices.Contains(elsewhere, name) {
+			require.True(t, strings.Contains(used, "cmdstat_"+name+":"), "docs/operator.acl grants %s, and nothing needs it", name)
+		}
+	}
+}
+
+// operator creates the user of docs/operator.acl and returns its rules.
+func operator(t *testing.T, client redis.UniversalClient) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operator.acl")
+	require.NoError(t, err)
+	rules := strings.Fields(strings.ReplaceAll(string(text), "\\\n", " "))
+	require.Equal(t, []string{"ACL", "SETUSER", "operator"}, rules[:3])
+	args := make([]any, len(rules))
+	for i, rule := range rules {
+		args[i] = rule
+	}
+	setUser := func(ctx context.Context, client *redis.Client) error { return client.Do(ctx, args...).Err() }
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		require.NoError(t, cluster.ForEachShard(t.Context(), setUser))
+	} else {
+		require.NoError(t, setUser(t.Context(), client.(*redis.Client)))
+	}
+	return rules[3:]
+}
+
+// scrubber replaces what differs from run to run.
+type scrubber struct {
+	ids      map[string]string
+	replaced []replacement
+}
+
+type replacement struct {
+	pattern *regexp.Regexp
+	by      string
+}
+
+func newScrubber(files string) *scrubber {
+	s := &scrubber{ids: map[string]string{}}
+	host, _ := os.Hostname()
+	for _, r := range [][2]string{
+		{regexp.QuoteMeta("@" + host), "@HOST"},
+		{regexp.QuoteMeta(files), "FILES"},
+		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
+		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
+		{`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?`, "TIME"},
+		{`\b\d\d:\d\d(:\d\d(\.\d+)?)?\b`, "TIME"},
+		{`\b\d+(ms|s)\b|\b\d+m\d+s\b|  \bnow$`, "Xs"},
+		{`\b\d+h\d+m\b`, "XhYm"},
+		{`\b\d+d\d+h\b|\b\d+y\d+d\b`, "XdYh"},
+		{`(\d+\.)?eyJ[\w=-]+`, "CURSOR"},
+		{`"due":\d+`, `"due":N`},
+		{fmt.Sprintf(`\b%d\b`, os.Getpid()), "PID"},
+		{`(version is|uses) \d[\d.]*( [KMG]?i?B)?`, "$1 N"},
+		{`(overdueMs|PerSecond)":-?[\d.]+`, `$1":N`},
+		{` {3,}`, "  "}, // columns are as wide as the times in them
+	} {
+		s.replaced = append(s.replaced, replacement{regexp.MustCompile(r[0]), r[1]})
+	}
+	return s
+}
+
+var ulids = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`)
+
+func (s *scrubber) text(text string) string {
+	text = ulids.ReplaceAllStringFunc(text, func(id string) string {
+		if s.ids[id] == "" {
+			s.ids[id] = fmt.Sprintf("01SCRUBBED%016d", len(s.ids)+1)
+		}
+		return s.ids[id]
+	})
+	for _, r := range s.replaced {
+		text = r.pattern.ReplaceAllString(text, r.by)
+	}
+	return text
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+// act is what a command does to messages.
+type act struct {
+	name string // in JSON, such as "requeue"
+	done string // "requeued"
+	ask  string // "Requeue"
+	one  string // "dead letter"
+	many string
+	to   string // the topic of a move
+
+	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
+}
+
+func (w act) of(n int) string { return words.Of(n, w.one, w.many) }
+
+var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
+
+// perform carries out an act on what was chosen. Of many messages, it shows the number and a
+// sample first, and asks.
+func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, w act) error {
+	which := c.selection(args)
+	named := which.Matching == nil
+	result := actJSON{Topic: args[0], Act: w.name, To: w.to, DryRun: c.dryRun}
+	total := len(which.IDs) + len(which.Keys)
+	if !named {
+		var err error
+		if total, err = a.preamble(ctx, args[0], *which.Matching, w); err != nil {
+			return err
+		}
+		result.Matching = &total
+	}
+	if total == 0 || c.dryRun {
+		result.Complete = total == 0
+		return a.unchanged(ctx, args[0], which, w, result)
+	}
+	if !named && !c.yes {
+		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", w.ask, w.of(total), words.Clean(args[0]))); err != nil || !yes {
+			return err
+		}
+	}
+	bar := a.newBar(w.done, total)
+	progress, err := w.run(ctx, args[0], which, bar.update)
+	bar.clear()
+	result.set(progress, err)
+	if err != nil && !named {
+		result.Cursor = progress.Cursor
+	}
+	failed := outcome(ctx, err, progress, named)
+	if named && failed != nil && !a.json() {
+		result.Skipped, result.Reason = 0, "" // the error says it
+		if result.Done == 0 {
+			return failed
+		}
+	}
+	return errors.Join(a.report(result, w, cmd, args), failed)
+}
+
+// outcome is the error of an act that was carried out.
+func outcome(ctx context.Context, err error, progress admin.Progress, named bool) error {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("stopped")
+	case err != nil:
+		return err
+	case named && progress.Skipped > 1 && progress.Last != nil:
+		return fmt.Errorf("%s were left as they were, the last one: %w", words.Of(progress.Skipped, "message", "messages"), progress.Last)
+	case named && progress.Skipped > 0 && progress.Last != nil:
+		return progress.Last
+	case named && progress.Skipped > 0:
+		return fmt.Errorf("%s left as it was", words.Of(progress.Skipped, "message was", "messages were"))
+	}
+	return nil
+}
+
+// preamble counts what matches and shows some of it.
+func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) (int, error) {
+	total, err := a.admin.Count(ctx, topic, q)
+	if err != nil || a.json() || total == 0 {
+		return total, err
+	}
+	q.Limit, q.Cursor = 5, "" // an act's cursor is not that of a page
+	page, err := a.admin.Entries(ctx, topic, q)
+	if err != nil {
+		return 0, err
+	}
+	first := ", such as"
+	if total <= len(page.Entries) {
+		first = ""
+	}
+	if err := a.printf("%s%s:\n\n", w.of(total), first); err != nil {
+		return 0, err
+	}
+	if err := a.showEntries(page.Entries, q.In); err != nil {
+		return 0, err
+	}
+	return total, a.printf("\n")
+}
+
+// unchanged tells that nothing was done: nothing matched, or it was a dry run.
+func (a *app) unchanged(ctx context.Context, topic string, which admin.Selection, w act, result actJSON) error {
+	switch {
+	case a.json():
+		return a.object(result)
+	case !result.DryRun:
+		return a.printf("no %s matches\n", w.one)
+	}
+	for _, id := range which.IDs {
+		if err := a.dry(ctx, topic, admin.Ref{ID: id}); err != nil {
+			return err
+		}
+	}
+	for _, key := range which.Keys {
+		if err := a.dry(ctx, topic, admin.Ref{Key: key}); err != nil {
+			return err
+		}
+	}
+	return a.printf("nothing is done: this is a dry run\n")
+}
+
+func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
+	e, err := a.admin.Explain(ctx, topic, which)
+	if err != nil {
+		return err
+	}
+	return a.printf("%s: %s\n", words.Clean(e.Message.ID), words.Clean(e.Summary))
+}
+
+// report tells what an act has done.
+func (a *app) report(result actJSON, w act, cmd *cobra.Command, args []string) error {
+	if a.json() {
+		return a.object(result)
+	}
+	text := w.done + " " + w.of(result.Done)
+	if w.to != "" {
+		text += " to topic " + fmt.Sprintf("%q", w.to)
+	}
+	if result.Skipped > 0 {
+		text += ", left " + words.Number(result.Skipped)
+		if result.Reason != "" {
+			text += ": " + result.Reason
+		}
+	}
+	if err := a.printf("%s\n", text); err != nil || result.Complete || result.Cursor == "" {
+		return err
+	}
+	return a.printf("go on with: %s\n", again(cmd, args, result.Cursor))
+}
+
+// confirm asks a question on the terminal. Ctrl-C is a no.
+func (a *app) confirm(ctx context.Context, question string) (bool, error) {
+	answer, err := a.ask(ctx, question+" [y/N] ")
+	if err != nil {
+		return false, err
+	}
+	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
+		return true, nil
+	}
+	return false, errors.New("nothing is done: the answer was no")
+}
+
+// ask reads a line from the terminal.
+func (a *app) ask(ctx context.Context, prompt string) (string, error) {
+	a.say("%s", prompt)
+	type line struct {
+		text string
+		err  error
+	}
+	// The reader ends with the process, if nobody answers.
+	read := make(chan line, 1)
+	go func() {
+		text, err := bufio.NewReader(a.in).ReadString('\n')
+		read <- line{strings.TrimSpace(text), err}
+	}()
+	select {
+	case l := <-read:
+		if l.err != nil {
+			return "", errors.New("nothing is done: there was no answer")
+		}
+		return l.text, nil
+	case <-ctx.Done():
+		a.say("\n")
+		return "", errors.New("nothing is done: stopped")
+	}
+}

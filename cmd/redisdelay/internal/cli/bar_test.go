@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+func TestTheBarSaysHowFarAnActIs(t *testing.T) {
+	b := newTestApp().newBar("requeued", 100_000)
+	assert.Equal(t, "requeued ██████████░░░░░░░░░░░░░░░░░░░░  35%  33,000 of 100,000, left 2,000  5,000/s  13s left",
+		b.line(admin.Progress{Done: 33_000, Skipped: 2000}, 7*time.Second))
+	assert.Equal(t, "requeued ██████████████████████████████ 100%  120,000 of 100,000  60,000/s",
+		b.line(admin.Progress{Done: 120_000}, 2*time.Second), "more than were counted")
+	assert.Equal(t, "moved 5", newTestApp().newBar("moved", 0).line(admin.Progress{Done: 5}, 0))
+}
+
+func TestTheBarIsOnlyForTerminals(t *testing.T) {
+	a := newTestApp()
+	b := a.newBar("requeued", 10)
+	b.update(admin.Progress{Done: 1})
+	b.clear()
+	assert.Empty(t, a.err.(*bytes.Buffer).String())
+	a.terminal.err = true
+	b.update(admin.Progress{Done: 1})
+	b.update(admin.Progress{Done: 2}) // at once: not drawn
+	b.clear()
+	assert.Contains(t, a.err.(*bytes.Buffer).String(), "1 of 10")
+	assert.NotContains(t, a.err.(*bytes.Buffer).String(), "2 of 10")
+}
+
+// TestATableFitsANarrowTerminal by leaving out columns, then by cutting the last one.
+func TestATableFitsANarrowTerminal(t *testing.T) {
+	draw := func(width int) string {
+		a := newTestApp()
+		a.terminal.out, a.width = true, width
+		g := a.newGrid("ID", "#SIZE", "+HIDDEN", "PAYLOAD")
+		g.spare = []string{"SIZE"}
+		g.add("an-id", "1", "hidden", "a rather long payload")
+		assert.NoError(t, a.print(g))
+		return a.out.(*bytes.Buffer).String()
+	}
+	assert.Contains(t, draw(80), "a rather long payload")
+	assert.Contains(t, draw(25), "an-id     1  a rather lo…")
+	assert.Contains(t, draw(18), "an-id  a rather l…")
+	assert.NotContains(t, draw(18), "SIZE")
+}

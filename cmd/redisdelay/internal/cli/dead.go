@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// dead returns the commands for dead letters.
+func (a *app) dead() *cobra.Command {
+	dead := &cobra.Command{
+		Use: "dead", Short: "List, requeue, discard or move dead letters", Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	requeue := a.deadAct("requeue", "Make dead letters due again, and count their deliveries anew",
+		func() act { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
+	discard := a.deadAct("discard", "Remove dead letters for good",
+		func() act { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
+	dead.AddCommand(a.deadLs(), a.deadShow(), requeue, discard, a.deadMove())
+	return dead
+}
+
+func (a *app) deadLs() *cobra.Command {
+	l := &lister{app: a, limit: admin.DefaultLimit}
+	cmd := a.command("ls TOPIC", "List dead letters, with why they died",
+		func(cmd *cobra.Command, _ []string) error { return l.check(cmd) }, l.run)
+	l.filter = a.newFilter(cmd, admin.Dead)
+	l.flags(cmd)
+	cmd.Example = "redisdelay dead ls orders --since 2h --reason timeout"
+	return cmd
+}
+
+func (a *app) deadShow() *cobra.Command {
+	return a.one("show TOPIC [ID]", "Show a dead letter, and where it stands for each group", a.showOne)
+}
+
+func letters(name, done, ask string, run runner) act {
+	return act{name: name, done: done, ask: ask, one: "dead letter", many: "dead letters", run: run}
+}
+
+func (a *app) deadAct(name, short string, make func() act) *cobra.Command {
+	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, make)
+	cmd.Example = "redisdelay dead " + name + " orders --all --reason timeout"
+	return cmd
+}
+
+func (a *app) deadMove() *cobra.Command {
+	to := ""
+	cmd := a.acting("move TOPIC [ID...]", "Move dead letters to another topic, where they are due at once",
+		[]admin.Set{admin.Dead}, func(cmd *cobra.Command) error { return needs(cmd, "to") },
+		func() act {
+			w := letters("move", "moved", "Move", a.moveTo(a.admin.Move, to))
+			w.to = to
+			return w
+		})
+	a.toFlag(cmd, &to)
+	cmd.Example = "redisdelay dead move orders --to orders-parked --all"
+	return cmd
+}
+
+func (a *app) toFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().Var(text(to, "TOPIC"), "to", "the topic that gets them; made if it is missing")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeTopic)
+}
+
+type mover = func(ctx context.Context, topic string, which admin.Selection, to string, progress func(admin.Progress)) (admin.Progress, error)
+
+func (a *app) moveTo(move mover, to string) runner {
+	return func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+		return move(ctx, topic, which, to, progress)
+	}
+}
+
+// move returns the command move or copy.
+func (a *app) move(name string) *cobra.Command {
+	to, resume := "", false
+	short := "Move messages to another topic, with their due times"
+	done, ask := "moved", "Move"
+	if name == "copy" {
+		short, done, ask = "Copy messages to another topic, with their due times", "copied", "Copy"
+	}
+	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
+		func(cmd *cobra.Command) error { return needs(cmd, "to") },
+		func() act {
+			run := a.admin.Move
+			if name == "copy" {
+				run = a.admin.Copy
+			}
+			w := messages(name, done, ask, a.moveTo(run, to))
+			w.to = to
+			return w
+		})
+	a.toFlag(cmd, &to)
+	cmd.Example = "redisdelay " + name + " orders --key order-42 --to orders-test"
+	if name == "copy" {
+		return cmd
+	}
+	cmd.Flags().BoolVar(&resume, "resume", false, "finish what interrupted moves from the topic have left, and nothing else")
+	moveSome := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !resume {
+			return moveSome(cmd, args)
+		}
+		if len(args) > 1 || cmd.Flags().Changed("to") || cmd.Flags().Changed("all") {
+			return usagef("--resume finishes earlier moves: want only TOPIC with it")
+		}
+		if err := a.connect(cmd.Context()); err != nil {
+			return err
+		}
+		return a.resumeMoves(cmd, args)
+	}
+	return cmd
+}
+
+func (a *app) resumeMoves(cmd *cobra.Command, args []string) error {
+	w := messages("resume", "moved", "", nil)
+	bar := a.newBar(w.done, 0)
+	progress, err := a.admin.ResumeMoves(cmd.Context(), args[0], bar.update)
+	bar.clear()
+	result := actJSON{Topic: args[0], Act: "resume"}
+	result.set(progress, err)
+	if shown := a.report(result, w, cmd, args); shown != nil {
+		return shown
+	}
+	return outcome(cmd.Context(), err, progress, false)
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+const docsFile = "../../../../docs/cli.md"
+
+func newTestApp() *app {
+	return &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, now: time.Now}
+}
+
+// TestDocsAreGeneratedFromTheCommands, so they cannot differ.
+func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
+	t.Setenv("REDISDELAY_PREFIX", "")
+	head, err := os.ReadFile("testdata/cli.head.md")
+	require.NoError(t, err)
+	var b strings.Builder
+	b.WriteString("<!-- go test ./cmd/redisdelay/internal/cli -update writes this file; its first part is testdata/cli.head.md there -->\n")
+	b.Write(head)
+	root := newTestApp().root()
+	b.WriteString("\n## Flags of all commands\n\n")
+	flagTable(&b, root.PersistentFlags())
+	for _, group := range root.Groups() {
+		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
+		for _, cmd := range root.Commands() {
+			if cmd.GroupID == group.ID && cmd.Name() != "help" {
+				commandDocs(&b, cmd)
+			}
+		}
+	}
+	b.WriteString("\n## Objects\n\nWhat `-o json` prints. A name with `?` is left out if it has no value.\n\n| commands | names |\n| --- | --- |\n")
+	for _, o := range objects {
+		fmt.Fprintf(&b, "| %s | %s |\n", o.commands, strings.Join(jsonNames(reflect.TypeOf(o.of)), ", "))
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(docsFile, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(docsFile)
+	require.NoError(t, err)
+	got, expected := strings.Split(b.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(got), len(expected)) {
+		require.Equal(t, expected[i], got[i], "line %d; go test ./cmd/redisdelay/internal/cli -update writes it anew", i+1)
+	}
+	require.Len(t, got, len(expected))
+}
+
+var objects = []struct {
+	commands string
+	of       any
+}{
+	{"`topics`", topicJSON{}},
+	{"`stats`", statsJSON{}},
+	{"`groups`, and the `groups` of `stats`", groupJSON{}},
+	{"the `pause` of these", pauseJSON{}},
+	{"the `limits` of a group", limitsJSON{}},
+	{"`consumers`, and the `consumers` of a group", consumerJSON{}},
+	{"`ls`, `dead ls`", entryJSON{}},
+	{"the last line of a page of these, if there are more", cursorJSON{}},
+	{"`show`, `dead show`", messageJSON{}},
+	{"the `groups` of `show`", standingJSON{}},
+	{"`explain`", explanationJSON{}},
+	{"`top`", sampleJSON{}},
+	{"all acts; `export --file`, `import`", actJSON{}},
+	{"`publish`", publishedJSON{}},
+	{"`doctor`, one for each finding", findingJSON{}},
+}
+
+func commandDocs(b *strings.Builder, cmd *cobra.Command) {
+	if cmd.HasAvailableSubCommands() && cmd.Name() != "completion" {
+		for _, sub := range cmd.Commands() {
+			commandDocs(b, sub)
+		}
+		return
+	}
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."), lineOf(cmd))
+	if about, found := strings.CutPrefix(cmd.Long, cmd.Short+".\n\n"); found {
+		if strings.Contains(about, "  ") { // a table
+			about = "```\n" + about + "\n```"
+		}
+		fmt.Fprintf(b, "\n%s\n", about)
+	}
+	if cmd.HasLocalFlags() {
+		b.WriteString("\n")
+		flagTable(b, cmd.LocalNonPersistentFlags())
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(b, "\nSuch as:\n\n```\n%s\n```\n", strings.ReplaceAll(cmd.Example, "\n  ", "\n")[2:])
+	}
+}
+
+func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	b.WriteString("| flag | |\n| --- | --- |\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		kind, about := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		if kind != "" {
+			name += " " + kind
+		}
+		if f.DefValue != "" && f.DefValue != "false" && !strings.Contains(about, "(default $") {
+			about += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", `\|`), strings.ReplaceAll(about, "|", `\|`))
+	})
+}
+
+// jsonNames are the names of a struct's fields in JSON, with ? after those that may be left out.
+func jsonNames(of reflect.Type) (names []string) {
+	for field := range of.Fields() {
+		if field.Anonymous {
+			names = append(names, jsonNames(field.Type)...)
+			continue
+		}
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if options != "" {
+			name += "?"
+		}
+		names = append(names, "`"+name+"`")
+	}
+	return names
+}
+
+func TestEveryFlagAndCommandIsDescribed(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			require.NotEmpty(t, f.Usage, cmd.CommandPath()+" --"+f.Name)
+		})
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(newTestApp().root())
+}
+
+func TestHelpDoesNotReachForRedis(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
+	for _, args := range [][]string{{}, {"help"}, {"help", "ls"}, {"dead"}, {"ls", "--help"}, {"completion", "bash"}} {
+		require.Zero(t, newTestApp().run(context.Background(), args), "%v", args)
+	}
+}

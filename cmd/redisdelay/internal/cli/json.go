@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// The objects of -o json. Their names are part of what scripts rely on: add, do not rename.
+
+// stamp is a time with milliseconds, in UTC.
+type stamp struct{ time.Time }
+
+func (s stamp) MarshalJSON() ([]byte, error) {
+	return json.Marshal(s.UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+}
+
+type topicJSON struct {
+	Topic   string `json:"topic"`
+	Version string `json:"version"`
+}
+
+type statsJSON struct {
+	Topic      string      `json:"topic"`
+	Version    string      `json:"version"`
+	At         stamp       `json:"at"`
+	Partitions int         `json:"partitions"`
+	Scheduled  int         `json:"scheduled"`
+	Due        int         `json:"due"`
+	OldestDue  stamp       `json:"oldestDue,omitzero"`
+	NextDue    stamp       `json:"nextDue,omitzero"`
+	OverdueMs  int64       `json:"overdueMs"`
+	Queued     int         `json:"queued"`
+	Retrying   int         `json:"retrying"`
+	InDelivery int         `json:"inDelivery"`
+	Dead       int         `json:"dead"`
+	Messages   int         `json:"messages"`
+	Bytes      int64       `json:"bytes"`
+	Keys       int         `json:"keys"`
+	Windows    int         `json:"windows"`
+	Moving     int         `json:"moving"`
+	Pause      *pauseJSON  `json:"pause,omitempty"`
+	Groups     []groupJSON `json:"groups"`
+}
+
+type groupJSON struct {
+	Topic         string         `json:"topic"`
+	Group         string         `json:"group"`
+	State         string         `json:"state"`
+	At            stamp          `json:"at"`
+	Queued        int            `json:"queued"`
+	Retrying      int            `json:"retrying"`
+	InDelivery    int            `json:"inDelivery"`
+	Expired       int            `json:"expired"`
+	Dead          int            `json:"dead"`
+	OldestQueued  stamp          `json:"oldestQueued,omitzero"`
+	NextRetry     stamp          `json:"nextRetry,omitzero"`
+	OldestUnacked stamp          `json:"oldestUnacked,omitzero"`
+	OldestDead    stamp          `json:"oldestDead,omitzero"`
+	Pause         *pauseJSON     `json:"pause,omitempty"`
+	Limits        *limitsJSON    `json:"limits,omitempty"`
+	ExpiresAt     stamp          `json:"expiresAt,omitzero"`
+	Consumers     []consumerJSON `json:"consumers"`
+}
+
+type pauseJSON struct {
+	All    bool   `json:"all"`
+	Since  stamp  `json:"since,omitzero"`
+	Until  stamp  `json:"until,omitzero"`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+type limitsJSON struct {
+	MaxInFlight int   `json:"maxInFlight,omitempty"`
+	Messages    int   `json:"messages,omitempty"`
+	PerMs       int64 `json:"perMs,omitempty"`
+	Burst       int   `json:"burst,omitempty"`
+}
+
+type consumerJSON struct {
+	Topic      string         `json:"topic"`
+	Group      string         `json:"group"`
+	ID         string         `json:"id"`
+	Name       string         `json:"name"`
+	PID        int            `json:"pid,omitempty"`
+	Since      stamp          `json:"since,omitzero"`
+	Seen       stamp          `json:"seen,omitzero"`
+	AliveUntil stamp          `json:"aliveUntil,omitzero"`
+	Holds      map[string]int `json:"holds,omitempty"`
+}
+
+func inStats(s admin.TopicStats) statsJSON {
+	o := statsJSON{
+		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
+		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
+		OverdueMs: s.Overdue().Milliseconds(), Dead: s.Dead(), Messages: s.Messages, Bytes: s.Bytes,
+		Keys: s.Keys, Windows: s.Windows, Moving: s.Moving, Pause: inPause(s.Pause), Groups: []groupJSON{},
+	}
+	for _, g := range s.Groups {
+		o.Groups = append(o.Groups, inGroup(s.Topic, g))
+		o.Queued += g.Queued
+		o.Retrying += g.Retrying
+		o.InDelivery += g.InDelivery
+	}
+	return o
+}
+
+func inGroup(topic string, g admin.GroupStats) groupJSON {
+	o := groupJSON{
+		Topic: topic, Group: g.Group, State: string(g.State), At: stamp{g.At},
+		Queued: g.Queued, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired, Dead: g.Dead,
+		OldestQueued: stamp{g.OldestQueued}, NextRetry: stamp{g.NextRetry},
+		OldestUnacked: stamp{g.OldestUnacked}, OldestDead: stamp{g.OldestDead},
+		Pause: inPause(g.Pause), ExpiresAt: stamp{g.ExpiresAt}, Consumers: []consumerJSON{},
+	}
+	if l := g.Limits; l != nil {
+		o.Limits = &limitsJSON{l.MaxInFlight, l.Rate.Messages, l.Rate.Per.Milliseconds(), l.Rate.Burst}
+	}
+	for _, c := range g.Consumers {
+		o.Consumers = append(o.Consumers, inConsumer(c))
+	}
+	return o
+}
+
+func inPause(p *admin.Pause) *pauseJSON {
+	if p == nil {
+		return nil
+	}
+	return &pauseJSON{p.All, stamp{p.Since}, stamp{p.Until}, p.By, p.Reason}
+}
+
+func inConsumer(c admin.Consumer) consumerJSON {
+	return consumerJSON{
+		c.Topic, c.Group, c.ID, c.Name, c.PID, stamp{c.Since}, stamp{c.Seen}, stamp{c.AliveUntil}, c.Holds,
+	}
+}
+
+// contentJSON is a message as far as it can be decoded.
+type contentJSON struct {
+	UUID      string            `json:"uuid,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Payload   *string           `json:"payload,omitempty"`
+	Payload64 []byte            `json:"payload64,omitempty"` // in place of a payload that is not UTF-8
+	Body64    []byte            `json:"body64,omitempty"`    // of a message that cannot be decoded
+	Error     string            `json:"error,omitempty"`
+}
+
+func inContent(c admin.Content) contentJSON {
+	var o contentJSON
+	switch {
+	case c.Message != nil:
+		o.UUID, o.Metadata = c.Message.UUID, c.Message.Metadata
+		if payload := string(c.Message.Payload); utf8.ValidString(payload) {
+			o.Payload = &payload
+		} else {
+			o.Payload64 = c.Message.Payload
+		}
+	case c.Err != nil:
+		o.Error, o.Body64 = plain(c.Err), c.Body
+	}
+	return o
+}

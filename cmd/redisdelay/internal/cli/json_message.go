@@ -1,0 +1,131 @@
+package cli
+
+import "github.com/redisdelay/watermill-redisdelay/admin"
+
+type entryJSON struct {
+	Topic       string `json:"topic"`
+	ID          string `json:"id"`
+	Key         string `json:"key,omitempty"`
+	Partition   int    `json:"partition"`
+	Set         string `json:"set"`
+	Group       string `json:"group,omitempty"`
+	State       string `json:"state,omitempty"`
+	DueAt       stamp  `json:"dueAt,omitzero"`
+	LeasedUntil stamp  `json:"leasedUntil,omitzero"`
+	BuriedAt    stamp  `json:"buriedAt,omitzero"`
+	PublishedAt stamp  `json:"publishedAt,omitzero"`
+	Attempts    int    `json:"attempts"`
+	Reason      string `json:"reason,omitempty"`
+	Size        int    `json:"size"`
+	contentJSON
+}
+
+func inEntry(e admin.Entry) entryJSON {
+	o := entryJSON{
+		Topic: e.Topic, ID: e.ID, Key: e.Key, Partition: e.Partition, Set: string(e.Set), Group: e.Group,
+		State: string(e.State), PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
+		Size: e.Size, contentJSON: inContent(e.Content),
+	}
+	switch e.Set {
+	case admin.InDelivery:
+		o.LeasedUntil = stamp{e.At}
+	case admin.Dead:
+		o.BuriedAt = stamp{e.At}
+	default:
+		o.DueAt = stamp{e.At}
+	}
+	return o
+}
+
+type messageJSON struct {
+	Topic       string         `json:"topic"`
+	ID          string         `json:"id"`
+	Key         string         `json:"key,omitempty"`
+	Partition   int            `json:"partition"`
+	PublishedAt stamp          `json:"publishedAt,omitzero"`
+	At          stamp          `json:"at"`
+	Size        int            `json:"size"`
+	Scheduled   bool           `json:"scheduled"`
+	DueAt       stamp          `json:"dueAt,omitzero"`
+	Moving      string         `json:"moving,omitempty"`
+	Groups      []standingJSON `json:"groups"`
+	contentJSON
+}
+
+type standingJSON struct {
+	Group       string            `json:"group"`
+	State       string            `json:"state"`
+	Attempts    int               `json:"attempts"`
+	DueAt       stamp             `json:"dueAt,omitzero"`
+	LeasedUntil stamp             `json:"leasedUntil,omitzero"`
+	Consumer    string            `json:"consumer,omitempty"`
+	Extended    int               `json:"extended,omitempty"`
+	BuriedAt    stamp             `json:"buriedAt,omitzero"`
+	Reason      string            `json:"reason,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"` // as the group's last nack left it
+}
+
+func inMessage(m admin.Message) messageJSON {
+	o := messageJSON{
+		Topic: m.Topic, ID: m.ID, Key: m.Key, Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
+		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt}, Moving: m.Moving,
+		Groups: []standingJSON{}, contentJSON: inContent(m.Content),
+	}
+	for _, g := range m.Groups {
+		s := standingJSON{
+			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt},
+			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
+			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason,
+		}
+		if g.Content.Message != nil {
+			s.Metadata = g.Content.Message.Metadata
+		}
+		o.Groups = append(o.Groups, s)
+	}
+	return o
+}
+
+type explanationJSON struct {
+	Topic   string   `json:"topic"`
+	ID      string   `json:"id"`
+	Key     string   `json:"key,omitempty"`
+	Summary string   `json:"summary"`
+	Lines   []string `json:"lines"`
+}
+
+// cursorJSON is the line after the last entry of a page, if there is more.
+type cursorJSON struct {
+	NextCursor string `json:"nextCursor"`
+}
+
+// actJSON is what an act on messages or groups has done.
+type actJSON struct {
+	Topic    string `json:"topic"`
+	Act      string `json:"act"`
+	Group    string `json:"group,omitempty"`
+	To       string `json:"to,omitempty"`
+	Matching *int   `json:"matching,omitempty"` // counted before the act
+	Done     int    `json:"done"`
+	Skipped  int    `json:"skipped"`
+	Reason   string `json:"reason,omitempty"` // why the last one was skipped
+	DryRun   bool   `json:"dryRun,omitempty"`
+	Complete bool   `json:"complete"`
+	Cursor   string `json:"cursor,omitempty"` // to go on from, if it is not complete
+}
+
+// set says how far an act has come, and whether it has ended.
+func (o *actJSON) set(p admin.Progress, err error) {
+	o.Done, o.Skipped, o.Complete = p.Done, p.Skipped, err == nil
+	if p.Last != nil {
+		o.Reason = plain(p.Last)
+	}
+}
+
+type findingJSON struct {
+	Severity string `json:"severity"`
+	Check    string `json:"check"`
+	Topic    string `json:"topic,omitempty"`
+	Text     string `json:"text"`
+	Fixable  bool   `json:"fixable"`
+	Fixed    bool   `json:"fixed"`
+}

@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+func (a *app) ls() *cobra.Command {
+	l := &lister{app: a, limit: admin.DefaultLimit}
+	cmd := a.command("ls TOPIC", "List messages: scheduled ones, or those that wait, are in delivery or dead",
+		func(cmd *cobra.Command, _ []string) error { return l.check(cmd) }, l.run)
+	l.filter = a.newFilter(cmd, admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead)
+	l.flags(cmd)
+	cmd.Example = "redisdelay ls orders --due-before 10m\nredisdelay ls orders --key order-42\n" +
+		"redisdelay ls orders --in-delivery --group billing\nredisdelay ls orders --all -o json"
+	return cmd
+}
+
+// lister lists messages.
+type lister struct {
+	app    *app
+	filter *filter
+	key    string
+	limit  int
+	all    bool
+	anySet bool // no set was chosen
+}
+
+func (l *lister) flags(cmd *cobra.Command) {
+	cmd.Flags().Var(text(&l.key, "KEY"), "key", "only the message with this key, wherever it stands")
+	cmd.Flags().Var(number(&l.limit, 1, admin.MaxLimit), "limit", "how many at most")
+	cmd.Flags().BoolVar(&l.all, "all", false, "all, page by page")
+}
+
+func (l *lister) check(cmd *cobra.Command) error {
+	if err := apart(cmd, "limit", "all"); err != nil {
+		return err
+	}
+	l.anySet = len(l.filter.sets) > 0
+	for _, chosen := range l.filter.sets {
+		l.anySet = l.anySet && !*chosen
+	}
+	if l.key != "" && (l.filter.given(cmd) || l.filter.cursor != "") {
+		return usagef("--key names one message: want no other filter with it")
+	}
+	return l.filter.check(cmd)
+}
+
+func (l *lister) run(ctx context.Context, args []string) error {
+	a, q := l.app, l.filter.query()
+	switch {
+	case l.key != "":
+		return l.runKey(ctx, args[0])
+	case l.all:
+		return l.runAll(ctx, args[0], q)
+	}
+	q.Limit = l.limit
+	page, err := a.admin.Entries(ctx, args[0], q)
+	if err != nil {
+		return err
+	}
+	if err := l.show(page.Entries, q.In); err != nil || page.Cursor == "" {
+		return err
+	}
+	if a.json() {
+		return a.object(cursorJSON{page.Cursor})
+	}
+	return a.printf("\nthere are more: --cursor %s\n", page.Cursor)
+}
+
+// runAll shows all pages. Each is a table of its own width.
+func (l *lister) runAll(ctx context.Context, topic string, q admin.Query) error {
+	var page []admin.Entry
+	shown := false
+	for entry, err := range l.app.admin.All(ctx, topic, q) {
+		if err != nil {
+			return err
+		}
+		if page = append(page, entry); len(page) == admin.MaxLimit {
+			if err := l.show(page, q.In); err != nil {
+				return err
+			}
+			page, shown = page[:0], true
+		}
+	}
+	if shown && len(page) == 0 {
+		return nil
+	}
+	return l.show(page, q.In)
+}
+
+// runKey shows the message with a key, in each place where it stands.
+func (l *lister) runKey(ctx context.Context, topic string) error {
+	m, err := l.app.admin.Message(ctx, topic, admin.Ref{Key: l.key})
+	if err != nil {
+		return err
+	}
+	var found []admin.Entry
+	for _, e := range places(m) {
+		if (l.anySet || e.Set == l.filter.set()) && (l.filter.group == "" || e.Group == l.filter.group) {
+			found = append(found, e)
+		}
+	}
+	return l.show(found, "")
+}
+
+// places returns an entry for each place where a message stands.
+func places(m admin.Message) []admin.Entry {
+	entry := admin.Entry{
+		ID: m.ID, Key: m.Key, Topic: m.Topic, Partition: m.Partition, Set: admin.Scheduled, At: m.DueAt,
+		PublishedAt: m.PublishedAt, Size: m.Size, Content: m.Content,
+	}
+	if m.Scheduled {
+		return []admin.Entry{entry}
+	}
+	var found []admin.Entry
+	for _, g := range m.Groups {
+		e := entry
+		e.Group, e.State, e.Attempts, e.Reason = g.Group, g.State, g.Attempts, g.Reason
+		switch {
+		case !g.BuriedAt.IsZero():
+			e.Set, e.At = admin.Dead, g.BuriedAt
+		case !g.LeasedUntil.IsZero():
+			e.Set, e.At = admin.InDelivery, g.LeasedUntil
+		case !g.DueAt.IsZero():
+			e.Set, e.At = admin.Waiting, g.DueAt
+		default:
+			continue // done
+		}
+		found = append(found, e)
+	}
+	return found
+}
+
+// show shows entries of a set; of several if it is "".
+func (l *lister) show(entries []admin.Entry, set admin.Set) error {
+	a := l.app
+	if a.json() {
+		for _, e := range entries {
+			if err := a.object(inEntry(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(entries) == 0 {
+		return a.printf("no message matches\n")
+	}
+	return a.showEntries(entries, set)
+}
+
+func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
+	at := map[admin.Set]string{admin.InDelivery: "LEASED UNTIL", admin.Dead: "DIED"}[set]
+	if at == "" {
+		at = "DUE"
+	}
+	g := a.newGrid("ID", "KEY", "SET", "GROUP", "#"+at, "+AT", "#ATTEMPTS", "+PUBLISHED", "#+PARTITION", "#SIZE", "REASON", "PAYLOAD")
+	now := a.now()
+	for _, e := range entries {
+		shownSet := ""
+		if set == "" {
+			shownSet = string(e.Set)
+		}
+		attempts := ""
+		if e.Attempts > 0 {
+			attempts = words.Number(e.Attempts)
+		}
+		g.add(words.Clean(e.ID), a.cut(words.Clean(e.Key), 40), shownSet, words.Clean(e.Group), words.Relative(e.At, now),
+			words.Full(e.At, now), attempts, words.Full(e.PublishedAt, now), count(e.Partition), words.Bytes(int64(e.Size)),
+			a.cut(words.Clean(e.Reason), 60), a.preview(e.Content))
+	}
+	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
+	return a.print(g.without("KEY", "SET", "GROUP", "ATTEMPTS", "REASON"))
+}
+
+// preview is the beginning of a payload, on one line.
+func (a *app) preview(c admin.Content) string {
+	switch {
+	case c.Message != nil:
+		payload := string(c.Message.Payload)
+		if !a.wide && len(payload) > 200 {
+			payload = payload[:200] + "…" // cut again below, by characters
+		}
+		return a.cut(words.Clean(payload), 60)
+	case c.Err != nil:
+		return warnStyle.Render("cannot be decoded: " + words.Cut(plain(c.Err), 60))
+	default:
+		return warnStyle.Render("no body")
+	}
+}
+
+func (a *app) cut(text string, length int) string {
+	if a.wide {
+		return text
+	}
+	return words.Cut(text, length)
+}
+
+// ref is an argument or --key that names one message.
+func ref(args []string, key string) (admin.Ref, error) {
+	switch {
+	case len(args) == 1 && key == "":
+		return admin.Ref{}, usagef("ID is missing: want the id of a message, or its --key KEY")
+	case len(args) == 2 && key != "":
+		return admin.Ref{}, usagef("--key cannot be given with an ID: want one of them")
+	case key != "":
+		return admin.Ref{Key: key}, nil
+	}
+	return admin.Ref{ID: args[1]}, nil
+}
+
+// one returns a command for one message.
+func (a *app) one(use, short string, run func(ctx context.Context, topic string, ref admin.Ref) error) *cobra.Command {
+	key := ""
+	var which admin.Ref
+	cmd := a.command(use, short, func(_ *cobra.Command, args []string) (err error) {
+		which, err = ref(args, key)
+		return err
+	}, func(ctx context.Context, args []string) error {
+		return a.notFound(ctx, args[0], which, run(ctx, args[0], which))
+	})
+	cmd.Flags().Var(text(&key, "KEY"), "key", "the key of the message, in place of its id")
+	return cmd
+}
+
+// notFound says what it means that a message is not found.
+func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err error) error {
+	if !errors.Is(err, admin.ErrMessageNotFound) {
+		return err
+	}
+	if which.Key == "" {
+		if _, none := a.admin.Message(ctx, topic, admin.Ref{Key: which.ID}); none == nil {
+			return fmt.Errorf("%w, but one with this key: want --key %s", err, quoted(which.ID))
+		}
+	}
+	return fmt.Errorf("%w: all groups are done with it, it was cancelled, or it never was in this topic", err)
+}
+
+func (a *app) localNow(at time.Time) time.Time { return at.In(a.now().Location()) }

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+// The styles. A writer that is no terminal drops them.
+var (
+	headerStyle = lipgloss.NewStyle().Bold(true)
+	goodStyle   = lipgloss.NewStyle().Foreground(lipgloss.Green)
+	warnStyle   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	badStyle    = lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)
+	dimStyle    = lipgloss.NewStyle().Faint(true)
+)
+
+func (a *app) json() bool { return a.output == "json" }
+
+// object writes one line of JSON.
+func (a *app) object(o any) error {
+	encoder := json.NewEncoder(a.out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(o)
+}
+
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.out, format, args...)
+	return err
+}
+
+// say writes to standard error. There is nobody to tell if that fails.
+func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, args...) }
+
+// column is a column of a table.
+type column struct {
+	name  string
+	right bool // numbers
+	wide  bool // only with --wide
+}
+
+// grid is a table for people.
+type grid struct {
+	columns []column
+	rows    [][]string
+	shown   []int    // indexes of the columns that are shown
+	spare   []string // columns that a narrow terminal goes without, the first first
+}
+
+// newGrid returns a table with these columns: "#" before a name aligns it to the right, "+"
+// leaves it to --wide.
+func (a *app) newGrid(names ...string) *grid {
+	g := &grid{}
+	for i, name := range names {
+		c := column{name: strings.TrimLeft(name, "#+")}
+		marks := name[:len(name)-len(c.name)]
+		c.right, c.wide = strings.Contains(marks, "#"), strings.Contains(marks, "+")
+		g.columns = append(g.columns, c)
+		if !c.wide || a.wide {
+			g.shown = append(g.shown, i)
+		}
+	}
+	return g
+}
+
+func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
+
+// print writes the table. On a narrow terminal it goes without columns, and cuts the last one.
+func (a *app) print(g *grid) error {
+	if a.terminal.out && !a.wide && a.width > 0 {
+		g.fit(a.width)
+	}
+	last := len(g.shown) - 1
+	t := table.New().BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
+		BorderHeader(false).BorderColumn(false).Wrap(false).
+		StyleFunc(func(row, col int) lipgloss.Style {
+			style := lipgloss.NewStyle()
+			if row == table.HeaderRow {
+				style = headerStyle
+			}
+			if g.columns[g.shown[col]].right {
+				style = style.Align(lipgloss.Right)
+			}
+			if col < last {
+				style = style.PaddingRight(2)
+			}
+			return style
+		})
+	t.Headers(g.pick(names(g.columns))...)
+	for _, row := range g.rows {
+		t.Row(g.pick(row)...)
+	}
+	for line := range strings.SplitSeq(t.String(), "\n") {
+		if err := a.printf("%s\n", strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func names(columns []column) []string {
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = c.name
+	}
+	return list
+}
+
+func (g *grid) pick(row []string) []string {
+	picked := make([]string, 0, len(g.shown))
+	for _, i := range g.shown {
+		picked = append(picked, row[i])
+	}
+	return picked
+}
+
+// leastCut is how short the last column may be cut.
+const leastCut = 10
+
+// fit makes the table as narrow as a terminal, as far as possible.
+func (g *grid) fit(width int) {
+	for _, name := range g.spare {
+		if before, last := g.widths(); before+min(last, leastCut) <= width {
+			break
+		}
+		g.drop(func(i int) bool { return g.columns[i].name == name })
+	}
+	before, _ := g.widths()
+	left := max(width-before, leastCut)
+	for _, row := range g.rows {
+		cell := &row[g.shown[len(g.shown)-1]]
+		*cell = ansi.Truncate(*cell, left, "…")
+	}
+}
+
+// widths are those of the last column and of all before it.
+func (g *grid) widths() (before, last int) {
+	for n, i := range g.shown {
+		last = lipgloss.Width(g.columns[i].name)
+		for _, row := range g.rows {
+			last = max(last, lipgloss.Width(row[i]))
+		}
+		if n < len(g.shown)-1 {
+			before += last + 2
+		}
+	}
+	return before, last
+}
+
+// without leaves out the columns with these names that are empty in all rows.
+func (g *grid) without(names ...string) *grid {
+	g.drop(func(i int) bool {
+		return slices.Contains(names, g.columns[i].name) &&
+			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" })
+	})
+	return g
+}
+
+func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
+
+// count writes a number, dimmed if it is 0.
+func count(n int) string {
+	if n == 0 {
+		return dimStyle.Render("0")
+	}
+	return words.Number(n)
+}
+
+// bad writes a number that should be 0.
+func bad(n int) string {
+	if n == 0 {
+		return dimStyle.Render("0")
+	}
+	return badStyle.Render(words.Number(n))
+}

@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+func (a *app) topics() *cobra.Command {
+	return a.command("topics", "List the topics", nil, func(ctx context.Context, _ []string) error {
+		topics, err := a.admin.Topics(ctx)
+		if err != nil {
+			return err
+		}
+		g := a.newGrid("TOPIC", "#PROTOCOL")
+		for _, t := range topics {
+			if a.json() {
+				if err := a.object(topicJSON{t.Name, t.Version}); err != nil {
+					return err
+				}
+			}
+			g.add(words.Clean(t.Name), t.Version)
+		}
+		if a.json() {
+			return nil
+		}
+		return a.printOr(g, "there are no topics with the prefix %q", a.prefix)
+	})
+}
+
+// printOr prints a table or, if it is empty, a sentence.
+func (a *app) printOr(g *grid, none string, args ...any) error {
+	if len(g.rows) == 0 {
+		return a.printf(none+"\n", args...)
+	}
+	return a.print(g)
+}
+
+// probe is what stats compares with.
+type probe struct {
+	maxOverdue time.Duration
+	maxDead    int
+	maxWaiting int
+	given      map[string]bool
+}
+
+// failed says why a topic fails the probe; "" if it does not.
+func (p probe) failed(s admin.TopicStats) string {
+	var why []string
+	if p.given["max-overdue"] && s.Overdue() > p.maxOverdue {
+		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", words.Duration(s.Overdue()), words.Duration(p.maxOverdue)))
+	}
+	if p.given["max-dead"] && s.Dead() > p.maxDead {
+		why = append(why, fmt.Sprintf("%s, more than %s", words.Of(s.Dead(), "dead letter", "dead letters"), words.Number(p.maxDead)))
+	}
+	if waiting := s.Due + inStats(s).Queued; p.given["max-waiting"] && waiting > p.maxWaiting {
+		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", words.Number(waiting), words.Number(p.maxWaiting)))
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
+}
+
+const statsLong = `SCHEDULED    messages that no group has been given yet; of these, DUE are due
+QUEUED       messages that are due and wait for a consumer, in each group
+RETRYING     messages that wait for a retry, or were put off, in each group
+IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their lease
+DEAD         dead letters
+OVERDUE      how long the message has waited since its due time that has waited longest;
+             groups that are paused do not count
+NEXT DUE     when the next scheduled message is due`
+
+func (a *app) stats() *cobra.Command {
+	p := probe{given: map[string]bool{}}
+	check := func(cmd *cobra.Command, _ []string) error {
+		for _, name := range []string{"max-overdue", "max-dead", "max-waiting"} {
+			p.given[name] = cmd.Flags().Changed(name)
+		}
+		return nil
+	}
+	cmd := a.command("stats [TOPIC]", "Count what waits, is late, in delivery and dead; probe for monitoring", check,
+		func(ctx context.Context, args []string) error {
+			all, err := a.statsOf(ctx, args)
+			if err != nil {
+				return err
+			}
+			if err := a.showStats(all, len(args) > 0); err != nil {
+				return err
+			}
+			var why []string
+			for _, s := range all {
+				if failed := p.failed(s); failed != "" {
+					why = append(why, failed)
+				}
+			}
+			if len(why) > 0 {
+				return errors.New(strings.Join(why, "; "))
+			}
+			return nil
+		})
+	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
+	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
+	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait")
+	cmd.Long = statsLong
+	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --max-overdue 30s --max-dead 0"
+	return cmd
+}
+
+// statsOf returns the statistics of a topic, or of all.
+func (a *app) statsOf(ctx context.Context, args []string) ([]admin.TopicStats, error) {
+	if len(args) > 0 {
+		s, err := a.admin.Stats(ctx, args[0])
+		return []admin.TopicStats{s}, err
+	}
+	topics, err := a.admin.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]admin.TopicStats, len(topics))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i, t := range topics {
+		group.Go(func() error {
+			s, err := a.admin.Stats(ctx, t.Name)
+			if err != nil && !errors.Is(err, admin.ErrTopicNotFound) { // deleted meanwhile
+				return fmt.Errorf("topic %q: %w", t.Name, err)
+			}
+			all[i] = s
+			return nil
+		})
+	}
+	err = group.Wait()
+	found := all[:0]
+	for _, s := range all {
+		if s.Topic != "" {
+			found = append(found, s)
+		}
+	}
+	return found, err
+}
+
+func (a *app) showStats(all []admin.TopicStats, one bool) error {
+	if a.json() {
+		for _, s := range all {
+			if err := a.object(inStats(s)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if one {
+		return a.showTopic(all[0])
+	}
+	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
+		"#+MESSAGES", "#+BYTES", "#+KEYS", "#+PARTITIONS", "PAUSED")
+	for _, s := range all {
+		o := inStats(s)
+		g.add(words.Clean(s.Topic), count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
+			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
+			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pausedText(s))
+	}
+	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
+	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
+}
+
+// overdue writes a lateness; a second is none to worry about.
+func overdue(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return dimStyle.Render("0")
+	case d < time.Second:
+		return words.Duration(d)
+	case d < 30*time.Second:
+		return warnStyle.Render(words.Duration(d))
+	default:
+		return badStyle.Render(words.Duration(d))
+	}
+}
+
+// pauseText is pauseWords in colour; "" for no pause.
+func pauseText(p *admin.Pause, now time.Time) string {
+	if p == nil {
+		return ""
+	}
+	return warnStyle.Render(pauseWords(p, now))
+}
+
+// pausedText names what is paused in a topic.
+func pausedText(s admin.TopicStats) string {
+	var paused []string
+	for _, g := range s.Groups {
+		if g.Pause != nil && g.State == admin.GroupActive {
+			paused = append(paused, words.Clean(g.Group))
+		}
+	}
+	if s.Pause != nil || len(paused) == 0 {
+		return pauseText(s.Pause, s.At)
+	}
+	return warnStyle.Render(strings.Join(paused, ", "))
+}
+
+// pauseWords says who has paused, until when and why.
+func pauseWords(p *admin.Pause, now time.Time) string {
+	text := "until somebody resumes"
+	if !p.Until.IsZero() {
+		text = "until " + words.Absolute(p.Until, now.Local())
+	}
+	if p.By != "" {
+		text = "by " + words.Clean(p.By) + " " + text
+	}
+	if p.Reason != "" {
+		text += ": " + words.Clean(p.Reason)
+	}
+	if p.All {
+		text = "all groups, " + text
+	}
+	return text
+}

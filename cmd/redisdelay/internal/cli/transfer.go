@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+func (a *app) export() *cobra.Command {
+	var f *filter
+	file := ""
+	cmd := a.command("export TOPIC", "Write messages as JSON lines, with their due times; changes nothing",
+		func(cmd *cobra.Command, _ []string) error {
+			if _, err := os.Lstat(file); file != "" && err == nil {
+				return usagef("--file %s exists, want a new file", file)
+			}
+			return f.check(cmd)
+		},
+		func(ctx context.Context, args []string) error { return a.exportTo(ctx, args[0], f.query(), file) })
+	f = a.newFilter(cmd, admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead)
+	cmd.Flags().Var(text(&file, "FILE"), "file", "write to a new file in place of standard output")
+	cmd.Example = "redisdelay export orders --file orders.jsonl\n" +
+		"redisdelay export orders | redisdelay import orders --redis redis://other:6379"
+	return cmd
+}
+
+func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file string) error {
+	total, err := a.admin.Count(ctx, topic, q)
+	if err != nil {
+		return err
+	}
+	out, finish, err := a.exportFile(file)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	bar := a.newBar("exported", total)
+	progress, err := a.admin.Export(ctx, topic, q, buffered, bar.update)
+	bar.clear()
+	err = errors.Join(err, buffered.Flush(), finish())
+	w := messages("export", "exported", "", nil)
+	result := actJSON{Topic: topic, Act: w.name, To: file, Matching: &total, Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
+	if file == "" { // standard output has the messages
+		a.say("%s %s\n", w.done, w.of(progress.Done))
+		return outcome(ctx, err, progress, false)
+	}
+	if a.json() {
+		err = errors.Join(err, a.object(result))
+	} else {
+		err = errors.Join(err, a.printf("%s %s to %s\n", w.done, w.of(progress.Done), file))
+	}
+	return outcome(ctx, err, progress, false)
+}
+
+// exportFile opens the file, which must not exist yet.
+func (a *app) exportFile(file string) (io.Writer, func() error, error) {
+	if file == "" {
+		return a.out, func() error { return nil }, nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // messages may be private
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.Close, nil
+}
+
+func (a *app) imports() *cobra.Command {
+	cmd := a.command("import TOPIC [FILE]", "Publish what export wrote; what was imported before is left out",
+		func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 && a.terminal.in {
+				return usagef("FILE is missing: want the file to import, or a pipe into standard input")
+			}
+			return nil
+		}, a.importFrom)
+	cmd.Example = "redisdelay import orders orders.jsonl\n" +
+		`redis-cli zrange jobs 0 -1 withscores | paste - - | jq -Rc 'split("\t") | {payload: .[0], due: (.[1] | tonumber)}' | redisdelay import jobs`
+	return cmd
+}
+
+func (a *app) importFrom(ctx context.Context, args []string) error {
+	in := a.in
+	if len(args) == 2 && args[1] != "-" {
+		f, err := os.Open(args[1])
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // it is only read
+		in = f
+	}
+	bar := a.newBar("imported", 0)
+	progress, err := a.admin.Import(ctx, args[0], in, bar.update)
+	bar.clear()
+	result := actJSON{Topic: args[0], Act: "import"}
+	result.set(progress, err)
+	if a.json() {
+		err = errors.Join(err, a.object(result))
+		return outcome(ctx, err, progress, false)
+	}
+	text := "imported " + words.Of(progress.Done, "message", "messages")
+	if progress.Skipped > 0 {
+		text += fmt.Sprintf(", left out %s", words.Number(progress.Skipped))
+		if result.Reason != "" {
+			text += ": " + result.Reason
+		}
+	}
+	if ctx.Err() != nil {
+		text += "; import it again to finish"
+	}
+	return outcome(ctx, errors.Join(err, a.printf("%s\n", text)), progress, false)
+}

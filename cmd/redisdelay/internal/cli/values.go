@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+)
+
+// value is a flag that is parsed as it is read.
+type value[T any] struct {
+	to    *T
+	name  string // for help
+	text  string
+	parse func(string) (T, error)
+	again func(T) string // how to say the same later; nil: as it was said
+}
+
+var _ pflag.Value = (*value[int])(nil)
+
+func (v *value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err != nil {
+		return err
+	}
+	if *v.to, v.text = parsed, text; v.again != nil {
+		v.text = v.again(parsed)
+	}
+	return nil
+}
+
+func (v *value[T]) String() string { return v.text }
+func (v *value[T]) Type() string   { return v.name }
+
+// text is a flag for any text but the empty one.
+func text(to *string, name string) pflag.Value {
+	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) {
+		if s == "" {
+			return "", errors.New("want a " + strings.ToLower(name) + " that is not empty")
+		}
+		return s, nil
+	}}
+}
+
+// anything is a flag for any text.
+func anything(to *string, name string) pflag.Value {
+	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) { return s, nil }}
+}
+
+// number is a flag for a whole number in a range.
+func number(to *int, least, most int) pflag.Value {
+	want := fmt.Errorf("want a whole number from %s to %s", words.Number(least), words.Number(most))
+	v := &value[int]{to: to, name: "N", parse: func(s string) (int, error) {
+		n, err := strconv.Atoi(strings.ReplaceAll(s, ",", ""))
+		if err != nil || n < least || n > most {
+			return 0, want
+		}
+		return n, nil
+	}}
+	if *to != 0 {
+		v.text = strconv.Itoa(*to)
+	}
+	return v
+}
+
+// duration is a flag for a duration of at least least.
+func duration(to *time.Duration, least time.Duration) pflag.Value {
+	v := &value[time.Duration]{to: to, name: "DURATION", parse: func(s string) (time.Duration, error) {
+		d, err := words.ParseDuration(s)
+		if err == nil && d < least {
+			err = fmt.Errorf("want at least %s", least)
+		}
+		return d, err
+	}}
+	if *to != 0 {
+		v.text = to.String()
+	}
+	return v
+}
+
+// moment is a flag for a time.
+func (a *app) moment(to *time.Time, direction words.Direction) pflag.Value {
+	v := &value[time.Time]{to: to, name: "TIME"}
+	v.parse = func(s string) (time.Time, error) { return words.ParseTime(s, a.now(), direction) }
+	v.again = func(t time.Time) string { return t.Format(time.RFC3339Nano) }
+	return v
+}
+
+// choice is a flag for one of some words.
+func choice(to *string, of ...string) pflag.Value {
+	name := strings.Join(of, "|")
+	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) {
+		if !slices.Contains(of, s) {
+			return "", errors.New("want one of " + strings.Join(of, ", "))
+		}
+		return s, nil
+	}}
+}
+
+// pairs is a flag for k=v that may be repeated.
+type pairs map[string]string
+
+func (p pairs) Set(s string) error {
+	k, v, found := strings.Cut(s, "=")
+	if !found || k == "" {
+		return errors.New("want NAME=VALUE")
+	}
+	p[k] = v
+	return nil
+}
+
+func (p pairs) String() string { return "" }
+func (p pairs) Type() string   { return "NAME=VALUE" }
+
+// list is a flag that may be repeated.
+type list struct {
+	to   *[]string
+	name string
+}
+
+func (l list) Set(s string) error {
+	if s == "" {
+		return errors.New("want a " + strings.ToLower(l.name) + " that is not empty")
+	}
+	*l.to = append(*l.to, s)
+	return nil
+}
+
+func (l list) String() string { return "" }
+func (l list) Type() string   { return l.name }

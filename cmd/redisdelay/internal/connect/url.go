@@ -1,0 +1,103 @@
+package connect
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wantURL is all that is said about a URL that cannot be parsed: its parts may hold the
+// password.
+const wantURL = "is not a URL such as redis://user:password@host:6379/0 (rediss:// for TLS; " +
+	"write special characters of a password as %40 for @, %2F for /, %23 for #)"
+
+// parse parses the URL and returns its hosts apart.
+func (t Target) parse() (*redis.Options, []string, error) {
+	bad := &TargetError{"--redis", wantURL}
+	u, err := url.Parse(t.URL)
+	switch {
+	case err != nil, strings.Contains(u.Path+u.RawQuery+u.Fragment, "@"):
+		return nil, nil, bad
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		return nil, nil, bad
+	}
+	hosts := strings.Split(u.Host, ",")
+	u.Host = hosts[0]
+	options, err := redis.ParseURL(u.String())
+	if err != nil {
+		return nil, nil, bad
+	}
+	for i, host := range hosts {
+		hosts[i] = withPort(host, options.Addr, i == 0)
+	}
+	if u.Scheme == "unix" {
+		hosts = []string{options.Addr}
+	}
+	if t.Cluster && t.Sentinel != "" {
+		return nil, nil, &TargetError{"--cluster", "cannot be given with --sentinel"}
+	}
+	return options, hosts, nil
+}
+
+// withPort returns an address; that of the first host has been parsed.
+func withPort(host, parsed string, first bool) string {
+	if first {
+		return parsed
+	}
+	if u, err := url.Parse("redis://" + host); err == nil && u.Port() == "" {
+		return host + ":6379"
+	}
+	return host
+}
+
+// secure adds the files to the TLS configuration of the URL, which is nil without TLS.
+func (t Target) secure(config *tls.Config) (*tls.Config, error) {
+	if config == nil {
+		for _, f := range []struct{ flag, file string }{
+			{"--tls-ca", t.CA}, {"--tls-cert", t.Cert}, {"--tls-key", t.Key},
+		} {
+			if f.file != "" {
+				return nil, &TargetError{f.flag, "is for TLS, want a --redis that begins with rediss://"}
+			}
+		}
+		return nil, nil
+	}
+	config.ServerName = "" // that of each server
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, &TargetError{"--tls-ca", "cannot be read: " + err.Error()}
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &TargetError{"--tls-ca", "has no certificate in PEM: " + t.CA}
+		}
+	}
+	switch {
+	case t.Cert == "" && t.Key == "":
+		return config, nil
+	case t.Key == "":
+		return nil, &TargetError{"--tls-cert", "needs --tls-key"}
+	case t.Cert == "":
+		return nil, &TargetError{"--tls-key", "needs --tls-cert"}
+	}
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, &TargetError{"--tls-cert", "cannot be used with --tls-key: " + err.Error()}
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
+}
+
+// Where returns the hosts, for people; "" if the URL cannot be parsed.
+func (t Target) Where() string {
+	_, hosts, err := t.parse()
+	if err != nil {
+		return ""
+	}
+	return strings.Join(hosts, ",")
+}

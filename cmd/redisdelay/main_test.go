@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// binary is the program as people have it.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "redisdelay")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary directory
+	binary = filepath.Join(dir, "redisdelay")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build redisdelay: %v: %s\n", err, out)
+		return 1
+	}
+	return redistest.Run(m)
+}
+
+// result is what a run of the program left.
+type result struct {
+	out, err string
+	code     int
+}
+
+// program runs the binary in an environment.
+type program struct {
+	t   *testing.T
+	env []string // besides PATH and HOME
+}
+
+// run runs it to its end.
+func (p program) run(args ...string) result {
+	p.t.Helper()
+	return p.finish(append([]string{binary}, args...)...)
+}
+
+// shell runs a line of a shell, in which redisdelay is the binary.
+func (p program) shell(line string) result {
+	p.t.Helper()
+	return p.finish("sh", "-c", line)
+}
+
+func (p program) finish(args ...string) result {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := p.command(ctx, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		require.NoError(p.t, err)
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append([]string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TZ=UTC", "USER=anna"}, p.env...)
+	return cmd
+}

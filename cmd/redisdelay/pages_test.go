@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+var (
+	console = regexp.MustCompile("(?s)```console\n(.*?)```")
+	prompt  = regexp.MustCompile(`(?m)^\$ (.*)$`)
+)
+
+// TestPagesShowWhatTheCommandsPrint runs the commands of pages, in their order.
+func TestPagesShowWhatTheCommandsPrint(t *testing.T) {
+	for _, page := range []string{"../../docs/operating.md", "../../README.md"} {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			text, err := os.ReadFile(page)
+			require.NoError(t, err)
+			got := rerun(t, string(text))
+			if *update {
+				require.NoError(t, os.WriteFile(page, []byte(got), 0o600))
+				return
+			}
+			require.Equal(t, consoles(t, string(text)), consoles(t, got),
+				"go test ./cmd/redisdelay -run Pages -update writes %s anew", page)
+		})
+	}
+}
+
+// consoles is what the commands of a page print, without what differs from run to run.
+func consoles(t *testing.T, page string) string {
+	t.Helper()
+	return newScrubber(t.TempDir()).text(strings.Join(console.FindAllString(page, -1), "\n"))
+}
+
+// rerun is a page with what its commands print now.
+func rerun(t *testing.T, page string) string {
+	t.Helper()
+	server := redistest.New(t, redistest.Durable...)
+	client := server.Client(t)
+	stage(t, client, 1)
+	publisher := fixture.NewWith(t, client).Publisher()
+	for _, key := range []string{"test-1", "test-2"} {
+		require.NoError(t, publisher.Publish(orders, order(key, 24*time.Hour)))
+	}
+	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	page = console.ReplaceAllStringFunc(page, func(block string) string {
+		var b strings.Builder
+		for _, command := range prompt.FindAllStringSubmatch(block, -1) {
+			fmt.Fprintf(&b, "$ %s\n%s", command[1], p.shell(command[1]+" 2>&1").out)
+		}
+		return "```console\n" + b.String() + "```"
+	})
+	return regexp.MustCompile(fmt.Sprintf(`\b%d\b`, os.Getpid())).ReplaceAllString(page, "4711")
+}

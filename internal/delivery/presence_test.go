@@ -1,0 +1,67 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// TestAConsumerSaysWhatItsHandlersHave in each heartbeat and in the claims after it, which
+// would erase it otherwise.
+func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var said []string
+		var last queue.Presence
+		g := newFakeGroup(2)
+		r := run(g, func(c *Config) {
+			c.MaxInFlight, c.About = 4, func(extended []Extended) string { return fmt.Sprint(extended) }
+		})
+		first, second := <-r.Messages(), <-r.Messages()
+		pass(testLease/3 + time.Second)
+		g.add(1)
+		third := <-r.Messages()
+		pass(testLease / 3)
+		first.Ack()
+		second.Ack()
+		pass(testLease / 3)
+		g.view(func() { said, last = slices.Clone(g.said), g.requests[len(g.requests)-1].Presence })
+		third.Ack()
+		pass(testLease)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		require.GreaterOrEqual(t, len(said), 3)
+		assert.Equal(t, []string{"[{0000 0 1} {0001 0 1}]", "[{0000 0 2} {0001 0 2} {0002 0 1}]", "[{0002 0 2}]"}, said[:3])
+		assert.Equal(t, queue.Presence{Alive: testLease, About: said[2]}, last, "of a claim")
+		assert.Equal(t, "[]", g.requests[0].Presence.About)
+		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.About, "nothing is held any more")
+	})
+}
+
+// TestALeaseThatCouldNotBeExtendedIsNotCounted: an extension counts when Redis has answered.
+func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g, func(c *Config) { c.About = func(extended []Extended) string { return fmt.Sprint(extended) } })
+		msg := <-r.Messages()
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errAway
+			}
+			return nil
+		})
+		pass(testLease / 2)
+		g.setHook(nil)
+		pass(testLease / 2)
+		msg.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+		require.GreaterOrEqual(t, len(g.said), 2)
+		assert.Equal(t, []string{"[{0000 0 1}]", "[{0000 0 2}]"}, g.said[:2])
+	})
+}

@@ -1,0 +1,84 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// About is what a consumer says of itself.
+type About struct {
+	Name          string `json:"name"`
+	PID           int    `json:"pid"`
+	Protocol      string `json:"protocol"`
+	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
+	// Held are messages that its handlers had at its last heartbeat in this partition.
+	Held map[string]HeldTimes `json:"held,omitempty"`
+}
+
+// HeldTimes is the fence of a delivery, and how often its lease was extended.
+type HeldTimes [2]int64
+
+// Consumer is a consumer of a group that is alive.
+type Consumer struct {
+	ID                 string // unique
+	Alive, Seen, Since time.Time
+	About              About
+}
+
+// Consumers returns the group's consumers that are alive in the partition.
+func (g *Group) Consumers(ctx context.Context) ([]Consumer, error) {
+	found := map[string]bool{}
+	var list []Consumer
+	for cursor := "0"; ; {
+		reply, err := g.run(ctx, aliveScript, []any{cursor})
+		if err != nil {
+			return nil, err
+		}
+		if len(reply) != 3 {
+			return nil, fmt.Errorf("%w: consumers in %d values", errReply, len(reply))
+		}
+		next, ok := reply[1].(string)
+		lists, err := listsOf(reply[2:], 1)
+		if err != nil || !ok || len(lists[0])%2 != 0 {
+			return nil, fmt.Errorf("%w: consumers up to %v", errReply, reply[1])
+		}
+		for i := 0; i < len(lists[0]); i += 2 {
+			if id := lists[0][i]; !found[id] {
+				found[id] = true
+				list = append(list, consumerOf(id, lists[0][i+1]))
+			}
+		}
+		if cursor = next; cursor == "0" {
+			return list, nil
+		}
+	}
+}
+
+// consumerOf reads what Redis has of a consumer. Another program may have written anything.
+func consumerOf(id, text string) Consumer {
+	c := Consumer{ID: id}
+	parts := strings.SplitN(text, " ", 4)
+	for i, at := range []*time.Time{&c.Alive, &c.Seen, &c.Since} {
+		if i < len(parts) {
+			*at = msTime(parts[i])
+		}
+	}
+	if len(parts) == 4 {
+		_ = json.Unmarshal([]byte(parts[3]), &c.About) // what it does not say is left out
+	}
+	if c.About.Name == "" {
+		c.About.Name = ConsumerName(id)
+	}
+	return c
+}
+
+// ConsumerName is the name in the id of a consumer: what is before the last slash.
+func ConsumerName(id string) string {
+	if i := strings.LastIndexByte(id, '/'); i > 0 {
+		return id[:i]
+	}
+	return id
+}

@@ -1,0 +1,142 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDropRemovesEachKindOfKey that a partition can have.
+func TestDropRemovesEachKindOfKey(t *testing.T) {
+	var once, many []kind
+	for k := range kinds {
+		switch {
+		case kind(k) == topics: // of no partition
+		case kind(k) < queueOf:
+			once = append(once, kind(k))
+		default:
+			many = append(many, kind(k))
+		}
+	}
+	assert.ElementsMatch(t, once, dropScript.once)
+	assert.ElementsMatch(t, many, dropScript.many)
+}
+
+// fill gives each partition of a topic messages in all places, for groups of all sorts, and
+// returns the topic.
+func (r *scene) fill(partitions int) *Topic {
+	r.t.Helper()
+	topic := r.topicOf(partitions)
+	for n := range partitions {
+		p := topic.Partition(n)
+		for _, name := range []string{"g", "gone", "old"} {
+			require.NoError(r.t, p.Group(name).Register(r.ctx()))
+		}
+		batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{
+			{due(keyed(1, "a")), due(keyed(2, "b")), after(keyed(3, "c"), 60)},
+		}}
+		require.NoError(r.t, errOf(p.Push(r.ctx(), batch)))
+		for _, name := range []string{"g", "gone", "old"} {
+			g := p.Group(name)
+			claims, err := g.Claim(r.ctx(), Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
+			require.NoError(r.t, err)
+			require.Len(r.t, claims.Messages, 2)
+			_, _, err = g.Nack(r.ctx(), 0, []Nack{
+				{Delivery: Delivery{keyed(1, "a"), "1"}, Reason: "bad", Metadata: []byte("changed")},
+			})
+			require.NoError(r.t, err)
+		}
+	}
+	require.NoError(r.t, topic.Retire(r.ctx(), "old", RetireIdle, func(int) {}))
+	for n := range partitions {
+		p := topic.Partition(n).names
+		require.NoError(r.t, r.client.SRem(r.ctx(), p.key(groups), "gone").Err(), "only refs names it")
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.keyOf(deadOf, "old"), z(1, "left behind")).Err())
+	}
+	return topic
+}
+
+// keysOf lists the keys of a topic's partitions.
+func (r *scene) keysOf() []string {
+	r.t.Helper()
+	keys, err := r.client.Keys(r.ctx(), "{"+"test:"+escapeGlob(topicEscaper.Replace(r.partition.topic))+":*").Result()
+	require.NoError(r.t, err)
+	slices.Sort(keys)
+	return keys
+}
+
+func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
+	r := newScene(t)
+	topic := r.fill(3)
+	require.NotEmpty(t, r.keysOf())
+	other := newScene(t)
+	other.topicOf(1)
+	other.push(due("a"))
+	want := other.state()
+
+	require.NoError(t, topic.Delete(t.Context()))
+	assert.Empty(t, r.keysOf())
+	assert.ErrorIs(t, topic.Delete(t.Context()), ErrTopicNotFound)
+	assert.Equal(t, want, other.state(), "another topic stays")
+	require.NoError(t, other.topicOf(1).known(t.Context()))
+}
+
+// TestDeleteIsContinuedByAnotherCall wherever the first one has stopped.
+func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
+	for dropped := range 4 {
+		t.Run(fmt.Sprint("after ", dropped, " partitions"), func(t *testing.T) {
+			r := newScene(t)
+			topic := r.fill(3)
+			for n := range dropped {
+				require.NoError(t, topic.Partition(2-n).drop(t.Context()))
+			}
+			require.NoError(t, newStore(t, r.client).Topic(r.partition.topic).Delete(t.Context()))
+			assert.Empty(t, r.keysOf())
+		})
+	}
+}
+
+// TestALateCopyOfADeletionLeavesTheNewTopicAlone, and so does one that does not know a group.
+func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(1)
+	r.group("g")
+	r.push(due("a"))
+	before := r.state()
+	late, soon := r.now().UnixMilli()-1, r.now().Add(time.Minute).UnixMilli()
+	for _, args := range [][]any{{late, "g"}, {soon}, {soon, "h"}} {
+		names := []string{}
+		for _, name := range args[1:] {
+			names = append(names, name.(string))
+		}
+		reply, err := r.partition.run(t.Context(), dropScript, dropScript.keys(r.partition.names, "", names), args)
+		require.NoError(t, err)
+		require.Len(t, reply, 3)
+		assert.Equal(t, []any{"groups", "g"}, []any{reply[0], reply[2]})
+		assert.Equal(t, before, r.state())
+	}
+	store := newStore(t, r.client)
+	reply, err := store.run(t.Context(), scriptCall{
+		script: delistScript, topic: topic.name, keys: []string{store.registry()}, args: []any{topic.name, late},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []any{"late"}, reply)
+	assert.NoError(t, store.Topic(topic.name).known(t.Context()))
+}
+
+// TestNamedGoesThroughAllRefs in steps, damaged ones included.
+func TestNamedGoesThroughAllRefs(t *testing.T) {
+	r := newScene(t)
+	ids := r.store(r.partition.names.key(scheduled), 3000, 1)
+	for n, id := range ids {
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(refs), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
+	}
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(refs), "damaged", "[", "number", "1").Err())
+	names, err := r.partition.named(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, names, 300)
+}

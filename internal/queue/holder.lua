@@ -1,0 +1,32 @@
+-- holder.lua: look for the consumer that was given a delivery by its last claim, in some of
+-- the records. It changes nothing.
+--
+-- KEYS[1]  claims  hash  consumer -> record of its last claim
+-- ARGV[1]  cursor  '0', or where the call before has ended
+-- ARGV[2]  id
+-- ARGV[3]  fence   of the delivery
+-- Returns  { cursor or '0' if that was all, consumer or '' }
+
+local claims = KEYS[1]
+local cursor, id, fence = ARGV[1], ARGV[2], ARGV[3]
+local STEP = 10 -- records, about; one has up to 1,000 ids
+
+-- gave tells whether a record has the delivery.
+local function gave(record)
+  if not string.find(record, cjson.encode(id), 1, true) then return false end
+  local _, _, result = parse_record(record)
+  local whole, told = pcall(cjson.decode, result)
+  if not whole or type(told) ~= 'table' or type(told[3]) ~= 'table' then return false end
+  local tokens = {}
+  for _, token in string.gmatch(tostring(told[2]), '(%S+) (%S+)') do tokens[#tokens + 1] = token end
+  for i, other in ipairs(told[3]) do
+    if other == id then return (fence_of(tokens[i] or '') or '1') == fence end
+  end
+  return false
+end
+
+local some = redis.call('HSCAN', claims, cursor, 'COUNT', STEP)
+for i = 1, #some[2], 2 do
+  if gave(some[2][i + 1]) then return { '0', some[2][i] } end
+end
+return { some[1], '' }

@@ -1,0 +1,29 @@
+-- named.lua: list the groups that still need messages, registered or not: a step through
+-- refs.
+--
+-- KEYS[1]  refs    hash  id -> names of the groups still to finish
+-- ARGV[1]  cursor  of the last call; 0 for the first
+-- Returns  { cursor, name, ... }: cursor 0 after the last step
+
+local refs, cursor = KEYS[1], ARGV[1]
+local COUNT, MOST, MOST_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
+
+local names, known, read, looked, size = { cursor }, {}, {}, 0, 0
+repeat
+  local step = redis.call('HSCAN', refs, names[1], 'COUNT', COUNT)
+  names[1] = step[1]
+  for i = 2, #step[2], 2 do
+    local list = step[2][i]
+    looked, size = looked + 1, size + #list
+    local whole, some = not read[list], {}
+    if whole then whole, some = pcall(cjson.decode, list) end
+    read[list] = true
+    for _, name in ipairs(whole and type(some) == 'table' and some or {}) do
+      if not known[name] then
+        known[name] = true
+        names[#names + 1] = name
+      end
+    end
+  end
+until names[1] == '0' or looked >= MOST or size >= MOST_BYTES
+return names

@@ -1,0 +1,69 @@
+-- orphans.lua: look for bodies that are in no set. It changes nothing.
+--
+-- KEYS[1]  messages   hash  id -> encoded message
+-- KEYS[2]  groups     set   consumer groups
+-- KEYS[3]  refs       hash  id -> names of the groups still to finish
+-- KEYS[4]  scheduled  zset  id -> due, ms: not given to the groups yet
+-- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
+-- KEYS[6..]  for each group: queue, unack, dead
+-- ARGV[1]  cursor  0 to begin
+-- ARGV[2]  count   about how many bodies to look at, if they are small
+-- ARGV[3..]  the groups, in the order of their keys
+-- Returns  { 'groups', name, ... }: there are these groups, too; to call again
+--          { cursor, how many it has looked at, their bytes, id, ... }: the cursor goes on from
+--          here; 0 after the last
+
+local messages, groups, refs, scheduled, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
+local MOST_BYTES = 262144 -- of bodies that one call copies
+
+local known, missing = {}, {}
+for i = 3, #ARGV do known[ARGV[i]] = true end
+
+-- note notes the groups that the caller does not know.
+local function note(names)
+  for _, name in ipairs(names) do
+    if not known[name] then missing[#missing + 1] = name end
+    known[name] = true
+  end
+end
+
+note(call('SMEMBERS', groups))
+if #missing > 0 then return answer('groups', missing) end
+
+-- HSCAN reads the bodies, too, so a sample tells how many.
+local sample, size = call('HRANDFIELD', messages, 10), 0
+for _, id in ipairs(sample) do size = size + call('HSTRLEN', messages, id) end
+if size > 0 then count = math.max(1, math.min(count, math.floor(MOST_BYTES * #sample / size))) end
+
+local found, ids, lone = call('HSCAN', messages, cursor, 'COUNT', int(count)), {}, {}
+local copied = 0
+for i = 1, #found[2], 2 do
+  ids[#ids + 1] = found[2][i]
+  copied = copied + #found[2][i + 1]
+end
+for _, id in ipairs(ids) do lone[id] = call('HEXISTS', moving, id) == 0 end
+
+local function leave_out(zset)
+  for i, score in ipairs(#ids > 0 and call('ZMSCORE', zset, unpack(ids)) or {}) do
+    if score then lone[ids[i]] = false end
+  end
+end
+
+leave_out(scheduled)
+for i = 6, #KEYS, 3 do
+  local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  leave_out(queue)
+  leave_out(unack)
+  leave_out(dead)
+end
+
+local orphans = { found[1], #ids, copied }
+for _, id in ipairs(ids) do
+  if lone[id] then
+    note(with_refs({}, refs, id))
+    orphans[#orphans + 1] = id
+  end
+end
+if #missing > 0 then return answer('groups', missing) end
+return orphans

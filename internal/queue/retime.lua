@@ -1,0 +1,33 @@
+-- retime.lua: give messages that wait, in scheduled or in the queue of a group, another due
+-- time. One that waits for another time than the caller has seen stays as it is, so a
+-- late copy of a call changes nothing.
+--
+-- KEYS[1]  scheduled  zset  id -> due, ms
+-- KEYS[2]  queue      zset  id -> due, ms: waiting for the group
+-- ARGV[1]  place      'scheduled' or 'queue'
+-- ARGV[2]  due        ms
+-- ARGV[3]  channel    where subscribers listen for notifications
+-- ARGV[4..]  for each message: id, seen
+-- Returns  { id, ... }: those that do not wait there for the time that was seen
+
+local scheduled, queue = KEYS[1], KEYS[2]
+local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
+local zset = place == 'queue' and queue or scheduled
+
+local ids, seen = columns(4, 2)
+local now = now_us()
+local first, left, moved = head(zset), {}, {}
+for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
+  if score and tonumber(score) == tonumber(seen[i]) then
+    moved[#moved + 1] = due
+    moved[#moved + 1] = ids[i]
+  else
+    left[#left + 1] = ids[i]
+  end
+end
+if #moved == 0 then return left end
+
+begin_writes(zset)
+redis.call('ZADD', zset, 'XX', unpack(moved))
+if tonumber(due) < first then wake(channel, now, tonumber(due)) end
+return left

@@ -1,0 +1,161 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Roster is which groups a partition has, and what they are told.
+type Roster struct {
+	Now      time.Time
+	Groups   []string // sorted; those that are registered
+	Pauses   map[string]PauseInForce
+	Limits   map[string]Share
+	Retired  map[string]Tombstone
+	Expiring map[string]time.Time // when the group ends at the earliest if no consumer is seen
+}
+
+// PauseInForce is a pause that has not ended. That of all groups has the name "".
+type PauseInForce struct {
+	Since, Until time.Time // Until is zero for no end
+	By, Reason   string
+}
+
+// Share is a partition's share of a group's limits.
+type Share struct {
+	Whole    Limits
+	Most     int           // messages in delivery; 0: any number
+	Interval time.Duration // from one claim to the next; 0: any rate
+	Burst    int
+	Back     time.Time // when the whole burst is back; zero if it is
+}
+
+// NextClaim is when the rate allows another claim: now or earlier if it does.
+func (s Share) NextClaim() time.Time {
+	if s.Interval == 0 || s.Back.IsZero() {
+		return time.Time{}
+	}
+	return s.Back.Add(-time.Duration(s.Burst-1) * s.Interval)
+}
+
+// Tombstone is what a group leaves that is not registered any more.
+type Tombstone struct {
+	Since   time.Time
+	Expired bool // it has ended by itself, and what it held is being freed
+}
+
+// lately are the groups that were retired last, up to some number.
+func (r Roster) lately(most int) []string {
+	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
+		return r.Retired[b].Since.Compare(r.Retired[a].Since)
+	})
+	return names[:min(len(names), max(0, most))]
+}
+
+// Roster reads which groups the partition has.
+func (p *Partition) Roster(ctx context.Context) (Roster, error) {
+	r := Roster{
+		Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
+		Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{},
+	}
+	told := map[string]string{}
+	for cursor := "0"; ; {
+		reply, err := p.run(ctx, rosterScript, rosterScript.keys(p.names, "", nil), []any{cursor})
+		if err != nil {
+			return Roster{}, err
+		}
+		if len(reply) != 4 {
+			return Roster{}, fmt.Errorf("%w: a roster with %d values", errReply, len(reply))
+		}
+		lists, err := listsOf(reply[2:], 2)
+		next, ok := reply[1].(string)
+		now, err2 := timeOf(reply[0])
+		if err != nil || err2 != nil || !ok || len(lists[1])%2 != 0 {
+			return Roster{}, fmt.Errorf("%w: a roster at %v up to %v", errReply, reply[0], reply[1])
+		}
+		r.Now, r.Groups = now, append(r.Groups, lists[0]...)
+		for i := 0; i < len(lists[1]); i += 2 {
+			told[lists[1][i]] = lists[1][i+1]
+		}
+		if cursor = next; cursor == "0" {
+			slices.Sort(r.Groups)
+			return r, r.read(told)
+		}
+	}
+}
+
+// read reads the fields of control.
+func (r *Roster) read(told map[string]string) error {
+	for field, value := range told {
+		kind, group, _ := strings.Cut(field, ":")
+		var err error
+		switch kind {
+		case "paused":
+			err = r.readPause(group, value)
+		case "limits":
+			r.Limits[group], err = shareOf(value, told["rate:"+group])
+		case "retired":
+			since, how, _ := strings.Cut(value, " ")
+			r.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
+		case "expiry":
+			if parts := strings.Fields(value); len(parts) == 3 {
+				r.Expiring[group] = msTime(parts[1])
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("control field %q: %w", field, err)
+		}
+	}
+	return nil
+}
+
+func (r *Roster) readPause(group, value string) error {
+	parts := strings.SplitN(value, " ", 3)
+	if len(parts) != 3 {
+		return fmt.Errorf("%w: %q", errReply, value)
+	}
+	var told Pause
+	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
+		return fmt.Errorf("%w: %q", errReply, value)
+	}
+	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
+	if pause.Until.IsZero() || pause.Until.After(r.Now) {
+		r.Pauses[group] = pause
+	}
+	return nil
+}
+
+// shareOf reads the fields "limits:G" and "rate:G"; lib_claim.lua explains them.
+func shareOf(limits, rate string) (Share, error) {
+	whole, err := parseLimits(limits)
+	if err != nil {
+		return Share{}, err
+	}
+	parts := strings.SplitN(limits, " ", 4)
+	most, err := strconv.Atoi(parts[0])
+	interval, err2 := strconv.ParseFloat(parts[1], 64)
+	burst, err3 := strconv.Atoi(parts[2])
+	if err != nil || err2 != nil || err3 != nil {
+		return Share{}, fmt.Errorf("%w: %q", errReply, limits)
+	}
+	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
+	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {
+		share.Back = time.UnixMicro(us)
+	}
+	return share, nil
+}
+
+// msTime is a time in ms; zero for 0, or if it is damaged.
+func msTime(text string) time.Time {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

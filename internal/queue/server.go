@@ -1,0 +1,196 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is what a master says of itself, as far as the user may ask.
+type Server struct {
+	Addr string
+
+	Refused    error // why INFO was refused; then nothing follows up to Replicas
+	Version    string
+	TooOld     bool
+	Eviction   string // policy
+	MaxMemory  int64  // bytes; 0: no limit
+	UsedMemory int64
+	AppendOnly bool
+	Failed     []string // what the last write of the append-only file or snapshot has to say
+	Replicas   int
+
+	Fsync     string // of the append-only file; "" if it is not known
+	Snapshots string // when it makes some; "" if it does not
+	Config    bool   // whether Fsync and Snapshots are known
+
+	Ahead   time.Duration // its clock minus that of this host
+	Within  time.Duration // how exact that is
+	NoClock error         // why the clock is not known
+
+	User    string   // "" if it is not known
+	Denied  []string // what the user may not do, and an operator needs
+	Closed  []string // what the user may not do, and only an application needs
+	Checked bool     // whether Denied and Closed are known
+}
+
+// Servers asks the masters that have topics, each once; without topics, the one that has the
+// list of them. An error says that a master does not answer at all.
+func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
+	first := s.registry()
+	keys := []string{first}
+	for _, name := range names {
+		t := s.Topic(name)
+		number, err := t.Partitions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for n := range number {
+			keys = append(keys, t.Partition(n).names.key(messages))
+		}
+	}
+	var list []Server
+	seen := map[string]bool{}
+	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
+		node, err := s.master(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		addr := addrOf(node)
+		if seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		server, err := s.serverAt(ctx, node, addr, key)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, server)
+	}
+	slices.SortFunc(list, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
+	return list, nil
+}
+
+func addrOf(node redis.UniversalClient) string {
+	if one, ok := node.(singleNode); ok {
+		return one.Options().Addr
+	}
+	return ""
+}
+
+// serverAt asks one server. The key is one that it has.
+func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, key string) (Server, error) {
+	server := Server{Addr: addr}
+	info, err := node.Info(ctx).Result()
+	if err != nil && !isAnswer(err) {
+		return Server{}, err
+	}
+	if server.Refused = err; err == nil {
+		server.read(info)
+	}
+	if config, err := node.ConfigGet(ctx, "save").Result(); err == nil {
+		server.Config, server.Snapshots = true, config["save"]
+	}
+	if config, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil {
+		server.Fsync = config["appendfsync"]
+	}
+	server.readClock(ctx, node)
+	s.readRights(ctx, node, key, &server)
+	return server, ctx.Err()
+}
+
+func (s *Server) read(info string) {
+	s.Version, s.Eviction = infoField(info, "redis_version"), infoField(info, "maxmemory_policy")
+	major, _, _ := strings.Cut(s.Version, ".")
+	s.TooOld = older(major)
+	s.MaxMemory, _ = strconv.ParseInt(infoField(info, "maxmemory"), 10, 64)
+	s.UsedMemory, _ = strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
+	s.AppendOnly = infoField(info, "aof_enabled") == "1"
+	s.Replicas, _ = strconv.Atoi(infoField(info, "connected_slaves"))
+	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
+		if status := infoField(info, field); status != "" && status != "ok" {
+			s.Failed = append(s.Failed, field+": "+status)
+		}
+	}
+}
+
+// readClock compares the clocks. The quickest of some answers is the most exact.
+func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
+	s.Within = time.Hour
+	for range 5 {
+		start := time.Now()
+		now, err := node.Time(ctx).Result()
+		if took := time.Since(start); err == nil && took/2 < s.Within {
+			s.Within, s.Ahead = took/2, now.Sub(start.Add(took/2))
+		}
+		s.NoClock = err
+	}
+}
+
+// needed are the commands that an operator needs, each with arguments that Redis accepts. K is
+// a key, and C a channel of the same topic. An application needs most of them, and those of
+// neededByApplications.
+var needed = []string{
+	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
+	"GET K", "UNLINK K", "PEXPIRE K 1", "PEXPIREAT K 1", "PERSIST K", "TYPE K",
+	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
+	"HSET K x x", "HSETNX K x x", "HSTRLEN K x",
+	"SISMEMBER K x", "SMEMBERS K", "SREM K x",
+	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZMSCORE K x", "ZRANGE K 0 1", "ZRANGEBYSCORE K 0 1", "ZREM K x",
+	"ZSCAN K 0", "ZSCORE K x",
+}
+
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x"}
+
+// sharded are those that a Cluster needs instead.
+var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
+
+// readRights asks Redis what the user may do with a key. Few users may ask.
+func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key string, server *Server) {
+	user, err := node.Do(ctx, "ACL", "WHOAMI").Text()
+	if err != nil {
+		return
+	}
+	denied, err := s.denied(ctx, node, user, key, needed)
+	if err != nil {
+		return
+	}
+	closed, err := s.denied(ctx, node, user, key, neededByApplications)
+	if err != nil {
+		return
+	}
+	server.User, server.Denied, server.Closed, server.Checked = user, denied, closed, true
+}
+
+// denied are the commands that the user may not call.
+func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
+	var names []string
+	for _, command := range commands {
+		if other, is := sharded[command]; is && s.cluster != nil {
+			command = other
+		}
+		args := []any{"ACL", "DRYRUN", user}
+		for _, word := range strings.Fields(command) {
+			switch word {
+			case "K":
+				word = key
+			case "C":
+				word = key + ":wake:0"
+			}
+			args = append(args, word)
+		}
+		answer, err := node.Do(ctx, args...).Text()
+		if err != nil {
+			return nil, err
+		}
+		if answer != "OK" {
+			name, _, _ := strings.Cut(command, " ")
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+func TestNoScriptOfAnActTakesOverTenMilliseconds(t *testing.T) {
+	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
+	for name, prepare := range slowActs {
+		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
+	}
+}
+
+// slowActs are slowCases for what people do with messages.
+var slowActs = map[string]func(r *scene, g *Group) func(){
+	"withdraw 1,000 with keys and windows": func(r *scene, _ *Group) func() {
+		var call []Message
+		var ids []string
+		for i := range 1000 {
+			call = append(call, after(keyed(i, fmt.Sprint("key ", i)), 60))
+			ids = append(ids, call[i].ID)
+		}
+		require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call))
+		seen := r.seen(r.partition.names.key(scheduled), ids...)
+		return func() {
+			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
+		}
+	},
+	"withdraw messages of 1 MiB": func(r *scene, _ *Group) func() {
+		key := r.partition.names.key(scheduled)
+		seen := r.seen(key, r.store(key, 200, mebibyte)...)
+		return func() {
+			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
+		}
+	},
+	"retime and bury 1,000": func(r *scene, g *Group) func() {
+		key := r.partition.names.keyOf(queueOf, "g")
+		ids := r.store(key, 1000, 100)
+		seen := r.seen(key, ids...)
+		return func() {
+			left, err := g.Retime(r.ctx(), InQueue, 5000, seen)
+			require.NoError(r.t, err)
+			require.Empty(r.t, left)
+			left, err = g.BuryAny(r.ctx(), "bad", ids)
+			require.NoError(r.t, err)
+			require.Empty(r.t, left)
+		}
+	},
+	"delete a topic that 1,000 groups need": func(r *scene, _ *Group) func() {
+		ids := r.store(r.partition.names.key(scheduled), 1000, 100)
+		r.differentRefs(ids, 1000)
+		for i := range 999 {
+			name := fmt.Sprint("group ", i)
+			require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.names.key(groups), name).Err())
+			require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.names.keyOf(queueOf, name), z(1, ids[0])).Err())
+		}
+		topic := r.topicOf(1)
+		return func() {
+			require.NoError(r.t, topic.Delete(r.ctx()))
+			require.Empty(r.t, r.keysOf())
+		}
+	},
+}

@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// TestNoReadTakesOverTenMilliseconds: what package admin calls on a large topic.
+func TestNoReadTakesOverTenMilliseconds(t *testing.T) {
+	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
+	for name, prepare := range slowReads {
+		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
+	}
+}
+
+// slowReads prepare a topic with the group g and return the calls to measure.
+var slowReads = map[string]func(r *scene, g *Group) func(){
+	"a page in the middle of 200,000 equal times": func(r *scene, g *Group) func() {
+		set := r.partition.names.key(scheduled)
+		fill := `for i = 1, 200000 do redis.call('ZADD', KEYS[1], 5, string.format('%026d:key of it', i)) end return 1`
+		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{set}).Err())
+		request := inAll(InScheduled)
+		request.From = Position{"5", fmt.Sprintf("%026d", 100000)}
+		return func() {
+			page, err := g.Page(r.ctx(), request)
+			require.NoError(r.t, err)
+			require.Len(r.t, page.Entries, 1000)
+			request.KeyPrefix = "other"
+			require.Empty(r.t, errless(g.Page(r.ctx(), request)).Entries)
+		}
+	},
+	"a page of dead letters with reasons": func(r *scene, g *Group) func() {
+		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 1000, 200)
+		for _, id := range ids {
+			r.client.HSet(r.ctx(), r.partition.names.keyOf(reasonsOf, "g"), id, strings.Repeat("x", 900))
+			r.client.HSet(r.ctx(), r.partition.names.keyOf(attemptsOf, "g"), id, "3/2/1")
+		}
+		request := inAll(InDead)
+		request.Reason, request.MinAttempts, request.Bytes = "xx", 2, mebibyte
+		return func() { require.Greater(r.t, len(errless(g.Page(r.ctx(), request)).Entries), 900) }
+	},
+	"a page of bodies of 64 KiB": func(r *scene, g *Group) func() {
+		r.store(r.partition.names.key(scheduled), 100, 64<<10)
+		request := inAll(InScheduled)
+		request.Bytes = mebibyte
+		return func() { require.Len(r.t, errless(g.Page(r.ctx(), request)).Entries, 15) }
+	},
+	"survey and tally": func(r *scene, g *Group) func() {
+		r.store(r.partition.names.keyOf(unackOf, "g"), 100000, 10)
+		return func() {
+			require.Equal(r.t, 100000, errless(r.partition.Survey(r.ctx())).Messages)
+			require.Equal(r.t, 100000, errless(g.Tally(r.ctx())).InDelivery)
+		}
+	},
+	"the roster of 1,000 groups": func(r *scene, _ *Group) func() {
+		r.groups(999)
+		for i := range 1000 {
+			r.client.HSet(r.ctx(), r.partition.names.key(control), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
+		}
+		return func() { require.Len(r.t, errless(r.partition.Roster(r.ctx())).Retired, 1000) }
+	},
+	"1,000 consumers, what they hold and the holder": func(r *scene, g *Group) func() {
+		r.busyConsumers(1000)
+		return func() {
+			require.Len(r.t, errless(g.Consumers(r.ctx())), 1000)
+			require.Empty(r.t, errless(g.Holder(r.ctx(), "unknown", 1)))
+		}
+	},
+	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
+		r.busyConsumers(1000)
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.key(control), "expiry:g", "1 2 0").Err())
+		return func() {
+			require.Len(r.t, errless(g.run(r.ctx(), retireScript, []any{"g", "idle"})), 11)
+			require.Equal(r.t, []any{"alive"}, errless(g.run(r.ctx(), expireScript, []any{"g"})))
+		}
+	},
+	"look at a message although 10,000 groups are retired": func(r *scene, _ *Group) func() {
+		for i := range 10_000 {
+			r.client.HSet(r.ctx(), r.partition.names.key(control), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
+		}
+		r.push(after(keyed(1, "k"), 60))
+		return func() { require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 0) }
+	},
+	"look at what 1,000 groups retry": func(r *scene, _ *Group) func() {
+		retried(r, false)
+		return func() {
+			require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 1000)
+		}
+	},
+}
+
+// busyConsumers are consumers that are alive, say as much as they may, and have claimed 100
+// messages each.
+func (r *scene) busyConsumers(count int) {
+	r.t.Helper()
+	ids := `["` + strings.Repeat(strings.Repeat("x", 40)+`","`, 99) + `x"]`
+	record := fmt.Sprintf(`1 5 [5,"%s",%s,[]]`, strings.Repeat("5 1 ", 100), ids)
+	now := r.now().Add(time.Hour).UnixMilli()
+	_, err := r.client.Pipelined(r.ctx(), func(pipe redis.Pipeliner) error {
+		for i := range count {
+			id := fmt.Sprint("c/", i)
+			pipe.HSet(r.ctx(), r.partition.names.keyOf(claimsOf, "g"), id, record)
+			text := fmt.Sprintf(`%d 5 5 {"name":"%s"}`, now, strings.Repeat("x", 3000))
+			pipe.HSet(r.ctx(), r.partition.names.keyOf(consumersOf, "g"), id, text)
+		}
+		return nil
+	})
+	require.NoError(r.t, err)
+}
+
+// errless is the result of a call; the test fails elsewhere if there is none.
+func errless[T any](value T, _ error) T { return value }

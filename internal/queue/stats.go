@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Survey is what a partition has, whatever the groups.
+type Survey struct {
+	Now                time.Time
+	Scheduled, Due     int
+	OldestDue, NextDue time.Time // zero if there is none
+	Messages           int
+	Sample             []int // sizes of some bodies
+	Keys, Windows      int
+	Moving             int // messages on their way to another topic
+}
+
+// Survey counts what the partition has.
+func (p *Partition) Survey(ctx context.Context) (Survey, error) {
+	reply, err := p.run(ctx, surveyScript, surveyScript.keys(p.names, "", nil), nil)
+	if err != nil {
+		return Survey{}, err
+	}
+	r := reader{reply: reply}
+	s := Survey{
+		Now: r.time(), Scheduled: r.count(), Due: r.count(), OldestDue: r.score(), NextDue: r.score(),
+		Messages: r.count(), Sample: r.counts(), Keys: r.count(), Windows: r.count(),
+		Moving: r.count(),
+	}
+	return s, r.end()
+}
+
+// Tally is what a partition has for a group.
+type Tally struct {
+	Now                     time.Time
+	Queued, Later           int // due, and due later
+	OldestQueued, NextRetry time.Time
+	InDelivery, Expired     int
+	OldestUnacked           string // an id
+	Dead                    int
+	OldestDead              time.Time
+}
+
+// Tally counts what the partition has for the group.
+func (g *Group) Tally(ctx context.Context) (Tally, error) {
+	reply, err := g.run(ctx, tallyScript, nil)
+	if err != nil {
+		return Tally{}, err
+	}
+	r := reader{reply: reply}
+	t := Tally{
+		Now: r.time(), Queued: r.count(), Later: r.count(), OldestQueued: r.score(), NextRetry: r.score(),
+		InDelivery: r.count(), Expired: r.count(), OldestUnacked: r.text(), Dead: r.count(), OldestDead: r.score(),
+	}
+	return t, r.end()
+}
+
+// Listed is a topic on the list of topics.
+type Listed struct{ Name, Version string }
+
+// Topics returns the list of topics, sorted by name. It changes nothing.
+func (s *Store) Topics(ctx context.Context) ([]Listed, error) {
+	keys := []string{s.registry()}
+	if err := s.check(ctx, keys[0]); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for cursor := "0"; ; {
+		reply, err := s.run(ctx, scriptCall{script: topicsScript, partition: -1, keys: keys, args: []any{cursor}})
+		if err != nil {
+			return nil, err
+		}
+		r := reader{reply: reply}
+		next, rows := r.text(), r.texts()
+		if err := r.end(); err != nil || len(rows)%2 != 0 {
+			return nil, fmt.Errorf("%w: topics up to %v", errReply, reply[0])
+		}
+		for i := 0; i < len(rows); i += 2 {
+			names[rows[i]] = rows[i+1]
+		}
+		if cursor = next; cursor == "0" {
+			break
+		}
+	}
+	var list []Listed
+	for name, version := range names {
+		list = append(list, Listed{name, version})
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}

@@ -1,0 +1,25 @@
+-- strays.lua: look for message keys that lead to no body. They are free, and may be dropped.
+--
+-- KEYS[1]  keys      hash  message key -> id
+-- KEYS[2]  messages  hash  id -> encoded message
+-- ARGV[1]  how       'drop', or 'look' to change nothing
+-- ARGV[2]  cursor    0 to begin
+-- ARGV[3]  count     about how many to look at
+-- Returns  { cursor, how many it has looked at, key, ... }: the cursor goes on from here; 0
+--          after the last
+
+local keys, messages = KEYS[1], KEYS[2]
+local how, cursor, count = ARGV[1], ARGV[2], ARGV[3]
+
+local found = redis.call('HSCAN', keys, cursor, 'COUNT', count)
+local result, strays = { found[1], #found[2] / 2 }, {}
+for i = 1, #found[2], 2 do
+  local key, id = found[2][i], found[2][i + 1]
+  if string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
+  if redis.call('HEXISTS', messages, id) == 0 then
+    strays[#strays + 1] = key
+    result[#result + 1] = key
+  end
+end
+if how == 'drop' and #strays > 0 then redis.call('HDEL', keys, unpack(strays)) end
+return result

@@ -1,0 +1,55 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestATornWithdrawalHoldsNoKey: a repeated call finishes it.
+func TestATornWithdrawalHoldsNoKey(t *testing.T) {
+	id := keyed(1, "k")
+	var seen []Seen
+	withdraw := func(r *scene) {
+		require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+	}
+	arrange := func(r *scene) {
+		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
+		seen = r.seen(r.partition.names.key(scheduled), id)
+		withdraw(r)
+	}
+	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {
+		r.reload()
+		if state := r.state(); state["messages "+id] == "" {
+			require.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), ErrNotFound)
+		}
+		withdraw(r)
+		assert.Empty(r.t, r.state())
+	})
+}
+
+// TestATornBurialByAPersonLosesNothing: a repeated call finishes it.
+func TestATornBurialByAPersonLosesNothing(t *testing.T) {
+	bury := func(r *scene) {
+		left, err := r.partition.Group("g").BuryAny(r.ctx(), "by anna", []string{"a"})
+		require.NoError(r.t, err)
+		require.Empty(r.t, left)
+	}
+	arrange := func(r *scene) {
+		g, _ := r.both()
+		nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
+		bury(r)
+	}
+	tornEverywhere(t, "burial", arrange, func(r *scene) {
+		r.reload()
+		bury(r)
+		state := r.state()
+		assert.Equal(r.t, "by anna", state["reasons:g a"])
+		for _, gone := range []string{"queue:g a", "unack:g a"} {
+			assert.NotContains(r.t, state, gone)
+		}
+		r.drain(r.partition.Group("g"))
+		r.hStillGetsIt()
+	})
+}
