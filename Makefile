@@ -8,6 +8,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 test: redis-server
 	$(GO) test -race -shuffle=on -timeout 20m ./...
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
+	$(GO) test -run 'Allocates' . # the race detector allocates, too
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server

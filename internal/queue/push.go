@@ -84,30 +84,34 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 
 // put stores a batch of messages without keys, or leaves it to push.
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
-	reply, err := p.store.run(ctx, p.storing(putScript, p.putArgs(b), b))
-	var shortfall *ReplicationError
-	if err != nil && !errors.As(err, &shortfall) {
-		return false, err
+	reply, err := p.store.run(ctx, p.storing(putScript, p.putKeys, p.putArgs(b), b))
+	if err != nil {
+		if shortfall := (*ReplicationError)(nil); !errors.As(err, &shortfall) {
+			return false, err
+		}
 	}
-	words, failed := stringsOf(reply)
-	if failed != nil || len(words) != 1 {
+	if len(reply) != 1 {
 		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
 	}
-	if words[0] == "push" { // it changed nothing, so it does not matter what the replicas have
+	switch reply[0] {
+	case "stored":
+		return true, err
+	case "push": // it changed nothing, so it does not matter what the replicas have
 		return false, nil
+	default:
+		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
 	}
-	return true, err
 }
 
 // storing is a call that stores a batch.
-func (p *Partition) storing(s *script, args []any, b Batch) scriptCall {
-	call := p.call(s, s.keys(p.names, "", nil), args)
+func (p *Partition) storing(s *script, keys []string, args []any, b Batch) scriptCall {
+	call := p.call(s, keys, args)
 	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
 	return call
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	reply, err := p.store.run(ctx, p.storing(pushScript, p.pushArgs(b), b))
+	reply, err := p.store.run(ctx, p.storing(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b), b))
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
