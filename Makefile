@@ -11,6 +11,7 @@ MODULES = metrics/prometheus otel examples/watch
 test: redis-server prometheus
 	$(GO) test -race -shuffle=on -timeout 20m ./...
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
+	$(GO) test -run 'Allocates' . # the race detector allocates, too
 	for module in $(MODULES); do (cd $$module && $(GO) test -race -shuffle=on -timeout 10m ./...) || exit 1; done
 
 ## stress: Watermill's stress test, ten suites at once

@@ -15,7 +15,7 @@ import (
 
 // scripts are all scripts.
 var scripts = []*script{
-	pushScript, registerScript, raiseScript, enlistScript,
+	pushScript, putScript, registerScript, raiseScript, enlistScript,
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	expireScript, expiringScript,
 	claimScript, ackScript, nackScript, extendScript, releaseScript, buryScript,
