@@ -11,6 +11,9 @@ import (
 // other writes.
 const maxRelayed = 500
 
+// maxRelayedBytes is how many bytes of messages one call hands on.
+const maxRelayedBytes = 4 << 20
+
 // Stream is a Redis stream on the server of the messages.
 type Stream struct {
 	Key    string
@@ -53,7 +56,7 @@ func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (rela
 		n := 1
 		for size := entries[0].Size; n < min(len(entries), maxRelayed); n++ {
 			size += entries[n].Size
-			if size > maxFreedBytes || len(entries[n].Values) != len(entries[0].Values) {
+			if size > maxRelayedBytes || len(entries[n].Values) != len(entries[0].Values) {
 				break
 			}
 		}
