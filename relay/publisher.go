@@ -79,8 +79,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		return stored
 	}
 	err := p.config.Target.Publish(topic, due.messages...)
-	if err == nil || len(delayed.messages) == 0 {
-		return errors.Join(stored, err)
+	switch {
+	case err == nil:
+		return stored
+	case len(delayed.messages) == 0:
+		return err
 	}
 	return &redisdelay.PartialPublishError{
 		Stored: len(delayed.messages), Total: len(messages), Missing: due.indexes, Err: err,
