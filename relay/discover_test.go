@@ -33,6 +33,7 @@ func TestTopicsAreFoundWhileTheRelayRuns(t *testing.T) {
 func (s *scene) topic(suffix string) *scene { return &scene{s.Beside(suffix), s.target} }
 
 func TestARelayStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t, redistest.Durable...)
 	for name, change := range map[string]func(*relay.Config){
 		"topics are known":   func(*relay.Config) {},
@@ -53,6 +54,7 @@ func TestARelayStartsWhileRedisIsAway(t *testing.T) {
 
 // TestAnIdleRelayIsQuiet: it looks for topics with one call, and polls.
 func TestAnIdleRelayIsQuiet(t *testing.T) {
+	t.Parallel()
 	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
 	s.due("m")
 	for n := range 5 {
