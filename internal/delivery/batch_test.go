@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -13,6 +14,12 @@ import (
 // inBatches makes a subscription hand out batches.
 func inBatches(size int, handle func([]*message.Message)) func(*Config) {
 	return func(c *Config) { c.BatchSize, c.Handle = size, handle }
+}
+
+// settle lets time pass and waits until nothing happens any more.
+func settle(d time.Duration) {
+	pass(d)
+	synctest.Wait()
 }
 
 func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
@@ -30,14 +37,14 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 				msg.Ack()
 			}
 		}))
-		pass(maxHold + time.Second)
+		settle(maxHold + time.Second)
 		assert.Less(t, batches, 40, "batches are full while there is a backlog")
 		assert.Equal(t, at, g.held(5000, handled), "its own batch only")
 		claims := g.claims()
-		pass(time.Second)
+		settle(time.Second)
 		assert.Equal(t, claims, g.claims(), "a busy worker claims nothing")
 		close(slow)
-		pass(time.Second)
+		settle(time.Second)
 		assert.Equal(t, 5000-len(g.released), handled)
 		r.stop()
 		require.NoError(t, <-r.ended)
@@ -58,11 +65,11 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 				msg.Ack()
 			}
 		}))
-		pass(time.Second)
+		settle(time.Second)
 		assert.Equal(t, []string{"0001", "0002"}, g.acked)
 		r.stop()
 		require.NoError(t, <-r.ended)
-		pass(testLease)
+		settle(testLease)
 		assert.Empty(t, g.heldLast)
 	})
 }
@@ -78,7 +85,7 @@ func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
 			causes = append(causes, context.Cause(batch[1].Context()))
 			<-never
 		}))
-		pass(time.Second)
+		settle(time.Second)
 		r.stop()
 		start := time.Now()
 		require.NoError(t, <-r.ended)
@@ -87,6 +94,7 @@ func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
 		require.Len(t, g.nacked, 1)
 		assert.Equal(t, "0001", g.nacked[0].ID)
 		close(never)
+		synctest.Wait()
 		assert.Equal(t, []error{ErrCloseTimeout}, causes)
 	})
 }
