@@ -104,18 +104,6 @@ func TestAStaleRelayAddsNothing(t *testing.T) {
 	}
 }
 
-func TestRelayMakesRoomUnderALimit(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	r.claim(g, "c", 1)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(full), "g", 1).Err())
-	relayed, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
-	require.NoError(t, err)
-	assert.True(t, relayed.Room)
-	assert.NotContains(t, r.state(), "full g")
-}
-
 func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
