@@ -32,6 +32,7 @@ type Publisher struct {
 	store     *queue.Store
 	publisher *publish.Publisher
 	delayed   message.Publisher // adds delay metadata, then calls put
+	delays    message.Publisher // adds delay metadata
 	logger    watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
@@ -68,6 +69,9 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		Observer:       observer,
 	})
 	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
+	if err == nil {
+		p.delays, err = delay.NewPublisher(storeFunc(func(string, ...*message.Message) error { return nil }), guardDelays(config.Delay))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
 	}

@@ -145,13 +145,36 @@ func (m membership) Listen(ctx context.Context, partition int, consumer string) 
 // that of Redis when the group cannot be registered. Subscribe does not try again: a Router fails to start
 // while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
+	if err != nil {
+		return nil, err
+	}
+	return subscription.Messages(), nil
+}
+
+// subscribe starts a subscription with a changed config.
+func (s *Subscriber) subscribe(
+	ctx context.Context, topic string, change func(*delivery.Config),
+) (*delivery.Subscription, error) {
 	membership := s.membership(topic)
 	partitions, err := s.register(ctx, topic, membership)
 	if err != nil {
 		return nil, err
 	}
+	config := s.delivery(topic)
+	change(&config)
+	subscription := delivery.New(membership, config)
+	warn(s.store, s.logger)
+	if err := s.run(ctx, subscription, partitions); err != nil {
+		return nil, err
+	}
+	return subscription, nil
+}
+
+// delivery is the config of a subscription that hands out single messages.
+func (s *Subscriber) delivery(topic string) delivery.Config {
 	codec := codec{config: s.config, topic: topic}
-	subscription := delivery.New(membership, delivery.Config{
+	return delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
 		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
@@ -164,12 +187,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		CloseTimeout:  s.config.CloseTimeout,
 		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
 		Place:         observe.Place{Topic: topic, Group: s.config.ConsumerGroup},
-	})
-	warn(s.store, s.logger)
-	if err := s.run(ctx, subscription, partitions); err != nil {
-		return nil, err
 	}
-	return subscription.Messages(), nil
 }
 
 // run starts a subscription that ends with ctx or Close.

@@ -9,5 +9,8 @@ go run ./examples/cqrs
 for backend in redisstream redisdelay; do
 	go run ./examples/swap -backend "$backend"
 done
+for broker in gochannel redisstream; do
+	go run ./examples/relay -broker "$broker"
+done
 [ -n "${REDIS_ADDRS:-}" ] || ./scripts/install-redis.sh # cluster needs real servers
 go run ./examples/cluster

@@ -59,6 +59,9 @@ type job struct {
 	DieAfter      int           // after how many messages, without handling the last; 0: never
 	Killer        string        // messages whose UUIDs start with this end the process
 
+	ToStream   string // how the worker relays the topic to a stream of the same name; "": not at all
+	FromStream bool   // a consumer reads that stream
+
 	Chain chain // with topics, a consumer publishes what it handles to the next topic
 
 	logger watermill.LoggerAdapter // of a worker in this process
@@ -96,6 +99,10 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 	switch {
 	case j.Publish:
 		return j.publish(ctx, client, report)
+	case j.ToStream != "":
+		return j.toStream(ctx, client)
+	case j.FromStream:
+		return j.readStream(ctx, client, report)
 	case len(j.Chain.Topics) > 0:
 		return j.relay(ctx, client, report)
 	case j.Consumers == 0:

@@ -116,16 +116,17 @@ func (b *buffer) grant() {
 // ahead is gone or, with fast handlers, half a claim. So Redis works on the next claim
 // while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
-	free = max(0, len(b.free)-b.budget.reserved)
+	idle := len(b.free) * b.each
+	free = max(0, idle-b.budget.reserved)
 	if b.budget.unread.Load() {
 		if free == 0 || !b.budget.probe {
 			return 0, 0
 		}
 		return 1, 1
 	}
-	taken := b.queued() + b.budget.reserved - len(b.free)
+	taken := b.queued() + b.budget.reserved - idle
 	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, maxClaim/2) }
-	if !enough(b.pace.ahead(len(b.workers))) { // not even if all workers were fast
+	if !enough(b.pace.ahead(len(b.workers), b.each)) { // not even if all workers were fast
 		return 0, 0
 	}
 	ahead := b.ahead(time.Now())
@@ -145,7 +146,7 @@ func (b *buffer) ahead(now time.Time) int {
 			rate += b.pace.rate(now.Sub(w.since))
 		}
 	}
-	return min(2*maxClaim, int(rate))
+	return min(2*maxClaim, int(rate)*b.each)
 }
 
 // reservation makes a reservation that holds for maxReserved. The caller holds mu.

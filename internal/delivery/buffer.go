@@ -20,6 +20,7 @@ const maxHold = 80 * time.Millisecond
 // may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes int           // immutable
+	each     int           // immutable; how many messages a worker takes at once
 	watch    chan struct{} // signalled when relieve has something to watch
 	watched  atomic.Bool   // relieve will look
 	waiting  atomic.Int64  // messages that no handler has
@@ -38,9 +39,9 @@ type buffer struct {
 	budget  budget    // guarded by mu
 }
 
-func newBuffer(maxBytes, workers int) *buffer {
-	b := &buffer{maxBytes: maxBytes, watch: make(chan struct{}, 1)}
-	b.window.Store(1)
+func newBuffer(maxBytes, workers, each int) *buffer {
+	b := &buffer{maxBytes: maxBytes, each: each, watch: make(chan struct{}, 1)}
+	b.window.Store(int64(each))
 	for range workers {
 		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
 	}
@@ -77,6 +78,17 @@ func (b *buffer) next(ctx context.Context, w *worker) *item {
 	default:
 		return nil
 	}
+}
+
+// more takes out what else a worker can take that has just got a message.
+func (b *buffer) more() (items []*item) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(items) < b.each-1 && b.queued() > 0 {
+		items = append(items, b.pop())
+	}
+	b.grant()
+	return items
 }
 
 // finish records that a worker is done with its message. The caller holds mu.
@@ -162,7 +174,7 @@ func (b *buffer) count(messages int, it *item) {
 // widens by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.count(-1, it)
-	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)) {
+	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)*b.each) {
 		b.window.Add(1)
 	}
 	if b.full.Load() {
@@ -187,7 +199,7 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 	if left := oldest.Add(maxHold).Sub(now); left > 0 {
 		return nil, left, true
 	}
-	b.window.Store(1)
+	b.window.Store(int64(b.each))
 	b.recallOffers(now)
 	return b.drain(), 0, true
 }

@@ -8,7 +8,7 @@ const lookAhead = maxHold / 2
 
 // pace is how fast messages are handled.
 type pace struct {
-	cycle time.Duration // average time of one message at one worker; 0: not known yet
+	cycle time.Duration // average time of one message, or batch, at one worker; 0: not known yet
 }
 
 // note records how long a message took, from when a worker got it to its ack or nack. A
@@ -24,7 +24,7 @@ func (p *pace) note(cycle time.Duration) {
 	}
 }
 
-// rate is how many messages a worker handles within lookAhead if it has been busy with
+// rate is how many messages, or batches, a worker handles within lookAhead if it has been busy with
 // one for this long. It is 0 before the first message is handled, and for a worker that
 // has been busy for lookAhead.
 func (p *pace) rate(busy time.Duration) float64 {
@@ -35,6 +35,6 @@ func (p *pace) rate(busy time.Duration) float64 {
 }
 
 // ahead is the rate of all workers together if none is slow.
-func (p *pace) ahead(workers int) int {
-	return min(2*maxClaim, int(float64(workers)*p.rate(0)))
+func (p *pace) ahead(workers, each int) int {
+	return min(2*maxClaim, int(float64(workers)*p.rate(0))*each)
 }

@@ -67,6 +67,8 @@ type item struct {
 	buried    bool          // owned by the settler; it is reported as a dead letter
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
+	// ended says that Redis already knows that the group is done with the message.
+	ended atomic.Bool
 
 	trusted time.Time // guarded by leases.mu; when the lease stops being certain
 	lost    bool      // guarded by leases.mu

@@ -40,6 +40,13 @@ func (s *settler) ack(it *item) {
 	s.add(func(r *round) { r.acks = append(r.acks, it) })
 }
 
+// forget drops a message that its handler has acked and that Redis already knows to be done.
+func (s *settler) forget(it *item) {
+	s.leases.drop([]*item{it})
+	s.report.settled(it, observe.Acked, 0, nil)
+	tell(s.advanced)
+}
+
 func (s *settler) nack(it *item, n queue.Nack) {
 	n.Delivery = it.delivery()
 	how := observe.Nacked

@@ -4,7 +4,7 @@
 //
 // Run starts these goroutines, and waits for them:
 //
-//	work     hands messages out, MaxInFlight of them      (work.go)
+//	work     hands messages out, MaxInFlight of them      (work.go, batch.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions, ends expired groups    (subscription.go)
 //
@@ -81,7 +81,7 @@ type Listener interface {
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
-// About, Observer and Place.
+// About, Handle, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -91,7 +91,7 @@ type Config struct {
 	Redelivery func(ctx context.Context, msg *message.Message) (queue.Nack, error)
 
 	Consumer      string // unique to this subscription
-	MaxInFlight   int
+	MaxInFlight   int    // messages, or batches if there is a Handle
 	Lease         time.Duration
 	MaxDeliveries int
 	MaxBytes      int // of held messages that no handler has
@@ -101,6 +101,12 @@ type Config struct {
 	// About is what the consumer says of itself to people, with the messages that its handlers
 	// have had for longer than a heartbeat; nil to say nothing.
 	About func(extended []Extended) string
+
+	// Handle gets messages in batches of up to BatchSize, in order, instead of those who read
+	// Messages. It settles them by their Ack and Nack; what it leaves is nacked when it returns.
+	// nil to hand out single messages.
+	Handle    func(batch []*message.Message)
+	BatchSize int
 
 	Observer observe.Observer
 	Place    observe.Place // topic and group, for Observer
@@ -126,11 +132,15 @@ type Subscription struct {
 
 // New prepares a subscription; Run starts it.
 func New(topic Topic, config Config) *Subscription {
+	each := 1
+	if config.Handle != nil {
+		each = config.BatchSize
+	}
 	return &Subscription{
 		topic:   topic,
 		config:  config,
 		out:     make(chan *message.Message),
-		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight),
+		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight, each),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
 		paused:  make(chan struct{}, 1),

@@ -32,6 +32,10 @@ type worker struct {
 // work hands out one message after another until ctx ends.
 func (s *Subscription) work(ctx context.Context, w *worker) {
 	base := context.WithoutCancel(ctx) // base of the messages' contexts
+	if s.config.Handle != nil {
+		s.workBatches(ctx, base, w)
+		return
+	}
 	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
 		s.handle(ctx, base, w, it)
 	}
@@ -78,20 +82,11 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, err := s.config.Decode(handed, it.Claimed)
-	it.Body = nil // freed with the message; items are freed many at a time
-	if err != nil {
-		s.buffer.passed(it, true)
-		p.report.failed(observe.Decoding, it.ID, err)
-		p.settler.bury(it, "cannot decode: "+err.Error())
+	msg := s.prepare(handed, cancel, it)
+	if msg == nil {
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	if !p.leases.handOut(it, cancel) {
-		s.buffer.passed(it, false)
-		p.settler.release(it) // the lease may be only uncertain, not lost
-		return
-	}
 	accepted, recalled := s.offer(ctx, handed, w, msg)
 	s.buffer.passed(it, accepted)
 	if !accepted {
@@ -105,6 +100,26 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 		s.await(msg, it, cancel)
 		s.settle(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	}
+}
+
+// prepare makes the message to hand out; nil if there is none to hand out, and then it is
+// settled. cancel ends its context handed.
+func (s *Subscription) prepare(handed context.Context, cancel context.CancelCauseFunc, it *item) *message.Message {
+	p := it.partition
+	msg, err := s.config.Decode(handed, it.Claimed)
+	it.Body = nil // freed with the message; items are freed many at a time
+	if err != nil {
+		s.buffer.passed(it, true)
+		p.report.failed(observe.Decoding, it.ID, err)
+		p.settler.bury(it, "cannot decode: "+err.Error())
+		return nil
+	}
+	if !p.leases.handOut(it, cancel) {
+		s.buffer.passed(it, false)
+		p.settler.release(it) // the lease may be only uncertain, not lost
+		return nil
+	}
+	return msg
 }
 
 // await waits until the handler settles the message or its time is over.
@@ -127,7 +142,11 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 	p := it.partition
 	select {
 	case <-msg.Acked():
-		p.settler.ack(it)
+		if it.ended.Load() {
+			p.settler.forget(it)
+		} else {
+			p.settler.ack(it)
+		}
 	case <-msg.Nacked():
 		nack, err := s.config.Redelivery(delivered, msg)
 		if err != nil {

@@ -44,6 +44,11 @@ var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
 		assert.True(r.t, acked.Room)
 		return err
 	},
+	"relay": func(r *scene, g *Group, d Delivery) error {
+		relayed, err := g.Relay(r.ctx(), r.stream(), []Entry{entryOf(d.ID, d.Token)})
+		assert.True(r.t, relayed.Room)
+		return err
+	},
 	"nack": func(r *scene, g *Group, d Delivery) error {
 		_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: d, Delay: time.Hour}})
 		return err

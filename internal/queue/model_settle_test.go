@@ -46,6 +46,19 @@ func (m *model) ack(rt *rapid.T) {
 	})
 }
 
+// relay adds the message to a stream of the group once, however often it is called.
+func (m *model) relay(rt *rapid.T) {
+	id, group, state := m.pick(rt, "unack")
+	entry, stream := entryOf(id, state.token), Stream{Key: m.scene.stream().Key + "/" + group}
+	before := m.scene.client.XLen(m.scene.ctx(), stream.Key).Val()
+	m.finish(id, group)
+	m.again(func() {
+		_, err := m.group(group).Relay(m.scene.ctx(), stream, []Entry{entry})
+		m.must(err)
+	})
+	require.Equal(m.t, before+1, m.scene.client.XLen(m.scene.ctx(), stream.Key).Val())
+}
+
 func (m *model) nack(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
 	metadata := rapid.SampledFrom([]string{"", "changed", "more"}).Draw(rt, "metadata")

@@ -123,6 +123,7 @@ func (m *model) operations() map[string]func(*rapid.T) {
 		"fall due":     m.fallDue,
 		"claim":        m.claim,
 		"ack":          m.ack,
+		"relay":        m.relay,
 		"nack":         m.nack,
 		"release":      m.release,
 		"extend":       m.extend,

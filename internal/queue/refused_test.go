@@ -168,6 +168,10 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := g.Ack(r.ctx(), done("held"))
 			return err
 		},
+		"relay": func(r *scene, g *Group) error {
+			_, err := g.Relay(r.ctx(), r.stream(), []Entry{entryOf("held", "1")})
+			return err
+		},
 		"bury": func(r *scene, g *Group) error {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
@@ -175,7 +179,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.ctx(), "k", 0)) },
 	}
 	for name, call := range scripts {
-		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish"} {
+		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish", "xadd"} {
 			t.Run(name+" without "+command, func(t *testing.T) {
 				r := newSceneOn(t, server)
 				g := r.group("g")
@@ -199,6 +203,9 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 				}
 				if name == "ack" && (state["unack:g held"] == "") == (state["refs held"] == `["g","h"]`) {
 					assert.Fail(t, "half an ack", "%v", state)
+				}
+				if name == "relay" && state["unack:g held"] == "" && len(r.entries()) != 1 {
+					assert.Fail(t, "half a relay", "%v", state)
 				}
 				for _, id := range []string{"held", "due", keyed(1, "k")} {
 					if id == "held" && state["refs held"] == `["h"]` {

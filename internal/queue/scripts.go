@@ -22,6 +22,7 @@ var (
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full).each(queueOf)
 	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full)
+	relayScript   = newScript("relay", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full).and("stream")
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
 	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
 	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full)
@@ -80,11 +81,13 @@ var (
 )
 
 // script is a script with the kinds of its KEYS: first those of the partition and of one
-// group, then those that are repeated for each of several groups. It has a plain form, and
+// group, then those that are repeated for each of several groups. Keys of others may follow,
+// whose names in the script are those of their types. It has a plain form, and
 // one for a Cluster, where a notification stays on the nodes of its slot.
 type script struct {
 	name           string
 	once, many     []kind
+	beyond         []string
 	plain, sharded *redis.Script
 }
 
@@ -131,6 +134,11 @@ func (s *script) each(many ...kind) *script {
 	return s
 }
 
+func (s *script) and(beyond ...string) *script {
+	s.beyond = beyond
+	return s
+}
+
 func sourceOf(name string) string {
 	source, err := sources.ReadFile(name + ".lua")
 	if err != nil {
@@ -158,6 +166,9 @@ func (s *script) keys(n names, group string, each []string) []string {
 func (s *script) holds(i int) string {
 	if i < len(s.once) {
 		return kinds[s.once[i]].holds
+	}
+	if len(s.many) == 0 {
+		return s.beyond[i-len(s.once)]
 	}
 	return kinds[s.many[(i-len(s.once))%len(s.many)]].holds
 }

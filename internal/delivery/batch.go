@@ -1,0 +1,110 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// handed is a message of a batch that its handler has.
+type handed struct {
+	item      *item
+	msg       *message.Message
+	delivered context.Context
+	cancel    context.CancelCauseFunc
+}
+
+// workBatches hands one batch after another to Handle until ctx ends.
+func (s *Subscription) workBatches(ctx, base context.Context, w *worker) {
+	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
+		s.handleBatch(base, w, append([]*item{it}, s.buffer.more()...))
+	}
+}
+
+// handleBatch lets Handle handle messages and settles each as soon as it and those before
+// it are acked or nacked. It returns when Handle does, or when the time for that is over: then
+// that goroutine ends on its own.
+func (s *Subscription) handleBatch(base context.Context, w *worker, items []*item) {
+	var batch []handed
+	var messages []*message.Message
+	for _, it := range items {
+		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
+		defer cancel(nil)
+		if msg := s.prepare(ctx, cancel, it); msg != nil {
+			batch = append(batch, handed{it, msg, msg.Context(), cancel})
+			messages = append(messages, msg)
+		}
+	}
+	w.stage.Store(handling)
+	if len(batch) == 0 {
+		return
+	}
+	for _, h := range batch {
+		s.buffer.passed(h.item, true)
+		h.item.handedOut.Store(true)
+	}
+	done := make(chan struct{})
+	go func() { // ends with Handle
+		defer close(done)
+		s.config.Handle(messages)
+	}()
+	for _, h := range batch {
+		s.awaitHandled(h, done)
+		s.settle(h.delivered, h.msg, h.item)
+	}
+	select {
+	case <-done:
+	case <-s.abandon:
+	}
+}
+
+// awaitHandled waits until a message is settled. Handle has returned when done is closed.
+func (s *Subscription) awaitHandled(h handed, done <-chan struct{}) {
+	at := h.item.partition.report.handedOut(h.item)
+	select {
+	case <-h.msg.Acked():
+	case <-h.msg.Nacked():
+	case <-done:
+		h.msg.Nack() // no effect after an Ack
+	case <-s.abandon:
+		h.cancel(ErrCloseTimeout)
+	}
+	if !at.IsZero() {
+		h.item.took = time.Since(at)
+	}
+}
+
+type inHandKey struct{}
+
+// InHand is a message that a Handle has, for one that ends it in Redis itself.
+type InHand struct{ item *item }
+
+// InHandOf returns the message that a context was handed out with.
+func InHandOf(ctx context.Context) (InHand, bool) {
+	h, ok := ctx.Value(inHandKey{}).(InHand)
+	return h, ok
+}
+
+// Group is the consumer group in the message's partition.
+func (h InHand) Group() Group { return h.item.partition.group }
+
+// Partition is the number of that partition.
+func (h InHand) Partition() int { return h.item.partition.number }
+
+// Delivery names the delivery.
+func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
+
+// Size is that of the message in Redis, in bytes.
+func (h InHand) Size() int { return h.item.size }
+
+// Ended says that Redis knows that the group is done with the message, so that its Ack has
+// nothing left to do there. room says that the group has waited for room under its limit.
+func (h InHand) Ended(room bool) {
+	h.item.ended.Store(true)
+	if room { // this consumer goes first, and the others hear of it
+		h.item.partition.hints.add(0)
+	}
+}

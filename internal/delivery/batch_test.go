@@ -1,0 +1,100 @@
+package delivery
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// inBatches makes a subscription hand out batches.
+func inBatches(size int, handle func([]*message.Message)) func(*Config) {
+	return func(c *Config) { c.BatchSize, c.Handle = size, handle }
+}
+
+// settle lets time pass and waits until nothing happens any more.
+func settle(d time.Duration) {
+	pass(d)
+	synctest.Wait()
+}
+
+func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(5000)
+		g.latency = time.Millisecond
+		handled, batches, at, slow := 0, 0, 0, make(chan struct{})
+		r := run(g, inBatches(100, func(batch []*message.Message) {
+			if batches++; at == 0 && handled >= 3000 {
+				at = len(batch)
+				<-slow
+			}
+			handled += len(batch)
+			for _, msg := range batch {
+				msg.Ack()
+			}
+		}))
+		settle(maxHold + time.Second)
+		assert.Less(t, batches, 40, "batches are full while there is a backlog")
+		assert.Equal(t, at, g.held(5000, handled), "its own batch only")
+		claims := g.claims()
+		settle(time.Second)
+		assert.Equal(t, claims, g.claims(), "a busy worker claims nothing")
+		close(slow)
+		settle(time.Second)
+		assert.Equal(t, 5000-len(g.released), handled)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(3)
+		r := run(g, inBatches(10, func(batch []*message.Message) {
+			for i, msg := range batch {
+				h, ok := InHandOf(msg.Context())
+				assert.True(t, ok)
+				assert.Equal(t, msg.UUID, h.Delivery().ID)
+				if i == 0 {
+					h.Ended(false)
+				}
+				msg.Ack()
+			}
+		}))
+		settle(time.Second)
+		assert.Equal(t, []string{"0001", "0002"}, g.acked)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		settle(testLease)
+		assert.Empty(t, g.heldLast)
+	})
+}
+
+func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		var causes []error
+		never := make(chan struct{})
+		r := run(g, inBatches(10, func(batch []*message.Message) {
+			batch[0].Ack()
+			<-batch[1].Context().Done()
+			causes = append(causes, context.Cause(batch[1].Context()))
+			<-never
+		}))
+		settle(time.Second)
+		r.stop()
+		start := time.Now()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, testCloseTimeout, time.Since(start))
+		assert.Equal(t, []string{"0000"}, g.acked)
+		require.Len(t, g.nacked, 1)
+		assert.Equal(t, "0001", g.nacked[0].ID)
+		close(never)
+		synctest.Wait()
+		assert.Equal(t, []error{ErrCloseTimeout}, causes)
+	})
+}

@@ -1,0 +1,96 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxRelayed is how many messages one call hands on: adding to a stream takes longer than
+// other writes.
+const maxRelayed = 500
+
+// maxRelayedBytes is how many bytes of messages one call hands on.
+const maxRelayedBytes = 4 << 20
+
+// Stream is a Redis stream on the server of the messages.
+type Stream struct {
+	Key    string
+	MaxLen int64 // about how many entries it keeps; 0: all
+}
+
+// Entry is a message that becomes an entry of a stream.
+type Entry struct {
+	Delivery
+	Size   int   // of the message's body, in bytes
+	Values []any // fields and values in turn
+}
+
+// Relayed is what a Relay did.
+type Relayed struct {
+	Stale []string // ids of deliveries that are no longer current, of which nothing was added
+	Room  bool     // the group has waited for room under its limit
+}
+
+// CanRelay tells whether Relay can reach a stream: its key is where the group's keys are.
+func (g *Group) CanRelay(stream string) bool {
+	return g.partition.store.cluster == nil || slotOfKey(stream) == slotOfKey(string(g.partition.names))
+}
+
+// slotOfKey is the Redis Cluster slot of a key.
+func slotOfKey(key string) int {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return slotOf(tag)
+		}
+	}
+	return slotOf(key)
+}
+
+// Relay adds messages that the caller holds to a stream, in order, and ends them for the group,
+// each in one step. After an error, any of them may have been; calling it again with the same
+// deliveries adds none twice.
+func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (relayed Relayed, err error) {
+	for len(entries) > 0 {
+		n := 1
+		for size := entries[0].Size; n < min(len(entries), maxRelayed); n++ {
+			size += entries[n].Size
+			if size > maxRelayedBytes || len(entries[n].Values) != len(entries[0].Values) {
+				break
+			}
+		}
+		if err := g.relay(ctx, stream, entries[:n], &relayed); err != nil {
+			return relayed, err
+		}
+		entries = entries[n:]
+	}
+	return relayed, nil
+}
+
+// relay hands on entries with the same number of values.
+func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relayed *Relayed) error {
+	keys := append(relayScript.keys(g.partition.names, g.name, nil), stream.Key)
+	for len(entries) > 0 {
+		args := []any{g.name, g.partition.channel(), stream.MaxLen, len(entries[0].Values)}
+		for _, e := range entries {
+			args = append(append(args, e.ID, e.Token), e.Values...)
+		}
+		reply, err := g.partition.run(ctx, relayScript, keys, args)
+		if err != nil {
+			return err
+		}
+		lists, err := listsOf(reply, 3)
+		if err != nil {
+			return err
+		}
+		relayed.Stale = append(relayed.Stale, lists[0]...)
+		relayed.Room = relayed.Room || len(lists[2]) > 0
+		left := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return !slices.Contains(lists[1], e.ID) })
+		if len(left) == len(entries) {
+			return fmt.Errorf("%w: all %d entries are left", errReply, len(left))
+		}
+		entries = left
+	}
+	return nil
+}

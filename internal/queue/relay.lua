@@ -1,0 +1,70 @@
+-- relay.lua: hand messages on to a stream. The group is done with them.
+--
+-- Adding to the stream and removing from the queue are one step, so a message that the
+-- consumer still holds is added once, however often the call is sent, and by whomever.
+--
+-- KEYS[1]  unack     zset    id -> lease deadline, ms
+-- KEYS[2]  attempts  hash    id -> fence/seen/unsure
+-- KEYS[3]  messages  hash    id -> encoded message
+-- KEYS[4]  refs      hash    id -> names of the groups still to finish
+-- KEYS[5]  changed   hash    id -> metadata as a middleware of this group left them
+-- KEYS[6]  keys      hash    message key -> id
+-- KEYS[7]  full      hash    group that waits for room in unack -> how many are too many
+-- KEYS[8]  stream    stream  where the messages go; not a key of the partition
+-- ARGV[1]  group
+-- ARGV[2]  channel   where subscribers listen for notifications
+-- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
+-- ARGV[4]  width     how many fields and values, together, each entry has
+-- ARGV[5..]  of each message: id, token, and the fields and values of its entry
+-- Returns  { { id, ... }, { id, ... }, { 'room' } }: deliveries that are no longer current;
+--          those to send again, since there are too many groups for all at once; and
+--          whether the group has waited for room, else { }
+
+local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
+local refs, changed, keys, full, stream = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+expect_hashes(attempts, messages, refs, changed, keys, full)
+redis.call('XLEN', stream)
+local ids, tokens, first, n = {}, {}, {}, 0
+for i = 5, #ARGV, 2 + width do
+  n = n + 1
+  ids[n], tokens[n], first[n] = ARGV[i], ARGV[i + 1], i + 2
+end
+local holds = current(unack, attempts, ids, tokens)
+local handed, from, stale, held = {}, {}, {}, 0
+for i = 1, n do
+  if holds[i] then
+    held = held + 1
+    handed[held], from[held] = ids[i], first[i]
+  else
+    stale[#stale + 1] = ids[i]
+  end
+end
+if held == 0 then return { stale, {}, {} } end
+
+-- With very many groups, finish ends only some: those that leave looks at.
+local ended = held
+if redis.call('HLEN', refs) > 0 then
+  local _, _, looked = leave(refs, handed, group)
+  ended = looked
+end
+
+-- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
+-- entries are added before the messages are removed, so a torn file loses nothing.
+begin_writes(unack)
+local entries = redis.call('HLEN', attempts) > 0
+if entries then redis.call('HDEL', attempts, '') end
+for i = 1, ended do
+  local last = from[i] + width - 1
+  if maxlen > 0 then
+    redis.call('XADD', stream, 'MAXLEN', '~', maxlen, '*', unpack(ARGV, from[i], last))
+  else
+    redis.call('XADD', stream, '*', unpack(ARGV, from[i], last))
+  end
+end
+finish(messages, refs, changed, keys, { unpack(handed, 1, ended) }, group)
+redis.call('ZREM', unack, unpack(handed, 1, ended))
+if entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
+local room = make_room(full, unack, channel, group) and 'room' or nil
+return { stale, { unpack(handed, ended + 1) }, { room } }

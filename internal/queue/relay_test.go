@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// entryOf is a message on its way to a stream.
+func entryOf(id, token string) Entry {
+	return Entry{Delivery: Delivery{id, token}, Size: 1, Values: []any{"id", id, "body", "of " + id}}
+}
+
+// relay hands messages on to a stream and returns the stale ones.
+func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
+	r.t.Helper()
+	relayed, err := g.Relay(r.ctx(), stream, entries)
+	require.NoError(r.t, err)
+	return relayed.Stale
+}
+
+// stream is the stream of the test.
+func (r *scene) stream() Stream { return Stream{Key: r.partition.topic} }
+
+// entries are the ids in the stream.
+func (r *scene) entries() (ids []string) {
+	r.t.Helper()
+	messages, err := r.client.XRange(r.ctx(), r.stream().Key, "-", "+").Result()
+	require.NoError(r.t, err)
+	for _, m := range messages {
+		id := m.Values["id"].(string)
+		require.Equal(r.t, map[string]any{"id": id, "body": "of " + id}, m.Values)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestRelayAddsToTheStreamAndRemovesAllOfAMessage(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	id := keyed(1, "k")
+	r.push(due(id), due("b"), due("c"))
+	r.claim(g, "c", 10)
+	r.expire(g, id)
+	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
+
+	entries := []Entry{entryOf(id, "2/0/1"), entryOf("unknown", "1"), entryOf("b", "1")}
+	assert.Equal(t, []string{"unknown"}, r.relay(g, r.stream(), entries...))
+	want := map[string]string{"groups g": "member", "unack:g c": "now+30s", "messages c": "body c"}
+	assert.Equal(t, want, r.state())
+	assert.Equal(t, []string{id, "b"}, r.entries())
+
+	assert.Equal(t, []string{id, "unknown", "b"}, r.relay(g, r.stream(), entries...), "sent again")
+	assert.Equal(t, want, r.state())
+	assert.Equal(t, []string{id, "b"}, r.entries())
+}
+
+func TestRelayKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	r.push(due("a"))
+	r.claim(g, "c", 10)
+	r.claim(h, "d", 10)
+	r.relay(g, r.stream(), entryOf("a", "1"))
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "groups h": "member",
+		"unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
+	}, r.state())
+	ack(t, h, "a")
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+// TestAStaleRelayAddsNothing for each way in which a delivery ends.
+func TestAStaleRelayAddsNothing(t *testing.T) {
+	d := Delivery{"a", "1"}
+	for name, arrange := range map[string]func(r *scene, g *Group){
+		"leased anew": func(r *scene, g *Group) {
+			r.expire(g, "a")
+			require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
+		},
+		"acked":    func(_ *scene, g *Group) { ack(t, g, "a") },
+		"nacked":   func(_ *scene, g *Group) { nack(t, g, Nack{Delivery: d, Delay: time.Minute}) },
+		"released": func(_ *scene, g *Group) { _, _ = g.Release(t.Context(), []Release{{d, time.UnixMilli(7)}}) },
+		"buried":   func(_ *scene, g *Group) { _, _ = g.Bury(t.Context(), []Burial{{d, "bad"}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due("a"))
+			require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
+			arrange(r, g)
+			before := r.state()
+			assert.Equal(t, []string{"a"}, r.relay(g, r.stream(), entryOf("a", "1")))
+			assert.Equal(t, before, r.state())
+			assert.Empty(t, r.entries())
+		})
+	}
+}
+
+func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"))
+	r.claim(g, "c", 1)
+	require.NoError(t, r.client.Set(t.Context(), r.stream().Key, "text", 0).Err())
+	before := r.state()
+	_, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
+	var wrong *KeyTypeError
+	require.ErrorAs(t, err, &wrong)
+	assert.Equal(t, KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
+	assert.Equal(t, before, r.state())
+}
+
+func TestRelayTrimsTheStream(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	var entries []Entry
+	for i := range 1000 {
+		id := fmt.Sprintf("%04d", i)
+		r.push(due(id))
+		entries = append(entries, entryOf(id, "1"))
+	}
+	require.Len(t, r.claim(g, "c", 1000), 1000)
+	r.relay(g, Stream{Key: r.stream().Key, MaxLen: 100}, entries...)
+	assert.InDelta(t, 100, r.client.XLen(t.Context(), r.stream().Key).Val(), 100, "about")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+}
+
+// TestRelayOfEntriesWithDifferentFields goes in several calls.
+func TestRelayOfEntriesWithDifferentFields(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	r.claim(g, "c", 10)
+	wide := Entry{Delivery: Delivery{"b", "1"}, Values: []any{"id", "b", "n", 7, "bytes", []byte{0, 255}}}
+	r.relay(g, r.stream(), entryOf("a", "1"), wide, entryOf("c", "1"))
+	got, err := r.client.XRange(t.Context(), r.stream().Key, "-", "+").Result()
+	require.NoError(t, err)
+	require.Len(t, got, 3)
+	assert.Equal(t, map[string]any{"id": "b", "n": "7", "bytes": "\x00\xff"}, got[1].Values)
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+}
+
+// TestATornRelayLosesNothing: a restart of Redis may repeat the first part of the script, so
+// the stream may have the message twice.
+func TestATornRelayLosesNothing(t *testing.T) {
+	arrange := func(r *scene) {
+		g, _ := r.both()
+		r.relay(g, r.stream(), entryOf("a", "1"))
+	}
+	for _, when := range []string{"before", "after"} {
+		tornEverywhere(t, "relay, sent again "+when+" the restart,", arrange, func(r *scene) {
+			if when == "after" {
+				r.reload()
+			}
+			r.relay(r.partition.Group("g"), r.stream(), entryOf("a", "1")) // again, since it got no answer
+			r.reload()
+			got := r.entries()
+			assert.Contains(r.t, got, "a")
+			assert.LessOrEqual(r.t, len(got), 2)
+			r.hStillGetsIt()
+			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+		})
+	}
+}
+
+func TestCanRelayNeedsTheSameSlot(t *testing.T) {
+	assert.True(t, newScene(t).partition.Group("g").CanRelay("anything"))
+
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"localhost:1"}})
+	t.Cleanup(func() { _ = client.Close() })
+	g := newStore(t, client).Topic("t").Partition(0).Group("g")
+	assert.False(t, g.CanRelay("t"))
+	assert.True(t, g.CanRelay("{test:t:0}"))
+	assert.True(t, g.CanRelay("orders{test:t:0}{other}"))
+	assert.False(t, g.CanRelay("{}{test:t:0}"), "an empty tag is none")
+}
+
+func TestRelayOnAClusterInOneSlot(t *testing.T) {
+	client := redistest.SharedCluster(t).Client(t)
+	topic := ""
+	for n := 0; ; n++ {
+		topic = fmt.Sprint(t.Name(), n)
+		if slotOf(topic) == slotOfKey(string(newNames("test", topic, 0))) {
+			break
+		}
+	}
+	p := newStore(t, client).Topic(topic).Partition(0)
+	g := p.Group("g")
+	require.True(t, g.CanRelay(topic))
+	require.NoError(t, g.Register(t.Context()))
+	_, err := p.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
+	require.NoError(t, err)
+	_, err = g.Claim(context.Background(), Request{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
+	require.NoError(t, err)
+	relayed, err := g.Relay(t.Context(), Stream{Key: topic}, []Entry{entryOf("a", "1")})
+	require.NoError(t, err)
+	assert.Empty(t, relayed.Stale)
+	assert.EqualValues(t, 1, client.XLen(t.Context(), topic).Val())
+}

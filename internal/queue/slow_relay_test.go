@@ -1,0 +1,43 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// TestRelayTakesNoMoreThanTenMilliseconds in each of its calls.
+func TestRelayTakesNoMoreThanTenMilliseconds(t *testing.T) {
+	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
+	for name, prepare := range map[string]func(r *scene, g *Group) func(){
+		"relay 1,000 small messages":    relayAll(1000, 100, 1),
+		"relay bodies of 512 KiB":       relayAll(40, mebibyte/2, 1),
+		"relay for one of 1,000 groups": relayAll(500, 100, 1000),
+	} {
+		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
+	}
+}
+
+// relayAll hands on messages with bodies of a size that this many groups need.
+func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
+	return func(r *scene, g *Group) func() {
+		ids := r.store(r.partition.names.keyOf(unackOf, "g"), count, size)
+		if groups > 1 {
+			r.differentRefs(ids, groups)
+		}
+		var entries []Entry
+		for _, id := range ids {
+			entries = append(entries, Entry{
+				Delivery: Delivery{id, "1"}, Size: size,
+				Values: []any{"uuid", id, "metadata", make([]byte, 100), "payload", make([]byte, size)},
+			})
+		}
+		return func() {
+			require.Empty(r.t, r.relay(g, r.stream(), entries...))
+			require.EqualValues(r.t, count, r.client.XLen(r.ctx(), r.stream().Key).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.keyOf(unackOf, "g")).Val())
+		}
+	}
+}

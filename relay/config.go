@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// DefaultConsumerGroup is the consumer group of relays, in each topic.
+const DefaultConsumerGroup = "relay"
+
+// PublisherConfig configures a Publisher. Target and Delayed are required.
+type PublisherConfig struct {
+	// Target publishes what is due. Its topics have the same names as those of Delayed.
+	Target message.Publisher
+
+	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) and
+	// keys work as without a relay.
+	Delayed *redisdelay.Publisher
+
+	// ConsumerGroup is that of the Relay. Default: DefaultConsumerGroup.
+	ConsumerGroup string
+}
+
+func (c *PublisherConfig) setDefaults() { setDefault(&c.ConsumerGroup, DefaultConsumerGroup) }
+
+// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError.
+func (c PublisherConfig) Validate() error {
+	c.setDefaults()
+	switch {
+	case isNil(c.Target):
+		return &redisdelay.ConfigError{Field: "Target", Problem: "is nil"}
+	case c.Delayed == nil:
+		return &redisdelay.ConfigError{Field: "Delayed", Problem: "is nil"}
+	default:
+		return validateGroup(c.ConsumerGroup)
+	}
+}
+
+// Config configures a Relay. Client, and either Target or Streams, are required.
+type Config struct {
+	// Client, Prefix and Unmarshaler are those of the delayed messages, as in
+	// redisdelay.SubscriberConfig. The caller owns the client.
+	Client      redis.UniversalClient
+	Prefix      string
+	Unmarshaler redisdelay.Unmarshaler
+
+	// ConsumerGroup is that of the Publisher. Default: DefaultConsumerGroup.
+	ConsumerGroup string
+
+	// Target publishes what is due, to the topic of the same name. It must be safe for
+	// concurrent use. The caller closes it, after Run has returned.
+	Target message.Publisher
+
+	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
+	// config does. If its Client is the Client above, moving a message to its stream is one
+	// step, so that no crash makes two of it: Relay.InOneStep tells.
+	Streams *redisstream.PublisherConfig
+
+	// Topics are the topics to relay. Default: all that have the consumer group, also those
+	// that get it while the relay runs.
+	Topics []string
+
+	// DiscoveryInterval is how often the relay looks for new topics if there are no Topics.
+	// The first message of a new topic may be that late if its delay is shorter. At least
+	// 100ms. Default: 1s.
+	DiscoveryInterval time.Duration
+
+	// BatchSize is how many messages one Publish call of the target gets at most, 1 to 500.
+	// Only messages that are ready share a call. Default: 100.
+	BatchSize int
+
+	// Permanent tells which errors of the target are about the message and will not go
+	// away. The message becomes a dead letter at once. It must be safe for concurrent use.
+	// Default: none is known to be.
+	Permanent func(error) bool
+
+	// MaxRefusals makes a message a dead letter when the target has refused it so often and
+	// has taken another one of its topic between one refusal and the next. A target that is
+	// down takes none. Each process counts for itself, since it started. The pauses between
+	// the attempts grow from 100ms to a minute. Default: 20, which takes about eleven
+	// minutes.
+	MaxRefusals int
+
+	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
+	// how long Run lets a Publish call of the target finish. Defaults: 30s, 10s.
+	LeaseDuration time.Duration
+	CloseTimeout  time.Duration
+
+	// Observer is told what happens to delayed messages: an ack says that the target has the
+	// message. Default: none.
+	Observer observe.Observer
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
+	setDefault(&c.DiscoveryInterval, time.Second)
+	setDefault(&c.BatchSize, 100)
+	setDefault(&c.MaxRefusals, 20)
+	if c.Permanent == nil {
+		c.Permanent = func(error) bool { return false }
+	}
+}
+
+// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A
+// zero field is replaced by its default first.
+func (c Config) Validate() error {
+	c.setDefaults()
+	if err := c.subscriber().Validate(); err != nil {
+		return err
+	}
+	switch {
+	case isNil(c.Target) == (c.Streams == nil):
+		return &redisdelay.ConfigError{Field: "Target", Problem: "or Streams is needed, and not both"}
+	case c.Streams != nil && isNil(c.Streams.Client):
+		return &redisdelay.ConfigError{Field: "Streams", Problem: "has no Client"}
+	case c.BatchSize < 1 || c.BatchSize > 500:
+		return &redisdelay.ConfigError{Field: "BatchSize", Problem: fmt.Sprintf("is %d, want 1 to 500", c.BatchSize)}
+	case c.MaxRefusals < 1:
+		return &redisdelay.ConfigError{Field: "MaxRefusals", Problem: fmt.Sprintf("is %d, want 1 or more", c.MaxRefusals)}
+	case c.DiscoveryInterval < 100*time.Millisecond:
+		return &redisdelay.ConfigError{
+			Field: "DiscoveryInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.DiscoveryInterval),
+		}
+	}
+	for _, topic := range c.Topics {
+		if topic == "" {
+			return &redisdelay.ConfigError{Field: "Topics", Problem: "has an empty topic"}
+		}
+	}
+	return validateGroup(c.ConsumerGroup)
+}
+
+// subscriber is the config of what takes the messages that are due.
+func (c Config) subscriber() redisdelay.SubscriberConfig {
+	return redisdelay.SubscriberConfig{
+		Client: c.Client, Prefix: c.Prefix, Unmarshaler: c.Unmarshaler, ConsumerGroup: c.ConsumerGroup,
+		LeaseDuration: c.LeaseDuration, CloseTimeout: c.CloseTimeout, Observer: c.Observer,
+	}
+}
+
+// sameClient tells whether the streams are where the messages wait.
+func (c Config) sameClient() bool {
+	return c.Streams != nil && reflect.TypeOf(c.Client).Comparable() && c.Streams.Client == c.Client
+}
+
+func validateGroup(group string) error {
+	if group == redisdelay.Broadcast {
+		return &redisdelay.ConfigError{Field: "ConsumerGroup", Problem: "is Broadcast, which would publish each message once for each relay"}
+	}
+	return nil
+}
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// maxUnsure is how long a topic without the group is not looked at again, at most. It
+	// doubles from the first look.
+	maxUnsure = 30 * time.Second
+
+	// checksPerLook limits how many topics one look asks for their groups.
+	checksPerLook = 100
+)
+
+// others are the topics that do not have the group, and when to look at them again.
+type others map[string]other
+
+type other struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// discover starts a relay for each topic that has the group, until ctx ends. Each look costs
+// Redis one call while nothing is new, for up to about 1,000 topics.
+func (r *Relay) discover(ctx context.Context, start func(topic string)) {
+	started, unsure := map[string]bool{}, others{}
+	outage := outage{logger: r.logger, text: "Could not look for topics to relay; trying again"}
+	ticker := time.NewTicker(r.config.DiscoveryInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		found, err := r.look(ctx, started, unsure)
+		for _, topic := range found {
+			started[topic] = true
+			start(topic)
+		}
+		switch {
+		case err == nil:
+			outage.ended()
+		case ctx.Err() == nil:
+			outage.began(err, nil)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look returns topics that have the group and are not started.
+func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others) (found []string, err error) {
+	listed, err := r.store.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var open []string
+	for _, topic := range listed {
+		if !started[topic.Name] && !now.Before(unsure[topic.Name].next) {
+			open = append(open, topic.Name)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
+	for _, topic := range open[:min(len(open), checksPerLook)] {
+		roster, err := r.store.Topic(topic).Partition(0).Roster(ctx)
+		if err != nil {
+			return found, err
+		}
+		if slices.Contains(roster.Groups, r.config.ConsumerGroup) {
+			found = append(found, topic)
+			delete(unsure, topic)
+			continue
+		}
+		pause := max(unsure[topic].pause, r.config.DiscoveryInterval/2)
+		unsure[topic] = other{next: now.Add(pause), pause: min(2*pause, maxUnsure)}
+	}
+	return found, nil
+}

@@ -1,0 +1,217 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+)
+
+const (
+	// A lane rests so long after a batch of which the target has taken nothing.
+	minRest = redisdelay.MinRedeliveryDelay
+	maxRest = 2 * time.Second
+
+	// maxProbes is how many messages a lane offers to a target that has taken nothing
+	// since the last rest. The first messages may be refused for their own sake.
+	maxProbes = 10
+
+	// patience is for how long a lane offers one message after another to a target that
+	// takes none.
+	patience = time.Second
+)
+
+// lane relays one topic. It is for the goroutine of its subscription, which has one batch at
+// a time.
+type lane struct {
+	relay    *Relay
+	topic    string
+	stopping context.Context // ends with Run's
+	outlast  context.Context // does not
+
+	refusals refusals
+	down     outage
+	pause    backoff.Backoff // between rests
+}
+
+func newLane(ctx context.Context, r *Relay, topic string) *lane {
+	return &lane{
+		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
+		refusals: refusals{most: r.config.MaxRefusals, counts: map[string]refusal{}},
+		down:     outage{logger: r.logger, text: "The target takes no messages of the topic; trying again"},
+		pause:    backoff.Backoff{Min: minRest, Max: maxRest},
+	}
+}
+
+// handle publishes a batch with one call if it can. What the target refuses, it publishes again
+// one by one, to find out which messages are refused. If the target takes none, it gives all
+// back and rests.
+func (l *lane) handle(batch []*message.Message) {
+	taken, left, err := 0, batch, error(nil)
+	if !l.down.lasts {
+		fresh, again := split(batch)
+		if err = l.hand(fresh); err == nil {
+			taken, left = len(fresh), again
+		} else {
+			left = unsettled(batch)
+			taken = len(batch) - len(left)
+		}
+	}
+	if len(left) == 1 && len(batch) == 1 && err != nil { // it was offered alone
+		l.refuse(left[0], err)
+		left = nil
+	}
+	some, refusal := l.oneByOne(left, taken > 0)
+	if taken += some; taken > 0 {
+		l.works()
+		return
+	}
+	l.rest(errors.Join(refusal, err))
+}
+
+// split separates messages that were delivered before, since one that the target refuses
+// would fail each batch that it is in.
+func split(batch []*message.Message) (fresh, again []*message.Message) {
+	for _, msg := range batch {
+		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); delivery.Attempt > 1 {
+			again = append(again, msg)
+		} else {
+			fresh = append(fresh, msg)
+		}
+	}
+	return fresh, again
+}
+
+// oneByOne publishes messages one by one. It puts off those that are left when the target
+// takes none. It returns how many it has taken, and the last refusal.
+func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
+	since, offered := time.Now(), 0
+	for i, msg := range messages {
+		if !works && offered >= maxProbes || time.Since(since) > patience {
+			l.putOff(messages[i:])
+			break
+		}
+		offered++
+		if err := l.hand(messages[i : i+1]); err != nil {
+			l.refuse(msg, err)
+			refusal = err
+			continue
+		}
+		taken++
+		since, works = time.Now(), true
+	}
+	return taken, refusal
+}
+
+// refuse nacks a message that the target has refused, or makes it a dead letter.
+func (l *lane) refuse(msg *message.Message, err error) {
+	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+	var unfit *unfitError
+	switch {
+	case l.relay.config.Permanent(err), errors.As(err, &unfit):
+		delivery.Bury("refused by the target: " + err.Error())
+	case l.refusals.add(delivery.ID):
+		delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.most, err))
+	default:
+		l.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
+			"topic": l.topic, "message_uuid": msg.UUID, "error": err.Error(),
+		})
+	}
+	msg.Nack()
+}
+
+// putOff gives back messages that were not offered, for the time of the next rest.
+func (l *lane) putOff(messages []*message.Message) {
+	for _, msg := range messages {
+		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+		_ = delivery.Defer(delay.For(minRest)) // else it is nacked, and comes as well
+		msg.Nack()
+	}
+}
+
+// works notes that the target takes messages.
+func (l *lane) works() {
+	l.pause.Reset()
+	if l.down.ended() {
+		l.relay.logger.Info("The target takes messages of the topic again", watermill.LogFields{"topic": l.topic})
+	}
+}
+
+// rest waits after a batch of which the target has taken nothing. The messages are given back
+// meanwhile, and none is claimed.
+func (l *lane) rest(err error) {
+	l.down.began(err, watermill.LogFields{"topic": l.topic})
+	l.pause.Wait(l.stopping)
+}
+
+// hand hands on messages, in order, and acks those that the target has. With an error, it may
+// have others as well.
+func (l *lane) hand(messages []*message.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	var err error
+	if l.relay.config.sameClient() {
+		err = l.toStream(messages)
+	} else {
+		err = l.publish(messages)
+	}
+	for _, msg := range messages {
+		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); settled(msg) {
+			l.refusals.taken(delivery.ID)
+		}
+	}
+	return err
+}
+
+// publish publishes messages with one call of the target. It gets copies with a context of
+// their own: consumers may be given the messages themselves, and must not find this delivery.
+func (l *lane) publish(messages []*message.Message) (err error) {
+	copies := make([]*message.Message, len(messages))
+	for i, msg := range messages {
+		copies[i] = msg.Copy()
+		copies[i].SetContext(l.outlast)
+	}
+	defer recovered(&err)
+	if err := l.relay.target.Publish(l.topic, copies...); err != nil {
+		return err
+	}
+	for _, msg := range messages {
+		msg.Ack()
+	}
+	return nil
+}
+
+// recovered turns a panic into an error. Defer it.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = &redisdelay.PanicError{Value: value, Stack: debug.Stack()}
+	}
+}
+
+func unsettled(messages []*message.Message) (left []*message.Message) {
+	for _, msg := range messages {
+		if !settled(msg) {
+			left = append(left, msg)
+		}
+	}
+	return left
+}
+
+// settled tells whether a message is acked. None is nacked before it was refused.
+func settled(msg *message.Message) bool {
+	select {
+	case <-msg.Acked():
+		return true
+	default:
+		return false
+	}
+}

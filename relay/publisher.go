@@ -1,0 +1,164 @@
+// Package relay gives delays to the publisher of any broker.
+//
+// A Publisher passes messages without a delay straight on to the broker, its target, and
+// keeps the others in Redis. A Relay, in any number of processes, publishes those to the
+// target when they are due. Consumers stay as they are.
+//
+//	publisher, err := relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: delayed})
+//	r, err := relay.New(relay.Config{Client: client, Target: target}, logger)
+//	go r.Run(ctx)
+//
+// docs/relay.md has the lines for several brokers, and says what happens when something dies.
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// Publisher publishes messages that are due to its target, and lets others wait in Redis for
+// a Relay. It is safe for concurrent use if its target is.
+type Publisher struct {
+	config PublisherConfig
+
+	mu     sync.Mutex
+	topics map[string]struct{} // guarded by mu; where the group of the relay is registered
+	close  sync.Once
+	err    error // of Close
+}
+
+var (
+	_ message.Publisher      = (*Publisher)(nil)
+	_ redisdelay.Canceler    = (*Publisher)(nil)
+	_ redisdelay.Rescheduler = (*Publisher)(nil)
+)
+
+// NewPublisher returns a Publisher. It does no I/O. The error is a *redisdelay.ConfigError.
+func NewPublisher(config PublisherConfig) (*Publisher, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return &Publisher{config: config, topics: map[string]struct{}{}}, nil
+}
+
+// Publish publishes messages without a delay, and those whose delay is over, with one call of
+// the target. Before that, it stores those with a delay, with one call of Delayed: they wait in
+// a topic of the same name. Messages of each of the two kinds keep their order.
+//
+// If messages of both kinds are published and the target fails, the error is a
+// *redisdelay.PartialPublishError: those with a delay are stored. It wraps the target's error,
+// which may mean that the target has some of the others. If storing fails, nothing has gone to
+// the target. The other errors are those of redisdelay.Publisher, also of its RegisterGroup,
+// and of the target.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	var due, delayed kind
+	for i, msg := range messages {
+		remaining, err := p.config.Delayed.DelayOf(topic, msg)
+		switch {
+		case err != nil:
+			return err
+		case remaining > 0:
+			delayed.add(i, msg)
+		default:
+			due.add(i, msg)
+		}
+	}
+	stored := p.store(topic, delayed.messages)
+	var shortfall *redisdelay.ReplicationError
+	if stored != nil && !errors.As(stored, &shortfall) { // with that one, they are stored
+		return partly(stored, len(messages), delayed, due)
+	}
+	if len(due.messages) == 0 {
+		return stored
+	}
+	err := p.config.Target.Publish(topic, due.messages...)
+	switch {
+	case err == nil:
+		return stored
+	case len(delayed.messages) == 0:
+		return err
+	}
+	return &redisdelay.PartialPublishError{
+		Stored: len(delayed.messages), Total: len(messages), Missing: due.indexes, Err: err,
+	}
+}
+
+// kind is the messages of a call that have a delay, or those that have none.
+type kind struct {
+	messages []*message.Message
+	indexes  []int // in the call
+}
+
+func (k *kind) add(index int, msg *message.Message) {
+	k.messages, k.indexes = append(k.messages, msg), append(k.indexes, index)
+}
+
+// store stores messages with a delay.
+func (p *Publisher) store(topic string, messages []*message.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	if err := p.register(messages[0].Context(), topic); err != nil {
+		return err
+	}
+	return p.config.Delayed.Publish(topic, messages...)
+}
+
+// register makes sure that the relay's group is there before the first message, which would
+// otherwise be over when the groups that are there are done with it.
+func (p *Publisher) register(ctx context.Context, topic string) error {
+	p.mu.Lock()
+	_, registered := p.topics[topic]
+	p.mu.Unlock()
+	if registered {
+		return nil
+	}
+	if err := p.config.Delayed.RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.topics[topic] = struct{}{}
+	return nil
+}
+
+// partly is the error of a call whose messages with a delay could not all be stored.
+func partly(err error, total int, delayed, due kind) error {
+	var partial *redisdelay.PartialPublishError
+	if !errors.As(err, &partial) {
+		return err
+	}
+	missing := append([]int{}, due.indexes...)
+	for _, i := range partial.Missing {
+		missing = append(missing, delayed.indexes[i])
+	}
+	return &redisdelay.PartialPublishError{Stored: partial.Stored, Total: total, Missing: missing, Err: partial.Err}
+}
+
+// Cancel takes back the message that holds a key (redisdelay.SetKey), as
+// redisdelay.Publisher.Cancel does, unless the relay has published it: then the error is
+// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Standing is
+// StateInDelivery, the relay may be publishing it.
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Standing, error) {
+	return p.config.Delayed.Cancel(ctx, topic, key)
+}
+
+// Reschedule gives the message that holds a key a new due time, as
+// redisdelay.Publisher.Reschedule does, unless the relay has published it: then the error is
+// redisdelay.ErrMessageNotFound.
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Standing, error) {
+	return p.config.Delayed.Reschedule(ctx, topic, key, to)
+}
+
+// Close closes Delayed and then Target. Later calls return what the first one has returned.
+func (p *Publisher) Close() error {
+	p.close.Do(func() { p.err = errors.Join(p.config.Delayed.Close(), p.config.Target.Close()) })
+	return p.err
+}

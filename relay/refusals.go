@@ -1,0 +1,41 @@
+package relay
+
+// maxRefused is how many refused messages a lane remembers.
+const maxRefused = 10_000
+
+// refusals counts how often the target has refused messages of a topic, as far as it has
+// taken others meanwhile: a target that takes none may be down.
+type refusals struct {
+	most   int
+	counts map[string]refusal // by the message's id
+	takes  int                // how many messages the target has taken
+}
+
+type refusal struct {
+	count int
+	takes int // refusals.takes at the last one
+}
+
+// taken notes that the target has taken a message.
+func (r *refusals) taken(id string) {
+	r.takes++
+	delete(r.counts, id)
+}
+
+// add notes that the target has refused a message, and tells whether that is for good.
+func (r *refusals) add(id string) bool {
+	known, again := r.counts[id]
+	if !again && len(r.counts) >= maxRefused { // they are refused again, and counted anew
+		clear(r.counts)
+	}
+	if !again || r.takes > known.takes {
+		known.count++
+	}
+	known.takes = r.takes
+	r.counts[id] = known
+	if known.count < r.most {
+		return false
+	}
+	delete(r.counts, id)
+	return true
+}

@@ -1,0 +1,158 @@
+package relay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/relay"
+)
+
+// due publishes messages that are due when it returns.
+func (s *scene) due(uuids ...string) {
+	s.T.Helper()
+	var call []*message.Message
+	for _, uuid := range uuids {
+		call = append(call, fixture.Delayed(uuid, time.Millisecond))
+	}
+	require.NoError(s.T, s.publisher().Publish(s.Topic, call...))
+	<-time.After(5 * time.Millisecond)
+}
+
+func numbers(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprint(i))
+	}
+	return list
+}
+
+func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing("0", "3", "7"))
+	s.due(numbers(10)...)
+	s.run()
+	s.gets("1", "2", "4", "5", "6", "8", "9")
+	s.due("10")
+	s.gets("1", "2", "4", "5", "6", "8", "9", "10")
+	s.target.refusing(nil)
+	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 11 })
+}
+
+func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing("bad"))
+	s.due("bad", "good")
+	s.run(func(c *relay.Config) {
+		c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "bad") }
+	})
+	s.gets("good")
+	letters := dead.Letters(s.Scene, 1)
+	assert.Equal(t, "refused by the target: refused: bad", letters[0].Reason)
+
+	s.target.refusing(nil)
+	assert.Equal(t, 1, dead.Requeue(s.Scene, letters[0].ID))
+	s.gets("good", "bad")
+}
+
+func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing("bad"))
+	s.due("bad")
+	s.run(func(c *relay.Config) { c.MaxRefusals = 3 })
+	s.until("the target has refused it more often", func() bool { return s.target.tried() > 4 })
+	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val(), "the target may be down")
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+				s.due(fmt.Sprint(n))
+			}
+		}
+	}()
+	letters := dead.Letters(s.Scene, 1)
+	close(stop)
+	<-stopped
+	assert.Equal(t, "refused 3 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)
+}
+
+func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
+	s := newScene(t)
+	other := &scene{s.Beside("/other"), s.target}
+	down := func(topic string, _ []*message.Message) error {
+		if topic == s.Topic {
+			return errDown
+		}
+		return nil
+	}
+	s.target.refusing(down)
+	s.due(numbers(300)...)
+	s.run(func(c *relay.Config) { c.Topics = []string{s.Topic, other.Topic} })
+	s.until("the relay sees it", func() bool { return s.Log.Count("The target takes no messages") == 1 })
+	other.due("x")
+	other.gets("x")
+
+	before, from := s.target.tried(), time.Now()
+	<-time.After(1500 * time.Millisecond)
+	tries, most := s.target.tried()-before, 12*(2+int(time.Since(from)/(300*time.Millisecond)))
+	assert.Less(t, tries, most, "it does not spin")
+	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val())
+
+	s.target.refusing(nil)
+	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 301 })
+	assert.Equal(t, 1, s.Log.Count("The target takes no messages"), "logged once")
+	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
+}
+
+func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
+	s := newScene(t)
+	first := true
+	s.target.refusing(func(string, []*message.Message) error {
+		if first {
+			first = false
+			panic("a fault of the target")
+		}
+		return nil
+	})
+	s.due("m")
+	s.run()
+	s.gets("m")
+	assert.Equal(t, 1, s.Log.Count("a fault of the target"))
+}
+
+// TestRunLetsAPublishFinish and gives back what it has not begun.
+func TestRunLetsAPublishFinish(t *testing.T) {
+	s := newScene(t)
+	began, end := make(chan struct{}), make(chan struct{})
+	s.target.refusing(func(string, []*message.Message) error {
+		close(began)
+		<-end
+		return nil
+	})
+	s.due(numbers(3)...)
+	stop := s.run(func(c *relay.Config) { c.BatchSize, c.CloseTimeout = 2, fixture.Soon })
+	<-began
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	s.until("it gives back the rest", func() bool {
+		return s.Client.ZCard(t.Context(), s.Key("unack:relay")).Val() == 2
+	})
+	close(end)
+	<-stopped
+	assert.Equal(t, []string{"0", "1"}, s.target.uuids())
+	assert.EqualValues(t, 1, s.Client.HLen(t.Context(), s.Key("messages")).Val())
+}

@@ -1,0 +1,140 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Relay publishes delayed messages to a target when they are due. It is safe for concurrent
+// use.
+type Relay struct {
+	config Config
+	store  *queue.Store
+	target message.Publisher
+	logger watermill.LoggerAdapter
+}
+
+// New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger
+// means none.
+func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	prefix := config.Prefix
+	setDefault(&prefix, redisdelay.DefaultPrefix)
+	store, err := queue.NewStore(config.Client, prefix, observe.Observer{})
+	if err != nil {
+		return nil, err // which Validate has found
+	}
+	r := &Relay{config: config, store: store, target: config.Target, logger: logger}
+	if config.Streams != nil {
+		streams := *config.Streams // Close would close the caller's client, so it is never called
+		if r.target, err = redisstream.NewPublisher(streams, logger); err != nil {
+			return nil, &redisdelay.ConfigError{Field: "Streams", Problem: err.Error()}
+		}
+		if streams.Marshaller == nil {
+			streams.Marshaller = redisstream.DefaultMarshallerUnmarshaller{}
+		}
+		r.config.Streams = &streams
+	}
+	return r, nil
+}
+
+// Run publishes what is due until ctx ends. Then it lets the Publish calls under way finish,
+// for CloseTimeout at most, and gives back what it holds. Any number of processes may run a
+// relay for the same topics.
+//
+// Messages of a topic are published in the order of their due times, in batches, by each
+// process for itself: with one, they stay in order unless the target fails.
+//
+// Redis and the target may be away, also when Run begins: it goes on when they are back, and
+// logs an outage once. The error says that not everything was settled in time; messages that
+// the target has may be published again then.
+func (r *Relay) Run(ctx context.Context) error {
+	subscriber, err := redisdelay.NewSubscriber(r.config.subscriber(), r.logger)
+	if err != nil {
+		return err // which Validate has found
+	}
+	var topics sync.WaitGroup // end with ctx
+	start := func(topic string) { topics.Go(func() { r.relay(ctx, subscriber, topic) }) }
+	for _, topic := range r.config.Topics {
+		start(topic)
+	}
+	if len(r.config.Topics) == 0 {
+		r.discover(ctx, start)
+	}
+	<-ctx.Done()
+	topics.Wait()
+	return subscriber.Close()
+}
+
+// relay begins to relay a topic. It tries until that succeeds or ctx ends.
+func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, topic string) {
+	l := newLane(ctx, r, topic)
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	outage := outage{logger: r.logger, text: "Could not begin to relay the topic; trying again"}
+	fields := watermill.LogFields{"topic": topic, "consumer_group": r.config.ConsumerGroup}
+	for {
+		err := subscriber.SubscribeBatches(ctx, topic, r.config.BatchSize, l.handle)
+		if err == nil {
+			fields["in_one_step"] = r.InOneStep(topic)
+			r.logger.Info("Relaying delayed messages", fields)
+			return
+		}
+		if errors.Is(err, redisdelay.ErrSubscriberClosed) || ctx.Err() != nil {
+			return
+		}
+		outage.began(err, fields)
+		if !pause.Wait(ctx) {
+			return
+		}
+	}
+}
+
+// InOneStep tells whether moving a message of a topic to its stream is one step, so that
+// nothing that dies makes two of it: its stream must be on the server of the queue, reached by
+// the same client, and on a Cluster the stream and the messages must share a slot. This is so
+// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal. Else
+// messages are relayed at least once. The log says the same when the relay begins with a topic.
+//
+// A topic has one slot for each partition. The answer is for the first one; each message goes
+// by its own.
+func (r *Relay) InOneStep(topic string) bool {
+	return r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
+}
+
+// outage logs the first of several failures. It is for one goroutine.
+type outage struct {
+	logger watermill.LoggerAdapter
+	text   string
+	lasts  bool
+}
+
+func (o *outage) began(err error, fields watermill.LogFields) {
+	if !o.lasts {
+		o.logger.Error(o.text, err, fields)
+	}
+	o.lasts = true
+}
+
+// ended returns whether there was one.
+func (o *outage) ended() bool {
+	was := o.lasts
+	o.lasts = false
+	return was
+}

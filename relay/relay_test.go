@@ -1,0 +1,55 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+)
+
+func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
+	s := newScene(t)
+	s.run()
+	msg := message.NewMessage("m", []byte("payload"))
+	msg.Metadata.Set("k", "v")
+	delay.Message(msg, delay.For(300*time.Millisecond))
+	due := time.Now().Add(300 * time.Millisecond)
+	require.NoError(t, s.publisher().Publish(s.Topic, msg))
+	assert.Empty(t, s.target.uuids())
+	s.gets("m")
+	assert.False(t, time.Now().Before(due.Truncate(time.Millisecond)))
+
+	got := s.target.messages()[0]
+	assert.Equal(t, "payload", string(got.Payload))
+	assert.Equal(t, "v", got.Metadata.Get("k"))
+	assert.Len(t, got.Metadata, 3)
+	assert.Equal(t, "+300ms", got.Metadata.Get(delay.DelayedForKey), "honoured")
+	_, delivered := redisdelay.DeliveryFromContext(got.Context())
+	assert.False(t, delivered, "a consumer does not find the relay's delivery")
+
+	require.NoError(t, s.publisher().Publish(s.Topic, got), "as a requeuer does")
+	s.gets("m", "m")
+}
+
+func TestABatchIsPublishedInOneCallAndInOrder(t *testing.T) {
+	s := newScene(t)
+	publisher := s.publisher()
+	var want []string
+	var call []*message.Message
+	for i := range 250 {
+		want = append(want, fmt.Sprint(i))
+		call = append(call, fixture.Delayed(fmt.Sprint(i), time.Millisecond))
+	}
+	require.NoError(t, publisher.Publish(s.Topic, call...))
+	<-time.After(20 * time.Millisecond) // so that all are due
+	s.run()
+	s.gets(want...)
+	assert.LessOrEqual(t, s.target.tried(), 5)
+}

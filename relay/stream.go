@@ -1,0 +1,104 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+var errNoFields = errors.New("the marshaller has returned no fields")
+
+// unfitError says that a message can never be handed on.
+type unfitError struct{ error }
+
+func (e *unfitError) Unwrap() error { return e.error }
+
+// group is a consumer group that can hand messages on to a stream. See queue.Group.
+type group interface {
+	CanRelay(stream string) bool
+	Relay(ctx context.Context, stream queue.Stream, entries []queue.Entry) (queue.Relayed, error)
+}
+
+// toStream moves messages to the stream of the topic, in one step for each, where that is
+// possible; it publishes the others. It acks those that are in the stream.
+func (l *lane) toStream(messages []*message.Message) error {
+	var errs []error
+	for len(messages) > 0 {
+		first := inHand(messages[0])
+		n := 1
+		for n < len(messages) && inHand(messages[n]).Partition() == first.Partition() {
+			n++
+		}
+		send := l.publish
+		if g, ok := first.Group().(group); ok && g.CanRelay(l.topic) {
+			send = func(messages []*message.Message) error { return l.move(g, messages) }
+		}
+		if err := send(messages[:n]); err != nil {
+			errs = append(errs, err)
+		}
+		messages = messages[n:]
+	}
+	return errors.Join(errs...)
+}
+
+func inHand(msg *message.Message) delivery.InHand {
+	h, _ := delivery.InHandOf(msg.Context()) // SubscribeBatches put it there
+	return h
+}
+
+// move moves messages of one partition to the stream. Those that the relay no longer holds are
+// acked as well: whoever holds them now moves them.
+func (l *lane) move(g group, messages []*message.Message) error {
+	config := l.relay.config.Streams
+	var entries []queue.Entry
+	var errs []error
+	moving := make([]*message.Message, 0, len(messages))
+	for _, msg := range messages {
+		entry, err := l.entry(msg)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		entries, moving = append(entries, entry), append(moving, msg)
+	}
+	maxlen, found := config.Maxlens[l.topic]
+	if !found {
+		maxlen = config.DefaultMaxlen
+	}
+	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, msg := range moving {
+		inHand(msg).Ended(relayed.Room)
+		msg.Ack()
+	}
+	return errors.Join(errs...)
+}
+
+// entry is a message as an entry of a stream, as redisstream writes it.
+func (l *lane) entry(msg *message.Message) (queue.Entry, error) {
+	values, err := l.marshal(msg)
+	if err == nil && len(values) == 0 {
+		err = errNoFields
+	}
+	if err != nil {
+		return queue.Entry{}, &unfitError{fmt.Errorf("marshal for the stream: %w", err)}
+	}
+	held := inHand(msg)
+	entry := queue.Entry{Delivery: held.Delivery(), Size: held.Size()}
+	for field, value := range values {
+		entry.Values = append(entry.Values, field, value)
+	}
+	return entry, nil
+}
+
+func (l *lane) marshal(msg *message.Message) (values map[string]any, err error) {
+	defer recovered(&err)
+	return l.relay.config.Streams.Marshaller.Marshal(l.topic, msg)
+}

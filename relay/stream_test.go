@@ -1,0 +1,191 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/relay"
+)
+
+// toStreams makes a relay move messages to streams that a client reaches.
+func toStreams(client redis.UniversalClient) func(*relay.Config) {
+	return func(c *relay.Config) {
+		c.Target, c.Streams = nil, &redisstream.PublisherConfig{Client: client}
+	}
+}
+
+// read reads the stream of the topic with stock redisstream.
+func (s *scene) read(count int) (got []*message.Message) {
+	s.T.Helper()
+	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+		Client: s.dial(), ConsumerGroup: watermill.NewShortUUID(), OldestId: "0", DisableIndefiniteInitialBlock: true,
+	}, nil)
+	require.NoError(s.T, err)
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
+	for range count {
+		msg := s.Next(messages)
+		msg.Ack()
+		got = append(got, msg)
+	}
+	require.NoError(s.T, subscriber.Close())
+	return got
+}
+
+// dial returns another client of the same server.
+func (s *scene) dial() redis.UniversalClient { return redistest.Client(s.T) }
+
+func TestStreamsGetMessagesInBothForms(t *testing.T) {
+	for name, form := range map[string]struct {
+		client    func(s *scene) redis.UniversalClient
+		inOneStep bool
+	}{
+		"in one step": {func(s *scene) redis.UniversalClient { return s.Client }, true},
+		"published":   {(*scene).dial, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			var call []*message.Message
+			for i := range 150 {
+				msg := fixture.Delayed(fmt.Sprint(i), 10*time.Millisecond)
+				msg.Payload = []byte{0, 255, byte(i)}
+				msg.Metadata.Set("k", "v")
+				call = append(call, msg)
+			}
+			empty := fixture.Delayed("empty", 15*time.Millisecond)
+			require.NoError(t, s.publisher().Publish(s.Topic, append(call, empty)...))
+			s.run(toStreams(form.client(s)))
+			got := s.read(151)
+			for i, msg := range got[:150] {
+				require.Equal(t, fmt.Sprint(i), msg.UUID)
+				require.Equal(t, []byte{0, 255, byte(i)}, []byte(msg.Payload))
+				require.Equal(t, "v", msg.Metadata.Get("k"))
+				require.Len(t, msg.Metadata, 3)
+			}
+			assert.Equal(t, "empty", got[150].UUID)
+			require.NoError(t, s.publisher().Publish(s.Topic, got[0]), "honoured, so it is due")
+			assert.Len(t, s.target.uuids(), 1)
+			s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+			s.until("the log tells the form", func() bool {
+				return s.Log.Count(fmt.Sprint("in_one_step:", form.inOneStep)) == 1
+			})
+		})
+	}
+}
+
+func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
+	s := newScene(t)
+	s.due(numbers(1000)...)
+	s.run(func(c *relay.Config) {
+		c.Target = nil
+		c.Streams = &redisstream.PublisherConfig{Client: s.Client, DefaultMaxlen: 1, Maxlens: map[string]int64{s.Topic: 100}}
+	})
+	s.until("all are moved", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+	assert.InDelta(t, 150, s.Client.XLen(t.Context(), s.Topic).Val(), 60)
+}
+
+// TestAMessageThatFitsInNoStreamBecomesADeadLetter: redisstream reserves a name in metadata.
+func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
+	s := newScene(t)
+	bad := fixture.Delayed("bad", time.Millisecond)
+	bad.Metadata.Set(redisstream.UUIDHeaderKey, "x")
+	require.NoError(t, s.publisher().Publish(s.Topic, fixture.Delayed("a", time.Millisecond), bad, fixture.Delayed("b", time.Millisecond)))
+	s.run(toStreams(s.Client))
+	got := s.read(2)
+	assert.Equal(t, []string{"a", "b"}, []string{got[0].UUID, got[1].UUID})
+	assert.Contains(t, dead.Letters(s.Scene, 1)[0].Reason, "is reserved by watermill")
+}
+
+// TestAMoveWhoseAnswerIsLostMovesOnce.
+func TestAMoveWhoseAnswerIsLostMovesOnce(t *testing.T) {
+	s := newScene(t)
+	client := s.dial()
+	lost := &losing{}
+	client.AddHook(lost)
+	s.due(numbers(20)...)
+	s.run(toStreams(client), func(c *relay.Config) { c.Client = client })
+	got := s.read(20)
+	assert.Len(t, got, 20)
+	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+	assert.EqualValues(t, 20, s.Client.XLen(t.Context(), s.Topic).Val())
+	assert.NotZero(t, lost.answers)
+}
+
+// losing loses the first answers of relay.lua.
+type losing struct {
+	fixture.Hook
+	answers int // owned by the lane
+}
+
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 2 && args[2] == 8 && l.answers < 2 {
+			l.answers++
+			err = errors.New("connection reset")
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
+	client := redistest.SharedCluster(t).Client(t)
+	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}}, nil)
+	require.NoError(t, err)
+	topic := ""
+	for n := 0; ; n++ { // one in 16,384
+		if topic = fmt.Sprint(t.Name(), n); r.InOneStep(topic) {
+			break
+		}
+	}
+	slot := client.ClusterKeySlot(t.Context(), topic).Val()
+	assert.Equal(t, slot, client.ClusterKeySlot(t.Context(), "{redisdelay:"+topic+":0}").Val())
+	for name, of := range map[string]string{"in one step": topic, "published": topic + "/other"} {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{fixture.NewWith(t, client), &target{}}
+			s.Topic = of
+			s.due("a", "b")
+			s.run(toStreams(client))
+			s.until("they are moved", func() bool { return s.Client.XLen(t.Context(), s.Topic).Val() == 2 })
+			assert.Equal(t, name == "in one step", r.InOneStep(s.Topic))
+		})
+	}
+}
+
+func TestBadConfigsOfARelayAreRefused(t *testing.T) {
+	s := newScene(t)
+	streams := &redisstream.PublisherConfig{Client: s.Client}
+	for field, config := range map[string]relay.Config{
+		"Client":            {Target: s.target},
+		"Target":            {Client: s.Client},
+		"Streams":           {Client: s.Client, Streams: &redisstream.PublisherConfig{}},
+		"ConsumerGroup":     {Client: s.Client, Target: s.target, ConsumerGroup: redisdelay.Broadcast},
+		"BatchSize":         {Client: s.Client, Target: s.target, BatchSize: 501},
+		"MaxRefusals":       {Client: s.Client, Target: s.target, MaxRefusals: -1},
+		"DiscoveryInterval": {Client: s.Client, Target: s.target, DiscoveryInterval: time.Millisecond},
+		"Topics":            {Client: s.Client, Target: s.target, Topics: []string{""}},
+		"LeaseDuration":     {Client: s.Client, Target: s.target, LeaseDuration: 5},
+	} {
+		_, err := relay.New(config, nil)
+		var bad *redisdelay.ConfigError
+		require.ErrorAs(t, err, &bad, field)
+		assert.Equal(t, field, bad.Field)
+	}
+	_, err := relay.New(relay.Config{Client: s.Client, Target: s.target, Streams: streams}, nil)
+	require.Error(t, err)
+}
