@@ -56,7 +56,8 @@ func (f *busyTopic) publisher() *Publisher {
 	return New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
 }
 
-// publishing lets callers publish for a while; every so many messages have a key.
+// publishing lets callers publish for a while; every so many messages have a key. Each caller
+// has its own pause between two calls: else all might share each batch.
 func (f *busyTopic) publishing(t *testing.T, callers, keyed int) {
 	t.Helper()
 	p := f.publisher()
@@ -69,6 +70,7 @@ func (f *busyTopic) publishing(t *testing.T, callers, keyed int) {
 					m.Key = m.Name
 				}
 				assert.NoError(t, p.Publish(t.Context(), far, "t", []Message{m}))
+				time.Sleep(time.Duration(c) * 37 * time.Microsecond) //nolint:forbidigo // in virtual time
 			}
 		})
 	}
