@@ -35,13 +35,20 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 }
 
 func namesOf(c prometheus.Collector) (names []string) {
+	for _, d := range descsOf(c) {
+		names = append(names, descOf.FindStringSubmatch(d.String())[1])
+	}
+	return names
+}
+
+func descsOf(c prometheus.Collector) (list []*prometheus.Desc) {
 	descs := make(chan *prometheus.Desc)
 	go func() { // ends with the last one
 		defer close(descs)
 		c.Describe(descs)
 	}()
 	for d := range descs {
-		names = append(names, descOf.FindStringSubmatch(d.String())[1])
+		list = append(list, d)
 	}
-	return names
+	return list
 }
