@@ -24,7 +24,6 @@ const (
 // Config configures a Server. Only Interval is required.
 type Config struct {
 	Interval time.Duration // between scrapes
-	Rules    string        // a file with rules; "" for none
 	Flags    []string      // more flags of prometheus
 }
 
@@ -40,11 +39,10 @@ type Server struct {
 }
 
 const configFile = `
-global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
-rule_files: [%[2]s]
+global: {scrape_interval: %[1]s, scrape_timeout: %[1]s}
 scrape_configs:
   - job_name: redisdelay
-    file_sd_configs: [{files: ['%[3]s/*.json']}]
+    file_sd_configs: [{files: ['%[2]s/*.json']}]
 `
 
 // Start starts a Prometheus and waits until it answers.
@@ -76,16 +74,8 @@ func freeAddr() (string, error) {
 }
 
 func (s *Server) launch(config Config) error {
-	rules := ""
-	if config.Rules != "" {
-		path, err := filepath.Abs(config.Rules)
-		if err != nil {
-			return err
-		}
-		rules = "'" + path + "'"
-	}
 	file := filepath.Join(s.dir, "prometheus.yml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, configFile, config.Interval, rules, s.dir), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, configFile, config.Interval, s.dir), 0o600); err != nil {
 		return err
 	}
 	s.cmd = exec.Command("prometheus", append([]string{

@@ -35,6 +35,7 @@ func newVocabulary(t *testing.T) vocabulary {
 	for name, labels := range v { // of histograms as those see them that know no native ones
 		if !strings.HasSuffix(name, "_total") {
 			v[name+"_bucket"] = append(labels[:len(labels):len(labels)], "le")
+			v[name+"_count"] = labels
 		}
 	}
 	return v
