@@ -15,6 +15,7 @@ const (
 	alertsFile     = "../../docs/alerts.yml"
 	alertTestsFile = "testdata/alerts_test.yml"
 	runbookFile    = "../../docs/operating.md"
+	watchingFile   = "../../docs/watching.md"
 	runbookURL     = "https://github.com/redisdelay/watermill-redisdelay/blob/main/docs/operating.md#"
 )
 
@@ -80,15 +81,18 @@ func TestEveryAlertIsTestedWhenItFiresAndWhenItDoesNot(t *testing.T) {
 	}
 }
 
-// TestEveryAlertAsksForMetricsThatThereAre, and says where its paragraph in the runbook is,
-// which has a command to run.
+// TestEveryAlertAsksForMetricsThatThereAre, is listed in watching.md, and says where its
+// paragraph in the runbook is, which has a command to run.
 func TestEveryAlertAsksForMetricsThatThereAre(t *testing.T) {
 	text, err := os.ReadFile(runbookFile)
+	require.NoError(t, err)
+	list, err := os.ReadFile(watchingFile)
 	require.NoError(t, err)
 	v := newVocabulary(t)
 	for _, a := range alerts(t) {
 		v.check(t, a.Expr)
 		assert.Contains(t, []string{"critical", "warning"}, a.Labels.Severity, a.Alert)
+		assert.Regexp(t, "(?m)^\\| `"+a.Alert+"` \\|.*\\| "+a.Labels.Severity+" \\|$", string(list))
 		assert.NotEmpty(t, a.Annotations.Summary, a.Alert)
 		assert.NotEmpty(t, a.Annotations.Description, a.Alert)
 		assert.Equal(t, runbookURL+strings.ToLower(a.Alert), a.Annotations.Runbook)

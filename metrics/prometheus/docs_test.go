@@ -21,7 +21,7 @@ var (
 
 // TestAllMetricsAreDocumented in docs/watching.md, and no others.
 func TestAllMetricsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/watching.md")
+	text, err := os.ReadFile(watchingFile)
 	require.NoError(t, err)
 	section := ourSections.FindSubmatch(text)
 	require.NotNil(t, section)
