@@ -92,7 +92,7 @@ func parse() (options, error) {
 // experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
 	return []experiment{
-		drainOne(), drainTen(), router(),
+		drainOne(), drainTen(), router(), relays(),
 		publishOne(), publishMany(), publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(),
 		million(), operate(), memory(), poison(), slow(), pausing(), groups(),
