@@ -97,7 +97,7 @@ func parse() (options, error) {
 // experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
 	publishing := append([]experiment{publishOne()}, publishSome()...)
-	return slices.Concat([]experiment{drainOne(), drainTen(), router()}, publishing, farExperiments(), []experiment{
+	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(),
 		million(), operate(), watch(), scraping(), memory(), poison(), slow(), pausing(), groups(),

@@ -80,7 +80,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	topics.Wait()
-	return subscriber.Close()
+	return subscriber.Close() //nolint:contextcheck // it ends after ctx, and has a timeout of its own
 }
 
 // relay begins to relay a topic. It tries until that succeeds or ctx ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
@@ -68,7 +70,10 @@ func TestStreamsGetMessagesInBothForms(t *testing.T) {
 			}
 			empty := fixture.Delayed("empty", 15*time.Millisecond)
 			require.NoError(t, s.publisher().Publish(s.Topic, append(call, empty)...))
-			s.run(toStreams(form.client(s)))
+			var scripts sync.Map
+			s.run(toStreams(form.client(s)), func(c *relay.Config) {
+				c.Observer.Called = func(call observe.Called) { scripts.Store(call.Script, true) }
+			})
 			got := s.read(151)
 			for i, msg := range got[:150] {
 				require.Equal(t, fmt.Sprint(i), msg.UUID)
@@ -80,6 +85,10 @@ func TestStreamsGetMessagesInBothForms(t *testing.T) {
 			require.NoError(t, s.publisher().Publish(s.Topic, got[0]), "honoured, so it is due")
 			assert.Len(t, s.target.uuids(), 1)
 			s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+			_, acked := scripts.Load("ack")
+			assert.Equal(t, !form.inOneStep, acked, "a message that is moved needs no ack")
+			_, moved := scripts.Load("relay")
+			assert.Equal(t, form.inOneStep, moved)
 			s.until("the log tells the form", func() bool {
 				return s.Log.Count(fmt.Sprint("in_one_step:", form.inOneStep)) == 1
 			})

@@ -238,7 +238,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 }
 
 // ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
-// script whose six keys start with an unack set and end with the keys hash.
+// script whose seven keys start with an unack set, and of which the sixth is the keys hash.
 type ackHook struct {
 	fixture.Hook
 	report func(Event)
@@ -249,7 +249,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		args := cmd.Args()
 		call, ok := cmd.(*redis.Cmd)
-		if err != nil || !ok || len(args) < 11 || args[2] != 6 {
+		if err != nil || !ok || len(args) < 13 || args[2] != 7 {
 			return err
 		}
 		first, _ := args[3].(string)
@@ -266,7 +266,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				gone[id] = true
 			}
 		}
-		for _, id := range args[10:] {
+		for _, id := range args[12:] {
 			if !gone[id] {
 				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
 			}

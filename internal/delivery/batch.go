@@ -53,7 +53,7 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 	}()
 	for _, h := range batch {
 		s.awaitHandled(h, done)
-		s.settle(h.delivered, h.msg, h.item)
+		s.settle(h.delivered, h.msg, h.item) //nolint:contextcheck // the context that the message was handed out with
 	}
 	select {
 	case <-done:
