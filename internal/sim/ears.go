@@ -39,7 +39,7 @@ func (n nodeOf) Connect() listen.Conn {
 type connection struct {
 	link     *link
 	listener *listener
-	pinged   bool      // owned by Receive, as Ping is called between its calls
+	pinged   bool // owned by Receive, as Ping is called between its calls
 }
 
 // Join implements listen.Conn. A connection has one channel, and has joined it.
