@@ -9,13 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func newTestLeases() *leases {
-	return newLeases(Config{Lease: testLease}, nil, backoff.NewTurns(0), &reporter{})
+	return newLeases(&partition{subscription: New(nil, Config{Lease: testLease})})
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }
@@ -141,7 +140,7 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		r := run(g)
 		pass(testLease / 2)
 		g.add(1)
-		g.view(func() { g.latency = 20 * time.Second }) // guard looks sooner
+		g.view(func() { g.latency = 20 * time.Second }) // the keeper looks sooner
 		g.hints <- 0
 		sent := time.Now()
 		msg := <-r.Messages()
@@ -174,8 +173,8 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 	const messages = 100
 	ways := map[string]func(l *leases, items []*item){
 		"not certain": func(l *leases, _ []*item) {
-			lost, _ := l.giveUp(time.Now().Add(testLease))
-			l.report.leasesLost(lost) // as guard does
+			l.giveUp(time.Now().Add(testLease))
+			l.reportLost()
 		},
 		"not current": func(l *leases, items []*item) {
 			l.extended(

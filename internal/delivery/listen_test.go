@@ -64,8 +64,8 @@ func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 		pass(time.Millisecond)
 		for range 3 {
 			g.deaf <- struct{}{}
+			pass(time.Millisecond)
 		}
-		pass(time.Millisecond)
 		g.add(1)
 		start := time.Now()
 		g.hints <- 0

@@ -36,7 +36,7 @@ func newPartition(s *Subscription, number int) *partition {
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
 	}
-	p.leases = newLeases(s.config, p.group, p.turns, &p.report)
+	p.leases = newLeases(p)
 	p.settler = newSettler(p)
 	return p
 }
@@ -54,8 +54,7 @@ func (p *partition) run(ctx, calls context.Context, g *goroutines) {
 		p.settler.run(calls, g.drained)
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
 	})
-	g.keepers.Go(func() { p.leases.extend(calls) })
-	g.keepers.Go(func() { p.leases.guard(calls) })
+	p.subscription.keeper.add(p.leases)
 }
 
 func (p *partition) trouble(what observe.Activity) trouble {

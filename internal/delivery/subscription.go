@@ -7,16 +7,16 @@
 //	work     hands messages out, MaxInFlight of them      (work.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions, ends expired groups    (subscription.go)
+//	keep     keeps the leases of all held messages        (keep.go)
 //
 // and these for each partition of the topic, so that a partition that does not answer holds
 // up no other:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
 //	settle   sends acks, nacks and the like               (settle.go)
-//	extend   extends the leases of all held messages      (leases.go)
-//	guard    gives up what was not extended in time       (leases.go)
 //
-// Notifications say when to claim earlier (listen.go, hints.go); their goroutine belongs to
+// Extending leases, ending a Listener, and reports that nothing may wait for, have goroutines
+// while they take. Notifications say when to claim earlier (listen.go, hints.go); their goroutine belongs to
 // all subscriptions of a client.
 //
 // The goroutines share the buffer of claimed messages (buffer.go), which decides how much more may be
@@ -121,6 +121,7 @@ type Subscription struct {
 	out    chan *message.Message
 	offers sync.RWMutex // read-locked to send on out, locked to close it
 	buffer *buffer
+	keeper *keeper
 	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
@@ -134,6 +135,7 @@ func New(topic Topic, config Config) *Subscription {
 		config:  config,
 		out:     make(chan *message.Message),
 		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight),
+		keeper:  newKeeper(),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
 		paused:  make(chan struct{}, 1),
@@ -148,7 +150,7 @@ type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
 	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
 	settlers sync.WaitGroup // end once drained is closed and all is settled
-	keepers  sync.WaitGroup // end with ctx, or with the context of calls
+	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
 	drained  chan struct{}  // closed when nothing more will need settling
 }
 
@@ -163,6 +165,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	defer cancelCalls()
 
 	g := &goroutines{drained: make(chan struct{})}
+	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
 	open := func(number int) { newPartition(s, number).run(ctx, calls, g) }
 	for n := range partitions {
 		open(n)
