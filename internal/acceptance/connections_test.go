@@ -208,3 +208,40 @@ func TestGoroutinesOfManySubscriptions(t *testing.T) {
 	closing.Wait()
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, fixture.Soon, 10*time.Millisecond)
 }
+
+// TestNotificationsFollowTheirSlots moves the slots of a topic to another master, and then lets
+// its replica take over. No poll helps.
+func TestNotificationsFollowTheirSlots(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	s := fixture.NewWith(t, cluster.Client(t))
+	const partitions = 6
+	p := s.Publisher(fixture.Partitions(partitions))
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	s.Expect(messages, "first")
+	open(t, s.Client, "", partitions)
+	round := func(name string) {
+		t.Helper()
+		for n := range 2 * partitions { // to each of them
+			uuid := fmt.Sprint(name, n)
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage(uuid, nil)))
+			s.Expect(messages, uuid)
+		}
+	}
+	round("before ")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for n := range 3 {
+		slot, err := s.Client.ClusterKeySlot(ctx, s.Key("messages")).Result()
+		require.NoError(t, err)
+		require.NoError(t, cluster.Migrate(ctx, int(slot)))
+		round(fmt.Sprint("move ", n, " "))
+		open(t, s.Client, "", partitions)
+	}
+	slot, err := s.Client.ClusterKeySlot(ctx, s.Key("messages")).Result()
+	require.NoError(t, err)
+	require.NoError(t, cluster.Failover(ctx, int(slot)))
+	round("failover ")
+	open(t, s.Client, "", partitions)
+	s.Settled()
+}
