@@ -40,14 +40,7 @@ const crowdPartitions = 4
 
 func idleCrowdRun(ctx context.Context, l *lab) (sample, error) {
 	const subscriptions = 100
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
-		Client: l.common(), Partitions: crowdPartitions,
-	}, nil)
-	if err != nil {
-		return nil, err
-	}
-	err = publisher.Publish(topic, message.NewMessage("makes the partitions", nil))
-	if err := errors.Join(err, publisher.Close()); err != nil {
+	if err := makePartitions(l); err != nil {
 		return nil, err
 	}
 	before := runtime.NumGoroutine()
@@ -66,6 +59,17 @@ func idleCrowdRun(ctx context.Context, l *lab) (sample, error) {
 	running := float64(runtime.NumGoroutine()-before)/subscriptions - 1
 	s = append(s, reading{goroutinesEach, "", running})
 	return s, errors.Join(err, c.leave())
+}
+
+func makePartitions(l *lab) error {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client: l.common(), Partitions: crowdPartitions,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	err = publisher.Publish(topic, message.NewMessage("first", nil))
+	return errors.Join(err, publisher.Close())
 }
 
 func countIdle(ctx context.Context, l *lab, subscriptions float64) (sample, error) {
