@@ -50,6 +50,7 @@ type fakeGroup struct {
 	paused   chan struct{}
 	deaf     chan struct{} // lets the listener fail
 	retries  int           // calls of Listener.Retry
+	unheard  bool          // Listener.Close has ended
 }
 
 func newFakeGroup(ready int) *fakeGroup {
@@ -288,7 +289,10 @@ func (l *fakeListener) pass(ear queue.Ear) {
 
 func (l *fakeListener) Retry() { l.group.view(func() { l.group.retries++ }) }
 
+// Close takes a while, as when it is the last one on its connection.
 func (l *fakeListener) Close() {
 	close(l.closed)
 	l.running.Wait()
+	pass(time.Millisecond)
+	l.group.view(func() { l.group.unheard = true })
 }

@@ -49,6 +49,17 @@ func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
 	})
 }
 
+func TestRunWaitsUntilItsListenersAreClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		g.view(func() { assert.True(t, g.unheard) })
+	})
+}
+
 // TestASlowObserverHoldsUpNoNotifications blocks in the report of a failure.
 func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T) {
