@@ -99,7 +99,7 @@ func experiments() []experiment {
 	publishing := append([]experiment{publishOne()}, publishSome()...)
 	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
-		lateness(), idleOne(), idleMany(),
+		lateness(), idleOne(), idleMany(), idleCrowd(),
 		million(), operate(), watch(), scraping(), memory(), poison(), slow(), pausing(), groups(),
 	})
 }

@@ -132,14 +132,6 @@ func (s *Store) look(ctx context.Context) {
 	}
 }
 
-// listen subscribes to a channel.
-func (s *Store) listen(ctx context.Context, channel string) *redis.PubSub {
-	if s.cluster != nil {
-		return s.client.SSubscribe(ctx, channel)
-	}
-	return s.client.Subscribe(ctx, channel)
-}
-
 // form is the form of a script for the server.
 func (s *Store) form(of *script) *redis.Script {
 	if s.cluster != nil {
