@@ -104,7 +104,7 @@ func TestMessagesComeAtTheirTimeAndInOrder(t *testing.T) {
 	})
 }
 
-var runs = flag.Int("runs", 20, "how often the thirty days run")
+var runs = flag.Int("runs", 5, "how often the thirty days run")
 
 func TestThirtyDaysOfRemindersWithGrowingRetries(t *testing.T) {
 	var first []string
