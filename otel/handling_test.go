@@ -11,7 +11,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
@@ -71,20 +70,6 @@ func TestAHandlingIsNoPartOfTheTraceThatSubscribed(t *testing.T) {
 	assert.False(t, handling.Parent.IsValid())
 	assert.NotEqual(t, traceOf(w.one("main")), traceOf(handling))
 	assert.Empty(t, handling.Links)
-}
-
-func TestBaggageReachesTheHandler(t *testing.T) {
-	w := watch(t)
-	messages := w.Subscribe()
-	tenant, err := baggage.NewMember("tenant", "7")
-	require.NoError(t, err)
-	bag, err := baggage.New(tenant)
-	require.NoError(t, err)
-	w.send(message.NewMessageWithContext(baggage.ContextWithBaggage(context.Background(), bag), "a", nil))
-	require.NoError(t, w.handle(messages, func(msg *message.Message) error {
-		assert.Equal(t, "7", baggage.FromContext(msg.Context()).Member("tenant").Value())
-		return nil
-	}))
 }
 
 func TestADeferredMessageIsNoError(t *testing.T) {

@@ -34,7 +34,7 @@ func (t *Telemetry) logSend(s *send, err error) {
 
 // logHandling says which trace the message comes from: sent_trace_id is the trace_id of the
 // line that tells of its sending.
-func (t *Telemetry) logHandling(h *handling, creation trace.SpanContext) {
+func (t *Telemetry) logHandling(h *handling) {
 	if !t.logs(h.ctx) {
 		return
 	}
@@ -43,8 +43,8 @@ func (t *Telemetry) logHandling(h *handling, creation trace.SpanContext) {
 		attrs = append(attrs, slog.String("consumer_group", d.Group), slog.String("id", d.ID),
 			slog.Int("attempt", d.Attempt), slog.Time("due", d.DueAt), slog.Duration("late", d.Late()))
 	}
-	if creation.IsValid() {
-		attrs = append(attrs, slog.String("sent_trace_id", creation.TraceID().String()))
+	if h.creation.IsValid() {
+		attrs = append(attrs, slog.String("sent_trace_id", h.creation.TraceID().String()))
 	}
 	t.log(h.ctx, "Handling", attrs...)
 }

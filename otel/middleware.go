@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/oklog/ulid/v2"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/trace"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -42,6 +43,7 @@ type handling struct {
 	delivery redisdelay.Delivery // zero for a message of another Pub/Sub
 	topic    string
 	uuid     string
+	creation trace.SpanContext // of the message; not valid if it has none
 	ctx      context.Context
 	span     trace.Span
 	start    time.Time
@@ -53,22 +55,22 @@ func (t *Telemetry) startHandling(msg *message.Message) *handling {
 	h := &handling{t: t, delivery: delivery, uuid: msg.UUID, start: time.Now()}
 	h.topic = cmp.Or(delivery.Topic, message.SubscribeTopicFromCtx(msg.Context()))
 	ctx := t.extract(msg.Context(), msg.Metadata)
-	creation := trace.SpanContextFromContext(ctx)
+	h.creation = trace.SpanContextFromContext(ctx)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(h.start),
 		t.attributes(processing, h.topic, delivery.Group), trace.WithAttributes(h.attributes(msg)...),
 	}
-	if creation.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: creation}))
+	if h.creation.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: h.creation}))
 	}
 	if !t.soon(delivery, h.start) {
 		options = append(options, trace.WithNewRoot())
 	}
 	h.ctx, h.span = t.tracer.Start(ctx, spanName(processing, h.topic), options...)
-	msg.SetContext(context.WithValue(h.ctx, creationKey{}, creation))
+	msg.SetContext(context.WithValue(h.ctx, creationKey{}, h.creation))
 	t.remember(h)
 	t.meters.consumed(h.ctx, h.topic, delivery.Group)
-	t.logHandling(h, creation)
+	t.logHandling(h)
 	return h
 }
 
@@ -89,12 +91,25 @@ func (t *Telemetry) soon(delivery redisdelay.Delivery, now time.Time) bool {
 	return err == nil && now.Sub(id.Timestamp()) <= t.within
 }
 
-// adopt gives messages to be published the span of the handling, unless they have one.
+// adopt gives messages to be published what those have that were made with the context of the
+// handling: its span, unless they have one, its baggage, and the creation context that they may
+// have copied with the metadata.
 func (h *handling) adopt(produced []*message.Message) {
 	for _, msg := range produced {
-		if msg != nil && !trace.SpanContextFromContext(msg.Context()).IsValid() {
-			msg.SetContext(trace.ContextWithSpan(msg.Context(), h.span))
+		if msg == nil {
+			continue
 		}
+		ctx := msg.Context()
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			ctx = trace.ContextWithSpan(ctx, h.span)
+		}
+		if baggage.FromContext(ctx).Len() == 0 {
+			ctx = baggage.ContextWithBaggage(ctx, baggage.FromContext(h.ctx))
+		}
+		if ctx.Value(creationKey{}) == nil {
+			ctx = context.WithValue(ctx, creationKey{}, h.creation)
+		}
+		msg.SetContext(ctx)
 	}
 }
 
