@@ -16,6 +16,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 	redisdelayotel "github.com/redisdelay/watermill-redisdelay/otel"
 )
 
@@ -123,6 +124,63 @@ func TestALostLeaseIsReported(t *testing.T) {
 	}))
 	assert.Equal(t, true, attrs(w.one("ack " + w.Topic))["messaging.redisdelay.stale"])
 	assert.Equal(t, true, attrs(w.one("process " + w.Topic))["messaging.redisdelay.lease_lost"])
+}
+
+func TestAPanicAfterDeferIsAFailure(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe()
+	w.send(message.NewMessage("a", nil))
+	assert.PanicsWithValue(t, "oops", func() {
+		_ = w.handle(messages, func(msg *message.Message) error {
+			require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+			panic("oops")
+		})
+	})
+	handling := w.one("process " + w.Topic)
+	assert.Equal(t, codes.Error, handling.Status.Code)
+	assert.Equal(t, "panic", attrs(handling)["error.type"])
+}
+
+func TestAStaleNackMakesNoDeadLetter(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe(w.observed)
+	publisher := w.Publisher()
+	require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, fixture.Keyed("a", "k", 0)))
+	require.Error(t, w.handle(messages, func(*message.Message) error {
+		_, err := publisher.Cancel(context.Background(), w.Topic, "k")
+		require.NoError(t, err)
+		return errBusy
+	}))
+	got := attrs(w.one("nack " + w.Topic))
+	assert.Equal(t, true, got["messaging.redisdelay.stale"])
+	assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+}
+
+// A settlement begins when the handler has called Ack or Nack: as long after the beginning of
+// the handling as Took says.
+func TestASettlementBeginsWithTheAck(t *testing.T) {
+	for name, took := range map[string]time.Duration{"when it was": time.Microsecond, "not after its end": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			o := w.telemetry.Observer() // of no subscriber
+			messages := w.Subscribe()
+			w.send(message.NewMessage("a", nil))
+			var d redisdelay.Delivery
+			require.NoError(t, w.handle(messages, func(msg *message.Message) error {
+				d = fixture.Delivery(t, msg)
+				return nil
+			}))
+			o.Settled(observe.Settled{
+				Place: observe.Place{Topic: d.Topic, Group: d.Group}, ID: d.ID, Token: d.Token, How: observe.Acked, Took: took,
+			})
+			settlement := w.one("ack " + w.Topic)
+			want := w.one("process " + w.Topic).StartTime.Add(took)
+			if took == time.Hour {
+				want = settlement.EndTime
+			}
+			assert.True(t, want.Equal(settlement.StartTime), "want %s, got %s", want, settlement.StartTime)
+		})
+	}
 }
 
 type coded struct{}

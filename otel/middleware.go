@@ -18,8 +18,8 @@ import (
 // Middleware is a Watermill middleware that reports each handling as a span "process TOPIC",
 // which is in the context of the message and of the messages that the handler returns. The
 // span has a link to the one that published the message, and is a trace of its own, or a child
-// (Config.ChildWithin). It ends when the handler returns. It is an error if the handler returns
-// one, unless it has put the message off (Delivery.Defer).
+// (Config.ChildWithin). It ends when the handler returns. It is an error if the handler panics,
+// or returns an error and has not put the message off (Delivery.Defer).
 //
 // Telemetry.AddTo adds it to all handlers of a Router. Without a Router, wrap the function that
 // handles a message, and settle the message after that.
@@ -116,7 +116,7 @@ func (h *handling) adopt(produced []*message.Message) {
 func (h *handling) end(err error) {
 	now := time.Now()
 	var errorAttrs []attribute.KeyValue
-	if !h.delivery.Deferred() {
+	if !h.returned || !h.delivery.Deferred() {
 		errorAttrs = errorAttributes(err, h.returned)
 		fail(h.span, err, errorAttrs)
 	}
