@@ -3,6 +3,7 @@ package redisdelayotel
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -22,9 +23,12 @@ import (
 // or returns an error and has not put the message off (Delivery.Defer).
 //
 // Telemetry.AddTo adds it to all handlers of a Router. Without a Router, wrap the function that
-// handles a message, and settle the message after that.
+// handles a message, and settle the message after that. Adding it twice reports once.
 func (t *Telemetry) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
+		if t.handles(msg) {
+			return next(msg)
+		}
 		h := t.startHandling(msg)
 		defer func() { h.end(err) }()
 		produced, err = next(msg)
@@ -34,12 +38,23 @@ func (t *Telemetry) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
+// handlingKey is for the *handling that a Telemetry reports.
+type handlingKey struct{ t *Telemetry }
+
+// handles reports whether a handling of this message has begun and not ended. The context may
+// also hold the handling of another message, which has published this one.
+func (t *Telemetry) handles(msg *message.Message) bool {
+	h, ok := msg.Context().Value(handlingKey{t}).(*handling)
+	return ok && h.msg == msg && !h.ended.Load()
+}
+
 // creationKey is for the creation context of the message that is being handled.
 type creationKey struct{}
 
 // handling is one handling of a message.
 type handling struct {
 	t        *Telemetry
+	msg      *message.Message
 	delivery redisdelay.Delivery // zero for a message of another Pub/Sub
 	topic    string
 	uuid     string
@@ -48,11 +63,12 @@ type handling struct {
 	span     trace.Span
 	start    time.Time
 	returned bool // without a panic
+	ended    atomic.Bool
 }
 
 func (t *Telemetry) startHandling(msg *message.Message) *handling {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-	h := &handling{t: t, delivery: delivery, uuid: msg.UUID, start: time.Now()}
+	h := &handling{t: t, msg: msg, delivery: delivery, uuid: msg.UUID, start: time.Now()}
 	h.topic = cmp.Or(delivery.Topic, message.SubscribeTopicFromCtx(msg.Context()))
 	ctx := t.extract(msg.Context(), msg.Metadata)
 	h.creation = trace.SpanContextFromContext(ctx)
@@ -67,11 +83,19 @@ func (t *Telemetry) startHandling(msg *message.Message) *handling {
 		options = append(options, trace.WithNewRoot())
 	}
 	h.ctx, h.span = t.tracer.Start(ctx, spanName(processing, h.topic), options...)
-	msg.SetContext(context.WithValue(h.ctx, creationKey{}, h.creation))
+	msg.SetContext(h.mark(h.ctx))
 	t.remember(h)
 	t.meters.consumed(h.ctx, h.topic, delivery.Group)
 	t.logHandling(h)
 	return h
+}
+
+// mark returns ctx as the message's. An in-process Pub/Sub may have given it the context of
+// the Publish call, which is not to report what this handling publishes.
+func (h *handling) mark(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, handlingKey{h.t}, h)
+	ctx = context.WithValue(ctx, creationKey{}, h.creation)
+	return context.WithValue(ctx, sendKey{}, nil)
 }
 
 func (h *handling) attributes(msg *message.Message) []attribute.KeyValue {
@@ -114,6 +138,7 @@ func (h *handling) adopt(produced []*message.Message) {
 }
 
 func (h *handling) end(err error) {
+	h.ended.Store(true)
 	now := time.Now()
 	var errorAttrs []attribute.KeyValue
 	if !h.returned || !h.delivery.Deferred() {
