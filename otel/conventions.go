@@ -121,10 +121,20 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	if e.Stale {
 		list = append(list, keyStale.Bool(true))
 	}
-	if !e.Stale && (e.How == observe.BuriedByHandler || e.How == observe.Nacked && e.RetryIn == 0) {
+	if makesDeadLetter(e) {
 		list = append(list, keyDeadLetter.Bool(true))
 	}
 	return list
+}
+
+func makesDeadLetter(e observe.Settled) bool {
+	switch e.How {
+	case observe.BuriedByHandler, observe.Undecodable:
+		return !e.Stale
+	case observe.Nacked:
+		return !e.Stale && e.RetryIn == 0
+	}
+	return false
 }
 
 func seconds(key attribute.Key, d time.Duration) attribute.KeyValue { return key.Float64(d.Seconds()) }

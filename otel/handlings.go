@@ -20,10 +20,11 @@ type deliveryKey struct {
 
 // handled is what a settlement needs to know of its handling.
 type handled struct {
-	key   deliveryKey
-	uuid  string
-	span  trace.Span
-	start time.Time
+	key      deliveryKey
+	uuid     string
+	creation trace.SpanContext // of the message
+	span     trace.Span
+	start    time.Time
 }
 
 // handlings are those that are not settled yet. The zero value is ready for use.
@@ -80,6 +81,6 @@ func (h *handlings) remove(element *list.Element) handled {
 // remember keeps a handling until it is settled, if anybody reports that.
 func (t *Telemetry) remember(h *handling) {
 	if d := h.delivery; d.ID != "" && t.observing.Load() {
-		t.handlings.put(handled{deliveryKey{d.Topic, d.Group, d.ID, d.Token}, h.uuid, h.span, h.start}, maxHandlings)
+		t.handlings.put(handled{deliveryKey{d.Topic, d.Group, d.ID, d.Token}, h.uuid, h.creation, h.span, h.start}, maxHandlings)
 	}
 }

@@ -35,7 +35,7 @@ func (t *Telemetry) settled(e observe.Settled) {
 		ctx = trace.ContextWithSpan(ctx, was.span)
 		t.traceSettlement(ctx, was, e)
 	}
-	t.logSettled(ctx, e)
+	t.logSettled(ctx, e, was.creation)
 }
 
 func (t *Telemetry) traceSettlement(ctx context.Context, was handled, e observe.Settled) {
@@ -52,11 +52,12 @@ func (t *Telemetry) traceSettlement(ctx context.Context, was handled, e observe.
 
 func (t *Telemetry) leaseLost(e observe.LeaseLost) {
 	ctx := context.Background()
-	if was, ok := t.handlings.get(deliveryKey{e.Topic, e.Group, e.ID, e.Token}); ok {
+	was, ok := t.handlings.get(deliveryKey{e.Topic, e.Group, e.ID, e.Token})
+	if ok {
 		was.span.SetAttributes(keyLeaseLost.Bool(true))
 		ctx = trace.ContextWithSpan(ctx, was.span)
 	}
-	t.logLeaseLost(ctx, e)
+	t.logLeaseLost(ctx, e, was.creation)
 }
 
 func (t *Telemetry) called(e observe.Called) {
