@@ -146,6 +146,7 @@ func (h *handling) end(err error) {
 		fail(h.span, err, errorAttrs)
 	}
 	h.span.End(trace.WithTimestamp(now))
+	h.t.handlings.end(h.key(), maxEnded)
 	h.t.meters.processed(h.ctx, now.Sub(h.start), h.topic, h.delivery.Group, errorAttrs)
 	h.t.logHandled(h, now.Sub(h.start), err)
 }
