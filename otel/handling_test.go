@@ -141,19 +141,27 @@ func TestAPanicAfterDeferIsAFailure(t *testing.T) {
 	assert.Equal(t, "panic", attrs(handling)["error.type"])
 }
 
-func TestAStaleNackMakesNoDeadLetter(t *testing.T) {
-	w := watch(t)
-	messages := w.Subscribe(w.observed)
-	publisher := w.Publisher()
-	require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, fixture.Keyed("a", "k", 0)))
-	require.Error(t, w.handle(messages, func(*message.Message) error {
-		_, err := publisher.Cancel(context.Background(), w.Topic, "k")
-		require.NoError(t, err)
-		return errBusy
-	}))
-	got := attrs(w.one("nack " + w.Topic))
-	assert.Equal(t, true, got["messaging.redisdelay.stale"])
-	assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
+	for name, decide := range map[string]func(redisdelay.Delivery){
+		"nack": func(redisdelay.Delivery) {},
+		"bury": func(d redisdelay.Delivery) { d.Bury("no such order") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			messages := w.Subscribe(w.observed)
+			publisher := w.Publisher()
+			require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, fixture.Keyed("a", "k", 0)))
+			require.Error(t, w.handle(messages, func(msg *message.Message) error {
+				decide(fixture.Delivery(t, msg))
+				_, err := publisher.Cancel(context.Background(), w.Topic, "k")
+				require.NoError(t, err)
+				return errBusy
+			}))
+			got := attrs(w.one(name + " " + w.Topic))
+			assert.Equal(t, true, got["messaging.redisdelay.stale"])
+			assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+		})
+	}
 }
 
 // A settlement begins when the handler has called Ack or Nack: as long after the beginning of

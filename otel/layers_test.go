@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 )
 
 func TestAddingTwiceReportsOnce(t *testing.T) {
@@ -58,12 +59,12 @@ func TestHandlersInTheContextOfThePublisherAreReportedOnTheirOwn(t *testing.T) {
 		if handled++; handled == 3 {
 			return nil, nil
 		}
-		return copiedWithContext(msg)
+		return []*message.Message{msg.CopyWithContext()}, nil
 	})
 	w.running(router)
 	require.NoError(t, traced.Publish("loop", message.NewMessage("a", nil)))
 	handlings, sends := w.named("process loop", 3), w.named("send loop", 3)
-	parents := map[any]bool{}
+	parents := map[trace.SpanID]bool{}
 	for _, send := range sends {
 		parents[send.Parent.SpanID()] = true
 	}
@@ -73,6 +74,17 @@ func TestHandlersInTheContextOfThePublisherAreReportedOnTheirOwn(t *testing.T) {
 	}
 }
 
-func copiedWithContext(msg *message.Message) ([]*message.Message, error) {
-	return []*message.Message{msg.CopyWithContext()}, nil
+func TestAHandlingWithinThatOfAnotherMessageIsReportedOnItsOwn(t *testing.T) {
+	w := watch(t)
+	channel := gochannel.NewGoChannel(gochannel.Config{PreserveContext: true, BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{})
+	t.Cleanup(func() { assert.NoError(t, channel.Close()) })
+	traced := w.telemetry.Publisher(channel)
+	router := w.router()
+	router.AddConsumerHandler("outer", "outer", channel, func(msg *message.Message) error {
+		return traced.Publish("inner", msg) // until inner has handled it
+	})
+	router.AddConsumerHandler("inner", "inner", channel, succeed)
+	w.running(router)
+	require.NoError(t, traced.Publish("outer", message.NewMessage("a", nil)))
+	w.chained("outer", "inner")
 }

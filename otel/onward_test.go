@@ -78,9 +78,9 @@ func TestAStaleTracestateIsNotPublished(t *testing.T) {
 }
 
 // forTenant is a context with baggage.
-func forTenant(t *testing.T) context.Context {
+func forTenant(t *testing.T, tenant string) context.Context {
 	t.Helper()
-	bag, err := baggage.Parse("tenant=7")
+	bag, err := baggage.Parse("tenant=" + tenant)
 	require.NoError(t, err)
 	return baggage.ContextWithBaggage(context.Background(), bag)
 }
@@ -97,7 +97,7 @@ func TestBaggageReachesHandlersOverTwoHops(t *testing.T) {
 		for kind, do := range map[string]message.HandlerFunc{"new": created, "copied": copied} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				w := watch(t, changes...)
-				w.send(message.NewMessageWithContext(forTenant(t), "a", nil))
+				w.send(message.NewMessageWithContext(forTenant(t, "7"), "a", nil))
 				w.onward(func(msg *message.Message) ([]*message.Message, error) {
 					assert.Equal(t, "7", tenantOf(msg))
 					return do(msg)
@@ -106,4 +106,13 @@ func TestBaggageReachesHandlersOverTwoHops(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestAReturnedMessageKeepsBaggageOfItsOwn(t *testing.T) {
+	w := watch(t)
+	w.send(message.NewMessageWithContext(forTenant(t, "7"), "a", nil))
+	w.onward(func(*message.Message) ([]*message.Message, error) {
+		return []*message.Message{message.NewMessageWithContext(forTenant(t, "8"), "b", nil)}, nil
+	})
+	w.received(func(msg *message.Message) { assert.Equal(t, "8", tenantOf(msg)) })
 }
