@@ -12,7 +12,8 @@ import (
 )
 
 // The names of spans and attributes. Those of the semantic conventions for messaging, whose
-// status is Development, are of version 1.43.0; this file and meters.go alone import them.
+// status is Development, are of version 1.43.0; this file alone imports them. The names of the
+// metrics come with their instruments (meters.go).
 const (
 	scope  = "github.com/redisdelay/watermill-redisdelay/otel"
 	schema = semconv.SchemaURL
@@ -73,6 +74,20 @@ func (t *Telemetry) attributes(operation, topic, group string) trace.SpanStartEv
 	return trace.WithAttributes(list...)
 }
 
+// place is where the messages are that a metric counts.
+func place(topic, group string, more []attribute.KeyValue) []attribute.KeyValue {
+	list := append(make([]attribute.KeyValue, 0, 4), semconv.MessagingDestinationName(topic))
+	if group != "" {
+		list = append(list, semconv.MessagingConsumerGroupName(group))
+	}
+	return append(list, more...)
+}
+
+func errorTypeNamed(name string) attribute.KeyValue { return semconv.ErrorTypeKey.String(name) }
+
+// errorTypeOf is what the method ErrorType of an error says, or the name of its type.
+func errorTypeOf(err error) attribute.KeyValue { return semconv.ErrorType(err) }
+
 func partitionAttribute(partition int) attribute.KeyValue {
 	return semconv.MessagingDestinationPartitionID(strconv.Itoa(partition))
 }
@@ -106,10 +121,20 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	if e.Stale {
 		list = append(list, keyStale.Bool(true))
 	}
-	if !e.Stale && (e.How == observe.BuriedByHandler || e.How == observe.Nacked && e.RetryIn == 0) {
+	if makesDeadLetter(e) {
 		list = append(list, keyDeadLetter.Bool(true))
 	}
 	return list
+}
+
+func makesDeadLetter(e observe.Settled) bool {
+	switch e.How {
+	case observe.BuriedByHandler, observe.Undecodable:
+		return !e.Stale
+	case observe.Nacked:
+		return !e.Stale && e.RetryIn == 0
+	}
+	return false
 }
 
 func seconds(key attribute.Key, d time.Duration) attribute.KeyValue { return key.Float64(d.Seconds()) }

@@ -11,12 +11,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 	redisdelayotel "github.com/redisdelay/watermill-redisdelay/otel"
 )
 
@@ -73,20 +73,6 @@ func TestAHandlingIsNoPartOfTheTraceThatSubscribed(t *testing.T) {
 	assert.Empty(t, handling.Links)
 }
 
-func TestBaggageReachesTheHandler(t *testing.T) {
-	w := watch(t)
-	messages := w.Subscribe()
-	tenant, err := baggage.NewMember("tenant", "7")
-	require.NoError(t, err)
-	bag, err := baggage.New(tenant)
-	require.NoError(t, err)
-	w.send(message.NewMessageWithContext(baggage.ContextWithBaggage(context.Background(), bag), "a", nil))
-	require.NoError(t, w.handle(messages, func(msg *message.Message) error {
-		assert.Equal(t, "7", baggage.FromContext(msg.Context()).Member("tenant").Value())
-		return nil
-	}))
-}
-
 func TestADeferredMessageIsNoError(t *testing.T) {
 	w := watch(t)
 	messages := w.Subscribe(w.observed)
@@ -138,6 +124,71 @@ func TestALostLeaseIsReported(t *testing.T) {
 	}))
 	assert.Equal(t, true, attrs(w.one("ack " + w.Topic))["messaging.redisdelay.stale"])
 	assert.Equal(t, true, attrs(w.one("process " + w.Topic))["messaging.redisdelay.lease_lost"])
+}
+
+func TestAPanicAfterDeferIsAFailure(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe()
+	w.send(message.NewMessage("a", nil))
+	assert.PanicsWithValue(t, "oops", func() {
+		_ = w.handle(messages, func(msg *message.Message) error {
+			require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+			panic("oops")
+		})
+	})
+	handling := w.one("process " + w.Topic)
+	assert.Equal(t, codes.Error, handling.Status.Code)
+	assert.Equal(t, "panic", attrs(handling)["error.type"])
+}
+
+func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
+	for name, decide := range map[string]func(redisdelay.Delivery){
+		"nack": func(redisdelay.Delivery) {},
+		"bury": func(d redisdelay.Delivery) { d.Bury("no such order") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			messages := w.Subscribe(w.observed)
+			publisher := w.Publisher()
+			require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, fixture.Keyed("a", "k", 0)))
+			require.Error(t, w.handle(messages, func(msg *message.Message) error {
+				decide(fixture.Delivery(t, msg))
+				_, err := publisher.Cancel(context.Background(), w.Topic, "k")
+				require.NoError(t, err)
+				return errBusy
+			}))
+			got := attrs(w.one(name + " " + w.Topic))
+			assert.Equal(t, true, got["messaging.redisdelay.stale"])
+			assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+		})
+	}
+}
+
+// A settlement begins when the handler has called Ack or Nack: as long after the beginning of
+// the handling as Took says.
+func TestASettlementBeginsWithTheAck(t *testing.T) {
+	for name, took := range map[string]time.Duration{"when it was": time.Microsecond, "not after its end": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			o := w.telemetry.Observer() // of no subscriber
+			messages := w.Subscribe()
+			w.send(message.NewMessage("a", nil))
+			var d redisdelay.Delivery
+			require.NoError(t, w.handle(messages, func(msg *message.Message) error {
+				d = fixture.Delivery(t, msg)
+				return nil
+			}))
+			o.Settled(observe.Settled{
+				Place: observe.Place{Topic: d.Topic, Group: d.Group}, ID: d.ID, Token: d.Token, How: observe.Acked, Took: took,
+			})
+			settlement := w.one("ack " + w.Topic)
+			want := w.one("process " + w.Topic).StartTime.Add(took)
+			if took == time.Hour {
+				want = settlement.EndTime
+			}
+			assert.True(t, want.Equal(settlement.StartTime), "want %s, got %s", want, settlement.StartTime)
+		})
+	}
 }
 
 type coded struct{}

@@ -8,9 +8,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxHandlings is how many handlings may wait for their settlement. More can only be left
-// over: of subscriptions whose config has no Telemetry.Observer, or that ended without Redis.
-const maxHandlings = 100_000
+// maxEnded is how many handlings that have ended may wait for their settlement. More are left
+// over, mostly: of subscriptions whose config has no Telemetry.Observer, or that ended without
+// Redis.
+const maxEnded = 4096
 
 // deliveryKey names one delivery of a message.
 type deliveryKey struct {
@@ -20,66 +21,89 @@ type deliveryKey struct {
 
 // handled is what a settlement needs to know of its handling.
 type handled struct {
-	key   deliveryKey
-	uuid  string
-	span  trace.Span
-	start time.Time
+	key      deliveryKey
+	uuid     string
+	creation trace.SpanContext // of the message
+	span     trace.Span
+	start    time.Time
 }
 
 // handlings are those that are not settled yet. The zero value is ready for use.
 type handlings struct {
 	mu    sync.Mutex
-	open  map[deliveryKey]*list.Element // guarded by mu
-	order list.List                     // guarded by mu; of handled, oldest first
+	open  map[deliveryKey]*unsettled // guarded by mu
+	ended list.List                  // guarded by mu; of deliveryKey, in the order in which they ended
 }
 
-// put adds a handling and forgets the oldest if there are more than limit. A second one of
-// the same delivery, as a retrying middleware makes, replaces the first.
-func (h *handlings) put(value handled, limit int) {
+type unsettled struct {
+	handled
+	place *list.Element // in ended; nil: it has not ended
+}
+
+// put adds a handling that begins. A second one of the same delivery, as a retrying middleware
+// makes, replaces the first.
+func (h *handlings) put(begun handled) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open == nil {
-		h.open = map[deliveryKey]*list.Element{}
+		h.open = map[deliveryKey]*unsettled{}
 	}
-	if was, ok := h.open[value.key]; ok {
-		was.Value = value
+	h.remove(begun.key)
+	h.open[begun.key] = &unsettled{handled: begun}
+}
+
+// end says that a handling has ended, once or more. If more than limit have, it forgets the
+// first.
+func (h *handlings) end(key deliveryKey, limit int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u, ok := h.open[key]
+	if !ok || u.place != nil {
 		return
 	}
-	h.open[value.key] = h.order.PushBack(value)
-	if h.order.Len() > limit {
-		h.remove(h.order.Front())
+	u.place = h.ended.PushBack(key)
+	if h.ended.Len() > limit {
+		first, _ := h.ended.Front().Value.(deliveryKey)
+		h.remove(first)
 	}
 }
 
-func (h *handlings) get(key deliveryKey) (value handled, ok bool) {
+func (h *handlings) get(key deliveryKey) (handled, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if element, open := h.open[key]; open {
-		value, ok = element.Value.(handled)
-	}
-	return value, ok
-}
-
-// take removes a handling.
-func (h *handlings) take(key deliveryKey) (value handled, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if element, open := h.open[key]; open {
-		return h.remove(element), true
+	if u, ok := h.open[key]; ok {
+		return u.handled, true
 	}
 	return handled{}, false
 }
 
+// take removes a handling.
+func (h *handlings) take(key deliveryKey) (handled, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.remove(key)
+}
+
 // remove is called with mu held.
-func (h *handlings) remove(element *list.Element) handled {
-	value, _ := h.order.Remove(element).(handled)
-	delete(h.open, value.key)
-	return value
+func (h *handlings) remove(key deliveryKey) (handled, bool) {
+	u, ok := h.open[key]
+	if !ok {
+		return handled{}, false
+	}
+	delete(h.open, key)
+	if u.place != nil {
+		h.ended.Remove(u.place)
+	}
+	return u.handled, true
+}
+
+func (h *handling) key() deliveryKey {
+	return deliveryKey{h.delivery.Topic, h.delivery.Group, h.delivery.ID, h.delivery.Token}
 }
 
 // remember keeps a handling until it is settled, if anybody reports that.
 func (t *Telemetry) remember(h *handling) {
-	if d := h.delivery; d.ID != "" && t.observing.Load() {
-		t.handlings.put(handled{deliveryKey{d.Topic, d.Group, d.ID, d.Token}, h.uuid, h.span, h.start}, maxHandlings)
+	if h.delivery.ID != "" && t.observing.Load() {
+		t.handlings.put(handled{h.key(), h.uuid, h.creation, h.span, h.start})
 	}
 }

@@ -32,9 +32,16 @@ func (t *Telemetry) logSend(s *send, err error) {
 	t.log(s.ctx, "Sent", withError(attrs, err)...)
 }
 
-// logHandling says which trace the message comes from: sent_trace_id is the trace_id of the
-// line that tells of its sending.
-func (t *Telemetry) logHandling(h *handling, creation trace.SpanContext) {
+// sentBy says which trace the message comes from: sent_trace_id is the trace_id of the line
+// that tells of its sending.
+func sentBy(attrs []slog.Attr, creation trace.SpanContext) []slog.Attr {
+	if creation.IsValid() {
+		attrs = append(attrs, slog.String("sent_trace_id", creation.TraceID().String()))
+	}
+	return attrs
+}
+
+func (t *Telemetry) logHandling(h *handling) {
 	if !t.logs(h.ctx) {
 		return
 	}
@@ -43,10 +50,7 @@ func (t *Telemetry) logHandling(h *handling, creation trace.SpanContext) {
 		attrs = append(attrs, slog.String("consumer_group", d.Group), slog.String("id", d.ID),
 			slog.Int("attempt", d.Attempt), slog.Time("due", d.DueAt), slog.Duration("late", d.Late()))
 	}
-	if creation.IsValid() {
-		attrs = append(attrs, slog.String("sent_trace_id", creation.TraceID().String()))
-	}
-	t.log(h.ctx, "Handling", attrs...)
+	t.log(h.ctx, "Handling", sentBy(attrs, h.creation)...)
 }
 
 func (t *Telemetry) logHandled(h *handling, took time.Duration, err error) {
@@ -54,10 +58,11 @@ func (t *Telemetry) logHandled(h *handling, took time.Duration, err error) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("topic", h.topic), slog.String("uuid", h.uuid), slog.Duration("took", took)}
-	t.log(h.ctx, "Handled", withError(attrs, err)...)
+	t.log(h.ctx, "Handled", withError(sentBy(attrs, h.creation), err)...)
 }
 
-func (t *Telemetry) logSettled(ctx context.Context, e observe.Settled) {
+// logSettled tells of a settlement, in the context of its handling if that is known.
+func (t *Telemetry) logSettled(ctx context.Context, e observe.Settled, creation trace.SpanContext) {
 	if !t.logs(ctx) {
 		return
 	}
@@ -68,12 +73,16 @@ func (t *Telemetry) logSettled(ctx context.Context, e observe.Settled) {
 	if e.Stale {
 		attrs = append(attrs, slog.Bool("stale", true))
 	}
-	t.log(ctx, "Settled", attrs...)
+	if makesDeadLetter(e) {
+		attrs = append(attrs, slog.Bool("dead_letter", true))
+	}
+	t.log(ctx, "Settled", sentBy(attrs, creation)...)
 }
 
-func (t *Telemetry) logLeaseLost(ctx context.Context, e observe.LeaseLost) {
+func (t *Telemetry) logLeaseLost(ctx context.Context, e observe.LeaseLost, creation trace.SpanContext) {
 	if t.logs(ctx) {
-		t.log(ctx, "Lost the lease", append(at(e.Place), slog.String("id", e.ID), slog.Int("attempt", e.Attempt))...)
+		attrs := append(at(e.Place), slog.String("id", e.ID), slog.Int("attempt", e.Attempt))
+		t.log(ctx, "Lost the lease", sentBy(attrs, creation)...)
 	}
 }
 

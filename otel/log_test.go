@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -88,21 +90,53 @@ func TestTheLogTellsAMessagesWayWithTraceIDs(t *testing.T) {
 	}, ids)
 }
 
+// grep returns the texts of the lines that have a value, whatever its field.
+func (j *journal) grep(t *testing.T, value any) (texts []string) {
+	t.Helper()
+	for _, line := range j.lines(t) {
+		if slices.Contains(slices.Collect(maps.Values(line)), value) {
+			texts = append(texts, fmt.Sprint(line["msg"]))
+		}
+	}
+	return texts
+}
+
+func TestOneGrepForATraceIDFindsWhatAMessageHasBecome(t *testing.T) {
+	j := &journal{}
+	w := watch(t, loggingTo(j.logger(slog.LevelDebug)))
+	messages := w.Subscribe(w.observed, func(c *redisdelay.SubscriberConfig) { c.MaxDeliveries = 2 })
+	w.send(message.NewMessage("a", nil))
+	fail := func(*message.Message) error { return errBusy }
+	require.Error(t, w.handle(messages, fail))
+	require.Error(t, w.handle(messages, fail))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, []string{"Settled"}, j.grep(t, true), "with dead_letter")
+	}, soon, tick)
+
+	assert.Equal(t, []string{"Sent", "Handling", "Handled", "Settled", "Handling", "Handled", "Settled"},
+		j.grep(t, traceOf(w.one("send "+w.Topic)).String()))
+	for _, handling := range w.named("process "+w.Topic, 2) {
+		assert.Equal(t, []string{"Handling", "Handled", "Settled"}, j.grep(t, traceOf(handling).String()))
+	}
+}
+
 func TestTheLogTellsWhatOnlyAnObserverSees(t *testing.T) {
 	j := &journal{}
 	w := watch(t, loggingTo(j.logger(slog.LevelDebug)))
 	o := w.telemetry.Observer()
 	place := observe.Place{Topic: "t", Group: "g", Partition: 2}
 	o.Buried(observe.Buried{Place: place, ID: "a", Reason: "too often"})
+	o.Settled(observe.Settled{Place: place, ID: "a", How: observe.Undecodable})
 	o.LeaseLost(observe.LeaseLost{Place: place, ID: "b", Attempt: 3})
 	o.Changed(observe.Changed{Topic: "t", Key: "k", How: observe.Cancelled, Err: errBusy})
 	lines := j.lines(t)
-	require.Len(t, lines, 3)
+	require.Len(t, lines, 4)
 	for _, line := range lines {
 		delete(line, "time")
 	}
 	assert.Equal(t, []map[string]any{
 		{"level": "DEBUG", "msg": "Buried", "topic": "t", "consumer_group": "g", "partition": 2.0, "id": "a", "reason": "too often"},
+		{"level": "DEBUG", "msg": "Settled", "topic": "t", "consumer_group": "g", "partition": 2.0, "id": "a", "how": "undecodable", "dead_letter": true},
 		{"level": "DEBUG", "msg": "Lost the lease", "topic": "t", "consumer_group": "g", "partition": 2.0, "id": "b", "attempt": 3.0},
 		{"level": "DEBUG", "msg": "Changed", "topic": "t", "key": "k", "id": "", "how": "cancel", "error": "busy"},
 	}, lines)

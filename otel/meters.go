@@ -6,7 +6,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 )
 
@@ -35,14 +34,6 @@ func newMeters(provider metric.MeterProvider, system string) (m meters, err erro
 	}
 	m.process, err = messagingconv.NewProcessDuration(meter, buckets)
 	return m, err
-}
-
-func place(topic, group string, more []attribute.KeyValue) []attribute.KeyValue {
-	list := append(make([]attribute.KeyValue, 0, 4), semconv.MessagingDestinationName(topic))
-	if group != "" {
-		list = append(list, semconv.MessagingConsumerGroupName(group))
-	}
-	return append(list, more...)
 }
 
 func (m *meters) sent(ctx context.Context, messages int, topic string, errorAttrs []attribute.KeyValue) {

@@ -39,13 +39,14 @@ func (t *Telemetry) extract(ctx context.Context, metadata message.Metadata) cont
 	return t.propagator.Extract(ctx, propagation.MapCarrier(metadata))
 }
 
-// inject makes the span of ctx the creation context of a message.
+// inject writes the baggage of ctx to a message, and makes the span of ctx its creation
+// context. Without a span, as from a TracerProvider that makes none, the message keeps the
+// creation context that it has.
 func (t *Telemetry) inject(ctx context.Context, metadata message.Metadata) {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return
-	}
-	for _, field := range t.propagator.Fields() { // one that is not written would stay, as tracestate
-		delete(metadata, field)
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		for _, field := range t.propagator.Fields() { // one that is not written would stay, as tracestate
+			delete(metadata, field)
+		}
 	}
 	t.propagator.Inject(ctx, propagation.MapCarrier(metadata))
 }

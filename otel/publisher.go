@@ -23,9 +23,13 @@ type publisher struct {
 // context the messages carry in their metadata: handlers link to it. It publishes copies, so
 // the caller's messages stay as they are.
 //
-// A message that carries the context of another span keeps it, and the call's span links to
-// it: so the context survives Watermill's forwarder. A handler that publishes the message that
-// it was given, as a requeuer does, publishes it with the context of the new call.
+// The span in the context of the first message is the parent of the call's span, which links
+// to those of the others.
+//
+// A message that carries the context of another span in its metadata keeps it, and the call's
+// span links to it: so the context survives Watermill's forwarder. A handler that publishes
+// the message that it was given, as a requeuer does, publishes it with the context of the new
+// call.
 //
 // Keep the *redisdelay.Publisher for Cancel and Reschedule. Close closes it.
 func (t *Telemetry) Publisher(next message.Publisher) message.Publisher {
@@ -68,7 +72,7 @@ func (t *Telemetry) startSend(topic string, messages []*message.Message) *send {
 	s := &send{t: t, topic: topic, start: time.Now(), messages: make([]*message.Message, len(messages))}
 	kept := make([]bool, len(messages)) // whether it keeps the context that it carries
 	kind := trace.SpanKindClient
-	var links []trace.Link
+	links := callers(messages)
 	for i, msg := range messages {
 		if own := t.contextOf(msg); own.IsValid() {
 			kept[i], links = true, append(links, trace.Link{SpanContext: own})
@@ -87,6 +91,19 @@ func (t *Telemetry) startSend(topic string, messages []*message.Message) *send {
 		}
 	}
 	return s
+}
+
+// callers links to the spans that are open in the contexts of the messages, except that of the
+// first message: it is the parent.
+func callers(messages []*message.Message) (links []trace.Link) {
+	seen := map[trace.SpanID]bool{trace.SpanContextFromContext(messages[0].Context()).SpanID(): true}
+	for _, msg := range messages[1:] {
+		if at := trace.SpanContextFromContext(msg.Context()); at.IsValid() && !seen[at.SpanID()] {
+			seen[at.SpanID()] = true
+			links = append(links, trace.Link{SpanContext: at})
+		}
+	}
+	return links
 }
 
 // contextOf is the creation context that a message to be published carries, if it is not the

@@ -113,7 +113,7 @@ func New(config Config) (*Telemetry, error) {
 
 // AddTo reports on all handlers of a Router and on what they return to be published. Call it
 // before adding other middlewares, so that a handling is reported as the Router sees it, with
-// all retries and with the time that they take.
+// all retries and with the time that they take. A second call changes nothing.
 func (t *Telemetry) AddTo(router *message.Router) {
 	router.AddMiddleware(t.Middleware)
 	router.AddPublisherDecorators(func(p message.Publisher) (message.Publisher, error) { return t.Publisher(p), nil })
