@@ -58,6 +58,7 @@ func newLine(h *Hub, node Node) *line {
 // keep opens the connection again and again, until the line has no channels.
 func (l *line) keep() {
 	defer l.hub.remove(l)
+	defer l.cancel()
 	pause := backoff.Backoff{Min: minPause, Max: maxPause}
 	for !l.empty() {
 		err := l.locate(l.all())

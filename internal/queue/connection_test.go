@@ -25,21 +25,29 @@ type distinct struct {
 
 func TestStoresOfOneClientShareAHub(t *testing.T) {
 	client, other := redistest.Client(t), redistest.Client(t)
-	of := func(client redis.UniversalClient, prefix string) *listen.Hub {
+	of := func(client redis.UniversalClient, prefix string) (*listen.Hub, func()) {
 		s, err := NewStore(client, prefix, observe.Observer{})
 		require.NoError(t, err)
 		hub, release := hubs.of(s)
 		t.Cleanup(release)
-		t.Cleanup(release) // the second changes nothing
-		return hub
+		return hub, release
 	}
-	one := of(client, "a")
-	assert.Same(t, one, of(client, "b"), "another prefix")
-	assert.NotSame(t, one, of(other, "a"), "another client")
-	assert.NotSame(t, of(distinct{Client: client}, "a"), of(distinct{Client: client}, "a"), "nobody can tell")
-	t.Cleanup(func() { // runs before the others
-		assert.Len(t, hubs.hubs, 4)
-	})
+	one, release := of(client, "a")
+	two, release2 := of(client, "b")
+	assert.Same(t, one, two, "another prefix")
+	another, _ := of(other, "a")
+	assert.NotSame(t, one, another, "another client")
+	release()
+	release() // changes nothing
+	three, release3 := of(client, "a")
+	assert.Same(t, two, three)
+	release2()
+	release3()
+	assert.NotContains(t, hubs.hubs, any(client), "nobody listens with it")
+
+	own, _ := of(distinct{Client: client}, "a")
+	others, _ := of(distinct{Client: client}, "a")
+	assert.NotSame(t, own, others, "nobody can tell")
 }
 
 // TestListenersComeAndGo listens and ends in many goroutines at once, while connections are
@@ -55,7 +63,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Count(list, "\n")
 	}
-	const listeners, rounds, partitions = 16, 12, 5
+	const listeners, rounds, partitions = 16, 30, 5
 	var running sync.WaitGroup
 	for n := range listeners {
 		running.Go(func() {
