@@ -58,7 +58,8 @@ type GroupBacklog struct {
 
 // Backlogs returns the backlogs of all topics of the prefix, sorted by name. It asks Redis in
 // few round trips, and costs it some 20 µs for each partition and 10 µs for each group of one. The
-// error says why a topic could not be read, and how many; the list has all the others.
+// error says why a topic could not be read, and how many; the list has all the others, also when
+// a master of a Cluster does not answer before ctx ends. That with the list of topics must.
 func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
 	topics, err := a.store.Topics(ctx)
 	if err != nil {
