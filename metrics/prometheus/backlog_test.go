@@ -1,10 +1,8 @@
 package redisdelayprom
 
 import (
-	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,12 +77,8 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 }
 
 func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
-	s := onOwnServer(t)
-	reads := &counting{}
-	client := redis.NewClient(&redis.Options{Addr: s.Client.(*redis.Client).Options().Addr})
-	client.AddHook(reads)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	s.Client = client
+	s, reads := sceneWith(t, redistest.New(t), redis.Options{})
+	s.Topic = "t"
 	b, registry := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
@@ -103,26 +97,6 @@ func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
 	assert.Equal(t, 1.0, scrape())
 	now = now.Add(1)
 	assert.Equal(t, 2.0, scrape())
-}
-
-// counting counts calls.
-type counting struct {
-	fixture.Hook
-	calls atomic.Int64
-}
-
-func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.calls.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.calls.Add(1)
-		return next(ctx, cmds)
-	}
 }
 
 func TestBacklogSaysThatRedisCannotBeRead(t *testing.T) {

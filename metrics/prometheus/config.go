@@ -19,9 +19,11 @@ const (
 	// DefaultMaxAge is for how long a Backlog shows what it has read, by default.
 	DefaultMaxAge = 10 * time.Second
 
-	// DefaultTimeout is how long a Backlog reads at most, by default: less than the 10 s
+	// DefaultTimeout is how long a scrape waits for a Backlog, by default: less than the 10 s
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
+
+	leastTimeout = 10 * time.Millisecond
 
 	// Other is the topic, or group, of what is beyond MaxTopics or MaxGroups.
 	Other = "other"
@@ -55,7 +57,8 @@ type BacklogConfig struct {
 	// scrape reads. Default: DefaultMaxAge.
 	MaxAge time.Duration
 
-	// Timeout is how long reading may take. Default: DefaultTimeout.
+	// Timeout is how long a scrape waits for the reading, at least 10 ms. Default:
+	// DefaultTimeout.
 	Timeout time.Duration
 
 	// MaxTopics is how many topics have series of their own: the first by name. All others
@@ -81,8 +84,8 @@ func (c BacklogConfig) validate() error {
 	switch {
 	case c.Admin == nil:
 		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}
-	case c.Timeout < time.Millisecond:
-		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, time.Millisecond)
+	case c.Timeout < leastTimeout:
+		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, leastTimeout)
 		return &redisdelay.ConfigError{Field: "Timeout", Problem: problem}
 	}
 	return checkLimits(c.MaxTopics, c.MaxGroups)
