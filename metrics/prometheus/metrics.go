@@ -90,7 +90,8 @@ func (m *Metrics) countDeliveries(place []string) {
 	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, place...)
 	m.settled = counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
-			"abandon (its handler has outlasted Close), undecodable, or stale (the delivery was no longer the current one).",
+			"abandon (its handler has outlasted Close), undecodable, stale (the delivery was no longer the current one), "+
+			"or unsettled (Redis could not be told before the subscription ended).",
 		with("how")...)
 	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
 	m.buried = counter("buried_messages_total",
