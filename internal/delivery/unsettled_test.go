@@ -68,6 +68,7 @@ func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
 		pass(time.Second)
 		r.stop()
 		require.ErrorIs(t, <-r.ended, errUnsettled)
+		synctest.Wait()
 		require.Empty(t, told[observe.Settled](w))
 		close(decoded)
 		synctest.Wait()
