@@ -120,7 +120,7 @@ func (b *Backlog) read(r *reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.config.Timeout*9/10)
 	defer cancel()
 	topics, err := b.config.Admin.Backlogs(ctx)
-	r.topics, r.err, r.end = fold(topics, b.config.MaxTopics, b.config.MaxGroups), err, b.now()
+	r.topics, r.err, r.end = fold(topics, b.config.MaxPlaces), err, b.now()
 }
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no

@@ -50,7 +50,7 @@ func New(config Config) (*Metrics, error) {
 	}
 	m := &Metrics{
 		byPartition: config.ByPartition,
-		names:       newNames(config.MaxTopics, config.MaxGroups),
+		names:       newNames(config.MaxPlaces),
 		failing:     newFailing(time.Now),
 		series:      map[placeLabels]*placeSeries{},
 	}
