@@ -13,7 +13,7 @@ import (
 // Backlog shows what is in Redis. It is a prometheus.Collector, safe for concurrent use.
 // Several scrapes at once read Redis once. All processes show the same, and each that
 // registers a Backlog reads Redis by itself: register it in one, or take the max of a
-// series, not the sum. Make it with NewBacklog.
+// series, not the sum. Make it with NewBacklog: the zero value panics.
 //
 // When Redis cannot be read, or not in time, scrapes show what could be read, and
 // redisdelay_redis_up is 0. No scrape waits longer than Timeout. What reads is a goroutine

@@ -8,6 +8,7 @@ package redisdelayprom
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +20,7 @@ const namespace = "redisdelay"
 
 // Metrics counts what publishers and subscribers do. It is a prometheus.Collector. It is
 // safe for concurrent use. One is enough for a process, and two cannot be registered in one
-// registry.
+// registry. Make it with New: the zero value panics.
 type Metrics struct {
 	// immutable
 	published, changed, buried  *prometheus.CounterVec
@@ -31,6 +32,8 @@ type Metrics struct {
 	inFlight, buffered          *prometheus.Desc
 	byPartition                 bool
 	failing                     *failing
+
+	observers atomic.Int64 // that were made
 
 	names  *names
 	topics cache[string, topicSeries]
