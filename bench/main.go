@@ -95,6 +95,6 @@ func experiments() []experiment {
 		drainOne(), drainTen(), router(),
 		publishOne(), publishMany(), publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(),
-		million(), operate(), watch(), scraping(), memory(), poison(), slow(), pausing(), groups(),
+		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
 	}
 }
