@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server prometheus
+.PHONY: test lint stress chaos failover soak sim explore fuzz examples watch bench matrix redis-server prometheus
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = metrics/prometheus otel examples/watch
@@ -57,6 +57,11 @@ lint:
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
 	./scripts/run-examples.sh
+
+## watch: run the example watch with a real Prometheus for 20 seconds, and print what the queries of the
+## dashboard answer
+watch: redis-server prometheus
+	cd examples/watch && $(GO) run ./show
 
 ## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
 bench: redis-server

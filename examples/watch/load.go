@@ -5,9 +5,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
+
+var errStrain = errors.New("one in twenty fails")
+
+// strain makes handlings take up to 20 ms, some fail, and a few of these for good: without
+// trouble there is little to see.
+func strain(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		select {
+		case <-time.After(rand.N(20 * time.Millisecond)):
+		case <-msg.Context().Done():
+			return nil, msg.Context().Err()
+		}
+		if rand.IntN(20) > 0 {
+			return next(msg)
+		}
+		if delivery, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && rand.IntN(10) == 0 {
+			delivery.Bury(errStrain.Error())
+		}
+		return nil, errStrain
+	}
+}
 
 // generate opens that many orders a second until ctx ends, and pays every third at once. With
 // a rate of 0 it only waits.
@@ -35,7 +61,7 @@ func generate(ctx context.Context, url string, rate float64) error {
 // open opens an order, and pays it if it is to be paid.
 func open(ctx context.Context, client *http.Client, url string, paid bool) error {
 	var order struct{ ID string }
-	if err := post(ctx, client, url+"/orders", &order); err != nil || !paid {
+	if err := post(ctx, client, url+"/orders", &order); err != nil || !paid || order.ID == "" {
 		return err
 	}
 	return post(ctx, client, url+"/orders/"+order.ID+"/pay", &order)
@@ -51,7 +77,11 @@ func post(ctx context.Context, client *http.Client, url string, answer any) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	if response.StatusCode >= http.StatusBadRequest && response.StatusCode != http.StatusConflict {
+	switch response.StatusCode {
+	case http.StatusCreated, http.StatusOK:
+	case http.StatusConflict, http.StatusServiceUnavailable: // it is closed; Redis is away
+		return nil
+	default:
 		return fmt.Errorf("%s: %s", url, response.Status)
 	}
 	return json.NewDecoder(response.Body).Decode(answer)

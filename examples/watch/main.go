@@ -1,9 +1,10 @@
 // Watch is the service of the example orders, to be watched: it serves /metrics for
 // Prometheus, and with -trace writes its traces to the standard output. With -load it has
-// something to show: it opens orders by itself and pays some of them.
+// something to show: it opens orders by itself, pays some of them, and some closings fail.
 //
 // It is a module of its own, so that the library does not depend on what watches it. Start it
-// in its directory, with go run . -load 20 -pay-within 2s.
+// in its directory, with go run . -load 20 -pay-within 2s, or, beside a Prometheus that is asked
+// what the dashboard asks, with go run ./show.
 package main
 
 import (

@@ -57,6 +57,9 @@ func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*
 		return nil, err
 	}
 	telemetry.AddTo(w.service.Router)
+	if o.load > 0 {
+		w.service.Router.AddMiddleware(strain)
+	}
 	watermillmetrics.NewPrometheusMetricsBuilder(w.registry, "", "").AddPrometheusRouterMetrics(w.service.Router)
 	w.service.Mux.Handle("GET /metrics", promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}))
 	return w, nil

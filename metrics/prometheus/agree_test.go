@@ -20,6 +20,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/chaos"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -48,6 +49,7 @@ type trial struct {
 	history    chaos.History
 	addr       string // of Redis
 	started    int
+	shown      string // where the last worker shows its metrics
 }
 
 // start starts a worker.
@@ -68,7 +70,8 @@ func (r *trial) start() *process {
 	r.T.Cleanup(p.kill)
 	lines := bufio.NewScanner(stdout)
 	require.True(r.T, lines.Scan(), "the address")
-	r.prometheus.scrape(name, lines.Text())
+	r.shown = lines.Text()
+	r.prometheus.scrape(name, r.shown)
 	go func() { // ends with the process, which the test ends
 		defer close(p.done)
 		for lines.Scan() {
@@ -119,7 +122,7 @@ func (r *trial) until(expression string, right func(map[string]float64) bool) {
 // one after the other is killed with messages in hand.
 func TestARealPrometheusAgreesWithTheChecker(t *testing.T) {
 	server := redistest.New(t)
-	r := &trial{Scene: fixture.NewOn(t, server), prometheus: startPrometheus(t), addr: server.Addr}
+	r := &trial{Scene: fixture.NewOn(t, server), prometheus: startPrometheus(t, promtest.Config{}), addr: server.Addr}
 	_, registry := newBacklog(r.Scene, BacklogConfig{MaxAge: -1})
 	r.prometheus.scrape("redis", serve(t, registry))
 	stays, goes := r.start(), r.start()

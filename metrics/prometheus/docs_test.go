@@ -21,7 +21,7 @@ var (
 
 // TestAllMetricsAreDocumented in docs/watching.md, and no others.
 func TestAllMetricsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/watching.md")
+	text, err := os.ReadFile(watchingFile)
 	require.NoError(t, err)
 	section := ourSections.FindSubmatch(text)
 	require.NotNil(t, section)
@@ -35,13 +35,20 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 }
 
 func namesOf(c prometheus.Collector) (names []string) {
+	for _, d := range descsOf(c) {
+		names = append(names, descOf.FindStringSubmatch(d.String())[1])
+	}
+	return names
+}
+
+func descsOf(c prometheus.Collector) (list []*prometheus.Desc) {
 	descs := make(chan *prometheus.Desc)
 	go func() { // ends with the last one
 		defer close(descs)
 		c.Describe(descs)
 	}()
 	for d := range descs {
-		names = append(names, descOf.FindStringSubmatch(d.String())[1])
+		list = append(list, d)
 	}
-	return names
+	return list
 }
