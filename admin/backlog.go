@@ -22,9 +22,9 @@ type Backlog struct {
 	Keys      int
 	Moving    int
 
-	// Overdue is how long the message has waited that has waited longest beyond its due time,
-	// for being given to the groups or in the queue of one that is not paused. 0 if none
-	// waits, or all groups are paused together.
+	// Overdue is how long the longest waiting due message has waited, for being given to the
+	// groups or, in the queue of one, for a consumer. Groups that are paused do not count: it
+	// is 0 if no message waits, or only for them.
 	Overdue time.Duration
 
 	Paused bool // all groups together
@@ -44,9 +44,8 @@ type GroupBacklog struct {
 	Dead         int
 	OldestQueued time.Time
 
-	// Overdue is how long the message has waited that has waited longest beyond its due time
-	// for this group, also one that is still Due in the topic. 0 if none waits, or the group is
-	// paused or not active.
+	// Overdue is how long the longest waiting due message has waited for this group, also one
+	// that is still Due in the topic. 0 if none waits, or the group is paused or not active.
 	Overdue time.Duration
 
 	Paused bool // by its own pause or that of all groups
@@ -58,7 +57,8 @@ type GroupBacklog struct {
 
 // Backlogs returns the backlogs of all topics of the prefix, sorted by name. It asks Redis in
 // few round trips, and costs it some 20 µs for each partition and 10 µs for each group of one. The
-// error says why a topic could not be read, and how many; the list has all the others.
+// error says why a topic could not be read, and how many; the list has all the others, also when
+// a master of a Cluster does not answer before ctx ends. That with the list of topics must.
 func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
 	topics, err := a.store.Topics(ctx)
 	if err != nil {
@@ -88,26 +88,17 @@ func backlogOf(topic string, g queue.TopicGauge) Backlog {
 		b.Keys += p.Keys
 		b.Moving += p.Moving
 	}
-	overdue := b.OldestDue
+	var w waiting
 	for _, name := range g.Roster.All() {
 		group := groupBacklog(name, g)
 		if group.State == GroupActive && !group.Paused {
 			group.Overdue = since(earliest(b.OldestDue, group.OldestQueued), b.At)
-			overdue = earliest(overdue, group.OldestQueued)
 		}
+		w.add(group.State, group.Paused, group.OldestQueued)
 		b.Groups = append(b.Groups, group)
 	}
-	if !b.Paused {
-		b.Overdue = since(overdue, b.At)
-	}
+	b.Overdue = w.overdue(b.Paused, b.OldestDue, b.At)
 	return b
-}
-
-func since(t, at time.Time) time.Duration {
-	if t.IsZero() {
-		return 0
-	}
-	return max(0, at.Sub(t))
 }
 
 func groupBacklog(name string, topic queue.TopicGauge) GroupBacklog {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -45,6 +46,7 @@ func (s *scene) agree() Backlog {
 	assert.Equal(s.T, want, b)
 	assert.WithinDuration(s.T, stats.At, b.At, 5*time.Second)
 	assert.InDelta(s.T, stats.Overdue(), b.Overdue, float64(5*time.Second))
+	assert.Equal(s.T, stats.Overdue() > 0, b.Overdue > 0)
 	return b
 }
 
@@ -83,6 +85,28 @@ func TestBacklogsAgreeWithStats(t *testing.T) {
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	b = s.agree()
 	assert.Equal(t, []time.Duration{0, 0}, []time.Duration{b.Overdue, b.Groups[0].Overdue})
+}
+
+func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
+	s := newScene(t)
+	s.publish(0, 1, "a", "b")
+	overdue := func() bool { return s.agree().Overdue > 0 }
+	require.Eventually(t, overdue, fixture.Soon, time.Millisecond, "without a group")
+	s.group(0, "g")
+	assert.True(t, overdue())
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	assert.False(t, overdue(), "the only group is paused")
+	assert.Equal(t, 2, s.backlog().Due)
+
+	s.group(0, "h")
+	assert.True(t, overdue(), "the other group is not paused")
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	assert.False(t, overdue(), "each group has its own pause")
+	for _, name := range []string{"g", "h"} {
+		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name)
+		require.NoError(t, err)
+	}
+	assert.True(t, overdue(), "no group is left")
 }
 
 func TestBacklogsAddUpThePartitionsOfACluster(t *testing.T) {

@@ -100,6 +100,6 @@ func experiments() []experiment {
 	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(), idleCrowd(),
-		million(), operate(), watch(), scraping(), memory(), poison(), slow(), pausing(), groups(),
+		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
 	})
 }

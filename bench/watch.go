@@ -31,10 +31,26 @@ func watch() experiment {
 		contestants: []contestant{
 			drainThrice(redisDelay()), drainThrice(metered()),
 		},
-		bars: []bar{
-			{reading: rate, of: measured, against: []string{ours}, least: 0.95},
-			{reading: clientCPU, of: measured, against: []string{ours}},
+		bars: watchBars(),
+	}
+}
+
+func watchPublish() experiment {
+	const messages, goroutines = 100_000, 32
+	return experiment{
+		name: "watchpublish",
+		what: "32 goroutines publish 100,000 messages, one a call, with and without metrics for Prometheus.",
+		contestants: []contestant{
+			publish(redisDelay(), messages, goroutines, 1), publish(metered(), messages, goroutines, 1),
 		},
+		bars: watchBars(),
+	}
+}
+
+func watchBars() []bar {
+	return []bar{
+		{reading: rate, of: measured, against: []string{ours}, least: 0.95},
+		{reading: clientCPU, of: measured, against: []string{ours}},
 	}
 }
 
@@ -51,6 +67,13 @@ func drainThrice(p pubsub) contestant {
 func metered() pubsub {
 	p := redisDelay()
 	p.name = measured
+	p.publisher = func(l *lab) (message.Publisher, error) {
+		m, err := redisdelayprom.New(redisdelayprom.Config{})
+		if err != nil {
+			return nil, err
+		}
+		return redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: l.common(), Observer: m.Observer()}, nil)
+	}
 	p.subscriber = func(l *lab) (message.Subscriber, error) {
 		m, err := redisdelayprom.New(redisdelayprom.Config{})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
@@ -35,16 +36,22 @@ func strain(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// generate opens that many orders a second until ctx ends, and pays every third at once. With
-// a rate of 0 it only waits.
-func generate(ctx context.Context, url string, rate float64) error {
+// mostOften is how often an order is opened at most.
+const mostOften = time.Microsecond
+
+// errRefused is an answer that says no.
+var errRefused = errors.New("refused")
+
+// generate opens that many orders a second until ctx ends, and pays every third at once. It
+// counts those that are refused, as while Redis is away. With a rate of 0 it only waits.
+func generate(ctx context.Context, url string, rate float64, refused prometheus.Counter) error {
 	if rate <= 0 {
 		<-ctx.Done()
 		return nil
 	}
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
-	next := time.NewTicker(time.Duration(float64(time.Second) / rate))
+	next := time.NewTicker(max(mostOften, time.Duration(float64(time.Second)/rate)))
 	defer next.Stop()
 	for n := 1; ; n++ {
 		select {
@@ -52,7 +59,10 @@ func generate(ctx context.Context, url string, rate float64) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := open(ctx, client, url, n%3 == 0); err != nil && ctx.Err() == nil {
+		switch err := open(ctx, client, url, n%3 == 0); {
+		case errors.Is(err, errRefused):
+			refused.Inc()
+		case err != nil && ctx.Err() == nil:
 			return fmt.Errorf("load: %w", err)
 		}
 	}
@@ -61,7 +71,7 @@ func generate(ctx context.Context, url string, rate float64) error {
 // open opens an order, and pays it if it is to be paid.
 func open(ctx context.Context, client *http.Client, url string, paid bool) error {
 	var order struct{ ID string }
-	if err := post(ctx, client, url+"/orders", &order); err != nil || !paid || order.ID == "" {
+	if err := post(ctx, client, url+"/orders", &order); err != nil || !paid {
 		return err
 	}
 	return post(ctx, client, url+"/orders/"+order.ID+"/pay", &order)
@@ -77,12 +87,8 @@ func post(ctx context.Context, client *http.Client, url string, answer any) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	switch response.StatusCode {
-	case http.StatusCreated, http.StatusOK:
-	case http.StatusConflict, http.StatusServiceUnavailable: // it is closed; Redis is away
-		return nil
-	default:
-		return fmt.Errorf("%s: %s", url, response.Status)
+	if response.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%w: %s: %s", errRefused, url, response.Status)
 	}
 	return json.NewDecoder(response.Body).Decode(answer)
 }

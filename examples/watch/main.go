@@ -30,16 +30,23 @@ type options struct {
 	traces    io.Writer // nil: none
 }
 
-func main() {
+// parse reads the flags. It ends the process if they are wrong.
+func parse(args []string) options {
 	var o options
-	flag.StringVar(&o.addr, "addr", "127.0.0.1:8080", "where to listen")
-	flag.DurationVar(&o.payWithin, "pay-within", 30*time.Minute, "how long an order stays open")
-	flag.Float64Var(&o.load, "load", 0, "how many orders to open each second")
-	flag.BoolFunc("trace", "write traces to the standard output", func(string) error {
+	flags := flag.NewFlagSet("watch", flag.ExitOnError)
+	flags.StringVar(&o.addr, "addr", "127.0.0.1:8080", "where to listen")
+	flags.DurationVar(&o.payWithin, "pay-within", 30*time.Minute, "how long an order stays open")
+	flags.Float64Var(&o.load, "load", 0, "how many orders to open each second")
+	trace := flags.Bool("trace", false, "write traces to the standard output")
+	_ = flags.Parse(args) // has ended the process
+	if *trace {
 		o.traces = os.Stdout
-		return nil
-	})
-	flag.Parse()
+	}
+	return o
+}
+
+func main() {
+	o := parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {

@@ -30,10 +30,13 @@ type watched struct {
 	registry *prometheus.Registry
 	traces   *sdktrace.TracerProvider
 	load     float64
+	refused  prometheus.Counter // orders of the load
 }
 
 func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*watched, error) {
-	w := &watched{registry: prometheus.NewRegistry(), load: o.load}
+	w := &watched{registry: prometheus.NewRegistry(), load: o.load, refused: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "orders_refused_total", Help: "Orders of the load that were refused.",
+	})}
 	metrics, err := redisdelayprom.New(redisdelayprom.Config{}) // what this process does
 	if err != nil {
 		return nil, err
@@ -42,7 +45,7 @@ func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.registry.Register(metrics), w.registry.Register(backlog)); err != nil {
+	if err := errors.Join(w.registry.Register(metrics), w.registry.Register(backlog), w.registry.Register(w.refused)); err != nil {
 		return nil, err
 	}
 	telemetry, err := w.newTelemetry(o)
@@ -94,7 +97,7 @@ func (w *watched) serve(ctx context.Context, listener net.Listener) error {
 	loaded := make(chan error, 1)
 	go func() {
 		defer cancel() // a load that fails ends the service
-		loaded <- generate(ctx, "http://"+listener.Addr().String(), w.load)
+		loaded <- generate(ctx, "http://"+listener.Addr().String(), w.load, w.refused)
 	}()
 	err := w.service.Serve(ctx, listener)
 	cancel()

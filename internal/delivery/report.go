@@ -61,6 +61,16 @@ func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Durati
 	}
 }
 
+// unsettled reports deliveries of which Redis could not be told before the end.
+func (r *reporter) unsettled(items []*item) {
+	for _, it := range items {
+		if it.handedOut.Load() {
+			it.took = max(it.took, 1) // more than that of a message that no handler had
+		}
+		r.settled(it, observe.Unsettled, 0, nil)
+	}
+}
+
 func (r *reporter) buried(letters []queue.Buried) {
 	if r.observer.Buried == nil {
 		return

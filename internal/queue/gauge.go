@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // gaugeGroups is how many groups one call counts at most: each may have a hundred consumers
@@ -38,8 +40,16 @@ type GroupGauge struct {
 }
 
 // Gauges counts what topics that are listed have, in the order of the topics. It changes
-// nothing.
+// nothing. Once ctx has ended, it returns what was read until then.
 func (s *Store) Gauges(ctx context.Context, topics []Listed) []TopicGauge {
+	// By the master of the first partition, so that none waits for the rosters of another.
+	first := func(t Listed) string { return newNames(s.prefix, t.Name, 0).key(scheduled) }
+	return byMaster(ctx, s, topics, first, func(_ *redis.Client, some []Listed) []TopicGauge {
+		return s.gauges(ctx, some)
+	})
+}
+
+func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 	gauges := make([]TopicGauge, len(topics))
 	parts := s.rosters(ctx, topics, gauges)
 	var calls []gaugeCall

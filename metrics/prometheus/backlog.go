@@ -11,28 +11,43 @@ import (
 )
 
 // Backlog shows what is in Redis. It is a prometheus.Collector, safe for concurrent use.
-// Several scrapes at once read Redis once. All processes show the same, so one of them is
-// enough; if several do, take the max of a series, not the sum.
+// Several scrapes at once read Redis once. All processes show the same, and each that
+// registers a Backlog reads Redis by itself: register it in one, or take the max of a
+// series, not the sum. Make it with NewBacklog: the zero value panics.
 //
 // When Redis cannot be read, or not in time, scrapes show what could be read, and
-// redisdelay_redis_up is 0.
+// redisdelay_redis_up is 0. No scrape waits longer than Timeout. What reads is a goroutine
+// that ends with the reading: a client without ContextTimeoutEnabled may wait for a reply until
+// its own ReadTimeout, and try again. Meanwhile further scrapes wait for the same reading.
 type Backlog struct {
 	config BacklogConfig    // immutable
 	now    func() time.Time // immutable
 
-	mu     sync.Mutex // held while Redis is read
-	read   time.Time  // guarded by mu; zero before the first time
-	last   reading    // guarded by mu
-	errors float64    // guarded by mu; of all readings
+	mu     sync.Mutex
+	last   *reading // guarded by mu; nil before the first scrape
+	errors float64  // guarded by mu; readings that have failed
 }
 
 var _ prometheus.Collector = (*Backlog)(nil)
 
-// reading is what reading Redis has led to.
+// reading is one reading of Redis.
 type reading struct {
-	up     float64 // 1 if all could be read
-	took   time.Duration
+	start  time.Time
+	done   chan struct{} // closed when the fields below are set
+	end    time.Time
 	topics []admin.Backlog
+	err    error // why not all could be read
+
+	counted bool // guarded by Backlog.mu; it has failed
+}
+
+func (r *reading) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // NewBacklog returns a Backlog. It does no I/O. The error is a *redisdelay.ConfigError.
@@ -59,17 +74,21 @@ func (b *Backlog) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (b *Backlog) Collect(ch chan<- prometheus.Metric) {
-	b.mu.Lock()
-	b.refresh()
-	last, errors := b.last, b.errors
-	b.mu.Unlock()
+	r := b.reading()
+	timer := time.NewTimer(b.config.Timeout)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+	case <-timer.C:
+	}
 	show := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 	}
-	show(redisUp, prometheus.GaugeValue, last.up)
-	show(scrapeDuration, prometheus.GaugeValue, last.took.Seconds())
+	topics, took, up, errors := b.outcome(r)
+	show(redisUp, prometheus.GaugeValue, one(up))
+	show(scrapeDuration, prometheus.GaugeValue, took.Seconds())
 	show(scrapeErrors, prometheus.CounterValue, errors)
-	for _, t := range last.topics {
+	for _, t := range topics {
 		for _, g := range topicGauges {
 			show(g.desc, prometheus.GaugeValue, g.value(t), t.Topic)
 		}
@@ -81,19 +100,41 @@ func (b *Backlog) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// refresh reads Redis unless it was read a short while ago. The caller holds mu.
-func (b *Backlog) refresh() {
-	start := b.now()
-	if !b.read.IsZero() && start.Sub(b.read) < b.config.MaxAge {
-		return
+// reading returns the reading that is under way or was made a short while ago, or begins
+// one.
+func (b *Backlog) reading() *reading {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if r := b.last; r != nil && (!r.ended() || now.Sub(r.end) < b.config.MaxAge) {
+		return r
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), b.config.Timeout)
+	b.last = &reading{start: now, done: make(chan struct{})}
+	go b.read(b.last) // ends with the reading
+	return b.last
+}
+
+func (b *Backlog) read(r *reading) {
+	defer close(r.done)
+	// Earlier than scrapes give up: if one master hangs, they show what the others have.
+	ctx, cancel := context.WithTimeout(context.Background(), b.config.Timeout*9/10)
 	defer cancel()
 	topics, err := b.config.Admin.Backlogs(ctx)
-	b.read = b.now()
-	b.last = reading{up: 1, took: b.read.Sub(start), topics: fold(topics, b.config.MaxTopics, b.config.MaxGroups)}
-	if err != nil {
-		b.errors++
-		b.last.up = 0
+	r.topics, r.err, r.end = fold(topics, b.config.MaxPlaces), err, b.now()
+}
+
+// outcome is what a scrape shows of a reading that has ended, or of which it waits no
+// longer for the end.
+func (b *Backlog) outcome(r *reading) (topics []admin.Backlog, took time.Duration, up bool, errors float64) {
+	took = b.now().Sub(r.start)
+	if r.ended() {
+		topics, took, up = r.topics, r.end.Sub(r.start), r.err == nil
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !up && !r.counted {
+		r.counted = true
+		b.errors++
+	}
+	return topics, took, up, b.errors
 }

@@ -1,10 +1,8 @@
 package redisdelayprom
 
 import (
-	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,12 +77,8 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 }
 
 func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
-	s := onOwnServer(t)
-	reads := &counting{}
-	client := redis.NewClient(&redis.Options{Addr: s.Client.(*redis.Client).Options().Addr})
-	client.AddHook(reads)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	s.Client = client
+	s, reads := sceneWith(t, redistest.New(t), redis.Options{})
+	s.Topic = "t"
 	b, registry := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
@@ -103,26 +97,6 @@ func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
 	assert.Equal(t, 1.0, scrape())
 	now = now.Add(1)
 	assert.Equal(t, 2.0, scrape())
-}
-
-// counting counts calls.
-type counting struct {
-	fixture.Hook
-	calls atomic.Int64
-}
-
-func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.calls.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.calls.Add(1)
-		return next(ctx, cmds)
-	}
 }
 
 func TestBacklogSaysThatRedisCannotBeRead(t *testing.T) {
@@ -153,11 +127,11 @@ func TestOneDamagedTopicHidesNoOther(t *testing.T) {
 
 func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
 	var topics []admin.Backlog
-	for _, name := range []string{"a", "other", "b\xff", "b\xfe", "c"} {
-		groups := []admin.GroupBacklog{{Group: "g", Dead: 1, Overdue: time.Second}, {Group: "h", Dead: 10}, {Group: "i", Dead: 100}}
+	for _, name := range []string{"a", "other", "b\xff", "b\xfe", "c", "d", "e"} {
+		groups := []admin.GroupBacklog{{Group: "g", Dead: 1, Overdue: time.Second}, {Group: "other", Dead: 10}, {Group: "h", Dead: 100}}
 		topics = append(topics, admin.Backlog{Topic: name, Scheduled: 1, Overdue: time.Second, Groups: groups})
 	}
-	got := fold(topics, 2, 2)
+	got := fold(topics, 4)
 	var lines []string
 	for _, topic := range got {
 		line := fmt.Sprint(topic.Topic, " ", topic.Scheduled, " ", topic.Overdue)
@@ -167,7 +141,7 @@ func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
 		lines = append(lines, line)
 	}
 	assert.Equal(t, []string{
-		"a 1 1s g 1 h 10 other 100", "b\uFFFD 1 1s g 1 h 10 other 100", "other 3 1s other 333",
+		"a 1 1s g 1 other 10 h 100", "b\uFFFD 1 1s g 1", "c 1 1s", "d 1 1s", "other 3 1s other 665",
 	}, lines)
 }
 
@@ -176,8 +150,8 @@ func TestConfigsNameTheFieldThatCannotBeUsed(t *testing.T) {
 	a, err := admin.New(admin.Config{Client: s.Client})
 	require.NoError(t, err)
 	for field, config := range map[string]any{
-		"MaxTopics": Config{MaxTopics: -1}, "MaxGroups": Config{MaxGroups: -1},
-		"Admin": BacklogConfig{}, "Timeout": BacklogConfig{Admin: a, Timeout: 5},
+		"MaxPlaces": Config{MaxPlaces: -1},
+		"Admin":     BacklogConfig{}, "Timeout": BacklogConfig{Admin: a, Timeout: 5},
 	} {
 		var err error
 		switch config := config.(type) {

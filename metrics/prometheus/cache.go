@@ -9,9 +9,12 @@ import (
 // cache keeps what was made for a key, and finds it without a lock. The zero value is ready
 // to use.
 type cache[K comparable, V any] struct {
-	last atomic.Pointer[entry[K, V]] // found last: to compare a key costs less than to hash it
-	made atomic.Pointer[map[K]*entry[K, V]]
-	mu   sync.Mutex // for adding
+	last atomic.Pointer[entry[K, V]]        // found last: to compare a key costs less than to hash it
+	made atomic.Pointer[map[K]*entry[K, V]] // a copy of all, without some of the newest
+
+	mu     sync.Mutex
+	all    map[K]*entry[K, V] // guarded by mu
+	missed int                // guarded by mu; lookups that made did not answer
 }
 
 type entry[K comparable, V any] struct {
@@ -36,70 +39,71 @@ func (c *cache[K, V]) get(key K, make func() (made *V, keep bool)) *V {
 func (c *cache[K, V]) add(key K, make func() (made *V, keep bool)) *V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[K]*entry[K, V]{}
-	if known := c.made.Load(); known != nil {
-		if e := (*known)[key]; e != nil { // somebody else was first
-			return e.value
+	e := c.all[key]
+	if e == nil {
+		value, keep := make()
+		if !keep {
+			return value
 		}
-		all = maps.Clone(*known)
+		if c.all == nil {
+			c.all = map[K]*entry[K, V]{}
+		}
+		e = &entry[K, V]{key, value}
+		c.all[key] = e
 	}
-	value, keep := make()
-	if keep {
-		all[key] = &entry[K, V]{key, value}
+	// A copy for each new key would take ever longer. So many lookups pay for one.
+	if c.missed++; c.missed >= len(c.all) {
+		all := maps.Clone(c.all)
 		c.made.Store(&all)
+		c.missed = 0
 	}
-	return value
+	return e.value
 }
 
 // names chooses the labels of topics and groups: their names, or Other for all that come
 // after the first ones. It is safe for concurrent use.
 type names struct {
-	maxTopics, maxGroups int // immutable
+	most int // immutable
 
 	mu     sync.Mutex
-	groups map[string]map[string]struct{} // guarded by mu; of each topic that has its own label
+	topics map[string]bool    // guarded by mu; that have their own label
+	groups map[[2]string]bool // guarded by mu; the same of topics and groups
 }
 
-func newNames(maxTopics, maxGroups int) *names {
-	return &names{maxTopics: maxTopics, maxGroups: maxGroups, groups: map[string]map[string]struct{}{}}
+func newNames(most int) *names {
+	return &names{most: most, topics: map[string]bool{}, groups: map[[2]string]bool{}}
 }
 
 // topic returns the label of a topic, and whether it is its own.
 func (n *names) topic(name string) (text string, own bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.topicLocked(label(name))
-}
-
-func (n *names) topicLocked(name string) (text string, own bool) {
-	if n.groups[name] == nil {
-		if len(n.groups) >= n.maxTopics {
-			return Other, false
-		}
-		n.groups[name] = map[string]struct{}{}
+	if name = label(name); !first(n.topics, name, n.most) {
+		return Other, false
 	}
 	return name, true
 }
 
 // group returns the labels of a group, and whether they are its own. Group "" is that of
-// publishers, and does not count.
+// publishers.
 func (n *names) group(topic, group string) (topicLabel, groupLabel string, own bool) {
+	if group == "" {
+		topicLabel, own = n.topic(topic)
+		return topicLabel, "", own
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	topic, group = label(topic), label(group)
-	topicLabel, own = n.topicLocked(topic)
-	if group == "" {
-		return topicLabel, "", own
-	}
-	if !own {
+	if !first(n.groups, [2]string{topic, group}, n.most) {
 		return Other, Other, false
 	}
-	groups := n.groups[topic]
-	if _, known := groups[group]; !known {
-		if len(groups) >= n.maxGroups {
-			return topicLabel, Other, false
-		}
-		groups[group] = struct{}{}
+	return topic, group, true
+}
+
+// first tells whether a name is one of the first ones.
+func first[K comparable](known map[K]bool, name K, most int) bool {
+	if !known[name] && len(known) < most {
+		known[name] = true
 	}
-	return topicLabel, group, true
+	return known[name]
 }

@@ -9,42 +9,38 @@ import (
 )
 
 const (
-	// DefaultMaxTopics is how many topics have series of their own by default.
-	DefaultMaxTopics = 1000
-
-	// DefaultMaxGroups is how many consumer groups of a topic have series of their own by
-	// default. Each broadcast subscriber is a group.
-	DefaultMaxGroups = 100
+	// DefaultMaxPlaces is how many topics, and how many consumer groups of topics, have series
+	// of their own by default. A group of a topic has 75 in Metrics and 9 in a Backlog.
+	DefaultMaxPlaces = 2000
 
 	// DefaultMaxAge is for how long a Backlog shows what it has read, by default.
 	DefaultMaxAge = 10 * time.Second
 
-	// DefaultTimeout is how long a Backlog reads at most, by default: less than the 10 s
+	// DefaultTimeout is how long a scrape waits for a Backlog, by default: less than the 10 s
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
 
-	// Other is the topic, or group, of what is beyond MaxTopics or MaxGroups.
+	leastTimeout = 10 * time.Millisecond
+
+	// Other is the topic, and the group, of what is beyond MaxPlaces.
 	Other = "other"
 )
 
 // Config configures Metrics. The zero value is ready to use.
 type Config struct {
-	// MaxTopics is how many topics have series of their own: the first that come. All
-	// others share those of topic "other". Default: DefaultMaxTopics.
-	MaxTopics int
-
-	// MaxGroups is how many consumer groups of a topic have series of their own: the first
-	// that come. All others share those of group "other". Default: DefaultMaxGroups.
-	MaxGroups int
+	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
+	// and a consumer group: the first that come. All others share those of topic "other", and
+	// of its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	MaxPlaces int
 
 	// ByPartition adds the label partition to what subscriptions do with messages. It
 	// multiplies these series.
 	ByPartition bool
 }
 
-func (c *Config) setDefaults() { setLimits(&c.MaxTopics, &c.MaxGroups) }
+func (c *Config) setDefaults() { setPlaces(&c.MaxPlaces) }
 
-func (c Config) validate() error { return checkLimits(c.MaxTopics, c.MaxGroups) }
+func (c Config) validate() error { return checkPlaces(c.MaxPlaces) }
 
 // BacklogConfig configures a Backlog.
 type BacklogConfig struct {
@@ -55,20 +51,18 @@ type BacklogConfig struct {
 	// scrape reads. Default: DefaultMaxAge.
 	MaxAge time.Duration
 
-	// Timeout is how long reading may take. Default: DefaultTimeout.
+	// Timeout is how long a scrape waits for the reading, at least 10 ms. Default:
+	// DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxTopics is how many topics have series of their own: the first by name. All others
-	// are added up as topic "other". Default: DefaultMaxTopics.
-	MaxTopics int
-
-	// MaxGroups is how many consumer groups of a topic have series of their own: the first by
-	// name. All others are added up as group "other". Default: DefaultMaxGroups.
-	MaxGroups int
+	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
+	// and a consumer group: the first by name. All others are added up as topic "other", and
+	// its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	MaxPlaces int
 }
 
 func (c *BacklogConfig) setDefaults() {
-	setLimits(&c.MaxTopics, &c.MaxGroups)
+	setPlaces(&c.MaxPlaces)
 	if c.MaxAge == 0 {
 		c.MaxAge = DefaultMaxAge
 	}
@@ -81,28 +75,22 @@ func (c BacklogConfig) validate() error {
 	switch {
 	case c.Admin == nil:
 		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}
-	case c.Timeout < time.Millisecond:
-		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, time.Millisecond)
+	case c.Timeout < leastTimeout:
+		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, leastTimeout)
 		return &redisdelay.ConfigError{Field: "Timeout", Problem: problem}
 	}
-	return checkLimits(c.MaxTopics, c.MaxGroups)
+	return checkPlaces(c.MaxPlaces)
 }
 
-func setLimits(topics, groups *int) {
-	if *topics == 0 {
-		*topics = DefaultMaxTopics
-	}
-	if *groups == 0 {
-		*groups = DefaultMaxGroups
+func setPlaces(most *int) {
+	if *most == 0 {
+		*most = DefaultMaxPlaces
 	}
 }
 
-func checkLimits(topics, groups int) error {
-	switch {
-	case topics < 1:
-		return &redisdelay.ConfigError{Field: "MaxTopics", Problem: fmt.Sprintf("is %d, want at least 1", topics)}
-	case groups < 1:
-		return &redisdelay.ConfigError{Field: "MaxGroups", Problem: fmt.Sprintf("is %d, want at least 1", groups)}
+func checkPlaces(most int) error {
+	if most < 1 {
+		return &redisdelay.ConfigError{Field: "MaxPlaces", Problem: fmt.Sprintf("is %d, want at least 1", most)}
 	}
 	return nil
 }

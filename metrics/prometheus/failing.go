@@ -28,15 +28,19 @@ type failing struct {
 	now func() time.Time // immutable
 
 	mu   sync.Mutex
-	last map[outage]map[int]time.Time // guarded by mu; the last failure in each partition that fails
+	last map[outage]map[cause]time.Time // guarded by mu; the last failure of each that fails
 }
 
+// cause is what fails in an outage: a partition, of the publisher or the subscriptions that
+// have an observer.
+type cause struct{ observer, partition int }
+
 func newFailing(now func() time.Time) *failing {
-	return &failing{now: now, last: map[outage]map[int]time.Time{}}
+	return &failing{now: now, last: map[outage]map[cause]time.Time{}}
 }
 
 // begin records a failure. Those of single messages do not last.
-func (f *failing) begin(what observe.Activity, topic, group string, partition int) {
+func (f *failing) begin(what observe.Activity, topic, group string, of cause) {
 	if what == observe.Decoding || what == observe.Retrying {
 		return
 	}
@@ -44,23 +48,23 @@ func (f *failing) begin(what observe.Activity, topic, group string, partition in
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last[o] == nil {
-		f.last[o] = map[int]time.Time{}
+		f.last[o] = map[cause]time.Time{}
 	}
-	f.last[o][partition] = f.now()
+	f.last[o][of] = f.now()
 }
 
-// end records that an activity works again. Publishing is one activity for all places: it
-// recovers when no place fails any more.
-func (f *failing) end(what observe.Activity, topic, group string, partition int) {
+// end records that an activity works again. Publishing is one activity for all places of a
+// Publisher: it recovers when none of them fails any more.
+func (f *failing) end(what observe.Activity, topic, group string, of cause) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if what != observe.Publishing {
-		delete(f.last[outage{topic, group, string(what)}], partition)
+		delete(f.last[outage{topic, group, string(what)}], of)
 		return
 	}
-	for o, partitions := range f.last {
+	for o, causes := range f.last {
 		if o.activity == string(what) {
-			clear(partitions)
+			maps.DeleteFunc(causes, func(other cause, _ time.Time) bool { return other.observer == of.observer })
 		}
 	}
 }
@@ -72,9 +76,9 @@ func (f *failing) Describe(ch chan<- *prometheus.Desc) { ch <- failingDesc }
 func (f *failing) Collect(ch chan<- prometheus.Metric) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for o, partitions := range f.last {
-		maps.DeleteFunc(partitions, func(_ int, last time.Time) bool { return f.now().Sub(last) > forgottenAfter })
-		value := float64(min(1, len(partitions)))
+	for o, causes := range f.last {
+		maps.DeleteFunc(causes, func(_ cause, last time.Time) bool { return f.now().Sub(last) > forgottenAfter })
+		value := float64(min(1, len(causes)))
 		ch <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, value, o.topic, o.group, o.activity)
 	}
 }

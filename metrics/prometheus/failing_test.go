@@ -9,16 +9,45 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
+// TestARecoveryOfAPublisherEndsOnlyItsOwnOutage in all its topics: it is told once none of
+// them fails any more.
+func TestARecoveryOfAPublisherEndsOnlyItsOwnOutage(t *testing.T) {
+	m, registry := newMetrics(t, Config{})
+	one, other := m.Observer(), m.Observer()
+	fail := func(o observe.Observer, topic string) {
+		o.Failing(observe.Failing{Place: observe.Place{Topic: topic}, What: observe.Publishing, Err: errDown})
+	}
+	recover := func(o observe.Observer, topic string) {
+		o.Recovered(observe.Recovered{Place: observe.Place{Topic: topic}, What: observe.Publishing})
+	}
+	check := func(a, b, c float64) {
+		t.Helper()
+		assert.Equal(t, map[string]float64{
+			"failing{activity=publish,group=,topic=a}": a, "failing{activity=publish,group=,topic=b}": b,
+			"failing{activity=publish,group=,topic=c}": c,
+		}, shown(t, registry, "failing"))
+	}
+	fail(one, "a")
+	fail(one, "b")
+	fail(other, "b")
+	fail(other, "c")
+	recover(one, "a")
+	check(0, 1, 1)
+	recover(other, "c")
+	check(0, 0, 0)
+}
+
 func TestFailingIsOneUntilAllPartitionsWorkAgain(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
+	o := m.Observer()
 	now := time.Unix(1000, 0)
 	m.failing.now = func() time.Time { return now }
 	place := func(n int) observe.Place { return observe.Place{Topic: "t", Group: "g", Partition: n} }
 	fail := func(what observe.Activity, n int) {
-		m.Observer().Failing(observe.Failing{Place: place(n), What: what, Err: errDown})
+		o.Failing(observe.Failing{Place: place(n), What: what, Err: errDown})
 	}
 	recover := func(what observe.Activity, n int) {
-		m.Observer().Recovered(observe.Recovered{Place: place(n), What: what})
+		o.Recovered(observe.Recovered{Place: place(n), What: what})
 	}
 	gauge := func(what observe.Activity) any {
 		values := shown(t, registry, "failing")

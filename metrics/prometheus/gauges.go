@@ -37,8 +37,7 @@ var topicGauges = []topicGauge{
 		func(b admin.Backlog) float64 { return float64(b.Scheduled) }),
 	ofTopic("due_messages", "Messages that are due and that no group has been given yet.",
 		func(b admin.Backlog) float64 { return float64(b.Due) }),
-	ofTopic("overdue_seconds", "How long the message has waited that has waited longest beyond its due time; "+
-		"groups that are paused or not active do not count.",
+	ofTopic("overdue_seconds", "How long the longest waiting due message has waited; what waits only for groups that are paused does not count.",
 		func(b admin.Backlog) float64 { return b.Overdue.Seconds() }),
 	ofTopic("partitions", "Partitions of the topic.",
 		func(b admin.Backlog) float64 { return float64(b.Partitions) }),
@@ -49,7 +48,7 @@ var topicGauges = []topicGauge{
 }
 
 var groupGauges = []groupGauge{
-	ofGroup("queued_messages", "Messages that are due and wait for a consumer of the group.",
+	ofGroup("queued_messages", "Messages already given to the group, due and waiting for a consumer; those in topic_due_messages wait for it, too.",
 		func(g admin.GroupBacklog) float64 { return float64(g.Queued) }),
 	ofGroup("retrying_messages", "Messages that wait for a later time: a retry, or because they were put off.",
 		func(g admin.GroupBacklog) float64 { return float64(g.Retrying) }),
@@ -65,7 +64,7 @@ var groupGauges = []groupGauge{
 		func(g admin.GroupBacklog) float64 { return one(g.Paused) }),
 	ofGroup("retired", "1 if the group is retired or has expired, else 0.",
 		func(g admin.GroupBacklog) float64 { return one(g.State != admin.GroupActive) }),
-	ofGroup("overdue_seconds", "How long the message has waited for this group that has waited longest beyond its due time; "+
+	ofGroup("overdue_seconds", "How long the longest waiting due message has waited for this group, in the topic or in its queue; "+
 		"0 while the group is paused.",
 		func(g admin.GroupBacklog) float64 { return g.Overdue.Seconds() }),
 }

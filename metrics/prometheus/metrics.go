@@ -8,6 +8,7 @@ package redisdelayprom
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +20,7 @@ const namespace = "redisdelay"
 
 // Metrics counts what publishers and subscribers do. It is a prometheus.Collector. It is
 // safe for concurrent use. One is enough for a process, and two cannot be registered in one
-// registry.
+// registry. Make it with New: the zero value panics.
 type Metrics struct {
 	// immutable
 	published, changed, buried  *prometheus.CounterVec
@@ -31,6 +32,8 @@ type Metrics struct {
 	inFlight, buffered          *prometheus.Desc
 	byPartition                 bool
 	failing                     *failing
+
+	observers atomic.Int64 // that were made
 
 	names  *names
 	topics cache[string, topicSeries]
@@ -50,7 +53,7 @@ func New(config Config) (*Metrics, error) {
 	}
 	m := &Metrics{
 		byPartition: config.ByPartition,
-		names:       newNames(config.MaxTopics, config.MaxGroups),
+		names:       newNames(config.MaxPlaces),
 		failing:     newFailing(time.Now),
 		series:      map[placeLabels]*placeSeries{},
 	}
@@ -90,7 +93,8 @@ func (m *Metrics) countDeliveries(place []string) {
 	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, place...)
 	m.settled = counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
-			"abandon (its handler has outlasted Close), undecodable, or stale (the delivery was no longer the current one).",
+			"abandon (its handler has outlasted Close), undecodable, stale (the delivery was no longer the current one), "+
+			"or unsettled (Redis could not be told before the subscription ended).",
 		with("how")...)
 	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
 	m.buried = counter("buried_messages_total",

@@ -4,9 +4,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Observer returns the Observer that counts: for PublisherConfig.Observer and
-// SubscriberConfig.Observer, of as many as there are in the process.
+// Observer returns an Observer that counts, for PublisherConfig.Observer or
+// SubscriberConfig.Observer. Call it for each: if several share one, the gauge failing is 0 for
+// all of them once one works again, until another fails again. All else is the same.
 func (m *Metrics) Observer() observe.Observer {
+	number := int(m.observers.Add(1))
 	return observe.Observer{
 		Published: m.onPublished,
 		Changed:   m.onChanged,
@@ -16,8 +18,8 @@ func (m *Metrics) Observer() observe.Observer {
 		Buried:    m.onBuried,
 		LeaseLost: m.onLeaseLost,
 		Called:    m.onCalled,
-		Failing:   m.onFailing,
-		Recovered: m.onRecovered,
+		Failing:   func(e observe.Failing) { m.onFailing(number, e) },
+		Recovered: func(e observe.Recovered) { m.onRecovered(number, e) },
 	}
 }
 
@@ -67,7 +69,7 @@ func (m *Metrics) onSettled(e observe.Settled) {
 	default: // a later version of the library has it
 		m.settled.WithLabelValues(s.with(string(e.How))...).Inc()
 	}
-	if e.How == observe.Released || e.How == observe.Undecodable {
+	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Unsettled && e.Took == 0 {
 		s.unseen.Add(1)
 		return
 	}
@@ -90,13 +92,13 @@ func (m *Metrics) onCalled(e observe.Called) {
 	m.calling.WithLabelValues(e.Script).Observe(e.Took.Seconds())
 }
 
-func (m *Metrics) onFailing(e observe.Failing) {
+func (m *Metrics) onFailing(observer int, e observe.Failing) {
 	topic, group, _ := m.names.group(e.Topic, e.Group)
 	m.failures.WithLabelValues(topic, group, string(e.What)).Inc()
-	m.failing.begin(e.What, topic, group, e.Partition)
+	m.failing.begin(e.What, topic, group, cause{observer, e.Partition})
 }
 
-func (m *Metrics) onRecovered(e observe.Recovered) {
+func (m *Metrics) onRecovered(observer int, e observe.Recovered) {
 	topic, group, _ := m.names.group(e.Topic, e.Group)
-	m.failing.end(e.What, topic, group, e.Partition)
+	m.failing.end(e.What, topic, group, cause{observer, e.Partition})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -63,8 +65,8 @@ func TestChangesCountByOutcome(t *testing.T) {
 func TestDeliveriesCountFromClaimToSettlement(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	o, at := m.Observer(), observe.Place{Topic: "t", Group: "g", Partition: 3}
-	o.Claimed(observe.Claimed{Place: at, IDs: make([]string, 12)})
-	for i := range 9 {
+	o.Claimed(observe.Claimed{Place: at, IDs: make([]string, 14)})
+	for i := range 10 {
 		o.HandedOut(observe.HandedOut{Place: at, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
 	}
 	for _, how := range []observe.Settlement{
@@ -76,6 +78,8 @@ func TestDeliveriesCountFromClaimToSettlement(t *testing.T) {
 	o.LeaseLost(observe.LeaseLost{Place: at})
 	o.Settled(observe.Settled{Place: at, How: observe.Released})
 	o.Settled(observe.Settled{Place: at, How: observe.Undecodable})
+	o.Settled(observe.Settled{Place: at, How: observe.Unsettled, Took: 1})
+	o.Settled(observe.Settled{Place: at, How: observe.Unsettled})
 	for _, reason := range []string{
 		"not acked in 3 deliveries", "not acked in 1 deliveries, and lost with its consumer 2 times",
 		"cannot decode: EOF", "message body is missing", "card is stolen",
@@ -84,13 +88,13 @@ func TestDeliveriesCountFromClaimToSettlement(t *testing.T) {
 	}
 	want := map[string]float64{}
 	for name, value := range map[string]float64{
-		"claimed_messages_total": 12, "claim_batch_messages": 1, "handed_out_messages_total": 9, "early_deliveries_total": 1,
-		"lateness_seconds": 9, "handling_seconds": 7, "leases_lost_total": 1, "in_flight_messages": 2, "buffered_messages": 1,
+		"claimed_messages_total": 14, "claim_batch_messages": 1, "handed_out_messages_total": 10, "early_deliveries_total": 1,
+		"lateness_seconds": 10, "handling_seconds": 8, "leases_lost_total": 1, "in_flight_messages": 2, "buffered_messages": 1,
 	} {
 		want[name+"{group=g,topic=t}"] = value
 	}
 	for how, n := range map[string]float64{
-		"ack": 2, "nack": 1, "defer": 1, "bury": 1, "abandon": 1, "release": 1, "undecodable": 1, "stale": 1,
+		"ack": 2, "nack": 1, "defer": 1, "bury": 1, "abandon": 1, "release": 1, "undecodable": 1, "stale": 1, "unsettled": 2,
 	} {
 		want["settled_messages_total{group=g,how="+how+",topic=t}"] = n
 	}
@@ -130,28 +134,76 @@ func TestCallsCountByScript(t *testing.T) {
 	}, shown(t, registry, "call"))
 }
 
-func TestWhatIsBeyondTheLimitsCountsUnderOther(t *testing.T) {
-	m, registry := newMetrics(t, Config{MaxTopics: 2, MaxGroups: 2})
+func TestWhatIsBeyondTheLimitCountsUnderOther(t *testing.T) {
+	m, registry := newMetrics(t, Config{MaxPlaces: 3})
+	o := m.Observer()
 	for topic := range 5 {
-		for group := range 5 {
+		for group := range 2 {
 			place := observe.Place{Topic: fmt.Sprint("t", topic), Group: fmt.Sprint("g", group)}
 			for range 2 {
-				m.Observer().Claimed(observe.Claimed{Place: place, IDs: []string{"id"}})
+				o.Claimed(observe.Claimed{Place: place, IDs: []string{"id"}})
 			}
+			o.Failing(observe.Failing{Place: place, What: observe.Claiming})
 		}
-		m.Observer().Published(observe.Published{Topic: fmt.Sprint("t", topic), Messages: 1})
+		o.Published(observe.Published{Topic: fmt.Sprint("t", topic), Messages: 1})
+		o.Changed(observe.Changed{Topic: fmt.Sprint("t", topic), How: observe.Cancelled})
 	}
 	assert.Equal(t, map[string]float64{
-		"claimed_messages_total{group=g0,topic=t0}": 2, "claimed_messages_total{group=g1,topic=t0}": 2, "claimed_messages_total{group=other,topic=t0}": 6,
-		"claimed_messages_total{group=g0,topic=t1}": 2, "claimed_messages_total{group=g1,topic=t1}": 2, "claimed_messages_total{group=other,topic=t1}": 6,
-		"claimed_messages_total{group=other,topic=other}": 30,
+		"claimed_messages_total{group=g0,topic=t0}": 2, "claimed_messages_total{group=g1,topic=t0}": 2,
+		"claimed_messages_total{group=g0,topic=t1}": 2, "claimed_messages_total{group=other,topic=other}": 14,
 	}, shown(t, registry, "claimed"))
 	assert.Equal(t, map[string]float64{
-		"published_messages_total{outcome=ok,topic=t0}": 1, "published_messages_total{outcome=ok,topic=t1}": 1,
-		"published_messages_total{outcome=ok,topic=other}": 3,
-	}, nonZero(shown(t, registry, "published")))
-	assert.Len(t, *m.places.made.Load(), 4, "the cache is bounded too")
-	assert.Len(t, *m.topics.made.Load(), 2)
+		"failures_total{activity=claim,group=g0,topic=t0}": 1, "failures_total{activity=claim,group=g1,topic=t0}": 1,
+		"failures_total{activity=claim,group=g0,topic=t1}": 1, "failures_total{activity=claim,group=other,topic=other}": 7,
+	}, shown(t, registry, "failures"))
+	assert.Equal(t, map[string]float64{
+		"failing{activity=claim,group=g0,topic=t0}": 1, "failing{activity=claim,group=g1,topic=t0}": 1,
+		"failing{activity=claim,group=g0,topic=t1}": 1, "failing{activity=claim,group=other,topic=other}": 1,
+	}, shown(t, registry, "failing"))
+	ofTopics := func(name, label string) map[string]float64 {
+		want := map[string]float64{}
+		for topic, n := range map[string]float64{"t0": 1, "t1": 1, "t2": 1, "other": 2} {
+			want[name+"{"+label+",topic="+topic+"}"] = n
+		}
+		return want
+	}
+	assert.Equal(t, ofTopics("published_messages_total", "outcome=ok"), nonZero(shown(t, registry, "published")))
+	assert.Equal(t, ofTopics("changed_total", "how=cancel,outcome=ok"), shown(t, registry, "changed"))
+	assert.Len(t, m.places.all, 3, "the cache is bounded too")
+	assert.Len(t, m.topics.all, 3)
+}
+
+// TestPartitionsShareASeries, else a scrape would have it twice, and fail.
+func TestPartitionsShareASeries(t *testing.T) {
+	m, registry := newMetrics(t, Config{})
+	for n := range 2 {
+		m.Observer().Claimed(observe.Claimed{Place: observe.Place{Topic: "t", Group: "g", Partition: n}, IDs: []string{"id"}})
+	}
+	assert.Equal(t, map[string]float64{"buffered_messages{group=g,topic=t}": 2}, shown(t, registry, "buffered"))
+}
+
+// histogramOf is the only histogram with a name.
+func histogramOf(t *testing.T, registry *prometheus.Registry, name string) *dto.Histogram {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == namespace+"_"+name {
+			require.Len(t, f.GetMetric(), 1)
+			return f.GetMetric()[0].GetHistogram()
+		}
+	}
+	require.Fail(t, "no histogram", name)
+	return nil
+}
+
+// TestAnEarlyDeliveryIsNotLate, and takes nothing from the sum of the others.
+func TestAnEarlyDeliveryIsNotLate(t *testing.T) {
+	m, registry := newMetrics(t, Config{})
+	for _, late := range []time.Duration{-time.Second, 3 * time.Second} {
+		m.Observer().HandedOut(observe.HandedOut{Late: late})
+	}
+	assert.InDelta(t, 3, histogramOf(t, registry, "lateness_seconds").GetSampleSum(), 1e-9)
 }
 
 func TestNamesThatAreNoTextAreLabels(t *testing.T) {
@@ -164,21 +216,15 @@ func TestNamesThatAreNoTextAreLabels(t *testing.T) {
 func TestHistogramsAreNativeAndClassic(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	m.Observer().HandedOut(observe.HandedOut{Late: 3 * time.Millisecond})
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == "redisdelay_lateness_seconds" {
-			h := f.GetMetric()[0].GetHistogram()
-			assert.NotEmpty(t, h.GetPositiveSpan())
-			assert.Len(t, h.GetBucket(), len(slow))
-			assert.InDelta(t, 0.003, h.GetSampleSum(), 1e-9)
-		}
-	}
+	h := histogramOf(t, registry, "lateness_seconds")
+	assert.NotEmpty(t, h.GetPositiveSpan())
+	assert.Len(t, h.GetBucket(), len(slow))
+	assert.InDelta(t, 0.003, h.GetSampleSum(), 1e-9)
 }
 
 // TestCountingFromManyGoroutinesLosesNothing, nor when the first of them make the series.
 func TestCountingFromManyGoroutinesLosesNothing(t *testing.T) {
-	m, registry := newMetrics(t, Config{MaxTopics: 3})
+	m, registry := newMetrics(t, Config{MaxPlaces: 3})
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

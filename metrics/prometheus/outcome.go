@@ -22,11 +22,12 @@ const (
 // outcomeOf returns how many messages of a Publish call are stored, and what has become of
 // the others.
 func outcomeOf(messages int, err error) (stored int, others outcome) {
+	if err == nil { // before the variables below, which cost memory
+		return messages, ok
+	}
 	var replication *redisdelay.ReplicationError
 	var partial *redisdelay.PartialPublishError
 	switch {
-	case err == nil:
-		return messages, ok
 	case errors.As(err, &partial):
 		return messages - len(partial.Missing), errorOutcome(partial.Err)
 	case errors.As(err, &replication) && !errors.Is(err, redisdelay.ErrOutcomeUnknown):
