@@ -23,7 +23,6 @@ type busyTopic struct {
 	records map[string]int // the most at once, by record
 	sum     int
 	most    int
-	broken  []string // what must not be
 	keyed   map[string]bool
 }
 
