@@ -124,6 +124,40 @@ func TestCallsOfOneGoroutineStayInOrder(t *testing.T) {
 	})
 }
 
+// TestABatchFindsASenderWhenRedisComesNear has two batches wait for the second sender of a lane
+// while the first has ended, and Redis come near with the first batch: then only the first
+// sender may send the other.
+func TestABatchFindsASenderWhenRedisComesNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := (&fakeTopic{latency: 100 * time.Microsecond}).publisher()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("opens the lane")))
+		to := destination{topic: "t"}
+		lanes := p.lanes
+		lanes.mu.Lock()
+		l := lanes.open[to]
+		lanes.mu.Unlock()
+		time.Sleep(linger / 2) //nolint:forbidigo // in virtual time
+		lanes.mu.Lock()
+		l.senders[1].runs = true
+		lanes.running.Go(func() { lanes.run(to, l, 1) })
+		lanes.mu.Unlock()
+		time.Sleep(linger * 3 / 4) //nolint:forbidigo // in virtual time
+		var calls sync.WaitGroup
+		lanes.mu.Lock() // both calls join before the sender looks
+		require.False(t, l.senders[0].runs)
+		require.True(t, l.senders[1].runs)
+		l.trips.mean = farTrip + 10*time.Microsecond
+		for range 2 {
+			calls.Go(func() {
+				assert.NoError(t, lanes.store(t.Context(), time.Now().Add(time.Second), to, make([]queue.Message, 300)))
+			})
+		}
+		lanes.mu.Unlock()
+		calls.Wait()
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
 func TestTheSendersOfALaneEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}

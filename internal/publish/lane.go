@@ -88,11 +88,7 @@ func (ls *lanes) join(to destination, c *call) (*batch, error) {
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c)
-	if n := l.find(last); n >= 0 && !l.senders[n].runs {
-		l.senders[n].runs = true
-		ls.running.Go(func() { ls.run(to, l, n) })
-	}
-	l.wake(last)
+	ls.rouse(to, l, last)
 	return last, nil
 }
 
@@ -111,14 +107,20 @@ func (l *lane) find(b *batch) int {
 	return found
 }
 
-// wake tells a sender that has nothing to do that a batch waits. The others look when they
-// have sent theirs.
-func (l *lane) wake(b *batch) {
-	if n := l.find(b); n >= 0 {
+// rouse lets a sender that has nothing to do send a batch that waits. Those that are busy
+// look when they have sent theirs. The caller holds mu.
+func (ls *lanes) rouse(to destination, l *lane, b *batch) {
+	n := l.find(b)
+	switch {
+	case n < 0:
+	case l.senders[n].runs:
 		select {
 		case l.senders[n].signal <- struct{}{}:
 		default:
 		}
+	default:
+		l.senders[n].runs = true
+		ls.running.Go(func() { ls.run(to, l, n) })
 	}
 }
 
@@ -130,11 +132,11 @@ func (ls *lanes) run(to destination, l *lane, n int) {
 	for {
 		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
-		if b := ls.next(l, n, cancel); b != nil {
+		if b := ls.next(to, l, n, cancel); b != nil {
 			start := time.Now()
 			ls.send(ctx, to, b)
 			cancel()
-			ls.sent(l, n, b, time.Since(start))
+			ls.sent(to, l, n, b, time.Since(start))
 			continue
 		}
 		cancel()
@@ -152,43 +154,46 @@ func (ls *lanes) run(to destination, l *lane, n int) {
 }
 
 // next returns the next batch for a sender; nil if no call waits for it.
-func (ls *lanes) next(l *lane, n int, cancel context.CancelFunc) *batch {
+func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool { return b.callers == 0 })
-	first := l.next(n)
+	first := l.first(n)
 	if first < 0 {
 		return nil
 	}
 	b := l.waiting[first]
 	l.waiting = slices.Delete(l.waiting, first, first+1)
 	l.senders[n].sends = true
-	if len(l.waiting) > 0 {
-		l.wake(l.waiting[0])
+	for _, other := range l.waiting {
+		ls.rouse(to, l, other)
 	}
 	ls.number++
 	b.seal(ls.name, n, ls.number, cancel)
 	return b
 }
 
-// next is the index of the next batch for a sender; -1 for none.
-func (l *lane) next(n int) int {
+// first is the index of the first batch that a sender may send; -1 for none.
+func (l *lane) first(n int) int {
 	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
 }
 
 // sent records that a batch has ended, and how long that took.
-func (ls *lanes) sent(l *lane, n int, b *batch, took time.Duration) {
+func (ls *lanes) sent(to destination, l *lane, n int, b *batch, took time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l.senders[n].sends = false
 	l.trips.add(took, b.messages)
+	for _, other := range l.waiting { // another sender may have to take it now
+		ls.rouse(to, l, other)
+	}
 }
 
 // shut ends a sender unless a call waits for it, and with the last sender the lane.
 func (ls *lanes) shut(to destination, l *lane, n int) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.next(n) >= 0 {
+	if l.first(n) >= 0 {
 		return false
 	}
 	l.senders[n].runs = false

@@ -45,8 +45,10 @@ end
 local function refused(reply) return type(reply) == 'table' and reply.err end
 local head = redis.pcall('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 if refused(head) then return { 'push' } end
-if refused(redis.pcall('HSET', messages, unpack(ARGV, 5, delays - 1)))
-  or refused(redis.pcall('ZADD', scheduled, unpack(dues)))
+-- An interrupted call may have stored some before, and a consumer may hold them: if this one
+-- has stored nothing, it removes nothing.
+if refused(redis.pcall('HSET', messages, unpack(ARGV, 5, delays - 1))) then return { 'push' } end
+if refused(redis.pcall('ZADD', scheduled, unpack(dues)))
   or refused(redis.pcall('HSET', publishers, publisher, batch .. ' ' .. now_ms .. ' ' .. dues[2]))
 then
   local ids = {}

@@ -131,6 +131,15 @@ func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 		assert.False(t, stored, command)
 		assert.Equal(t, before, r.state(), command)
 	}
+	r := newSceneOn(t, server) // a call that was cut short has stored "a", and a consumer holds it
+	g := r.group("g")
+	r.push(due("a"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
+	before := r.state()
+	stored, err := r.through(r.deny(server, "hset")).put(t.Context(), batch)
+	require.NoError(t, err)
+	assert.False(t, stored)
+	assert.Equal(t, before, r.state())
 	for _, kind := range []kind{scheduled, messages} {
 		r := newSceneOn(t, server)
 		r.push(after("before", 60))
