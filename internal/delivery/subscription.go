@@ -15,9 +15,9 @@
 //	fetch    claims messages into the buffer              (fetch.go)
 //	settle   sends acks, nacks and the like               (settle.go)
 //
-// Extending leases, ending a Listener, and reports that nothing may wait for, have goroutines
-// while they take. Notifications say when to claim earlier (listen.go, hints.go); their goroutine belongs to
-// all subscriptions of a client.
+// Each extension of leases, each end of a Listener and each report has a goroutine of its own
+// while it lasts. Notifications say when to claim earlier (listen.go, hints.go); their
+// goroutine belongs to all subscriptions of a client.
 //
 // The goroutines share the buffer of claimed messages (buffer.go), which decides how much more may be
 // claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what

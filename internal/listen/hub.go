@@ -101,6 +101,7 @@ type channel struct {
 	listeners map[*Listener]struct{}
 	line      *line
 	stage     stage
+	err       error           // why it is not heard; nil if it is, or nothing is known yet
 	again     time.Time       // when to ask again, after a refusal
 	pause     backoff.Backoff // between refusals
 }
@@ -129,7 +130,7 @@ type Listener struct {
 }
 
 // Listen makes an Ear hear a channel until Close. It does not wait for a connection; if there
-// is one, it calls Opened.
+// is one, it calls Opened, and if the last attempt has failed, Failed.
 func (h *Hub) Listen(name string, ear Ear) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +144,11 @@ func (h *Hub) Listen(name string, ear Ear) *Listener {
 	}
 	l := &Listener{hub: h, channel: c, ear: ear}
 	c.listeners[l] = struct{}{}
-	if c.stage == open {
+	switch {
+	case c.stage == open:
 		ear.Opened()
+	case c.err != nil:
+		ear.Failed(c.err)
 	}
 	return l
 }
@@ -179,7 +183,8 @@ func (h *Hub) leave(l *Listener) (ends []<-chan struct{}) {
 	if len(h.channels) > 0 {
 		return nil
 	}
-	for _, line := range h.lines {
+	for _, line := range h.lines { // also one whose channels have moved away, and which does not know it yet
+		line.end()
 		ends = append(ends, line.ended)
 	}
 	return ends
@@ -197,6 +202,9 @@ func (h *Hub) put(c *channel, node Node) {
 	c.line, c.stage = h.lines[i], wanted
 	c.line.channels[c.name] = c
 	tell(c.line.wake)
+	if c.line.broken {
+		tell(c.line.retry) // it need not wait for the end of the pause
+	}
 }
 
 // remove forgets a line that has ended.

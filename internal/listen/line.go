@@ -36,6 +36,7 @@ type line struct {
 	asked    []request // what the node has not answered yet, in order
 	since    time.Time // since when it owes the first of these answers
 	works    bool      // it has joined a channel since it was opened
+	broken   bool      // its last attempt has failed
 	lost     bool      // some channel is not where it was
 	closing  bool      // it takes no more channels
 }
@@ -119,14 +120,19 @@ func (l *line) move(c *channel, node Node) {
 func (l *line) drop(c *channel) {
 	delete(l.channels, c.name)
 	if len(l.channels) == 0 {
-		l.closing = true
-		l.cancel()
+		l.end()
 		return
 	}
 	if c.stage == asked || c.stage == open {
 		l.leaving = append(l.leaving, c.name)
 		tell(l.wake)
 	}
+}
+
+// end ends a line without channels. The caller holds Hub.mu.
+func (l *line) end() {
+	l.closing = true
+	l.cancel()
 }
 
 // fail tells everybody that the line is broken. It returns whether it had worked.
@@ -137,8 +143,9 @@ func (l *line) fail(err error) (worked bool) {
 	case <-l.retry: // a signal from before this failure
 	default:
 	}
+	l.broken = true
 	for _, c := range l.channels {
-		c.stage = wanted
+		c.stage, c.err = wanted, err
 		c.tell(func(e Ear) { e.Failed(err) })
 	}
 	l.asked, l.leaving = nil, nil
@@ -253,7 +260,7 @@ func (l *line) refused(c *channel, err error) {
 	if l.channels[c.name] != c {
 		return
 	}
-	c.stage, c.again = refused, time.Now().Add(c.pause.Next())
+	c.stage, c.err, c.again = refused, err, time.Now().Add(c.pause.Next())
 	l.lost = true
 	c.tell(func(e Ear) { e.Failed(err) })
 	tell(l.wake)

@@ -62,8 +62,8 @@ func (l *line) take(e Event) error {
 			l.refused(c, errMoved)
 		}
 	case Refused:
-		if len(l.asked) == 0 {
-			return e.Err
+		if len(l.asked) == 0 { // a Ping, or a Leave that has counted as answered when its channel moved
+			return nil
 		}
 		r := l.asked[0]
 		l.answered(r)
@@ -78,9 +78,9 @@ func (l *line) take(e Event) error {
 }
 
 func (l *line) joined(c *channel) {
-	c.stage = open
+	c.stage, c.err = open, nil
 	c.pause.Reset()
-	l.works = true
+	l.works, l.broken = true, false
 	c.tell(func(ear Ear) { ear.Opened() })
 }
 

@@ -133,10 +133,9 @@ func (ls *lanes) run(to destination, l *lane, n int) {
 		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
 		if b := ls.next(to, l, n, cancel); b != nil {
-			start := time.Now()
-			ls.send(ctx, to, b)
+			took := ls.send(ctx, to, b)
 			cancel()
-			ls.sent(to, l, n, b, time.Since(start))
+			ls.sent(to, l, n, b, took)
 			continue
 		}
 		cancel()

@@ -16,8 +16,8 @@ const (
 )
 
 // send sends a batch under its number, again and again while the error is temporary and a
-// caller waits, and tells the callers the outcome.
-func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
+// caller waits, and tells the callers the outcome. It returns how long the last attempt took.
+func (ls *lanes) send(ctx context.Context, to destination, b *batch) (took time.Duration) {
 	topic := ls.topics.find(to.topic)
 	request := ls.common
 	request.Publisher, request.Number = b.record(), b.number
@@ -26,11 +26,13 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	}
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for {
+		start := time.Now()
 		rejected, err := topic.Push(ctx, to.partition, request)
+		took = time.Since(start)
 		if stored(err) {
 			ls.finish(b, rejected, err)
 			ls.outage.worked(to)
-			return
+			return took
 		}
 		ls.note(b, err)
 		if queue.Transient(err) && ctx.Err() == nil {
@@ -46,7 +48,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		ls.finish(b, nil, err)
-		return
+		return took
 	}
 }
 

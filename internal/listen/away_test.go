@@ -1,0 +1,101 @@
+package listen
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhoComesWhileANodeIsAwayIsToldAtOnce, be the channel new or not.
+func TestWhoComesWhileANodeIsAwayIsToldAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.a.set(func() { s.a.away = true })
+		_, first := s.listen("a0")
+		defer first.Close()
+		pass(10 * time.Minute)
+		for _, channel := range []string{"a1", "a0"} {
+			ear, l := s.listen(channel)
+			defer l.Close()
+			pass(time.Millisecond)
+			assert.NotEmpty(t, ear.heard(), channel)
+		}
+	})
+}
+
+func TestANewChannelNeedNotWaitForTheNextAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.a.set(func() { s.a.away = true })
+		_, first := s.listen("a0")
+		defer first.Close()
+		pass(10 * time.Minute)
+		s.a.set(func() { s.a.away = false })
+		ear, l := s.listen("a1")
+		defer l.Close()
+		pass(time.Millisecond)
+		heard := ear.heard()
+		require.NotEmpty(t, heard)
+		assert.Equal(t, "open", heard[len(heard)-1])
+	})
+}
+
+// gated is a network that answers for a channel once its gate is open.
+type gated struct {
+	*fakeNetwork
+	asked chan string
+	gates map[string]chan struct{}
+}
+
+func (n *gated) Node(ctx context.Context, channel string) (Node, error) {
+	n.mu.Lock()
+	gate := n.gates[channel]
+	n.mu.Unlock()
+	if gate != nil {
+		n.asked <- channel
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return n.fakeNetwork.Node(ctx, channel)
+}
+
+// TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway while it asks for one that nobody listens
+// to any more.
+func TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		network := &gated{fakeNetwork: s.network, asked: make(chan string, 2)}
+		s.network.set(func() { s.network.unknown = errAway })
+		s.hub = New(network, testSilence, testPatience)
+		listeners := map[string]*Listener{}
+		_, listeners["a0"] = s.listen("a0")
+		_, listeners["a1"] = s.listen("a1")
+		pass(0)
+		gates := map[string]chan struct{}{"a0": make(chan struct{}), "a1": make(chan struct{})}
+		s.network.set(func() { s.network.unknown, network.gates = nil, gates })
+		first := <-network.asked
+		other := map[string]string{"a0": "a1", "a1": "a0"}[first]
+		listeners[other].Close()
+		close(gates[first]) // it moves to its node; the line asks for the other one, in vain
+		pass(0)
+		start := time.Now()
+		opens := time.AfterFunc(time.Hour, func() { close(gates[other]) })
+		defer opens.Stop()
+		listeners[first].Close()
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// TestAnErrorThatAnswersNothingEndsNoConnection: a channel has moved before Redis refuses to
+// leave it.
+func TestAnErrorThatAnswersNothingEndsNoConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		l := newLine(s.hub, &fakeNode{})
+		l.asked = []request{{"a0", true}}
+		require.NoError(t, l.take(Event{Kind: Left, Channel: "a0"}))
+		require.NoError(t, l.take(Event{Kind: Refused, Err: errNoRight}))
+	})
+}
