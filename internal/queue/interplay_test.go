@@ -80,7 +80,7 @@ func TestAMistypedGroupRaisesNoVersion(t *testing.T) {
 }
 
 func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
-	for name := range settlements {
+	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
@@ -88,14 +88,7 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 			require.NoError(t, r.client.Set(t.Context(), r.partition.names.key(full), "x", 0).Err())
 			before := r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val()
-			_, err := g.settle(t.Context(), map[string]*script{"ack": ackScript, "nack": nackScript, "release": releaseScript, "bury": buryScript}[name],
-				map[string][]any{
-					"ack":     {"g", "ch", "a"},
-					"nack":    {"g", "ch", 0, "a", "1", "", 1000, ""},
-					"release": {"g", "ch", "a", "1", 5},
-					"bury":    {"g", "ch", "a", "1", "bad"},
-				}[name])
-			require.Error(t, err)
+			require.Error(t, settle(r, g, Delivery{"a", "1"}))
 			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val(), "changed nothing")
 		})
 	}
