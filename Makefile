@@ -2,21 +2,27 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak sim explore fuzz examples bench matrix redis-server
+.PHONY: test lint stress chaos failover soak sim explore fuzz examples watch bench matrix redis-server prometheus
 
-## test: install redis-server if it is missing, then run all tests
-test: redis-server
+# Modules beside the library's own, with tests. Each has dependencies that the library has not.
+MODULES = metrics/prometheus otel examples/watch
+
+## test: install redis-server and prometheus if they are missing, then run all tests
+test: redis-server prometheus
 	$(GO) test -race -shuffle=on -timeout 20m ./...
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
+	$(GO) test -run 'Allocates' . # the race detector allocates, too
+	for module in $(MODULES); do (cd $$module && $(GO) test -race -shuffle=on -timeout 10m ./...) || exit 1; done
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
 	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' ./internal/acceptance
 
 ## chaos: the full fault suite, 15 minutes at most
-chaos: redis-server
+chaos: redis-server prometheus
 	$(GO) test -timeout 15m -v ./internal/chaos -full -skip 'Cluster|Sentinel|Replicas'
 	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
+	cd metrics/prometheus && $(GO) test -timeout 5m -v . -run 'Checker|Thousand' -load 1m -bound
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
@@ -47,11 +53,16 @@ fuzz:
 lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
-	cd bench && $(GO) vet ./... && $(LINT) run ./...
+	for module in bench $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
 	./scripts/run-examples.sh
+
+## watch: run the example watch with a real Prometheus for 20 seconds, and print what the queries of the
+## dashboard answer
+watch: redis-server prometheus
+	cd examples/watch && $(GO) run ./show
 
 ## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
 bench: redis-server
@@ -64,3 +75,6 @@ matrix:
 
 redis-server:
 	@./scripts/install-redis.sh
+
+prometheus:
+	@./scripts/install-prometheus.sh

@@ -32,12 +32,16 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		return nil, err
 	}
 	honour(msg.Metadata)
+	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
+		Topic:       c.topic,
+		Group:       c.config.ConsumerGroup,
 		ID:          claimed.ID,
 		Attempt:     claimed.Attempt,
 		Token:       claimed.Fence,
 		DueAt:       claimed.DueAt,
 		LeasedUntil: claimed.LeasedUntil,
+		due:         claimed.ArrivedAt.Add(claimed.DueAt.Sub(leasedAt)),
 		held:        ctx,
 		key:         msg.Metadata.Get(KeyMetadata),
 		uuid:        msg.UUID,

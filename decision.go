@@ -99,6 +99,13 @@ func (d Delivery) Bury(reason string) {
 	_ = d.handling.decide(decision{reason: reason}) // nobody is left to carry it out
 }
 
+// Deferred reports whether the handler has put the message off (Defer), and has not decided
+// otherwise since. It is safe for concurrent use.
+func (d Delivery) Deferred() bool {
+	made := d.decided()
+	return made != nil && made.reason == ""
+}
+
 // bounded is a reason for people to read.
 func bounded(reason string) string {
 	reason = strings.TrimSpace(strings.ToValidUTF8(reason, "?"))

@@ -7,6 +7,9 @@ import (
 
 // Delivery describes one delivery of a message.
 type Delivery struct {
+	// Topic and Group are where the message was delivered.
+	Topic, Group string
+
 	// ID is the message's id in Redis: a ULID of 26 characters, then, if the message has
 	// a key (SetKey), a colon and that key. It is unique, unlike the UUID, and the same in
 	// every delivery and group. Those of one Publisher sort in the order of publishing.
@@ -33,6 +36,7 @@ type Delivery struct {
 	// silent at once. A live consumer extends it.
 	LeasedUntil time.Time
 
+	due      time.Time       // DueAt by this host's clock
 	held     context.Context // ends when the consumer no longer holds the message
 	key      string          // message key as delivered
 	uuid     string          // the message's UUID as delivered
@@ -58,6 +62,16 @@ func (d Delivery) StepKey(step string) string {
 
 // ulidLength is how many characters of an id come before the message key.
 const ulidLength = 26
+
+// Late is for how long the message has been due by now, whatever this host's clock says:
+// Redis's clock at the delivery counts, and the time since then. It is negative if the message
+// is early, and 0 for a Delivery that is not from DeliveryFromContext.
+func (d Delivery) Late() time.Duration {
+	if d.due.IsZero() {
+		return 0
+	}
+	return time.Since(d.due)
+}
 
 type deliveryKey struct{}
 

@@ -42,6 +42,8 @@ func TestHandlersSeeTheirDelivery(t *testing.T) {
 	msg := s.Next(messages)
 	first, ok := redisdelay.DeliveryFromContext(msg.Context())
 	require.True(t, ok)
+	assert.Equal(t, s.Topic, first.Topic)
+	assert.Equal(t, redisdelay.DefaultConsumerGroup, first.Group)
 	assert.Len(t, first.ID, 26)
 	assert.Equal(t, 1, first.Attempt)
 	assert.WithinDuration(t, start.Add(200*time.Millisecond), first.DueAt, 150*time.Millisecond)

@@ -54,6 +54,9 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 		return context.Background(), func() {}
 	}
 	first := contextFor(messages[0])
+	if len(messages) == 1 {
+		return first, func() {}
+	}
 	last, stops := first.Done(), []func() bool{}
 	ctx, cancel := first, func(error) {}
 	for _, msg := range messages[1:] {

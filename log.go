@@ -106,6 +106,8 @@ func settlementText(how observe.Settlement) string {
 		return "Buried a message, as its handler decided"
 	case observe.Undecodable:
 		return "Buried a message"
+	case observe.Unsettled:
+		return "Could not settle a message before the end; its lease runs out"
 	}
 	return "Settled a message"
 }

@@ -43,7 +43,7 @@ func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 	texts := map[string]bool{}
 	for _, how := range []observe.Settlement{
 		observe.Acked, observe.Nacked, observe.Released, observe.Abandoned, observe.Undecodable,
-		observe.Deferred, observe.BuriedByHandler,
+		observe.Deferred, observe.BuriedByHandler, observe.Unsettled,
 	} {
 		o.Settled(observe.Settled{Place: aPlace, ID: "a", How: how, Took: time.Second, RetryIn: time.Minute})
 		assert.NotEqual(t, "Settled a message", settlementText(how))
@@ -54,9 +54,9 @@ func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 	for _, line := range lines {
 		texts[line.Msg] = true
 	}
-	assert.Len(t, texts, 8)
+	assert.Len(t, texts, 9)
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "took": time.Second, "retry_in": time.Minute}), lines[1].Fields)
-	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b"}), lines[8].Fields, "a dead letter is not tried again")
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b"}), lines[9].Fields, "a dead letter is not tried again")
 }
 
 func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -47,19 +48,22 @@ var errTrailingBytes = errors.New("bytes after the message")
 
 // Marshal encodes a message.
 func (DefaultMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) {
-	metadata, err := encodeMetadata(msg.Metadata)
-	if err != nil {
+	metadata := scratches.Get().(*bytes.Buffer)
+	defer scratches.Put(metadata)
+	metadata.Reset()
+	enc := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(enc)
+	enc.Reset(metadata)
+	if err := writeMetadata(enc, msg.Metadata); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	var body bytes.Buffer
-	body.Grow(len(msg.UUID) + len(metadata) + len(msg.Payload) + 16)
-	enc := msgpack.GetEncoder()
-	defer msgpack.PutEncoder(enc)
+	body.Grow(len(msg.UUID) + metadata.Len() + len(msg.Payload) + 16)
 	enc.Reset(&body)
 	if err := errors.Join(
 		enc.EncodeArrayLen(3),
 		enc.EncodeString(msg.UUID),
-		enc.EncodeBytes(metadata),
+		enc.EncodeBytes(orNil(metadata.Bytes())),
 		enc.EncodeBytes(msg.Payload),
 	); err != nil {
 		return nil, err
@@ -67,28 +71,39 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) 
 	return body.Bytes(), nil
 }
 
+// scratches are where metadata are encoded.
+var scratches = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 func encodeMetadata(metadata message.Metadata) ([]byte, error) {
-	if len(metadata) == 0 {
-		return nil, nil
-	}
-	size := 4
-	for key, value := range metadata {
-		size += len(key) + len(value) + 6
-	}
 	var encoded bytes.Buffer
-	encoded.Grow(size)
 	enc := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(enc)
 	enc.Reset(&encoded)
+	err := writeMetadata(enc, metadata)
+	return orNil(encoded.Bytes()), err
+}
+
+func orNil(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// writeMetadata writes nothing for a message without metadata.
+func writeMetadata(enc *msgpack.Encoder, metadata message.Metadata) error {
+	if len(metadata) == 0 {
+		return nil
+	}
 	if err := enc.EncodeMapLen(len(metadata)); err != nil {
-		return nil, err
+		return err
 	}
 	for key, value := range metadata {
 		if err := errors.Join(encodeKey(enc, key), enc.EncodeString(value)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return encoded.Bytes(), nil
+	return nil
 }
 
 // emptyMetadata is MessagePack for a map without entries.

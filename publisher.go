@@ -89,6 +89,10 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // and a For made on another host, go by the publisher's clock: as far as it is wrong,
 // messages are early or late.
 //
+// Calls that follow one another are stored in their order, unless one ends with
+// ErrOutcomeUnknown: its messages may be stored late, after those of later calls, if they have
+// no keys.
+//
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
 // (PartitionKey, SetKey) send its messages to several partitions. A *PartialPublishError
 // says that only some messages of a call are stored.

@@ -124,8 +124,8 @@ type membership struct{ *queue.Membership }
 
 func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
 
-func (m membership) Listen(ctx context.Context, partition int, consumer string) delivery.Listener {
-	return m.Membership.Group(partition).Listen(ctx, consumer)
+func (m membership) Listen(partition int, consumer string, ear queue.Ear) delivery.Listener {
+	return m.Membership.Group(partition).Listen(consumer, ear)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends

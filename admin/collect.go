@@ -90,7 +90,7 @@ func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) 
 
 // stats asks for each group in each partition.
 func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
-	names, n := t.groups(), t.partitions
+	names, n := t.roster.All(), t.partitions
 	tallies := make([]queue.Tally, len(names)*n)
 	consumers := make([][]queue.Consumer, len(tallies))
 	err := each(len(tallies), func(i int) (err error) {
@@ -128,18 +128,24 @@ func groupStats(name string, roster queue.Roster, tallies []queue.Tally) GroupSt
 	if share, limited := roster.Limits[name]; limited {
 		s.Limits = limitsOf(share.Whole)
 	}
-	left := s.Queued + s.Retrying + s.InDelivery + s.Dead
-	switch tombstone, retired := roster.Retired[name]; {
-	case retired && tombstone.Expired:
-		s.State = GroupExpired
-	case retired && left > 0:
-		s.State = GroupRetiring
-	case retired:
-		s.State = GroupRetired
-	default:
+	s.State = stateOf(name, roster, s.Queued+s.Retrying+s.InDelivery+s.Dead)
+	if s.State == GroupActive {
 		s.Pause = pauseOf(roster, name)
 	}
 	return s
+}
+
+// stateOf is the state of a group that holds so many messages.
+func stateOf(name string, roster queue.Roster, holds int) GroupState {
+	switch tombstone, retired := roster.Retired[name]; {
+	case retired && tombstone.Expired:
+		return GroupExpired
+	case retired && holds > 0:
+		return GroupRetiring
+	case retired:
+		return GroupRetired
+	}
+	return GroupActive
 }
 
 func limitsOf(l queue.Limits) *redisdelay.GroupLimits {

@@ -13,7 +13,7 @@ import (
 func (d diagnosis) topic(ctx context.Context, t topic) error {
 	var c census
 	for n := range t.partitions {
-		if err := d.count(ctx, t.Partition(n), t.groups(), &c); err != nil {
+		if err := d.count(ctx, t.Partition(n), t.roster.All(), &c); err != nil {
 			return err
 		}
 	}

@@ -108,7 +108,7 @@ func (p *performance) named(ctx context.Context, a *Admin, topic string, which S
 	}
 	where := places{topic: t.Topic, groups: t.roster.Groups}
 	if which.Group != "" {
-		if !slices.Contains(t.groups(), which.Group) {
+		if !slices.Contains(t.roster.All(), which.Group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.Group)
 		}
 		where.groups = []string{which.Group}

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -63,13 +62,6 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	return t, err
 }
 
-// groups are the names of all groups, sorted, those that are retired included.
-func (t topic) groups() []string {
-	names := append(slices.Collect(maps.Keys(t.roster.Retired)), t.roster.Groups...)
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // sources are where to look for what a query matches, by partition, then by group.
 func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, error) {
 	t, err := a.open(ctx, name)
@@ -78,7 +70,7 @@ func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, er
 	}
 	groups := t.roster.Groups
 	if q.Group != "" {
-		if !slices.Contains(t.groups(), q.Group) {
+		if !slices.Contains(t.roster.All(), q.Group) {
 			return nil, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
 		}
 		groups = []string{q.Group}

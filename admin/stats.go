@@ -50,23 +50,51 @@ type TopicStats struct {
 	Groups []GroupStats
 }
 
-// Overdue is how long the message has waited that has waited longest beyond its due time, for
-// being given to the groups or, in the queue of a group that is not paused, for a
-// consumer. 0 if none waits, or all groups are paused together.
+// Overdue is how long the longest waiting due message has waited, for being given to the
+// groups or, in the queue of one, for a consumer. Groups that are paused do not count: it is 0
+// if no message waits, or only for them.
 func (s TopicStats) Overdue() time.Duration {
-	oldest := time.Time{}
-	if s.Pause == nil {
-		oldest = s.OldestDue
-		for _, g := range s.Groups {
-			if g.Pause == nil && g.State == GroupActive {
-				oldest = earliest(oldest, g.OldestQueued)
-			}
-		}
+	var w waiting
+	for _, g := range s.Groups {
+		w.add(g.State, g.Pause != nil, g.OldestQueued)
 	}
-	if oldest.IsZero() {
+	return w.overdue(s.Pause != nil, s.OldestDue, s.At)
+}
+
+// waiting adds up which groups of a topic wait for messages.
+type waiting struct {
+	active, claiming int
+	oldest           time.Time // the longest waiting due message in the queue of those that claim
+}
+
+func (w *waiting) add(state GroupState, paused bool, oldestQueued time.Time) {
+	if state != GroupActive {
+		return
+	}
+	w.active++
+	if !paused {
+		w.claiming++
+		w.oldest = earliest(w.oldest, oldestQueued)
+	}
+}
+
+// overdue is for how long the topic has kept a message waiting. What is due and not given to
+// the groups waits for those that claim, or for a first group.
+func (w *waiting) overdue(paused bool, oldestDue, at time.Time) time.Duration {
+	switch {
+	case paused:
+		return 0
+	case w.claiming > 0 || w.active == 0:
+		return since(earliest(w.oldest, oldestDue), at)
+	}
+	return 0
+}
+
+func since(t, at time.Time) time.Duration {
+	if t.IsZero() {
 		return 0
 	}
-	return max(0, s.At.Sub(oldest))
+	return max(0, at.Sub(t))
 }
 
 // Dead is the number of dead letters of all groups.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ type experiment struct {
 	name        string
 	what        string // a sentence or two for the report
 	rounds      int    // at most; 0 for as many as the flag says
+	far         bool   // Redis is far
 	contestants []contestant
 	bars        []bar
 	chart       string // the reading to plot; "" for none
@@ -73,7 +75,7 @@ func (e experiment) run(ctx context.Context, l *lab, rounds int) (outcome, error
 }
 
 func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, error) {
-	if err := l.reset(ctx, e.name, c.name); err != nil {
+	if err := errors.Join(l.place(ctx, e.far), l.reset(ctx, e.name, c.name)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)

@@ -20,6 +20,8 @@ type lab struct {
 	scale   float64
 	profile string // directory; "" for none
 
+	addr    string    // where clients of the run find the server
+	proxy   *proxy    // nil until an experiment is far
 	running [2]string // experiment and contestant
 	shared  *redis.Client
 	clients []*redis.Client // of the run
@@ -31,11 +33,14 @@ func openLab(scale float64, profile string) (*lab, error) {
 		return nil, err
 	}
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
-	return &lab{server: server, admin: admin, scale: scale, profile: profile}, nil
+	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr}, nil
 }
 
 func (l *lab) close() {
 	l.closeClients()
+	if l.proxy != nil {
+		_ = l.proxy.stop() // it ends with this process in any case
+	}
 	_ = l.admin.Close()
 	_ = l.server.Stop() // if that fails, its guard ends it with this process
 }
@@ -50,6 +55,21 @@ func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 	)
 }
 
+// place says where the clients of the next runs find Redis.
+func (l *lab) place(ctx context.Context, far bool) (err error) {
+	l.addr = l.server.Addr
+	if !far {
+		return nil
+	}
+	if l.proxy == nil {
+		if l.proxy, err = startProxy(ctx, l.server.Addr); err != nil {
+			return err
+		}
+	}
+	l.addr = l.proxy.addr
+	return nil
+}
+
 func (l *lab) closeClients() {
 	for _, client := range l.clients {
 		_ = client.Close() // redisstream has already closed its own
@@ -58,8 +78,11 @@ func (l *lab) closeClients() {
 }
 
 // client returns a new client with default options. It lasts until the run ends.
-func (l *lab) client() *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: l.server.Addr})
+func (l *lab) client() *redis.Client { return l.clientWithPool(0) }
+
+// clientWithPool is client with a number of connections.
+func (l *lab) clientWithPool(size int) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: l.addr, PoolSize: size})
 	l.clients = append(l.clients, client)
 	return client
 }

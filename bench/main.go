@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 )
 
 // documentation is where the results of a complete run go.
@@ -29,7 +30,11 @@ type options struct {
 }
 
 func main() {
-	if err := run(); err != nil {
+	err := run
+	if len(os.Args) == 3 && os.Args[1] == holdBack {
+		err = func() error { return runProxy(os.Args[2]) }
+	}
+	if err := err(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -91,10 +96,10 @@ func parse() (options, error) {
 
 // experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
-	return []experiment{
-		drainOne(), drainTen(), router(), relays(),
-		publishOne(), publishMany(), publishBatches(), publishAndConsume(),
-		lateness(), idleOne(), idleMany(),
-		million(), operate(), memory(), poison(), slow(), pausing(), groups(),
-	}
+	publishing := append([]experiment{publishOne()}, publishSome()...)
+	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
+		publishBatches(), publishAndConsume(),
+		lateness(), idleOne(), idleMany(), idleCrowd(),
+		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
+	})
 }

@@ -62,7 +62,7 @@ func redisStream() pubsub {
 		name:  "redisstream",
 		share: peerShare,
 		publisher: func(l *lab) (message.Publisher, error) {
-			return redisstream.NewPublisher(redisstream.PublisherConfig{Client: l.client()}, nil)
+			return streamPublisher(l.client())
 		},
 		subscriber: func(l *lab) (message.Subscriber, error) {
 			return redisstream.NewSubscriber(redisstream.SubscriberConfig{
@@ -72,6 +72,10 @@ func redisStream() pubsub {
 		fill:    fillStream,
 		settled: func(context.Context, *lab) error { return nil },
 	}
+}
+
+func streamPublisher(client *redis.Client) (message.Publisher, error) {
+	return redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, nil)
 }
 
 func newSubscriber(l *lab, group string, maxInFlight int) (*redisdelay.Subscriber, error) {

@@ -70,7 +70,7 @@ func routerAsynq(concurrency int) contestant {
 			t.add(task.Payload())
 			return nil
 		})
-		server := asynq.NewServer(asynq.RedisClientOpt{Addr: l.server.Addr}, asynq.Config{
+		server := asynq.NewServer(asynq.RedisClientOpt{Addr: l.addr}, asynq.Config{
 			Concurrency: concurrency, LogLevel: asynq.FatalLevel,
 		})
 		s, err := l.throughput(ctx, t, n, func() error {

@@ -13,7 +13,7 @@ type Observer struct {
 	Changed   func(Changed)   // a Cancel or Reschedule call has ended
 	Claimed   func(Claimed)   // a subscription has leased messages
 	HandedOut func(HandedOut) // a handler has been given a message
-	Settled   func(Settled)   // Redis knows how a delivery has ended
+	Settled   func(Settled)   // a delivery has ended
 	Buried    func(Buried)    // a message has become a dead letter
 	LeaseLost func(LeaseLost) // a consumer no longer holds a message
 	Ended     func(Ended)     // a consumer group has ended, since it had no live subscription
@@ -70,17 +70,19 @@ type Claimed struct {
 type HandedOut struct {
 	Place
 	ID      string
+	Token   int64 // names the delivery; see redisdelay.Delivery
 	Attempt int
 	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
 
-// Settled is a delivery that has ended. It is reported once for each message that was
-// Claimed, unless Redis cannot be reached before the subscription ends.
+// Settled is a delivery that has ended, and Redis knows how, unless it is Unsettled. It is
+// reported once for each message that was Claimed, except those whose decoder never ends.
 type Settled struct {
 	Place
-	ID  string
-	How Settlement
-	// Took is how long a handler had the message, 0 if none had.
+	ID    string
+	Token int64 // names the delivery; see redisdelay.Delivery
+	How   Settlement
+	// Took is how long a handler had the message; of one that is Unsettled, 0 only if none had.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.
@@ -102,6 +104,9 @@ const (
 	Released        Settlement = "release"     // given back; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
+	// Unsettled is one of which Redis could not be told before the subscription ended, or has not
+	// answered. Unless it knows all the same, the message is delivered again after its lease.
+	Unsettled Settlement = "unsettled"
 )
 
 // Buried is a message that has become a dead letter.
@@ -116,6 +121,7 @@ type Buried struct {
 type LeaseLost struct {
 	Place
 	ID        string
+	Token     int64 // names the delivery; see redisdelay.Delivery
 	Attempt   int
 	HandedOut bool // a handler has it; the context of its message has ended
 }

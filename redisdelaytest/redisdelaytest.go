@@ -5,15 +5,25 @@
 // work, and jumps ahead when all wait. There, New starts a Redis in memory whose connections
 // need no network. All clocks agree: those of Redis, of timers and leases, and time.Now.
 //
-//	synctest.Test(t, func(t *testing.T) {
-//		r := redisdelaytest.New(t)
-//		publisher, err := redisdelay.NewPublisher(r.PublisherConfig(), nil)
-//		...
-//		r.Advance(30 * time.Minute)
-//	})
+//	func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			r := redisdelaytest.New(t)
+//			shop := &shop{publisher: publisher(t, r)}
+//			handle(t, r.SubscriberConfig("shop"), "order-closings", shop.close)
+//
+//			require.NoError(t, shop.open("order-42"))
+//			r.Advance(29 * time.Minute)
+//			assert.Empty(t, shop.closed)
+//			assert.Equal(t, "order-42", r.Pending("order-closings")[0].Key)
+//
+//			r.Advance(time.Minute)
+//			assert.Equal(t, []string{"order-42"}, shop.closed)
+//			assert.Empty(t, r.Pending("order-closings"))
+//		})
+//	}
 //
 // Code under test may use routers, CQRS and any middleware, but no network of its own: a real
-// connection would stop the clock.
+// connection would stop the clock. docs/testing.md has the whole example.
 package redisdelaytest
 
 import (
@@ -41,11 +51,11 @@ type Redis struct {
 	admin  *admin.Admin
 }
 
-// client is a client whose connections cannot go deaf, so none has to be pinged: a month of
-// pings takes seconds.
+// client is a client whose connections lose no notification. Nobody has to ping them, or to
+// poll: a month of pings takes seconds.
 type client struct{ *redis.Client }
 
-// NeverDeaf tells internal/queue so.
+// NeverDeaf tells package queue so.
 func (*client) NeverDeaf() {}
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
@@ -79,7 +89,9 @@ func inBubble() (is bool) {
 	return
 }
 
-// Client is a client of the Redis, for code that wants one. It is closed with the test.
+// Client is a client of the Redis, for code that makes publishers and subscribers itself. It
+// is closed with the test. Subscribers with it poll once a year, unless their config says
+// otherwise.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
 // PublisherConfig is a config with the Client, and else with the defaults.
@@ -87,11 +99,10 @@ func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
 	return redisdelay.PublisherConfig{Client: r.client}
 }
 
-// SubscriberConfig is a config with the Client and a consumer group. PollInterval is a year,
-// since no notification is lost here, and a month of polls takes seconds. The rest has the
+// SubscriberConfig is a config with the Client and a consumer group, and else with the
 // defaults.
 func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
-	return redisdelay.SubscriberConfig{Client: r.client, ConsumerGroup: group, PollInterval: 365 * 24 * time.Hour}
+	return redisdelay.SubscriberConfig{Client: r.client, ConsumerGroup: group}
 }
 
 // Wait waits until all goroutines of the test wait for something: what is due is handled,

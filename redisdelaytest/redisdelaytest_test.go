@@ -3,6 +3,7 @@ package redisdelaytest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,6 +73,12 @@ func handle(
 	require.NoError(t, err)
 	router.AddMiddleware(middlewares...)
 	router.AddConsumerHandler("handler", topic, s, do)
+	run(t, router)
+}
+
+// run runs a router until the test ends.
+func run(t *testing.T, router *message.Router) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.Background()) }()
 	<-router.Running()
@@ -97,12 +104,11 @@ func TestMessagesComeAtTheirTimeAndInOrder(t *testing.T) {
 	})
 }
 
-// runs is how often a test of order runs.
-const runs = 20
+var runs = flag.Int("runs", 5, "how often the thirty days run")
 
 func TestThirtyDaysOfRemindersWithGrowingRetries(t *testing.T) {
 	var first []string
-	for range runs {
+	for range *runs {
 		synctest.Test(t, func(t *testing.T) {
 			r, d := redisdelaytest.New(t), newDiary()
 			p := publisher(t, r)

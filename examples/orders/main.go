@@ -16,17 +16,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
+	"github.com/redisdelay/watermill-redisdelay/examples/orders/shop"
 )
-
-// graceful is how long the service may take to end.
-const graceful = 10 * time.Second
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "where to listen")
@@ -52,32 +49,9 @@ func run(ctx context.Context, addr string, payWithin time.Duration) error {
 	}
 	fmt.Printf("Listening on http://%s with %s.\n", listener.Addr(), server)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s, err := newService(server.Client(), "order-closings", payWithin, logger)
+	service, err := shop.New(shop.Config{Client: server.Client(), PayWithin: payWithin, Logger: logger})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return s.serve(ctx, listener)
-}
-
-// serve answers requests and closes orders until ctx ends.
-func (s *service) serve(ctx context.Context, listener net.Listener) error {
-	web := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
-	ended := make(chan error, 2)
-	go func() { ended <- web.Serve(listener) }()
-	go func() { ended <- s.router.Run(context.WithoutCancel(ctx)) }() // Close ends it, so handlers finish
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-ended:
-	}
-	// Requests come first: they publish and cancel.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceful)
-	defer cancel()
-	err := errors.Join(failed, web.Shutdown(ctx), s.router.Close(), s.publisher.Close()) //nolint:contextcheck // Close has a timeout of its own
-	for waits := cap(ended) - len(ended); waits > 0 && failed == nil; waits-- {
-		if end := <-ended; !errors.Is(end, http.ErrServerClosed) {
-			err = errors.Join(err, end)
-		}
-	}
-	return err
+	return service.Serve(ctx, listener)
 }

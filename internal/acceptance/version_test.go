@@ -189,6 +189,8 @@ func TestTheServerVersionIsReadOnce(t *testing.T) {
 				switch key := command[3]; {
 				case strings.HasSuffix(key, ":topics}"):
 					return "*1\r\n$1\r\n1\r\n"
+				case strings.HasSuffix(key, ":scheduled") && command[2] == "3": // put
+					return "*1\r\n" + bulk("stored")
 				case strings.HasSuffix(key, ":scheduled"):
 					return "*0\r\n"
 				default:

@@ -208,11 +208,11 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 // offer. The caller holds mu.
 func (b *buffer) oldest() (since time.Time, ok bool) {
 	if b.queued() > 0 {
-		since, ok = b.items[b.head].arrived, true
+		since, ok = b.items[b.head].ArrivedAt, true
 	}
 	for _, w := range b.workers {
-		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.arrived.Before(since)) {
-			since, ok = w.item.arrived, true
+		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.ArrivedAt.Before(since)) {
+			since, ok = w.item.ArrivedAt, true
 		}
 	}
 	return since, ok
@@ -223,7 +223,7 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 func (b *buffer) recallOffers(now time.Time) {
 	some := false
 	for _, w := range b.workers {
-		if w.item == nil || now.Sub(w.item.arrived) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
+		if w.item == nil || now.Sub(w.item.ArrivedAt) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
 		if !some { // before the recall: if the offer is accepted late, read undoes it

@@ -43,9 +43,9 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 			{Delivery: queue.Delivery{ID: "0002", Token: "1"}, Delay: time.Minute},
 		}, g.nacked)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
-			{Place: place, ID: "0001", How: observe.BuriedByHandler, Took: time.Second},
-			{Place: place, ID: "0002", How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+			{Place: place, ID: "0000", Token: 7, How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
+			{Place: place, ID: "0001", Token: 7, How: observe.BuriedByHandler, Took: time.Second},
+			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
 		}, told[observe.Settled](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "no such order"}}, told[observe.Buried](w))
 	})

@@ -48,7 +48,9 @@ type fakeGroup struct {
 	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
 	paused   chan struct{}
-	deaf     chan struct{} // ends the listener
+	deaf     chan struct{} // lets the listener fail
+	retries  int           // calls of Listener.Retry
+	unheard  bool          // Listener.Close has ended
 }
 
 func newFakeGroup(ready int) *fakeGroup {
@@ -61,7 +63,7 @@ func (g *fakeGroup) add(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range n {
-		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Attempt: 1, DueAt: time.Now()})
+		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Fence: 7, Attempt: 1, DueAt: time.Now()})
 		g.added++
 	}
 }
@@ -248,37 +250,49 @@ func (t *fakeTopic) Group(partition int) Group {
 	return t.groups[partition]
 }
 
-func (t *fakeTopic) Listen(_ context.Context, partition int, _ string) Listener {
+func (t *fakeTopic) Listen(partition int, _ string, ear queue.Ear) Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
+	l := &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
+	l.running.Go(func() { l.pass(ear) })
+	return l
 }
 
-// fakeListener passes on the hints of a group.
+// fakeListener passes on the hints of a group. The first one, and the first after it was
+// deaf, says that it is open.
 type fakeListener struct {
-	group  *fakeGroup
-	closed chan struct{}
-	once   sync.Once
+	group   *fakeGroup
+	closed  chan struct{}
+	running sync.WaitGroup
 }
 
-func (l *fakeListener) Next(context.Context) (queue.Hint, error) {
-	select {
-	case in := <-l.group.hints:
-		return queue.Hint{In: in}, nil
-	case in := <-l.group.looks:
-		return queue.Hint{In: in, Looked: true, Found: 1}, nil
-	case <-l.group.grown:
-		return queue.Hint{Grown: true}, nil
-	case <-l.group.paused:
-		return queue.Hint{Paused: true}, nil
-	case <-l.group.deaf:
-		return queue.Hint{}, errAway
-	case <-l.closed:
-		return queue.Hint{}, errAway
+func (l *fakeListener) pass(ear queue.Ear) {
+	for open := false; ; {
+		select {
+		case in := <-l.group.hints:
+			ear.Heard(queue.Hint{In: in, Opened: !open})
+			open = true
+		case in := <-l.group.looks:
+			ear.Heard(queue.Hint{In: in, Looked: true, Found: 1})
+		case <-l.group.grown:
+			ear.Heard(queue.Hint{Grown: true})
+		case <-l.group.paused:
+			ear.Heard(queue.Hint{Paused: true})
+		case <-l.group.deaf:
+			ear.Failed(errAway)
+			open = false
+		case <-l.closed:
+			return
+		}
 	}
 }
 
-func (l *fakeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
+func (l *fakeListener) Retry() { l.group.view(func() { l.group.retries++ }) }
+
+// Close takes a while, as when it is the last one on its connection.
+func (l *fakeListener) Close() {
+	close(l.closed)
+	l.running.Wait()
+	pass(time.Millisecond)
+	l.group.view(func() { l.group.unheard = true })
 }

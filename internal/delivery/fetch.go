@@ -90,7 +90,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 		claims, err := p.group.Claim(trying, request)
 		if err == nil {
 			if trouble.worked() {
-				tell(p.claiming)
+				p.listener.Retry()
 			}
 			p.leases.said(start)
 			return p.accept(claims, start)

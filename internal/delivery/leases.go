@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,32 +23,40 @@ type leases struct {
 	says   bool // that the consumer is alive, even if it holds nothing
 	turns  *backoff.Turns
 	report *reporter
-
-	earlier chan struct{} // tells guard that a lease ends before its next look
+	keeper *keeper
 
 	mu   sync.Mutex
 	held map[string]*item // guarded by mu; by id
-	look time.Time        // guarded by mu; guard's next look
+	look time.Time        // guarded by mu; when leases may stop being certain
+	beat time.Time        // guarded by mu; when to extend them; zero while that is under way
+	lost []*item          // guarded by mu; to be reported
 	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 	// about is what the consumer said of itself in its last heartbeat. Claims repeat it.
 	about string // guarded by mu
 	names bool   // owned by extend; about names messages
+
+	failed  bool    // owned by extend
+	trouble trouble // owned by extend
 }
 
-func newLeases(config Config, group Group, turns *backoff.Turns, report *reporter) *leases {
+func newLeases(p *partition) *leases {
+	config, now := p.subscription.config, time.Now()
 	l := &leases{
 		config: config,
-		group:  group,
-		turns:  turns,
-		report: report,
+		group:  p.group,
+		turns:  p.turns,
+		report: &p.report,
+		keeper: p.subscription.keeper,
 		margin: min(config.Lease/10, time.Second),
 		// The first partition tells who asks whether a group is alive. A group that expires
 		// does so in each partition by itself.
 		says: config.About != nil,
 		held: map[string]*item{},
+		beat: now.Add(config.Lease / 3),
 
-		earlier: make(chan struct{}, 1),
+		trouble: p.trouble(observe.Extending),
 	}
+	l.look = l.until(now)
 	l.describe()
 	return l
 }
@@ -71,11 +78,12 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		}
 		items[i] = &all[i]
 		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
-		items[i].arrived, items[i].trusted = now, l.until(sent)
+		items[i].ArrivedAt, items[i].trusted = now, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
-	if len(items) > 0 && l.until(sent).Before(l.look) { // the reply was slow
-		tell(l.earlier)
+	if ends := l.until(sent); len(items) > 0 && ends.Before(l.look) { // the reply was slow
+		l.look = ends
+		tell(l.keeper.sooner)
 	}
 	return items
 }
@@ -129,141 +137,4 @@ func (l *leases) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.held)
-}
-
-// extend extends all leases every third of their duration, and sooner after an error,
-// until ctx ends.
-func (l *leases) extend(ctx context.Context) {
-	timer := time.NewTimer(l.config.Lease / 3)
-	defer timer.Stop()
-	trouble := trouble{report: l.report, what: observe.Extending}
-	for failed := false; ; {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-		if failed && !l.turns.Wait(ctx) {
-			return
-		}
-		next, err := l.config.Lease/3, l.extendAll(ctx, &trouble)
-		if failed = err != nil && ctx.Err() == nil; failed {
-			trouble.failed(err)
-			next = min(next, max(l.config.Lease/12, minBackoff))
-		}
-		timer.Reset(next)
-	}
-}
-
-func (l *leases) extendAll(ctx context.Context, trouble *trouble) error {
-	all := l.all()
-	l.describe()
-	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.presence()}
-	if len(all) == 0 && l.silent() {
-		sent := time.Now()
-		if _, err := l.group.Extend(ctx, heartbeat, nil); err == nil {
-			l.said(sent)
-		}
-		return nil // nothing is lost by an error, and claims report the same
-	}
-	_, err := inChunks(all, queue.MaxMessages, func(held []queue.Held) error {
-		sent := time.Now()
-		stale, err := l.group.Extend(ctx, heartbeat, held)
-		if err == nil {
-			l.extended(held, stale, sent)
-			l.said(sent)
-			trouble.worked()
-		}
-		return err
-	})
-	return err
-}
-
-// said records that a call that was sent then has told Redis that the consumer is alive.
-func (l *leases) said(sent time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told = sent
-}
-
-// silent tells whether Redis must be told now that the consumer is alive: claims do so at
-// least once in a poll interval, unless all workers are busy with messages of other
-// partitions.
-func (l *leases) silent() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.says && time.Since(l.told) > max(l.config.alive()/3, l.config.PollInterval)
-}
-
-func (l *leases) all() []queue.Held {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := make([]queue.Held, 0, len(l.held))
-	for _, it := range l.held {
-		list = append(list, queue.Held{Delivery: it.delivery(), HandedOut: it.handedOut.Load()})
-	}
-	return list
-}
-
-// extended applies the answer to a call. sent is when the call was sent.
-func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
-	var lost []*item
-	defer func() { l.report.leasesLost(lost) }()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range held {
-		it := l.find(d.Delivery)
-		switch {
-		case it == nil:
-		case slices.Contains(stale, d.ID):
-			l.lose(it)
-			lost = append(lost, it)
-		default:
-			it.trusted = l.until(sent)
-			it.extended++
-		}
-	}
-}
-
-// guard gives up messages whose leases are no longer certain, until ctx ends. It needs no
-// answer from Redis.
-func (l *leases) guard(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	var lost []*item
-	for {
-		if len(lost) == 0 {
-			select {
-			case <-timer.C:
-			case <-l.earlier:
-			case <-ctx.Done():
-				return
-			}
-		}
-		some, next := l.giveUp(time.Now())
-		timer.Reset(time.Until(next))
-		if lost = append(lost, some...); len(lost) > 0 {
-			l.report.leasesLost(lost[:1]) // one, since other leases may end meanwhile
-			lost = lost[1:]
-		}
-	}
-}
-
-// giveUp loses the leases that are not certain now. It returns their items, and when to
-// look again.
-func (l *leases) giveUp(now time.Time) (lost []*item, next time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	next = l.until(now)
-	for _, it := range l.held {
-		switch {
-		case !now.Before(it.trusted):
-			l.lose(it)
-			lost = append(lost, it)
-		case it.trusted.Before(next):
-			next = it.trusted
-		}
-	}
-	l.look = next
-	return lost, next
 }

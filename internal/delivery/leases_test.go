@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func newTestLeases() *leases {
-	return newLeases(Config{Lease: testLease}, nil, backoff.NewTurns(0), &reporter{})
+	return newLeases(&partition{subscription: New(nil, Config{Lease: testLease})})
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }
@@ -141,7 +141,7 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		r := run(g)
 		pass(testLease / 2)
 		g.add(1)
-		g.view(func() { g.latency = 20 * time.Second }) // guard looks sooner
+		g.view(func() { g.latency = 25500 * time.Millisecond }) // the keeper looks sooner
 		g.hints <- 0
 		sent := time.Now()
 		msg := <-r.Messages()
@@ -174,8 +174,8 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 	const messages = 100
 	ways := map[string]func(l *leases, items []*item){
 		"not certain": func(l *leases, _ []*item) {
-			lost, _ := l.giveUp(time.Now().Add(testLease))
-			l.report.leasesLost(lost) // as guard does
+			l.giveUp(time.Now().Add(testLease))
+			l.reportLost()
 		},
 		"not current": func(l *leases, items []*item) {
 			l.extended(
@@ -231,8 +231,9 @@ func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
 			c.MaxInFlight = 20
 			c.Observer.LeaseLost = func(observe.LeaseLost) { pass(slow) }
 		})
+		var messages []*message.Message
 		for range 10 {
-			defer (<-r.Messages()).Ack()
+			messages = append(messages, <-r.Messages())
 		}
 		pass(3 * slow)
 		g.add(1)
@@ -240,10 +241,13 @@ func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
 		start := time.Now()
 		last := <-r.Messages()
 		<-last.Context().Done()
-		assert.LessOrEqual(t, time.Since(start), testLease-time.Second+slow, "it waits for one call of the observer, not for all")
-		last.Ack()
+		assert.LessOrEqual(t, time.Since(start), testLease-time.Second, "it waits for no call of the observer")
+		for _, msg := range append(messages, last) {
+			msg.Ack()
+		}
 		pass(20 * slow)
 		r.stop()
+		require.NoError(t, <-r.ended)
 	})
 }
 

@@ -1,63 +1,81 @@
 package delivery
 
 import (
-	"context"
-	"time"
+	"sync"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maxListenBackoff is long, since polls go on without notifications.
-const maxListenBackoff = 30 * time.Second
+// ear turns the notifications of a partition into hints. It blocks nobody: all subscriptions
+// of a client share a connection.
+type ear struct {
+	partition *partition
+	reports   *sync.WaitGroup
 
-// listen turns notifications into hints until ctx ends.
-func (p *partition) listen(ctx context.Context) {
-	pause := backoff.Backoff{Min: minBackoff, Max: maxListenBackoff}
-	trouble := p.trouble(observe.Listening)
-	for {
-		err := p.listenOnce(ctx, func() {
-			pause.Reset()
-			trouble.worked()
-			tell(p.listening)
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		trouble.failed(err)
-		if !pause.WaitUnless(ctx, p.claiming) {
-			return
-		}
+	mu        sync.Mutex
+	failure   error // guarded by mu; to be reported
+	works     bool  // guarded by mu; to be reported, after failure
+	reporting bool  // guarded by mu; report runs
+
+	trouble trouble // owned by report
+}
+
+func newEar(p *partition, reports *sync.WaitGroup) *ear {
+	return &ear{partition: p, reports: reports, trouble: p.trouble(observe.Listening)}
+}
+
+// Heard implements queue.Ear.
+func (e *ear) Heard(hint queue.Hint) {
+	p := e.partition
+	switch {
+	case hint.Opened:
+		e.note(nil)
+		tell(p.listening)
+		tell(p.subscription.grown) // a notification may have come before
+	case hint.Grown:
+		tell(p.subscription.grown)
+		return
+	case hint.Paused:
+		tell(p.subscription.paused)
+		return
+	}
+	hint.In = p.atMostPoll(hint.In)
+	p.hints.hear(hint)
+}
+
+// Failed implements queue.Ear.
+func (e *ear) Failed(err error) { e.note(err) }
+
+// note lets report run, which may take long.
+func (e *ear) note(failure error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.works = failure == nil; !e.works {
+		e.failure = failure
+	}
+	if !e.reporting {
+		e.reporting = true
+		e.reports.Go(e.report)
 	}
 }
 
-func (p *partition) listenOnce(ctx context.Context, heard func()) error {
-	listener := p.subscription.topic.Listen(ctx, p.number, p.subscription.config.Consumer)
-	// Only closing the connection ends a read that is under way.
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer func() {
-		if stop() {
-			_ = listener.Close() // nothing is lost if this fails
+// report tells the observer what it has not been told yet.
+func (e *ear) report() {
+	for {
+		e.mu.Lock()
+		failure, works := e.failure, e.works
+		e.failure, e.works = nil, false
+		e.reporting = failure != nil || works
+		e.mu.Unlock()
+		if failure == nil && !works {
+			return
 		}
-	}()
-	for first := true; ; first = false {
-		hint, err := listener.Next(ctx)
-		if err != nil {
-			return err
+		if failure != nil {
+			e.trouble.failed(failure)
 		}
-		if first {
-			heard()
-			tell(p.subscription.grown) // a notification may have come before the listener
+		if works {
+			e.trouble.worked()
 		}
-		if hint.Grown {
-			tell(p.subscription.grown)
-			continue
-		}
-		if hint.Paused {
-			tell(p.subscription.paused)
-			continue
-		}
-		hint.In = p.atMostPoll(hint.In)
-		p.hints.hear(hint)
 	}
 }

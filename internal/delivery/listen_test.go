@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
@@ -22,7 +24,7 @@ func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 		g.setHook(nil)
 		g.add(1)
 		start := time.Now()
-		g.deaf <- struct{}{} // the listener connects anew, half a second later or more
+		g.deaf <- struct{}{}
 		g.hints <- 0
 		(<-r.Messages()).Ack()
 		assert.Less(t, time.Since(start), 1500*time.Millisecond)
@@ -35,16 +37,54 @@ func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
-		for range 7 { // so that the next pause is 16s or more
-			g.deaf <- struct{}{}
-		}
-		g.hints <- 0 // for the new listener
+		pass(time.Second)
 		g.setHook(func(string) error { return errAway })
 		pass(testPoll + time.Second)
+		g.view(func() { assert.Zero(t, g.retries) })
 		g.setHook(nil)
 		pass(3 * time.Second)
-		assert.Empty(t, g.hints)
+		g.view(func() { assert.Equal(t, 1, g.retries) })
 		r.stop()
 		require.NoError(t, <-r.ended)
+	})
+}
+
+func TestRunWaitsUntilItsListenersAreClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Second)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		g.view(func() { assert.True(t, g.unheard) })
+	})
+}
+
+// TestASlowObserverHoldsUpNoNotifications blocks in the report of a failure.
+func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, stuck := newFakeGroup(0), make(chan struct{})
+		failures := 0
+		r := run(g, func(c *Config) {
+			c.Observer.Failing = func(observe.Failing) {
+				failures++
+				<-stuck
+			}
+		})
+		g.hints <- 0
+		pass(time.Millisecond)
+		for range 3 {
+			g.deaf <- struct{}{}
+			pass(time.Millisecond)
+		}
+		g.add(1)
+		start := time.Now()
+		g.hints <- 0
+		(<-r.Messages()).Ack()
+		assert.Zero(t, time.Since(start))
+		close(stuck)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, 2, failures, "the first, and the last of those that came meanwhile")
 	})
 }

@@ -22,7 +22,7 @@ type partition struct {
 	report       reporter
 	turns        *backoff.Turns // for everything that fails and is retried
 	listening    chan struct{}  // tells claim that notifications work again
-	claiming     chan struct{}  // tells listen that claims work again
+	listener     Listener       // set before fetch starts
 	need         need           // owned by fetch; which messages the next claim gets
 }
 
@@ -35,23 +35,26 @@ func newPartition(s *Subscription, number int) *partition {
 		report:       newReporter(s.config, number),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
-		claiming:     make(chan struct{}, 1),
 	}
-	p.leases = newLeases(s.config, p.group, p.turns, &p.report)
+	p.leases = newLeases(p)
 	p.settler = newSettler(p)
 	return p
 }
 
 // run starts the goroutines of the partition. calls is the context of calls to Redis.
 func (p *partition) run(ctx, calls context.Context, g *goroutines) {
+	g.keepers.Add(1) // before the Ear starts others
+	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newEar(p, &g.keepers))
+	context.AfterFunc(ctx, func() {
+		defer g.keepers.Done()
+		p.listener.Close()
+	})
 	g.fetchers.Go(func() { p.fetch(ctx, calls) })
 	g.settlers.Go(func() {
 		p.settler.run(calls, g.drained)
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
 	})
-	g.keepers.Go(func() { p.listen(ctx) })
-	g.keepers.Go(func() { p.leases.extend(calls) })
-	g.keepers.Go(func() { p.leases.guard(calls) })
+	p.subscription.keeper.add(p.leases)
 }
 
 func (p *partition) trouble(what observe.Activity) trouble {
@@ -63,7 +66,6 @@ type item struct {
 	queue.Claimed
 	partition *partition
 	size      int           // bytes of body and metadata
-	arrived   time.Time     // when the reply to the claim came
 	took      time.Duration // how long a handler had the message; set before it is settled
 	buried    bool          // owned by the settler; it is reported as a dead letter
 	// handedOut says that a handler has the message, so that the delivery counts.

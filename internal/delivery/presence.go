@@ -46,7 +46,7 @@ func (l *leases) handled() []Extended {
 			items = append(items, it)
 		}
 	}
-	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.arrived.Compare(b.arrived), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.ArrivedAt.Compare(b.ArrivedAt), cmp.Compare(a.ID, b.ID)) })
 	list := make([]Extended, len(items))
 	for i, it := range items {
 		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}

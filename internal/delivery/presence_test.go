@@ -36,7 +36,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		r.stop()
 		require.NoError(t, <-r.ended)
 		require.GreaterOrEqual(t, len(said), 3)
-		assert.Equal(t, []string{"[{0000 0 1} {0001 0 1}]", "[{0000 0 2} {0001 0 2} {0002 0 1}]", "[{0002 0 2}]"}, said[:3])
+		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, said[:3])
 		assert.Equal(t, queue.Presence{Alive: testLease, About: said[2]}, last, "of a claim")
 		assert.Equal(t, "[]", g.requests[0].Presence.About)
 		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.About, "nothing is held any more")
@@ -62,6 +62,6 @@ func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
 		r.stop()
 		require.NoError(t, <-r.ended)
 		require.GreaterOrEqual(t, len(g.said), 2)
-		assert.Equal(t, []string{"[{0000 0 1}]", "[{0000 0 2}]"}, g.said[:2])
+		assert.Equal(t, []string{"[{0000 7 1}]", "[{0000 7 2}]"}, g.said[:2])
 	})
 }

@@ -45,7 +45,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 		// Redis's clock at the claim, plus the time since then by this host's clock.
 		claimed := it.LeasedUntil.Add(-r.lease)
 		r.observer.HandedOut(observe.HandedOut{
-			Place: r.place, ID: it.ID, Attempt: it.Attempt, Late: claimed.Sub(it.DueAt) + at.Sub(it.arrived),
+			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: claimed.Sub(it.DueAt) + at.Sub(it.ArrivedAt),
 		})
 	}
 	return at
@@ -56,8 +56,18 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Duration, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
-			Place: r.place, ID: it.ID, How: how, Took: it.took, RetryIn: retryIn, Stale: slices.Contains(stale, it.ID),
+			Place: r.place, ID: it.ID, Token: it.Fence, How: how, Took: it.took, RetryIn: retryIn, Stale: slices.Contains(stale, it.ID),
 		})
+	}
+}
+
+// unsettled reports deliveries of which Redis could not be told before the end.
+func (r *reporter) unsettled(items []*item) {
+	for _, it := range items {
+		if it.handedOut.Load() {
+			it.took = max(it.took, 1) // more than that of a message that no handler had
+		}
+		r.settled(it, observe.Unsettled, 0, nil)
 	}
 }
 
@@ -76,7 +86,7 @@ func (r *reporter) leasesLost(items []*item) {
 	}
 	for _, it := range items {
 		r.observer.LeaseLost(observe.LeaseLost{
-			Place: r.place, ID: it.ID, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
+			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
 		})
 	}
 }

@@ -84,8 +84,8 @@ func TestAnObserverFollowsAMessage(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		assert.Equal(t, []any{
 			observe.Claimed{Place: place, IDs: []string{"0000"}, Bytes: 4},
-			observe.HandedOut{Place: place, ID: "0000", Attempt: 1, Late: 350 * time.Millisecond},
-			observe.Settled{Place: place, ID: "0000", How: observe.Acked, Took: 2 * time.Second},
+			observe.HandedOut{Place: place, ID: "0000", Token: 7, Attempt: 1, Late: 350 * time.Millisecond},
+			observe.Settled{Place: place, ID: "0000", Token: 7, How: observe.Acked, Took: 2 * time.Second},
 		}, w.events)
 	})
 }
@@ -121,9 +121,9 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
 		settled := told[observe.Settled](w)
 		for _, want := range []observe.Settled{
-			{Place: place, ID: "0000", How: observe.Undecodable},
-			{Place: place, ID: "0001", How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
-			{Place: place, ID: "0002", How: observe.Abandoned, Took: testCloseTimeout},
+			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable},
+			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+			{Place: place, ID: "0002", Token: 7, How: observe.Abandoned, Took: testCloseTimeout},
 		} {
 			assert.Contains(t, settled, want)
 		}
@@ -173,7 +173,7 @@ func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
 		msg.Nack()
 		r.stop()
 		require.NoError(t, <-r.ended)
-		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Attempt: 1, HandedOut: true}}, told[observe.LeaseLost](w))
+		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, HandedOut: true}}, told[observe.LeaseLost](w))
 		require.Len(t, told[observe.Settled](w), 1)
 		assert.True(t, told[observe.Settled](w)[0].Stale)
 	})
@@ -191,8 +191,8 @@ func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
 		r.stop()
 		require.NoError(t, <-r.ended)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", How: observe.Undecodable, Stale: true},
-			{Place: place, ID: "0001", How: observe.Undecodable},
+			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable, Stale: true},
+			{Place: place, ID: "0001", Token: 7, How: observe.Undecodable},
 		}, told[observe.Settled](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
 	})
@@ -210,9 +210,9 @@ func TestANackThatMadeADeadLetterOrNothingIsNotTriedAgain(t *testing.T) {
 		r.stop()
 		require.NoError(t, <-r.ended)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", How: observe.Nacked},
-			{Place: place, ID: "0001", How: observe.Nacked, Stale: true},
-			{Place: place, ID: "0002", How: observe.Nacked, RetryIn: time.Second},
+			{Place: place, ID: "0000", Token: 7, How: observe.Nacked},
+			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Stale: true},
+			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, RetryIn: time.Second},
 		}, told[observe.Settled](w))
 	})
 }

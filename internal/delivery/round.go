@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -30,6 +31,14 @@ type burial struct {
 
 func (r *round) empty() bool {
 	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
+}
+
+// items are all messages of the round.
+func (r *round) items() []*item {
+	return slices.Concat(
+		r.acks, list(r.nacks, func(n nack) *item { return n.item }),
+		r.releases, list(r.burials, func(b burial) *item { return b.item }),
+	)
 }
 
 // soonest is when the next of the sent nacks and releases is due again.

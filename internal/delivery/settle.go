@@ -27,6 +27,7 @@ type settler struct {
 	mu       sync.Mutex
 	pending  round // guarded by mu
 	released int   // guarded by mu; releases that Redis has not answered
+	over     bool  // guarded by mu; run has ended, and what comes later is not settled
 }
 
 func newSettler(p *partition) *settler {
@@ -85,7 +86,11 @@ func (s *settler) bury(it *item, reason string) {
 func (s *settler) add(to func(*round)) {
 	s.mu.Lock()
 	to(&s.pending)
+	over := s.over
 	s.mu.Unlock()
+	if over {
+		s.giveUp()
+	}
 	tell(s.signal)
 }
 
@@ -114,6 +119,7 @@ func (s *settler) releasing() bool {
 // run sends rounds until ctx ends, or drained is closed and nothing is pending. It sends
 // failed calls again: an ack that does not reach Redis makes a handler do the work twice.
 func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
+	defer s.giveUp()
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	trouble := trouble{report: s.report, what: observe.Settling}
 	for s.await(ctx, drained) {
@@ -130,6 +136,15 @@ func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// giveUp reports what Redis has not been told, and will not be.
+func (s *settler) giveUp() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	left := s.collect()
+	s.report.unsettled(left.items())
 }
 
 // await blocks until something is pending; false when nothing is left to do.

@@ -7,17 +7,19 @@
 //	work     hands messages out, MaxInFlight of them      (work.go, batch.go)
 //	relieve  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions, ends expired groups    (subscription.go)
+//	keep     keeps the leases of all held messages        (keep.go)
 //
 // and these for each partition of the topic, so that a partition that does not answer holds
 // up no other:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
-//	listen   hears when to claim earlier                  (listen.go, hints.go)
 //	settle   sends acks, nacks and the like               (settle.go)
-//	extend   extends the leases of all held messages      (leases.go)
-//	guard    gives up what was not extended in time       (leases.go)
 //
-// They share the buffer of claimed messages (buffer.go), which decides how much more may be
+// Extending leases, ending a Listener, and reports that nothing may wait for, have goroutines
+// while they take. Notifications say when to claim earlier (listen.go, hints.go); their goroutine belongs to
+// all subscriptions of a client.
+//
+// The goroutines share the buffer of claimed messages (buffer.go), which decides how much more may be
 // claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what
 // happens (report.go).
 package delivery
@@ -57,9 +59,9 @@ type Topic interface {
 	// about a second at most. It is not called concurrently.
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Group(partition int) Group
-	// Listen hears the notifications of the partition, except about the consumer's own
-	// claims.
-	Listen(ctx context.Context, partition int, consumer string) Listener
+	// Listen makes an Ear hear the notifications of the partition, except about the
+	// consumer's own claims. It does not block.
+	Listen(partition int, consumer string, ear queue.Ear) Listener
 }
 
 // Group is the consumer group in one partition. See queue.Group.
@@ -73,11 +75,12 @@ type Group interface {
 	Leave(ctx context.Context, consumer string) error
 }
 
-// Listener hears when a group has messages earlier than the last claim said. See
-// queue.Listener.
+// Listener is where a consumer hears when its group has messages earlier than the last claim
+// said. See queue.Listener.
 type Listener interface {
-	Next(ctx context.Context) (queue.Hint, error)
-	Close() error
+	// Retry says that an attempt to hear notifications will probably succeed now.
+	Retry()
+	Close()
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
@@ -124,6 +127,7 @@ type Subscription struct {
 	out    chan *message.Message
 	offers sync.RWMutex // read-locked to send on out, locked to close it
 	buffer *buffer
+	keeper *keeper
 	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
@@ -141,6 +145,7 @@ func New(topic Topic, config Config) *Subscription {
 		config:  config,
 		out:     make(chan *message.Message),
 		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight, each),
+		keeper:  newKeeper(),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
 		paused:  make(chan struct{}, 1),
@@ -155,7 +160,7 @@ type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
 	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
 	settlers sync.WaitGroup // end once drained is closed and all is settled
-	keepers  sync.WaitGroup // end with ctx, or with the context of calls
+	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
 	drained  chan struct{}  // closed when nothing more will need settling
 }
 
@@ -170,6 +175,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	defer cancelCalls()
 
 	g := &goroutines{drained: make(chan struct{})}
+	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
 	open := func(number int) { newPartition(s, number).run(ctx, calls, g) }
 	for n := range partitions {
 		open(n)
@@ -186,7 +192,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 // drain ends the subscription, in CloseTimeout and closeGrace at most.
 func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *goroutines) error {
 	s.giveBack(s.buffer.close()) // first, since other consumers can handle them
-	hard, cancelHard := context.WithTimeout(calls, s.config.CloseTimeout+closeGrace)
+	hard, cancelHard := context.WithTimeout(context.WithoutCancel(calls), s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
 	complete := ended(hard, &g.workers) // each with its message, or when abandon is closed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -23,6 +24,7 @@ const (
 type call struct {
 	messages []queue.Message
 	bytes    int
+	keyed    bool  // a message has a key
 	err      error // set before the batch is done
 }
 
@@ -30,6 +32,7 @@ func newCall(messages []queue.Message) *call {
 	c := &call{messages: messages}
 	for _, m := range messages {
 		c.bytes += len(m.Body)
+		c.keyed = c.keyed || m.Key != ""
 	}
 	return c
 }
@@ -43,7 +46,9 @@ type batch struct {
 	// guarded by lanes.mu
 	calls           []*call // fixed once the batch is sent
 	messages, bytes int
+	keyed           bool               // a message has a key
 	publisher       string             // the publisher's name when it is sent
+	sender          int                // which sender of the lane sends it
 	number          int64              // 0 until it is sent
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // those that still wait for the outcome
@@ -66,6 +71,7 @@ func (b *batch) add(c *call) {
 	b.callers++
 	b.messages += len(c.messages)
 	b.bytes += c.bytes
+	b.keyed = b.keyed || c.keyed
 }
 
 // leave ends a call whose caller stops waiting, and returns its error. A batch without a
@@ -88,8 +94,16 @@ func (b *batch) leave(c *call, cause error) error {
 }
 
 // seal closes the batch to further calls, since it is about to be sent.
-func (b *batch) seal(publisher string, number int64, cancel context.CancelFunc) {
-	b.publisher, b.number, b.cancel = publisher, number, cancel
+func (b *batch) seal(publisher string, sender int, number int64, cancel context.CancelFunc) {
+	b.publisher, b.sender, b.number, b.cancel = publisher, sender, number, cancel
+}
+
+// record is the name of the publisher's record that the batch is stored under.
+func (b *batch) record() string {
+	if b.sender == 0 {
+		return b.publisher
+	}
+	return b.publisher + "/" + strconv.Itoa(b.sender)
 }
 
 // resolve sets one error for all calls except the rejected ones.

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// linger is how long an idle lane waits for the next call before it ends.
+// linger is how long an idle sender waits for the next call before it ends.
 const linger = 100 * time.Millisecond
 
 // destination is a topic partition.
@@ -19,10 +19,29 @@ type destination struct {
 	partition int // or wholeTopic
 }
 
-// lane is the traffic to one destination, one batch at a time.
+// lane is the traffic to one destination: one batch at a time or, while Redis is far, a few.
+// Each sender has a publisher's record of its own, so each record sees one batch at a time.
 type lane struct {
-	waiting []*batch      // guarded by lanes.mu; calls join the last one
-	signal  chan struct{} // signalled when a batch waits
+	// guarded by lanes.mu
+	waiting []*batch // calls join the last one
+	senders [maxSenders]sender
+	trips   trips
+}
+
+// sender is a goroutine that sends batches of a lane. The first one of a lane sends those
+// with message keys: if an attempt whose outcome is unknown arrives late, its record tells
+// Redis that it must not replace what was published under the key since.
+type sender struct {
+	signal      chan struct{} // signalled when a batch waits for it
+	runs, sends bool
+}
+
+func newLane() *lane {
+	l := &lane{}
+	for n := range l.senders {
+		l.senders[n].signal = make(chan struct{}, 1)
+	}
+	return l
 }
 
 // lanes sends batches, in a lane for each destination. It is safe for concurrent use.
@@ -33,7 +52,7 @@ type lanes struct {
 	outage *outage
 	common queue.Batch // what all batches have in common
 
-	running sync.WaitGroup // a goroutine for each open lane
+	running sync.WaitGroup // the senders of all lanes
 	closing chan struct{}  // closed by close
 
 	mu     sync.Mutex
@@ -61,73 +80,121 @@ func (ls *lanes) join(to destination, c *call) (*batch, error) {
 	}
 	l := ls.open[to]
 	if l == nil {
-		l = &lane{signal: make(chan struct{}, 1)}
+		l = newLane()
 		ls.open[to] = l
-		ls.running.Go(func() { ls.run(to, l) })
 	}
 	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
 		l.waiting = append(l.waiting, newBatch())
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c)
-	select {
-	case l.signal <- struct{}{}:
-	default:
+	if n := l.find(last); n >= 0 && !l.senders[n].runs {
+		l.senders[n].runs = true
+		ls.running.Go(func() { ls.run(to, l, n) })
 	}
+	l.wake(last)
 	return last, nil
 }
 
-// run sends a lane's batches one after another. It lingers after the last, since a new
+// takes tells whether a sender may send a batch.
+func (l *lane) takes(n int, b *batch) bool { return n == 0 || !b.keyed && l.trips.far() }
+
+// find returns the number of a sender that has nothing to do but may send a batch, rather
+// one that runs; -1 if there is none.
+func (l *lane) find(b *batch) int {
+	found := -1
+	for n, s := range l.senders {
+		if !s.sends && l.takes(n, b) && (found < 0 || s.runs && !l.senders[found].runs) {
+			found = n
+		}
+	}
+	return found
+}
+
+// wake tells a sender that has nothing to do that a batch waits. The others look when they
+// have sent theirs.
+func (l *lane) wake(b *batch) {
+	if n := l.find(b); n >= 0 {
+		select {
+		case l.senders[n].signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run sends batches of a lane one after another. It lingers after the last, since a new
 // goroutine for each call would cost more than the call.
-func (ls *lanes) run(to destination, l *lane) {
+func (ls *lanes) run(to destination, l *lane, n int) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
 	for {
 		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
-		if b := ls.next(l, cancel); b != nil {
+		if b := ls.next(l, n, cancel); b != nil {
+			start := time.Now()
 			ls.send(ctx, to, b)
 			cancel()
+			ls.sent(l, n, b, time.Since(start))
 			continue
 		}
 		cancel()
 		idle.Reset(linger)
 		select {
-		case <-l.signal:
+		case <-l.senders[n].signal: // the channel never changes
 			continue
 		case <-idle.C:
 		case <-ls.closing:
 		}
-		if ls.shut(to, l) {
+		if ls.shut(to, l, n) {
 			return
 		}
 	}
 }
 
-// next returns the next batch to send; nil if no call waits.
-func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
+// next returns the next batch for a sender; nil if no call waits for it.
+func (ls *lanes) next(l *lane, n int, cancel context.CancelFunc) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	first := slices.IndexFunc(l.waiting, func(b *batch) bool { return b.callers > 0 })
+	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool { return b.callers == 0 })
+	first := l.next(n)
 	if first < 0 {
-		l.waiting = nil
 		return nil
 	}
 	b := l.waiting[first]
-	l.waiting = slices.Delete(l.waiting, 0, first+1)
+	l.waiting = slices.Delete(l.waiting, first, first+1)
+	l.senders[n].sends = true
+	if len(l.waiting) > 0 {
+		l.wake(l.waiting[0])
+	}
 	ls.number++
-	b.seal(ls.name, ls.number, cancel)
+	b.seal(ls.name, n, ls.number, cancel)
 	return b
 }
 
-// shut ends a lane unless a call waits.
-func (ls *lanes) shut(to destination, l *lane) bool {
+// next is the index of the next batch for a sender; -1 for none.
+func (l *lane) next(n int) int {
+	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
+}
+
+// sent records that a batch has ended, and how long that took.
+func (ls *lanes) sent(l *lane, n int, b *batch, took time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(l.waiting) > 0 {
+	l.senders[n].sends = false
+	l.trips.add(took, b.messages)
+}
+
+// shut ends a sender unless a call waits for it, and with the last sender the lane.
+func (ls *lanes) shut(to destination, l *lane, n int) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.next(n) >= 0 {
 		return false
 	}
-	delete(ls.open, to)
+	l.senders[n].runs = false
+	if !slices.ContainsFunc(l.senders[:], func(s sender) bool { return s.runs }) {
+		delete(ls.open, to)
+	}
 	return true
 }
 

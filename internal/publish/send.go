@@ -20,7 +20,7 @@ const (
 func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 	topic := ls.topics.find(to.topic)
 	request := ls.common
-	request.Publisher, request.Number = b.publisher, b.number
+	request.Publisher, request.Number = b.record(), b.number
 	for _, c := range b.calls {
 		request.Calls = append(request.Calls, c.messages)
 	}
@@ -52,8 +52,11 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) {
 
 // stored reports whether messages are stored, perhaps with too few replicas.
 func stored(err error) bool {
+	if err == nil {
+		return true
+	}
 	var shortfall *queue.ReplicationError
-	return err == nil || errors.As(err, &shortfall)
+	return errors.As(err, &shortfall)
 }
 
 // note keeps the error of an attempt, for callers that leave.

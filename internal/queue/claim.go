@@ -44,6 +44,7 @@ type Claimed struct {
 	LeasedUntil time.Time // by Redis's clock
 	Body        []byte    // as published
 	Metadata    []byte    // from the last Nack that had any; nil if none had
+	ArrivedAt   time.Time // by this host's clock; package delivery sets it
 }
 
 // Buried is a message that has become a dead letter.

@@ -15,13 +15,13 @@ import (
 
 // scripts are all scripts.
 var scripts = []*script{
-	pushScript, registerScript, raiseScript, enlistScript,
+	pushScript, putScript, registerScript, raiseScript, enlistScript,
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	expireScript, expiringScript,
 	claimScript, ackScript, relayScript, nackScript, extendScript, releaseScript, buryScript,
 	requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
-	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, topicsScript,
+	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
 	lookScript, holderScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
 	orphansScript, bodilessScript, straysScript,

@@ -1,44 +1,16 @@
 package queue
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redisdelay/watermill-redisdelay/internal/listen"
 )
 
-const (
-	// silence is how long a Listener hears nothing before it checks the connection: a
-	// silent one costs 0.14 commands a second.
-	silence = 7 * time.Second
-
-	// patience is how long it waits for the answer.
-	patience = 2500 * time.Millisecond
-
-	// maxHint is how far ahead a hint looks; messages due later need none.
-	maxHint = 24 * time.Hour
-)
-
-// errDeaf says that a connection was lost without a sign: a router or load balancer on
-// the way may have forgotten it.
-var errDeaf = errors.New("the connection for notifications does not answer")
-
-// errMoved says that a channel has moved to another node with its slot.
-var errMoved = errors.New("the channel has moved to another node")
-
-// Listener hears when a message is due earlier than a Claim said.
-type Listener struct {
-	pubsub            *redis.PubSub
-	store             *Store
-	group             string
-	consumer          string
-	silence, patience time.Duration
-}
+// maxHint is how far ahead a hint looks; messages due later need none.
+const maxHint = 24 * time.Hour
 
 // Hint says in how long a message may be due; if negative, none is scheduled.
 type Hint struct {
@@ -51,77 +23,67 @@ type Hint struct {
 	Grown bool
 	// Paused says only that the group is paused.
 	Paused bool
+	// Opened says that notifications are heard from now on. Earlier ones may be lost, so In
+	// is 0.
+	Opened bool
 }
 
-// Listen opens a connection of its own, outside the client's pool, until Close. A
-// consumer does not hear of its own claims.
-func (g *Group) Listen(ctx context.Context, consumer string) *Listener {
-	l := &Listener{
-		pubsub: g.partition.store.listen(ctx, g.partition.channel()),
-		store:  g.partition.store, group: g.name, consumer: consumer, silence: silence, patience: patience,
-	}
-	if _, is := g.partition.store.client.(sound); is {
-		l.silence = 0 // for ever
-	}
-	return l
+// Ear gets the hints for a consumer. Its methods must not block, since all subscriptions of a
+// client share them, nor call the Listener. They are not called concurrently, nor after Close.
+type Ear interface {
+	Heard(hint Hint)
+	// Failed says why an attempt to hear notifications has ended. More follow, until one
+	// begins with Hint.Opened.
+	Failed(err error)
 }
 
-// Next blocks until there is a hint. After an error, use a new Listener. Hints may be
-// lost before the first one, so each Listener begins with a hint of 0. A Close from
-// another goroutine ends Next with an error; the end of its context alone does not.
-func (l *Listener) Next(ctx context.Context) (Hint, error) {
-	for {
-		received, err := l.receive(ctx)
-		if err != nil {
-			l.store.look(ctx)
-			return Hint{}, err
-		}
-		switch received := received.(type) {
-		case *redis.Subscription:
-			if received.Kind == "sunsubscribe" {
-				l.store.look(ctx)
-				return Hint{}, errMoved
-			}
-			return Hint{}, nil
-		case *redis.Message:
-			if hint, mine := l.parse(received.Payload); mine {
-				return hint, nil
-			}
-		}
-	}
+// Listener is where a consumer hears when a message is due earlier than a Claim said.
+type Listener struct {
+	*listen.Listener
+	release func()
 }
 
-// receive waits for anything from the server, and pings it after a while.
-func (l *Listener) receive(ctx context.Context) (any, error) {
-	received, err := l.pubsub.ReceiveTimeout(ctx, l.silence)
-	if !timedOut(err) {
-		return received, err
-	}
-	if err := l.pubsub.Ping(ctx); err != nil {
-		return nil, err
-	}
-	received, err = l.pubsub.ReceiveTimeout(ctx, l.patience)
-	if timedOut(err) {
-		err = fmt.Errorf("%w: %w", errDeaf, err)
-	}
-	return received, err
+// Close ends the listening. The last one of a client waits until the connections for
+// notifications are closed.
+func (l *Listener) Close() {
+	l.Listener.Close()
+	l.release()
 }
 
-func timedOut(err error) bool {
-	var failure net.Error
-	return errors.As(err, &failure) && failure.Timeout()
+// Listen makes an Ear hear the hints for a consumer of the group, which does not hear of its
+// own claims. All that listen with one client share a connection to each node, which is none
+// of the client's pool. Listen does no I/O.
+func (g *Group) Listen(consumer string, ear Ear) *Listener {
+	hub, release := hubs.of(g.partition.store)
+	return &Listener{hub.Listen(g.partition.channel(), &hearing{g.name, consumer, ear}), release}
+}
+
+// hearing is a listen.Ear.
+type hearing struct {
+	group    string
+	consumer string
+	ear      Ear
+}
+
+func (h *hearing) Opened()          { h.ear.Heard(Hint{Opened: true}) }
+func (h *hearing) Failed(err error) { h.ear.Failed(err) }
+
+func (h *hearing) Heard(text string) {
+	if hint, mine := h.parse(text); mine {
+		h.ear.Heard(hint)
+	}
 }
 
 // parse reads a notification and whether it is for this consumer: "<µs>" for all
 // groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
 // "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
 // so nonsense is ignored or brought within bounds.
-func (l *Listener) parse(text string) (hint Hint, mine bool) {
+func (h *hearing) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
 	}
 	if group, paused := strings.CutPrefix(text, "!"); paused {
-		return Hint{Paused: true}, group == "" || group == l.group
+		return Hint{Paused: true}, group == "" || group == h.group
 	}
 	text, hint.Looked = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")
@@ -131,13 +93,13 @@ func (l *Listener) parse(text string) (hint Hint, mine bool) {
 	}
 	if !hint.Looked {
 		hint.In = within(max(us, 0))
-		return hint, !named || who == l.group
+		return hint, !named || who == h.group
 	}
 	found, rest, _ := strings.Cut(who, " ")
 	n, _ := strconv.Atoi(found) // 0 will do
 	hint.In, hint.Found = within(us), min(max(n, 0), MaxMessages)
-	own := fmt.Sprintf("%d %s%s", len(l.group), l.group, l.consumer)
-	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(l.consumer)])
+	own := fmt.Sprintf("%d %s%s", len(h.group), h.group, h.consumer)
+	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(h.consumer)])
 }
 
 // within converts microseconds for a Hint.
@@ -146,12 +108,4 @@ func within(us int64) time.Duration {
 		return -1
 	}
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
-}
-
-// Close ends Next, even one under way.
-func (l *Listener) Close() error {
-	if err := l.pubsub.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-		return err
-	}
-	return nil
 }

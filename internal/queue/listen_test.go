@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/listen"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -68,24 +69,30 @@ func (d *deafness) pass(from, to net.Conn) {
 	}
 }
 
+// hearOn makes an Ear hear a partition through a Hub of its own.
+func hearOn(t *testing.T, hub *listen.Hub, p *Partition, group string) *testEar {
+	t.Helper()
+	ear := newTestEar(t)
+	l := hub.Listen(p.channel(), &hearing{group, "c", ear})
+	t.Cleanup(l.Close)
+	return ear
+}
+
 func TestADeafConnectionIsNoticed(t *testing.T) {
 	assert.Less(t, silence+patience, 10*time.Second)
-	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle subscription")
+	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle process")
 	server := redistest.Shared(t)
 	proxy := startDeafness(t, server.Addr)
 	r := newSceneOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
-	l := q.Group("g").Listen(t.Context(), "c")
-	l.silence, l.patience = 20*time.Millisecond, 100*time.Millisecond
-	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // a deadline of ctx would end the read
-	_, err := l.Next(t.Context())
-	require.NoError(t, err)
+	ear := hearOn(t, newHub(q.store, 20*time.Millisecond, 100*time.Millisecond), q, "g")
+	require.True(t, ear.next().Opened)
 	proxy.deaf.Store(true)
-	_, err = l.Next(t.Context())
-	require.ErrorIs(t, err, errDeaf)
-	require.NoError(t, l.Close())
+	require.ErrorIs(t, ear.failure(), listen.ErrDeaf)
+	proxy.deaf.Store(false)
+	require.True(t, ear.next().Opened)
 }
 
 func TestAQuietConnectionIsKept(t *testing.T) {
@@ -109,24 +116,14 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, count := prepare(t)
 			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-			l := q.Group("g").Listen(t.Context(), "c")
-			l.silence, l.patience = 20*time.Millisecond, 10*time.Second
-			_, err := l.Next(t.Context())
-			require.NoError(t, err)
+			ear := hearOn(t, newHub(q.store, 20*time.Millisecond, 10*time.Second), q, "g")
+			require.True(t, ear.next().Opened)
 			before := count()
-			heard := make(chan error, 1)
-			go func() {
-				hint, err := l.Next(context.Background())
-				if err == nil && hint.In != 0 {
-					err = fmt.Errorf("heard %v", hint)
-				}
-				heard <- err
-			}()
 			require.Eventually(t, func() bool { return count() >= before+5 }, 20*time.Second, 5*time.Millisecond)
-			_, err = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
+			_, err := q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 			require.NoError(t, err)
-			require.NoError(t, <-heard)
-			require.NoError(t, l.Close())
+			assert.Equal(t, Hint{}, ear.next())
+			assert.Empty(t, ear.failures)
 		})
 	}
 }
@@ -155,23 +152,21 @@ func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		queues = append(queues, newStore(t, client).Topic(topic).Partition(0))
 	}
-	l := queues[1].Group("g").Listen(t.Context(), "c")
-	defer func() { require.NoError(t, l.Close()) }()
-	_, err := l.Next(t.Context())
-	require.NoError(t, err)
+	ear := newTestEar(t)
+	l := queues[1].Group("g").Listen("c", ear)
+	defer l.Close()
+	require.True(t, ear.next().Opened)
 	for n, q := range []*Partition{queues[0], queues[1]} {
 		_, err := q.Push(t.Context(), Batch{
 			Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", int64(100*(n+1)))}},
 		})
 		require.NoError(t, err)
 	}
-	hint, err := l.Next(t.Context())
-	require.NoError(t, err)
-	assert.InDelta(t, 200*time.Second, hint.In, float64(2*time.Second), "it hears only its own database")
+	assert.InDelta(t, 200*time.Second, ear.next().In, float64(2*time.Second), "it hears only its own database")
 }
 
 func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
-	l := &Listener{group: "g", consumer: "c/1"}
+	h := &hearing{group: "g", consumer: "c/1"}
 	other := " 1 gd/2" // another consumer of the group
 	for text, want := range map[string]struct {
 		hint Hint
@@ -202,7 +197,7 @@ func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
 		"=1 -7" + other:                                    {Hint{In: time.Microsecond, Looked: true}, true},
 		"=1 x" + other:                                     {Hint{In: time.Microsecond, Looked: true}, true},
 	} {
-		hint, mine := l.parse(text)
+		hint, mine := h.parse(text)
 		assert.Equal(t, want.mine, mine, "%q", text)
 		if want.mine {
 			assert.Equal(t, want.hint, hint, "%q", text)
@@ -214,9 +209,9 @@ func FuzzNotifications(f *testing.F) {
 	for _, text := range []string{"+", "=-1 0 1 gd", "17", "17 g"} {
 		f.Add(text)
 	}
-	l := &Listener{group: "g", consumer: "c"}
+	h := &hearing{group: "g", consumer: "c"}
 	f.Fuzz(func(t *testing.T, text string) {
-		hint, _ := l.parse(text)
+		hint, _ := h.parse(text)
 		assert.LessOrEqual(t, hint.In, maxHint)
 		assert.GreaterOrEqual(t, hint.In, time.Duration(-1))
 		assert.GreaterOrEqual(t, hint.Found, 0)

@@ -14,12 +14,18 @@ type Partition struct {
 	topic   string
 	number  int
 	names   names
-	callers callers // of Cancel and Reschedule
+	wake    string   // see channel
+	putKeys []string // KEYS of what is called most
+	callers callers  // of Cancel and Reschedule
 	clock   clock
 }
 
 func newPartition(store *Store, topic string, number int) *Partition {
-	return &Partition{store: store, topic: topic, number: number, names: newNames(store.prefix, topic, number)}
+	n := newNames(store.prefix, topic, number)
+	return &Partition{
+		store: store, topic: topic, number: number, names: n,
+		wake: string(n) + ":wake:" + strconv.Itoa(store.db), putKeys: putScript.keys(n, "", nil),
+	}
 }
 
 // Number is the partition's number, from 0.
@@ -27,6 +33,4 @@ func (p *Partition) Number() int { return p.number }
 
 // channel is where scripts announce that a message in the partition is due earlier than
 // all others. It names the database, since databases share Pub/Sub.
-func (p *Partition) channel() string {
-	return string(p.names) + ":wake:" + strconv.Itoa(p.store.db)
-}
+func (p *Partition) channel() string { return p.wake }

@@ -73,9 +73,45 @@ func (e *ReplicationError) Unwrap() error { return e.Err }
 // is stored. After ErrStalePublisher, use another name. A publisher must send one batch
 // at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	call := p.call(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b))
+	if b.plain() {
+		stored, err := p.put(ctx, b)
+		if stored || err != nil {
+			return nil, err
+		}
+	}
+	return p.push(ctx, b)
+}
+
+// put stores a batch of messages without keys, or leaves it to push.
+func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
+	reply, err := p.store.run(ctx, p.storing(putScript, p.putKeys, p.putArgs(b), b))
+	if err != nil {
+		if shortfall := (*ReplicationError)(nil); !errors.As(err, &shortfall) {
+			return false, err
+		}
+	}
+	if len(reply) != 1 {
+		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
+	}
+	switch reply[0] {
+	case "stored":
+		return true, err
+	case "push": // it changed nothing, so it does not matter what the replicas have
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
+	}
+}
+
+// storing is a call that stores a batch.
+func (p *Partition) storing(s *script, keys []string, args []any, b Batch) scriptCall {
+	call := p.call(s, keys, args)
 	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
-	reply, err := p.store.run(ctx, call)
+	return call
+}
+
+func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
+	reply, err := p.store.run(ctx, p.storing(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b), b))
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
@@ -98,11 +134,54 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 	return rejected, err
 }
 
-func (p *Partition) pushArgs(b Batch) []any {
-	messages := 0
-	for _, call := range b.Calls {
-		messages += len(call)
+// plain tells whether no message of the batch has a key, and the publisher can have a record.
+func (b Batch) plain() bool {
+	if b.Number <= 1 {
+		return false
 	}
+	for _, call := range b.Calls {
+		for i := range call {
+			if len(call[i].ID) > idLength {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// messages is how many messages the batch has.
+func (b Batch) messages() int {
+	n := 0
+	for _, call := range b.Calls {
+		n += len(call)
+	}
+	return n
+}
+
+func (p *Partition) putArgs(b Batch) []any {
+	type run struct{ count, delay int64 }
+	messages := b.messages()
+	runs := make([]run, 0, 1)
+	args := append(make([]any, 0, 6+2*messages), b.Publisher, b.Number, p.channel(), messages)
+	for _, call := range b.Calls {
+		for i := range call {
+			args = append(args, &call[i].ID, call[i].Body)
+			delay := milliseconds(call[i].Delay)
+			if last := len(runs) - 1; last >= 0 && runs[last].delay == delay {
+				runs[last].count++
+			} else {
+				runs = append(runs, run{1, delay})
+			}
+		}
+	}
+	for i := range runs {
+		args = append(args, &runs[i].count, &runs[i].delay)
+	}
+	return args
+}
+
+func (p *Partition) pushArgs(b Batch) []any {
+	messages := b.messages()
 	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
 	args := append(make([]any, 0, 5+len(b.Calls)+3*messages),
 		b.Publisher, b.Number, string(b.Duplicates), p.channel(), milliseconds(b.Window))

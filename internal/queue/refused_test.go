@@ -132,6 +132,10 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := r.pushFor(time.Minute, 1<<40, RejectDuplicates, []Message{due(keyed(3, "new"))})
 			return err
 		},
+		"push of a message without a key": func(r *scene, _ *Group) error {
+			_, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("new")}}})
+			return err
+		},
 		"claim": func(r *scene, g *Group) error {
 			_, err := g.Claim(r.ctx(), r.request("d", 10))
 			return err
@@ -188,8 +192,11 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 				limited.partition = r.through(limited.client)
 				err := call(&limited, limited.partition.Group("g")) // may well succeed
 
-				state := r.state()
-				if stored := r.places(state, keyed(3, "new")) == 1; strings.HasPrefix(name, "push") && stored != (err == nil) {
+				state, pushed := r.state(), keyed(3, "new")
+				if strings.HasSuffix(name, "without a key") {
+					pushed = "new"
+				}
+				if stored := r.places(state, pushed) == 1; strings.HasPrefix(name, "push") && stored != (err == nil) {
 					assert.Fail(t, "the error is wrong about whether the message is stored", "%v: %v", err, state)
 				} else if taken := state["taken new"] != ""; name == "push with a window" && taken != stored {
 					assert.Fail(t, "a key without its window, or the other way round", "%v: %v", err, state)
@@ -206,7 +213,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 					}
 					assert.Equal(t, 1, r.places(state, id), "where %s is: %v", id, state)
 				}
-				if (r.places(state, keyed(3, "new")) == 1) != (state["messages "+keyed(3, "new")] != "") {
+				if (r.places(state, pushed) == 1) != (state["messages "+pushed] != "") {
 					assert.Fail(t, "half a message is stored", "%v", state)
 				}
 			})

@@ -60,34 +60,63 @@ func (r Roster) lately(most int) []string {
 
 // Roster reads which groups the partition has.
 func (p *Partition) Roster(ctx context.Context) (Roster, error) {
-	r := Roster{
-		Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
-		Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{},
-	}
-	told := map[string]string{}
+	page := newRosterPage()
 	for cursor := "0"; ; {
-		reply, err := p.run(ctx, rosterScript, rosterScript.keys(p.names, "", nil), []any{cursor})
+		reply, err := p.store.run(ctx, p.rosterCall(cursor))
 		if err != nil {
 			return Roster{}, err
 		}
-		if len(reply) != 4 {
-			return Roster{}, fmt.Errorf("%w: a roster with %d values", errReply, len(reply))
+		if cursor, err = page.add(reply); err != nil {
+			return Roster{}, err
 		}
-		lists, err := listsOf(reply[2:], 2)
-		next, ok := reply[1].(string)
-		now, err2 := timeOf(reply[0])
-		if err != nil || err2 != nil || !ok || len(lists[1])%2 != 0 {
-			return Roster{}, fmt.Errorf("%w: a roster at %v up to %v", errReply, reply[0], reply[1])
-		}
-		r.Now, r.Groups = now, append(r.Groups, lists[0]...)
-		for i := 0; i < len(lists[1]); i += 2 {
-			told[lists[1][i]] = lists[1][i+1]
-		}
-		if cursor = next; cursor == "0" {
-			slices.Sort(r.Groups)
-			return r, r.read(told)
+		if cursor == "0" {
+			return page.roster, page.read()
 		}
 	}
+}
+
+func (p *Partition) rosterCall(cursor string) scriptCall {
+	return p.call(rosterScript, rosterScript.keys(p.names, "", nil), []any{cursor})
+}
+
+// rosterPage is what has been read of a roster.
+type rosterPage struct {
+	roster Roster
+	told   map[string]string // the fields of control
+}
+
+func newRosterPage() *rosterPage {
+	return &rosterPage{
+		roster: Roster{
+			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
+			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{},
+		},
+		told: map[string]string{},
+	}
+}
+
+// add adds a reply and returns the cursor of the next call.
+func (p *rosterPage) add(reply []any) (cursor string, err error) {
+	if len(reply) != 4 {
+		return "", fmt.Errorf("%w: a roster with %d values", errReply, len(reply))
+	}
+	lists, err := listsOf(reply[2:], 2)
+	next, ok := reply[1].(string)
+	now, err2 := timeOf(reply[0])
+	if err != nil || err2 != nil || !ok || len(lists[1])%2 != 0 {
+		return "", fmt.Errorf("%w: a roster at %v up to %v", errReply, reply[0], reply[1])
+	}
+	p.roster.Now, p.roster.Groups = now, append(p.roster.Groups, lists[0]...)
+	for i := 0; i < len(lists[1]); i += 2 {
+		p.told[lists[1][i]] = lists[1][i+1]
+	}
+	return next, nil
+}
+
+// read reads what was added.
+func (p *rosterPage) read() error {
+	slices.Sort(p.roster.Groups)
+	return p.roster.read(p.told)
 }
 
 // read reads the fields of control.

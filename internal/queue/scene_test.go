@@ -61,18 +61,45 @@ func (r *scene) group(name string) *Group {
 // listen returns what a consumer hears next.
 func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
 	r.t.Helper()
-	l := g.Listen(r.ctx(), consumer)
-	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
-	next = func() Hint {
-		r.t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		hint, err := l.Next(ctx)
-		require.NoError(r.t, err)
-		return hint
+	ear := newTestEar(r.t)
+	l := g.Listen(consumer, ear)
+	r.t.Cleanup(l.Close)
+	require.Equal(r.t, Hint{Opened: true}, ear.next(), "a new subscription counts as a hint")
+	return ear.next
+}
+
+// testEar keeps what it hears.
+type testEar struct {
+	t        *testing.T
+	hints    chan Hint
+	failures chan error
+}
+
+func newTestEar(t *testing.T) *testEar {
+	return &testEar{t: t, hints: make(chan Hint, 100), failures: make(chan error, 100)}
+}
+
+func (e *testEar) Heard(hint Hint)  { e.hints <- hint }
+func (e *testEar) Failed(err error) { e.failures <- err }
+
+func (e *testEar) next() Hint {
+	e.t.Helper()
+	return receive(e.t, e.hints)
+}
+
+func (e *testEar) failure() error {
+	e.t.Helper()
+	return receive(e.t, e.failures)
+}
+
+func receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "it hears nothing")
 	}
-	require.Zero(r.t, next(), "a new subscription counts as a hint")
-	return next
+	return value
 }
 
 // watch observes a command on a key, even within scripts, and returns the other

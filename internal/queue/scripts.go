@@ -13,6 +13,7 @@ var sources embed.FS
 // The scripts, with the kinds of their KEYS.
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
+	putScript      = newScript("put", scheduled, messages, publishers)
 	registerScript = newScript("register", groups, control, expiry)
 	raiseScript    = newScript("raise", count, groups, control, expiry)
 	adoptScript    = newScript("adopt", groups, control, expiry)
@@ -46,6 +47,7 @@ var (
 	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
+	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
@@ -105,6 +107,9 @@ func newScript(name string, once ...kind) *script {
 // librariesOf are the libraries in front of a script with these KEYS. It does without those
 // that it does not need: each function of a library takes time in each call.
 func librariesOf(name string, once []kind) []string {
+	if name == "put" {
+		return nil
+	}
 	libraries := []string{"lib"}
 	if slices.ContainsFunc(once, func(k kind) bool { return k == groups || k == control || k == consumersOf }) {
 		libraries = append(libraries, "lib_groups")

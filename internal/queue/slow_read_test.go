@@ -67,6 +67,16 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		}
 		return func() { require.Len(r.t, errless(r.partition.Roster(r.ctx())).Retired, 1000) }
 	},
+	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *Group) func() {
+		r.groups(999)
+		r.busyConsumers(1000)
+		return func() {
+			gauges := r.partition.store.Gauges(r.ctx(), []Listed{{r.partition.topic, "1"}})
+			require.NoError(r.t, gauges[0].Err)
+			require.Len(r.t, gauges[0].Partitions[0].Groups, 1000)
+			require.Equal(r.t, 1000, gauges[0].Partitions[0].Groups["g"].Consumers)
+		}
+	},
 	"1,000 consumers, what they hold and the holder": func(r *scene, g *Group) func() {
 		r.busyConsumers(1000)
 		return func() {

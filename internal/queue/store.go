@@ -46,9 +46,15 @@ type (
 
 	ring interface{ Options() *redis.RingOptions }
 
-	// sound is a client whose connections cannot go deaf, as those within a test.
 	sound interface{ NeverDeaf() }
 )
+
+// NeverDeaf tells whether the connections of a client lose no notification as long as they
+// last: those of package redisdelaytest, whose virtual months are no time for pings and polls.
+func NeverDeaf(client redis.UniversalClient) bool {
+	_, is := client.(sound)
+	return is
+}
 
 // Why a client cannot be used.
 var (
@@ -124,14 +130,6 @@ func (s *Store) look(ctx context.Context) {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
 	}
-}
-
-// listen subscribes to a channel.
-func (s *Store) listen(ctx context.Context, channel string) *redis.PubSub {
-	if s.cluster != nil {
-		return s.client.SSubscribe(ctx, channel)
-	}
-	return s.client.Subscribe(ctx, channel)
 }
 
 // form is the form of a script for the server.

@@ -9,7 +9,7 @@ import (
 )
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
-// a connection and a poll.
+// two goroutines and a poll.
 const MaxPartitions = 256
 
 // PartitionOf chooses the partition of a key. When partitions are added, a key stays where it

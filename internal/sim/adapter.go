@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -32,28 +33,8 @@ func (t topicOf) Group(partition int) delivery.Group {
 }
 
 // Listen implements delivery.Topic.
-func (t topicOf) Listen(_ context.Context, partition int, name string) delivery.Listener {
-	return listenerOf{t.c.link(partition).listen(t.c.group.name, name)}
-}
-
-// listenerOf is a connection for notifications.
-type listenerOf struct{ *listener }
-
-// Next implements delivery.Listener.
-func (l listenerOf) Next(ctx context.Context) (queue.Hint, error) {
-	n, err := l.next(ctx)
-	if n.Paused {
-		l.link.consumer.heardPause(l.link.partition)
-	}
-	return queue.Hint{
-		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Grown: n.Grown, Paused: n.Paused,
-	}, err
-}
-
-// Close implements delivery.Listener.
-func (l listenerOf) Close() error {
-	l.close()
-	return nil
+func (t topicOf) Listen(partition int, _ string, ear queue.Ear) delivery.Listener {
+	return t.c.hub.Listen(strconv.Itoa(partition), earOf{t.c.link(partition), ear})
 }
 
 // groupOf is the group of a consumer in one partition.

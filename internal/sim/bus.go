@@ -19,6 +19,7 @@ type listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	broken   chan struct{}
+	opened   bool // owned by next; it has returned the first notification
 
 	// guarded by World.mu
 	heard []heard
@@ -118,30 +119,35 @@ func (li *listener) concerns(n store.Notice) bool {
 	}
 }
 
-// next waits for a notification.
-func (li *listener) next(ctx context.Context) (store.Notice, error) {
+// next waits for a notification, unless there is silence for a while.
+func (li *listener) next(ctx context.Context, patience time.Duration) (n store.Notice, silent bool, err error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for {
 		if h, any := li.first(); any {
 			if err := li.link.process.rest(ctx, time.Until(h.at), li.closed); err != nil {
-				return store.Notice{}, err
+				return store.Notice{}, false, err
 			}
 			select {
 			case <-li.closed:
-				return store.Notice{}, errReset
+				return store.Notice{}, false, errReset
 			default:
-				return h.notice, nil
+				li.opened = true
+				return h.notice, false, nil
 			}
 		}
 		select {
 		case <-li.signal:
+		case <-timer.C:
+			return store.Notice{}, true, li.link.process.rest(ctx, 0, nil)
 		case <-li.broken:
-			return store.Notice{}, errReset
+			return store.Notice{}, false, errReset
 		case <-li.closed:
-			return store.Notice{}, errReset
+			return store.Notice{}, false, errReset
 		case <-li.link.process.dead:
-			return store.Notice{}, errKilled
+			return store.Notice{}, false, errKilled
 		case <-li.link.w.over:
-			return store.Notice{}, errOver
+			return store.Notice{}, false, errOver
 		}
 	}
 }

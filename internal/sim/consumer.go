@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
+	"github.com/redisdelay/watermill-redisdelay/internal/listen"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
 )
@@ -15,6 +16,7 @@ import (
 type consumer struct {
 	*process
 	w       *World
+	hub     *listen.Hub
 	plan    ConsumerPlan
 	group   *group
 	cancel  context.CancelFunc
@@ -54,6 +56,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
 		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
+	c.hub = listen.New(nodesOf{c}, silence, patience)
 	w.mu.Lock()
 	c.joined = time.Now()
 	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined

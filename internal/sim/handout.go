@@ -80,7 +80,7 @@ func (w *World) checkOrder(t *track) {
 		return
 	}
 	if last != nil && (t.due.Before(g.lastDue) ||
-		t.due.Equal(g.lastDue) && t.m.publisher == last.m.publisher && t.m.made.Before(last.m.made)) {
+		t.due.Equal(g.lastDue) && t.m.publisher == last.m.publisher && !t.m.said.IsZero() && t.m.said.Before(last.m.made)) {
 		w.fail("order", t.m.id, "comes after %s, which was due later", alias(last.m.id))
 	}
 	g.last, g.lastDue = t, t.due

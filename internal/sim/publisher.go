@@ -203,15 +203,16 @@ func (w *World) published(p *publisher, list []publish.Message, err error) {
 	errors.As(err, &partial)
 	for i, id := range names {
 		if partial != nil && !slices.Contains(partial.Missing, i) {
-			w.messages[id].said(w, nil)
+			w.messages[id].hears(w, nil)
 		} else {
-			w.messages[id].said(w, err)
+			w.messages[id].hears(w, err)
 		}
 	}
 }
 
-// said checks what Publish has said about a message.
-func (m *item) said(w *World, err error) {
+// hears checks what Publish has said about a message.
+func (m *item) hears(w *World, err error) {
+	m.said = time.Now()
 	switch {
 	case err == nil:
 		m.outcome = accepted

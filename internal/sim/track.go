@@ -23,7 +23,8 @@ type item struct {
 	publisher string
 	partition int
 	due       time.Time // once it is stored
-	made      time.Time
+	made      time.Time // just before its Publish
+	said      time.Time // when that returned
 	notBefore time.Time
 	outcome   outcome
 	stored    bool

@@ -1,10 +1,12 @@
-package main
+// Package shop is the service of the examples orders and watch.
+package shop
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -14,46 +16,75 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// service opens, pays and closes orders.
-type service struct {
-	topic     string
+// topic is where the closings of orders wait.
+const topic = "order-closings"
+
+// graceful is how long a Service may take to end.
+const graceful = 10 * time.Second
+
+// Config configures a Service. Only Client is required.
+type Config struct {
+	Client    redis.UniversalClient
+	PayWithin time.Duration // how long an order stays open; 0 closes it at once
+	Logger    *slog.Logger  // nil: slog's default
+
+	// Observer is told what happens to messages. Publisher wraps the publisher of closings;
+	// nil leaves it as it is.
+	Observer  observe.Observer
+	Publisher func(message.Publisher) message.Publisher
+}
+
+// Service opens, pays and closes orders.
+type Service struct {
+	Router *message.Router // closes orders; middlewares may be added before Serve
+	Mux    *http.ServeMux  // answers requests; routes may be added before Serve
+
 	payWithin time.Duration
 	orders    *orders
 	publisher *redisdelay.Publisher
+	closings  message.Publisher // publisher, as the config wraps it
 	admin     *admin.Admin
-	router    *message.Router
 }
 
-func newService(client redis.UniversalClient, topic string, payWithin time.Duration, logger *slog.Logger) (*service, error) {
-	s := &service{topic: topic, payWithin: payWithin, orders: newOrders()}
-	log := watermill.NewSlogLogger(logger)
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "closer"}, log)
+// New returns a Service that has not started.
+func New(config Config) (*Service, error) {
+	s := &Service{Mux: http.NewServeMux(), payWithin: config.PayWithin, orders: newOrders()}
+	log := watermill.NewSlogLogger(config.Logger)
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client: config.Client, ConsumerGroup: "closer", Observer: config.Observer,
+	}, log)
 	if err != nil {
 		return nil, err
 	}
-	if s.publisher, err = redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, log); err != nil {
+	s.publisher, err = redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: config.Client, Observer: config.Observer}, log)
+	if err != nil {
 		return nil, err
 	}
-	if s.admin, err = admin.New(admin.Config{Client: client}); err != nil {
+	if s.closings = s.publisher; config.Publisher != nil {
+		s.closings = config.Publisher(s.publisher)
+	}
+	if s.admin, err = admin.New(admin.Config{Client: config.Client}); err != nil {
 		return nil, err
 	}
-	if s.router, err = message.NewRouter(message.RouterConfig{CloseTimeout: graceful}, log); err != nil {
+	if s.Router, err = message.NewRouter(message.RouterConfig{CloseTimeout: graceful}, log); err != nil {
 		return nil, err
 	}
-	s.router.AddConsumerHandler("close", topic, subscriber, s.closeOrder)
+	s.Router.AddConsumerHandler("close", topic, subscriber, s.closeOrder)
+	s.addRoutes()
 	return s, nil
 }
 
 // open opens an order and schedules its closing. The key of the message is the order's id, so
 // that the closing can be found again, and is never scheduled twice.
-func (s *service) open(ctx context.Context) (status, error) {
+func (s *Service) open(ctx context.Context) (status, error) {
 	o := s.orders.open()
 	closing := message.NewMessageWithContext(ctx, watermill.NewUUID(), []byte(o.ID))
 	redisdelay.SetKey(closing, o.ID)
 	delay.Message(closing, delay.For(s.payWithin))
-	if err := s.publisher.Publish(s.topic, closing); err != nil {
+	if err := s.closings.Publish(topic, closing); err != nil {
 		return status{}, fmt.Errorf("schedule the closing of order %s: %w", o.ID, err)
 	}
 	closesAt := time.Now().Add(s.payWithin)
@@ -62,11 +93,11 @@ func (s *service) open(ctx context.Context) (status, error) {
 
 // pay pays an order and cancels its closing. What decides is the order: a closing that is
 // being handled already, or cannot be cancelled, finds it paid.
-func (s *service) pay(ctx context.Context, id string) error {
+func (s *Service) pay(ctx context.Context, id string) error {
 	if err := s.orders.change(id, statePaid); err != nil {
 		return err
 	}
-	_, err := s.publisher.Cancel(ctx, s.topic, id)
+	_, err := s.publisher.Cancel(ctx, topic, id)
 	if errors.Is(err, redisdelay.ErrMessageNotFound) {
 		return nil
 	}
@@ -74,11 +105,11 @@ func (s *service) pay(ctx context.Context, id string) error {
 }
 
 // snooze gives an order more time from now.
-func (s *service) snooze(ctx context.Context, id string, by time.Duration) error {
+func (s *Service) snooze(ctx context.Context, id string, by time.Duration) error {
 	if o, err := s.orders.get(id); err != nil || o.State != stateOpen {
 		return errors.Join(err, o.refuse(stateOpen))
 	}
-	_, err := s.publisher.Reschedule(ctx, s.topic, id, delay.For(by))
+	_, err := s.publisher.Reschedule(ctx, topic, id, delay.For(by))
 	return err
 }
 
@@ -89,12 +120,12 @@ type status struct {
 	Closing  string     `json:"closing,omitempty"` // in words
 }
 
-func (s *service) status(ctx context.Context, id string) (status, error) {
+func (s *Service) status(ctx context.Context, id string) (status, error) {
 	o, err := s.orders.get(id)
 	if err != nil || o.State != stateOpen {
 		return status{order: o}, err
 	}
-	closing, err := s.admin.Explain(ctx, s.topic, admin.Ref{Key: id})
+	closing, err := s.admin.Explain(ctx, topic, admin.Ref{Key: id})
 	switch {
 	case errors.Is(err, admin.ErrMessageNotFound): // it was closed a moment ago
 		o, err = s.orders.get(id)
@@ -110,7 +141,7 @@ func (s *service) status(ctx context.Context, id string) (status, error) {
 }
 
 // closeOrder handles a closing that is due. It may come twice, and after the order was paid.
-func (s *service) closeOrder(msg *message.Message) error {
+func (s *Service) closeOrder(msg *message.Message) error {
 	err := s.orders.change(string(msg.Payload), stateClosed)
 	switch {
 	case errors.Is(err, errWrongState):

@@ -1,9 +1,11 @@
-package main
+package shop
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -12,21 +14,20 @@ import (
 
 var errBadRequest = errors.New(`want a body like {"for": "10m"}`)
 
-func (s *service) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /orders", answering(http.StatusCreated, func(r *http.Request) (any, error) {
+func (s *Service) addRoutes() {
+	s.Mux.HandleFunc("POST /orders", answering(http.StatusCreated, func(r *http.Request) (any, error) {
 		return s.open(r.Context())
 	}))
-	mux.HandleFunc("GET /orders/{id}", answering(http.StatusOK, func(r *http.Request) (any, error) {
+	s.Mux.HandleFunc("GET /orders/{id}", answering(http.StatusOK, func(r *http.Request) (any, error) {
 		return s.status(r.Context(), r.PathValue("id"))
 	}))
-	mux.HandleFunc("POST /orders/{id}/pay", answering(http.StatusOK, func(r *http.Request) (any, error) {
+	s.Mux.HandleFunc("POST /orders/{id}/pay", answering(http.StatusOK, func(r *http.Request) (any, error) {
 		if err := s.pay(r.Context(), r.PathValue("id")); err != nil {
 			return nil, err
 		}
 		return s.status(r.Context(), r.PathValue("id"))
 	}))
-	mux.HandleFunc("POST /orders/{id}/snooze", answering(http.StatusOK, func(r *http.Request) (any, error) {
+	s.Mux.HandleFunc("POST /orders/{id}/snooze", answering(http.StatusOK, func(r *http.Request) (any, error) {
 		by, err := snoozeOf(r)
 		if err != nil {
 			return nil, err
@@ -36,7 +37,29 @@ func (s *service) routes() http.Handler {
 		}
 		return s.status(r.Context(), r.PathValue("id"))
 	}))
-	return mux
+}
+
+// Serve answers requests and closes orders until ctx ends.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
+	web := &http.Server{Handler: s.Mux, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 2)
+	go func() { ended <- web.Serve(listener) }()
+	go func() { ended <- s.Router.Run(context.WithoutCancel(ctx)) }() // Close ends it, so handlers finish
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-ended:
+	}
+	// Requests come first: they publish and cancel.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceful)
+	defer cancel()
+	err := errors.Join(failed, web.Shutdown(ctx), s.Router.Close(), s.publisher.Close()) //nolint:contextcheck // Close has a timeout of its own
+	for waits := cap(ended) - len(ended); waits > 0 && failed == nil; waits-- {
+		if end := <-ended; !errors.Is(end, http.ErrServerClosed) {
+			err = errors.Join(err, end)
+		}
+	}
+	return err
 }
 
 // snoozeOf reads by how much to snooze.

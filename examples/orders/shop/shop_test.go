@@ -1,4 +1,4 @@
-package main
+package shop
 
 import (
 	"context"
@@ -32,13 +32,13 @@ type shop struct {
 func openShop(t *testing.T, payWithin time.Duration) *shop {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	s, err := newService(client, "order-closings", payWithin, slog.New(slog.DiscardHandler))
+	s, err := New(Config{Client: client, PayWithin: payWithin, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx, listener) }()
+	go func() { ended <- s.Serve(ctx, listener) }()
 	web := &shop{t: t, url: "http://" + listener.Addr().String(), stop: func() {
 		cancel()
 		assert.NoError(t, <-ended)
@@ -136,11 +136,4 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	} {
 		assert.Equal(t, c.code, s.call(c.method, c.path, c.body).Code, "%s %s %s", c.method, c.path, c.body)
 	}
-}
-
-func TestTheServiceEndsWhenItsPortIsTaken(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, listener.Close()) }()
-	require.Error(t, run(t.Context(), listener.Addr().String(), time.Hour))
 }

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// backlog is that of the scene's topic. Other tests' topics may be damaged.
+func (s *scene) backlog() Backlog {
+	s.T.Helper()
+	list, _ := s.admin.Backlogs(s.T.Context())
+	for _, b := range list {
+		if b.Topic == s.Topic {
+			return b
+		}
+	}
+	require.Fail(s.T, "no backlog of the topic")
+	return Backlog{}
+}
+
+// agree checks that the backlog has the numbers of Stats.
+func (s *scene) agree() Backlog {
+	s.T.Helper()
+	var b Backlog
+	s.unchanged(func() { b = s.backlog() })
+	stats := s.stats()
+	require.Len(s.T, b.Groups, len(stats.Groups))
+	want := Backlog{
+		Topic: s.Topic, At: b.At, Partitions: stats.Partitions, Scheduled: stats.Scheduled, Due: stats.Due,
+		OldestDue: stats.OldestDue, Keys: stats.Keys, Moving: stats.Moving, Paused: stats.Pause != nil, Overdue: b.Overdue,
+	}
+	for i, g := range stats.Groups {
+		want.Groups = append(want.Groups, GroupBacklog{
+			Group: g.Group, State: g.State, Queued: g.Queued, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired,
+			Dead: g.Dead, OldestQueued: g.OldestQueued, Overdue: b.Groups[i].Overdue, Paused: g.Pause != nil, Consumers: len(g.Consumers),
+		})
+	}
+	assert.Equal(s.T, want, b)
+	assert.WithinDuration(s.T, stats.At, b.At, 5*time.Second)
+	assert.InDelta(s.T, stats.Overdue(), b.Overdue, float64(5*time.Second))
+	assert.Equal(s.T, stats.Overdue() > 0, b.Overdue > 0)
+	return b
+}
+
+func TestBacklogsAgreeWithStats(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "g")
+	s.publish(0, 1, "retried", "dead", "held", "")
+	claimed := s.claim(g, "host-3/01", 3, `{"name":"host-3","pid":7}`)
+	s.group(0, "h")
+	s.publish(time.Hour, 1, "later", "")
+	s.publish(0, 1, "due")
+	s.nack(g, time.Minute, claimed[0])
+	s.bury(g, "bad", claimed[1])
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, claimed[2].ID)).Err())
+	b := s.agree()
+	assert.Equal(t, []int{4, 2, 5}, []int{b.Scheduled, b.Due, b.Keys})
+	assert.Equal(t, []int{0, 1, 1, 1, 1, 1}, []int{
+		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].Expired, b.Groups[0].Dead, b.Groups[0].Consumers,
+	})
+	due := b.At.Sub(b.OldestDue)
+	assert.Equal(t, []time.Duration{due, due, due}, []time.Duration{b.Overdue, b.Groups[0].Overdue, b.Groups[1].Overdue},
+		"what is due waits for all groups")
+
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:h"), z(1000, claimed[0].ID)).Err())
+	b = s.agree()
+	old := b.At.Sub(time.UnixMilli(1000))
+	assert.Equal(t, []time.Duration{old, old}, []time.Duration{b.Overdue, b.Groups[1].Overdue})
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	b = s.agree()
+	assert.Less(t, b.Overdue, time.Minute, "a paused group does not count")
+	assert.Zero(t, b.Groups[1].Overdue)
+	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "h")
+	require.NoError(t, err)
+	b = s.agree()
+	assert.Equal(t, []any{GroupRetired, false}, []any{b.Groups[1].State, b.Groups[1].Paused})
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	b = s.agree()
+	assert.Equal(t, []time.Duration{0, 0}, []time.Duration{b.Overdue, b.Groups[0].Overdue})
+}
+
+func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
+	s := newScene(t)
+	s.publish(0, 1, "a", "b")
+	overdue := func() bool { return s.agree().Overdue > 0 }
+	require.Eventually(t, overdue, fixture.Soon, time.Millisecond, "without a group")
+	s.group(0, "g")
+	assert.True(t, overdue())
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	assert.False(t, overdue(), "the only group is paused")
+	assert.Equal(t, 2, s.backlog().Due)
+
+	s.group(0, "h")
+	assert.True(t, overdue(), "the other group is not paused")
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	assert.False(t, overdue(), "each group has its own pause")
+	for _, name := range []string{"g", "h"} {
+		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name)
+		require.NoError(t, err)
+	}
+	assert.True(t, overdue(), "no group is left")
+}
+
+func TestBacklogsAddUpThePartitionsOfACluster(t *testing.T) {
+	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
+	s.crowd()
+	s.publish(0, 4, "overdue")
+	b := s.agree()
+	assert.Equal(t, []int{4, 61, 1}, []int{b.Partitions, b.Scheduled, b.Due})
+	require.Len(t, b.Groups, 4)
+}
+
+func TestBacklogsOfManyGroupsAndConsumers(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "g")
+	for i := range 24 {
+		s.group(0, fmt.Sprint("g", i))
+	}
+	for i := range 300 { // more than one step
+		s.claim(g, fmt.Sprint("host/", i), 1, fmt.Sprintf(`{"name":"host","protocol":"%064d"}`, i))
+	}
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("dead:g9"), z(1000, "id")).Err())
+	b := s.agree()
+	require.Len(t, b.Groups, 25)
+	assert.Equal(t, 1, b.Groups[24].Dead, "of the last group")
+	assert.Equal(t, 300, b.Groups[0].Consumers)
+}
+
+func TestBacklogsOfManyControlFields(t *testing.T) {
+	s := newScene(t)
+	s.group(0, "g")
+	for i := range 700 { // more than one step
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), fmt.Sprint("retired:r", i), "5").Err())
+	}
+	assert.Len(t, s.agree().Groups, 701)
+}
+
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	server := redistest.New(t)
+	s := newSceneWith(t, server.Client(t))
+	s.publish(0, 1, "a")
+	for _, topic := range []string{"damaged", "newer", "garbled"} {
+		other := *s
+		other.Scene = s.Beside(topic)
+		other.publish(0, 1, "a")
+		switch topic {
+		case "damaged":
+			require.NoError(t, s.Client.Set(t.Context(), other.Key("keys"), "no hash", 0).Err())
+		case "newer":
+			require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", other.Topic, "3").Err())
+		case "garbled":
+			require.NoError(t, s.Client.Set(t.Context(), other.Key("partitions"), "0", 0).Err())
+		}
+	}
+	list, err := s.admin.Backlogs(t.Context())
+	require.Len(t, list, 1)
+	assert.Equal(t, s.Topic, list[0].Topic)
+	require.ErrorContains(t, err, "3 of 4 topics could not be read")
+	var kind *redisdelay.KeyTypeError
+	require.ErrorAs(t, err, &kind, "the first one's")
+
+	require.NoError(t, s.Client.ScriptFlush(t.Context()).Err())
+	list, _ = s.admin.Backlogs(t.Context())
+	assert.Len(t, list, 1, "the scripts are loaded again")
+	require.NoError(t, server.Down())
+	defer server.Up()
+	_, err = s.admin.Backlogs(t.Context())
+	require.Error(t, err)
+}

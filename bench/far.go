@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// distance is how much longer a round trip to the far Redis takes.
+const distance = time.Millisecond
+
+// holdBack is the argument that makes this program a proxy: `bench hold-back <address>`.
+const holdBack = "hold-back"
+
+// atDistance makes an experiment with Redis a millisecond away.
+func (e experiment) atDistance(bars ...bar) experiment {
+	e.name += ".far"
+	e.what = "With Redis 1 ms away: a proxy holds each reply back, and passes any number on at once. " + e.what
+	e.far, e.bars, e.rounds = true, bars, 0
+	return e
+}
+
+// publishBy lets goroutines publish, one message a call.
+func publishBy(goroutines, messages int, peers ...contestant) experiment {
+	stream := redisStream()
+	stream.publisher = publisherWithPool(200)
+	return experiment{
+		name:        fmt.Sprintf("publish%d", goroutines),
+		what:        fmt.Sprintf("%d goroutines publish %d messages, one a call. redisstream's client has a pool of 200.", goroutines, messages),
+		contestants: append([]contestant{publish(redisDelay(), messages, goroutines, 1), publish(stream, messages, goroutines, 1)}, peers...),
+		chart:       rate,
+	}
+}
+
+func farExperiments() []experiment {
+	beside := func(least float64) bar {
+		return bar{reading: rate, of: ours, against: []string{"redisstream"}, least: least}
+	}
+	lone := publishBy(1, 2_000, publishFloor("bare EVALSHA", 2_000, 1)).atDistance(beside(0.95),
+		bar{reading: rate, of: ours, against: []string{"bare EVALSHA"}, least: 0.75})
+	drainFar := experiment{
+		name: "drain", what: "A due backlog, one subscription that acks.",
+		contestants: []contestant{drain(redisDelay(), 1), drain(fewer(redisStream(), 50), 1)},
+	}
+	routed := router()
+	delayed := lateness()
+	delayed.contestants = delayed.contestants[:1]
+	return []experiment{
+		lone,
+		publishBy(8, 10_000).atDistance(beside(0.85)),
+		publishBy(32, 30_000, publishAsynq(30_000, 32)).atDistance(beside(1.1)),
+		publishBy(128, 60_000).atDistance(beside(1.5)),
+		drainFar.atDistance(beside(50)),
+		routed.atDistance(routed.bars...),
+		delayed.atDistance(bar{reading: p99, of: ours, most: 4}),
+	}
+}
+
+// fewer gives a contestant one in so many messages of a backlog.
+func fewer(p pubsub, share int) pubsub {
+	p.share = share
+	return p
+}
+
+// proxy is a process that makes Redis far.
+type proxy struct {
+	addr  string
+	end   io.Closer // its standard input
+	child *exec.Cmd
+}
+
+func startProxy(ctx context.Context, to string) (*proxy, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	child := exec.CommandContext(ctx, self, holdBack, to)
+	child.Stderr = os.Stderr
+	end, err := child.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := child.Start(); err != nil {
+		return nil, err
+	}
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(err, end.Close(), child.Wait())
+	}
+	return &proxy{addr: strings.TrimSpace(addr), end: end, child: child}, nil
+}
+
+func (p *proxy) stop() error { return errors.Join(p.end.Close(), p.child.Wait()) }
+
+// runProxy is the process. It ends with its standard input.
+func runProxy(to string) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = listener.Close()
+	}()
+	for {
+		client, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go pass(client, to)
+	}
+}
+
+// pass connects a client, until one side closes.
+func pass(client net.Conn, to string) {
+	defer client.Close() //nolint:errcheck // nothing is left to do
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	var ways sync.WaitGroup
+	ways.Go(func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	})
+	ways.Go(func() {
+		late(client, server)
+		_ = client.Close()
+	})
+	ways.Wait()
+}
+
+// late passes on what a server sends, each part when its time has come.
+func late(client io.Writer, server io.Reader) {
+	type part struct {
+		at    time.Time
+		bytes []byte
+	}
+	parts := make(chan part, 1<<12)
+	go func() {
+		defer close(parts)
+		for {
+			buffer := make([]byte, 32<<10)
+			n, err := server.Read(buffer)
+			if n > 0 {
+				parts <- part{time.Now().Add(distance), buffer[:n]}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for p := range parts {
+		time.Sleep(time.Until(p.at)) //nolint:forbidigo // this is what the proxy is for
+		if _, err := client.Write(p.bytes); err != nil {
+			for range parts { // until the server closes
+			}
+			return
+		}
+	}
+}
+
+// publisherWithPool is redisstream's publisher with a larger pool of connections.
+func publisherWithPool(size int) func(l *lab) (message.Publisher, error) {
+	return func(l *lab) (message.Publisher, error) { return streamPublisher(l.clientWithPool(size)) }
+}

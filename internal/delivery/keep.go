@@ -1,0 +1,202 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// keeper looks after the leases of all partitions of a subscription: it extends them, and
+// gives up those that were not extended in time. What may take long has goroutines of its own,
+// so that no partition and no observer holds up another partition.
+type keeper struct {
+	sooner chan struct{} // signalled when something is to be done before the next look
+
+	mu   sync.Mutex
+	list []*leases // guarded by mu
+}
+
+func newKeeper() *keeper { return &keeper{sooner: make(chan struct{}, 1)} }
+
+func (k *keeper) add(l *leases) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = append(k.list, l)
+	tell(k.sooner)
+}
+
+func (k *keeper) all() []*leases {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.list)
+}
+
+// run keeps the leases until ctx ends, and adds the goroutines that it starts to running.
+func (k *keeper) run(ctx context.Context, running *sync.WaitGroup) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.sooner:
+		case <-ctx.Done():
+			return
+		}
+		var next time.Time
+		for _, l := range k.all() {
+			if at := l.tend(ctx, running); next.IsZero() || at.Before(next) {
+				next = at
+			}
+		}
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// tend does what is to be done now. It returns when to look again.
+func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !now.Before(l.look) {
+		reporting := len(l.lost) > 0
+		l.giveUp(now)
+		if !reporting && len(l.lost) > 0 {
+			running.Go(l.reportLost)
+		}
+	}
+	switch {
+	case l.beat.IsZero():
+		return l.look
+	case !now.Before(l.beat):
+		l.beat = time.Time{}
+		running.Go(func() { l.extend(ctx) })
+		return l.look
+	case l.beat.Before(l.look):
+		return l.beat
+	}
+	return l.look
+}
+
+// giveUp loses the leases that are not certain now. It needs no answer from Redis. The caller
+// holds mu.
+func (l *leases) giveUp(now time.Time) {
+	l.look = l.until(now)
+	for _, it := range l.held {
+		switch {
+		case !now.Before(it.trusted):
+			l.lose(it)
+			l.lost = append(l.lost, it)
+		case it.trusted.Before(l.look):
+			l.look = it.trusted
+		}
+	}
+}
+
+// reportLost tells the observer which messages were given up.
+func (l *leases) reportLost() {
+	for reported := 0; ; {
+		l.mu.Lock()
+		some := l.lost[reported:]
+		if l.lost = some; len(some) == 0 { // the next loss is reported by another goroutine
+			l.lost = nil
+		}
+		l.mu.Unlock()
+		if len(some) == 0 {
+			return
+		}
+		l.report.leasesLost(some)
+		reported = len(some)
+	}
+}
+
+// extend extends all leases. It does so every third of their duration, and sooner after an
+// error. Only one runs at a time.
+func (l *leases) extend(ctx context.Context) {
+	if l.failed && !l.turns.Wait(ctx) {
+		return
+	}
+	next, err := l.config.Lease/3, l.extendAll(ctx)
+	if l.failed = err != nil && ctx.Err() == nil; l.failed {
+		l.trouble.failed(err)
+		next = min(next, max(l.config.Lease/12, minBackoff))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beat = time.Now().Add(next)
+	tell(l.keeper.sooner)
+}
+
+func (l *leases) extendAll(ctx context.Context) error {
+	all := l.all()
+	l.describe()
+	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.presence()}
+	if len(all) == 0 && l.silent() {
+		sent := time.Now()
+		if _, err := l.group.Extend(ctx, heartbeat, nil); err == nil {
+			l.said(sent)
+		}
+		return nil // nothing is lost by an error, and claims report the same
+	}
+	_, err := inChunks(all, queue.MaxMessages, func(held []queue.Held) error {
+		sent := time.Now()
+		stale, err := l.group.Extend(ctx, heartbeat, held)
+		if err == nil {
+			l.extended(held, stale, sent)
+			l.said(sent)
+			l.trouble.worked()
+		}
+		return err
+	})
+	return err
+}
+
+// said records that a call that was sent then has told Redis that the consumer is alive.
+func (l *leases) said(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = sent
+}
+
+// silent tells whether Redis must be told now that the consumer is alive: claims do so at
+// least once in a poll interval, unless all workers are busy with messages of other
+// partitions.
+func (l *leases) silent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.says && time.Since(l.told) > max(l.config.alive()/3, l.config.PollInterval)
+}
+
+func (l *leases) all() []queue.Held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]queue.Held, 0, len(l.held))
+	for _, it := range l.held {
+		list = append(list, queue.Held{Delivery: it.delivery(), HandedOut: it.handedOut.Load()})
+	}
+	return list
+}
+
+// extended applies the answer to a call. sent is when the call was sent.
+func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
+	var lost []*item
+	defer func() { l.report.leasesLost(lost) }()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range held {
+		it := l.find(d.Delivery)
+		switch {
+		case it == nil:
+		case slices.Contains(stale, d.ID):
+			l.lose(it)
+			lost = append(lost, it)
+		default:
+			it.trusted = l.until(sent)
+			it.extended++
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// TestWhatRedisIsNotToldBeforeTheEndIsUnsettled whatever was to be told, and whether or not
+// a handler had it.
+func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(5)
+		g.setHook(func(call string) error {
+			if call == "claim" {
+				return nil
+			}
+			return errAway
+		})
+		w := &witness{}
+		r := run(g, observed(w), func(c *Config) {
+			c.MaxInFlight = 5
+			decode := c.Decode
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+				if m.ID == "0003" {
+					return nil, errors.New("garbage")
+				}
+				return decode(ctx, m)
+			}
+		})
+		(<-r.Messages()).Ack()
+		(<-r.Messages()).Nack()
+		<-r.Messages() // it is not settled
+		pass(time.Second)
+		r.stop()
+		require.ErrorIs(t, <-r.ended, errUnsettled)
+		synctest.Wait()
+		settled, had := told[observe.Settled](w), map[string]bool{}
+		for _, e := range settled {
+			assert.Equal(t, observe.Unsettled, e.How)
+			had[e.ID] = e.Took > 0
+		}
+		assert.Len(t, settled, 5, "each once")
+		assert.Equal(t, map[string]bool{"0000": true, "0001": true, "0002": true, "0003": false, "0004": false}, had)
+	})
+}
+
+// TestWhatIsSettledAfterTheEndIsUnsettled since its decoder takes too long.
+func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		w, decoded := &witness{}, make(chan struct{})
+		r := run(g, observed(w), func(c *Config) {
+			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) {
+				<-decoded
+				return nil, errors.New("garbage")
+			}
+		})
+		pass(time.Second)
+		r.stop()
+		require.ErrorIs(t, <-r.ended, errUnsettled)
+		synctest.Wait()
+		require.Empty(t, told[observe.Settled](w))
+		close(decoded)
+		synctest.Wait()
+		assert.Equal(t, []observe.Settled{{Place: place, ID: "0000", Token: 7, How: observe.Unsettled}}, told[observe.Settled](w))
+	})
+}

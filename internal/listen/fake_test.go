@@ -1,0 +1,241 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const (
+	testSilence  = 7 * time.Second
+	testPatience = 2 * time.Second
+)
+
+var (
+	errAway    = errors.New("the node is away")
+	errNoRight = errors.New("no right to the channel")
+)
+
+// fakeNetwork is a network in memory.
+type fakeNetwork struct {
+	mu       sync.Mutex
+	place    map[string]*fakeNode // guarded by mu; where channels are
+	unknown  error                // guarded by mu; the error of Node
+	lookings int                  // guarded by mu
+}
+
+func (f *fakeNetwork) Node(_ context.Context, channel string) (Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unknown != nil {
+		return nil, f.unknown
+	}
+	return f.place[channel], nil
+}
+
+func (f *fakeNetwork) Look(context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lookings++
+}
+
+func (f *fakeNetwork) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// fakeNode is a node in memory.
+type fakeNode struct {
+	mu       sync.Mutex
+	away     bool            // guarded by mu
+	deaf     bool            // guarded by mu; it answers nothing
+	mute     bool            // guarded by mu; it answers no request
+	forbids  map[string]bool // guarded by mu; channels
+	attempts []time.Time     // guarded by mu; of connections
+	requests []string        // guarded by mu
+	conns    []*fakeConn     // guarded by mu; open ones
+}
+
+func (n *fakeNode) Connect() Conn {
+	return &fakeConn{node: n, sent: make(chan Event, 1000), lost: make(chan struct{})}
+}
+
+func (n *fakeNode) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+}
+
+// say sends a notification on a channel.
+func (n *fakeNode) say(channel, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		if c.channels[channel] && !n.deaf {
+			c.sent <- Event{Kind: Message, Channel: channel, Text: text}
+		}
+	}
+}
+
+// giveUp ends a channel, as when it moves to another node.
+func (n *fakeNode) giveUp(channel string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		delete(c.channels, channel)
+		c.sent <- Event{Kind: Left, Channel: channel}
+	}
+}
+
+// cut ends all connections.
+func (n *fakeNode) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		close(c.lost)
+	}
+	n.conns = nil
+}
+
+// connections is how many there are.
+func (n *fakeNode) connections() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns)
+}
+
+type fakeConn struct {
+	node     *fakeNode
+	opened   bool            // guarded by fakeNode.mu
+	channels map[string]bool // guarded by fakeNode.mu
+	sent     chan Event
+	lost     chan struct{} // closed when it ends
+}
+
+// request opens the connection if need be, and makes the node answer.
+func (c *fakeConn) request(what, channel string, answer Kind) error {
+	n := c.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !c.opened {
+		n.attempts = append(n.attempts, time.Now())
+		if n.away {
+			return errAway
+		}
+		c.opened, c.channels = true, map[string]bool{}
+		n.conns = append(n.conns, c)
+	}
+	n.requests = append(n.requests, what+channel)
+	switch {
+	case n.deaf, n.mute && answer != Pong:
+	case n.forbids[channel]:
+		c.sent <- Event{Kind: Refused, Err: errNoRight}
+	default:
+		if answer != Pong {
+			c.channels[channel] = answer == Joined
+		}
+		c.sent <- Event{Kind: answer, Channel: channel}
+	}
+	return nil
+}
+
+func (c *fakeConn) Join(_ context.Context, channel string) error {
+	return c.request("+", channel, Joined)
+}
+
+func (c *fakeConn) Leave(_ context.Context, channel string) error {
+	return c.request("-", channel, Left)
+}
+
+func (c *fakeConn) Ping(context.Context) error { return c.request("ping", "", Pong) }
+
+func (c *fakeConn) Receive(_ context.Context, patience time.Duration) (Event, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case e := <-c.sent:
+		return e, nil
+	case <-timer.C:
+		return Event{Kind: Silence}, nil
+	case <-c.lost:
+		return Event{}, errAway
+	}
+}
+
+func (c *fakeConn) Close() {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	if i := slices.Index(c.node.conns, c); i >= 0 {
+		c.node.conns = slices.Delete(c.node.conns, i, i+1)
+		close(c.lost)
+	}
+}
+
+// fakeEar writes down what it hears.
+type fakeEar struct {
+	mu  sync.Mutex
+	log []string // guarded by mu
+}
+
+func (e *fakeEar) note(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.log = append(e.log, text)
+}
+
+func (e *fakeEar) Opened()           { e.note("open") }
+func (e *fakeEar) Heard(text string) { e.note(text) }
+func (e *fakeEar) Failed(err error)  { e.note(err.Error()) }
+
+// heard is what it has heard since the last call.
+func (e *fakeEar) heard() []string {
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.log
+	e.log = nil
+	return list
+}
+
+// scene is a Hub on two nodes: channels "a0", "a1", … are on one and "b0", "b1", … on the
+// other.
+type scene struct {
+	network *fakeNetwork
+	a, b    *fakeNode
+	hub     *Hub
+}
+
+// bubble runs a test on a clock of its own (testing/synctest).
+func bubble(t *testing.T, test func(t *testing.T, s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{a: &fakeNode{forbids: map[string]bool{}}, b: &fakeNode{forbids: map[string]bool{}}}
+		s.network = &fakeNetwork{place: map[string]*fakeNode{}}
+		for i := range 10 {
+			s.network.place[fmt.Sprint("a", i)], s.network.place[fmt.Sprint("b", i)] = s.a, s.b
+		}
+		s.hub = New(s.network, testSilence, testPatience)
+		test(t, s)
+		synctest.Wait()
+		assert.Zero(t, s.a.connections()+s.b.connections(), "connections after the last Close")
+	})
+}
+
+func (s *scene) listen(channel string) (*fakeEar, *Listener) {
+	ear := &fakeEar{}
+	return ear, s.hub.Listen(channel, ear)
+}
+
+// pass lets time pass, and waits until all that happens by then has happened.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // lets a bubble's clock run
+	synctest.Wait()
+}

@@ -1,0 +1,264 @@
+package listen
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAllListenersOfANodeShareAConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		one, l1 := s.listen("a0")
+		other, l2 := s.listen("a1")
+		same, l3 := s.listen("a1")
+		far, l4 := s.listen("b0")
+		for _, ear := range []*fakeEar{one, other, same, far} {
+			assert.Equal(t, []string{"open"}, ear.heard())
+		}
+		late, l5 := s.listen("a0")
+		assert.Equal(t, []string{"open"}, late.heard(), "it need not wait for an answer")
+		s.a.say("a1", "x")
+		s.b.say("b0", "y")
+		assert.Equal(t, []string{"x"}, other.heard())
+		assert.Equal(t, []string{"x"}, same.heard())
+		assert.Equal(t, []string{"y"}, far.heard())
+		assert.Empty(t, one.heard())
+		assert.Equal(t, 1, s.a.connections())
+		assert.Equal(t, 1, s.b.connections())
+		assert.Len(t, s.a.requests, 2)
+		for _, l := range []*Listener{l1, l2, l3, l4, l5} {
+			l.Close()
+		}
+		assert.Zero(t, s.a.connections()+s.b.connections(), "the last Close waits")
+		l5.Close() // changes nothing
+	})
+}
+
+func TestTheConnectionToANodeIsClosedWithItsLastChannel(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		_, l1 := s.listen("a0")
+		_, l2 := s.listen("b0")
+		pass(time.Second)
+		l1.Close()
+		pass(0)
+		assert.Zero(t, s.a.connections())
+		assert.Equal(t, 1, s.b.connections())
+		l2.Close()
+	})
+}
+
+func TestAChannelThatNobodyListensToIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		kept, l1 := s.listen("a0")
+		gone, l2 := s.listen("a1")
+		pass(time.Second)
+		l2.Close()
+		again, l3 := s.listen("a1") // before it was left
+		pass(time.Second)
+		assert.Equal(t, "-a1", s.a.requests[2])
+		assert.Equal(t, "+a1", s.a.requests[3])
+		s.a.say("a1", "x")
+		assert.Equal(t, []string{"open"}, gone.heard())
+		assert.Equal(t, []string{"open", "x"}, again.heard())
+		l3.Close()
+		pass(time.Second)
+		assert.Equal(t, []string{"-a1"}, s.a.requests[4:])
+		assert.Equal(t, []string{"open"}, kept.heard(), "it goes on")
+		l1.Close()
+	})
+}
+
+func TestAFailedLeaveDoesNoHarm(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		kept, l1 := s.listen("a0")
+		_, l2 := s.listen("a1")
+		pass(time.Second)
+		s.a.set(func() { s.a.forbids["a1"] = true }) // as for a user without the right to unsubscribe
+		l2.Close()
+		pass(time.Second)
+		s.a.say("a0", "x")
+		assert.Equal(t, []string{"open", "x"}, kept.heard())
+		l1.Close()
+	})
+}
+
+func TestABrokenConnectionIsOpenedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		one, l1 := s.listen("a0")
+		other, l2 := s.listen("a1")
+		far, l3 := s.listen("b0")
+		pass(time.Second)
+		s.a.cut()
+		pass(2 * minPause)
+		for _, ear := range []*fakeEar{one, other} {
+			assert.Equal(t, []string{"open", errAway.Error(), "open"}, ear.heard())
+		}
+		assert.Equal(t, []string{"open"}, far.heard(), "of another node")
+		assert.Len(t, s.a.attempts, 2)
+		assert.NotZero(t, s.network.lookings)
+		l1.Close()
+		l2.Close()
+		l3.Close()
+	})
+}
+
+func TestANodeThatIsAwayIsTriedLessAndLess(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.a.set(func() { s.a.away = true })
+		var listeners []*Listener
+		for range 100 {
+			_, l := s.listen("a0")
+			listeners = append(listeners, l)
+		}
+		pass(10 * time.Minute)
+		assert.InDelta(t, 10*time.Minute/(maxPause*5/4)+6, len(s.a.attempts), 6, "once for all listeners")
+		near, l := s.listen("b0")
+		assert.Equal(t, []string{"open"}, near.heard(), "it does not wait for another node")
+		before := len(s.a.attempts)
+		s.a.set(func() { s.a.away = false })
+		listeners[0].Retry()
+		pass(0)
+		assert.Len(t, s.a.attempts, before+1)
+		assert.Equal(t, 1, s.a.connections())
+		for _, l := range append(listeners, l) {
+			l.Close()
+		}
+	})
+}
+
+func TestAForbiddenChannelDoesNotDisturbOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.a.set(func() { s.a.forbids["a1"] = true })
+		before, l1 := s.listen("a0")
+		forbidden, l2 := s.listen("a1")
+		after, l3 := s.listen("a2")
+		pass(10 * time.Minute)
+		assert.Equal(t, []string{"open"}, before.heard())
+		assert.Equal(t, []string{"open"}, after.heard())
+		refusals := forbidden.heard()
+		assert.InDelta(t, 20, len(refusals), 8, "pauses grow")
+		assert.NotContains(t, refusals, "open")
+		assert.Len(t, s.a.attempts, 1)
+		s.a.set(func() { delete(s.a.forbids, "a1") })
+		l2.Retry()
+		assert.Equal(t, []string{"open"}, forbidden.heard())
+		l1.Close()
+		l2.Close()
+		l3.Close()
+	})
+}
+
+func TestAChannelFollowsItsSlot(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		moved, l1 := s.listen("a0")
+		stays, l2 := s.listen("a1")
+		pass(time.Second)
+		s.network.set(func() { s.network.place["a0"] = s.b })
+		s.a.giveUp("a0")
+		pass(2 * minPause)
+		s.b.say("a0", "x")
+		s.a.say("a1", "y")
+		assert.Equal(t, []string{"open", errMoved.Error(), "open", "x"}, moved.heard())
+		assert.Equal(t, []string{"open", "y"}, stays.heard())
+		s.network.set(func() { s.network.place["a1"] = s.b })
+		s.a.giveUp("a1")
+		pass(2 * minPause)
+		assert.Zero(t, s.a.connections(), "nothing is left there")
+		assert.Equal(t, []string{errMoved.Error(), "open"}, stays.heard())
+		l1.Close()
+		l2.Close()
+	})
+}
+
+func TestChannelsOfABrokenConnectionFollowTheirSlots(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		moved, l1 := s.listen("a0")
+		stays, l2 := s.listen("a1")
+		pass(time.Second)
+		s.network.set(func() { s.network.place["a0"] = s.b })
+		s.a.cut()
+		pass(2 * minPause)
+		s.b.say("a0", "x")
+		s.a.say("a1", "y")
+		assert.Equal(t, []string{"open", errAway.Error(), "open", "x"}, moved.heard())
+		assert.Equal(t, []string{"open", errAway.Error(), "open", "y"}, stays.heard())
+		l1.Close()
+		l2.Close()
+	})
+}
+
+func TestAChannelWhoseNodeIsNotKnownIsLookedUpAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.network.set(func() { s.network.unknown = errAway })
+		ear, l := s.listen("a0")
+		pass(minPause / 2)
+		assert.Equal(t, []string{errAway.Error()}, ear.heard())
+		s.network.set(func() { s.network.unknown = nil })
+		pass(minPause)
+		assert.Equal(t, []string{"open"}, ear.heard())
+		l.Close()
+	})
+}
+
+func TestADeafConnectionIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		one, l1 := s.listen("a0")
+		other, l2 := s.listen("a1")
+		pass(0)
+		s.a.set(func() { s.a.deaf = true })
+		pass(testSilence + testPatience)
+		for _, ear := range []*fakeEar{one, other} {
+			assert.Equal(t, []string{"open", ErrDeaf.Error()}, ear.heard(), "each is told")
+		}
+		s.a.set(func() { s.a.deaf = false })
+		pass(2 * minPause)
+		assert.Equal(t, []string{"open"}, one.heard())
+		assert.Equal(t, []string{"open"}, other.heard())
+		l1.Close()
+		l2.Close()
+	})
+}
+
+func TestAQuietConnectionIsPingedAndKept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		ear, l := s.listen("a0")
+		pass(10*testSilence + time.Second)
+		assert.Len(t, s.a.requests, 11, "one join, and a ping for each silence")
+		assert.Equal(t, []string{"open"}, ear.heard())
+		assert.Len(t, s.a.attempts, 1)
+		l.Close()
+	})
+}
+
+// TestARequestThatIsNeverAnsweredIsNoticed although other things are heard.
+func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		_, l1 := s.listen("a0")
+		pass(time.Second)
+		s.a.set(func() { s.a.mute = true })
+		mute, l2 := s.listen("a1")
+		for range 10 {
+			pass((testSilence + testPatience) / 9)
+			s.a.say("a0", "x")
+		}
+		pass(0)
+		s.a.set(func() { s.a.mute = false })
+		assert.Equal(t, []string{ErrDeaf.Error()}, mute.heard())
+		pass(5 * time.Second)
+		assert.Equal(t, []string{"open"}, mute.heard())
+		l1.Close()
+		l2.Close()
+	})
+}
+
+func TestCloseEndsEachPause(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		s.a.set(func() { s.a.away = true })
+		_, l := s.listen("a0")
+		pass(5 * time.Minute)
+		start := time.Now()
+		l.Close()
+		assert.Zero(t, time.Since(start))
+	})
+}

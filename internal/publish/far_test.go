@@ -1,0 +1,149 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// busyTopic counts how many batches are under way.
+type busyTopic struct {
+	fakeTopic
+	mu      sync.Mutex
+	current map[string]int // by record
+	records map[string]int // the most at once, by record
+	sum     int
+	most    int
+	keyed   map[string]bool
+}
+
+func (f *busyTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	f.count(b, 1)
+	defer f.count(b, -1)
+	return f.fakeTopic.Push(ctx, partition, b)
+}
+
+func (f *busyTopic) count(b queue.Batch, by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current == nil {
+		f.current, f.records, f.keyed = map[string]int{}, map[string]int{}, map[string]bool{}
+	}
+	f.sum += by
+	f.current[b.Publisher] += by
+	f.most = max(f.most, f.sum)
+	f.records[b.Publisher] = max(f.records[b.Publisher], f.current[b.Publisher])
+	for _, call := range b.Calls {
+		for _, m := range call {
+			if m.Key != "" {
+				f.keyed[b.Publisher] = true
+			}
+		}
+	}
+}
+
+func (f *busyTopic) publisher() *Publisher {
+	return New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+}
+
+// publishing lets callers publish for a while; every so many messages have a key. Each caller
+// has its own pause between two calls: else all might share each batch.
+func (f *busyTopic) publishing(t *testing.T, callers, keyed int) {
+	t.Helper()
+	p := f.publisher()
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := range 50 {
+				m := Message{Name: fmt.Sprintf("%d/%d", c, i)}
+				if keyed > 0 && i%keyed == 0 {
+					m.Key = m.Name
+				}
+				assert.NoError(t, p.Publish(t.Context(), far, "t", []Message{m}))
+				time.Sleep(time.Duration(c) * 37 * time.Microsecond) //nolint:forbidigo // in virtual time
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, p.Close(t.Context()))
+	assert.Len(t, f.names[0], callers*50, "each message is stored once")
+	for record, most := range f.records {
+		assert.Equal(t, 1, most, "a record sees one batch at a time: %s", record)
+	}
+}
+
+func TestSeveralBatchesAreUnderWayWhileRedisIsFar(t *testing.T) {
+	for _, test := range []struct {
+		latency        time.Duration
+		callers, keyed int
+		most           int
+	}{
+		{time.Millisecond, 20, 0, maxSenders},
+		{time.Millisecond, 1, 0, 1},
+		{200 * time.Microsecond, 20, 0, 1},
+		{time.Millisecond, 20, 1, 1},
+		{time.Millisecond, 20, 7, maxSenders},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &busyTopic{fakeTopic: fakeTopic{latency: test.latency}}
+				f.publishing(t, test.callers, test.keyed)
+				assert.LessOrEqual(t, f.most, test.most)
+				assert.Equal(t, test.most > 1, f.most > 1, "at most %d at once", f.most)
+				for record := range f.keyed {
+					assert.NotContains(t, strings.TrimPrefix(record, f.batches[0].Publisher), "/", "messages with keys have one record")
+				}
+			})
+		})
+	}
+}
+
+// TestCallsOfOneGoroutineStayInOrder while others publish as well.
+func TestCallsOfOneGoroutineStayInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}
+		f.publishing(t, 10, 3)
+		last := map[string]int{}
+		for _, name := range f.names[0] {
+			var caller, number int
+			_, err := fmt.Sscanf(name, "%d/%d", &caller, &number)
+			require.NoError(t, err)
+			key := fmt.Sprint(caller)
+			assert.Equal(t, last[key], number, "the next of caller %d", caller)
+			last[key]++
+		}
+	})
+}
+
+func TestTheSendersOfALaneEndWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}
+		p := f.publisher()
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				time.Sleep(time.Duration(n) * 200 * time.Microsecond) //nolint:forbidigo // in virtual time
+				for range 9 {
+					assert.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+				}
+			})
+		}
+		all.Wait()
+		require.Greater(t, len(f.records), 1)
+		time.Sleep(2 * linger) //nolint:forbidigo // in virtual time
+		p.lanes.mu.Lock()
+		assert.Empty(t, p.lanes.open)
+		p.lanes.mu.Unlock()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
+		require.NoError(t, p.Close(t.Context()))
+	})
+}

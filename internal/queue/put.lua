@@ -1,0 +1,61 @@
+-- put.lua: store a batch of messages without keys as push does, in half the time, if nothing
+-- is unusual: the publisher's record is of an earlier batch and of the same hour, and no write
+-- fails. Else it leaves the batch to push, which has the same batch under the same number. It
+-- uses no library: to make its functions takes as long as this script.
+--
+-- KEYS[1]  scheduled   zset    id -> due, ms
+-- KEYS[2]  messages    hash    id -> encoded message
+-- KEYS[3]  publishers  hash    publisher -> record of its last batch
+-- ARGV[1]  publisher   string
+-- ARGV[2]  batch       integer, higher than in any earlier batch
+-- ARGV[3]  channel     where subscribers listen for notifications
+-- ARGV[4]  count       of messages, 1..1000
+-- ARGV[5..]  the id and the body of each message; then delays in ms, each after the number
+--          of messages in a row that have it
+-- Returns  { 'stored' }, or { 'push' } if nothing is changed and push has to store the batch
+
+local scheduled, messages, publishers = KEYS[1], KEYS[2], KEYS[3]
+local publisher, batch, channel, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local at, delays = 5, 5 + 2 * count
+local HOUR_MS = 3600000
+
+local last = redis.call('HGET', publishers, publisher)
+local number, last_ms = string.match(last or '', '^(%d+) (%d+) ')
+if not number or tonumber(number) >= tonumber(batch) then return { 'push' } end
+local time = redis.call('TIME')
+local seconds, us = time[1], tonumber(time[2])
+local now_ms = seconds .. string.format('%03d', math.floor(us / 1000))
+if math.floor(last_ms / HOUR_MS) ~= math.floor(now_ms / HOUR_MS) then return { 'push' } end
+
+-- A message without a delay is due in the current millisecond, others are never early.
+local now_up, first, dues, n = seconds * 1000 + math.ceil(us / 1000), nil, {}, 0
+for i = delays, #ARGV, 2 do
+  local delay = tonumber(ARGV[i + 1])
+  local due = delay > 0 and now_up + delay or tonumber(now_ms)
+  if not first or due < first then first = due end
+  local score, stop = string.format('%.0f', due), at + 2 * ARGV[i]
+  while at < stop do
+    dues[n + 1], dues[n + 2] = score, ARGV[at]
+    n, at = n + 2, at + 2
+  end
+end
+
+-- What an interrupted call leaves, push stores again or finds stored, as after a call of its
+-- own: the record comes last, and begins with the first id.
+local function refused(reply) return type(reply) == 'table' and reply.err end
+local head = redis.pcall('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+if refused(head) then return { 'push' } end
+if refused(redis.pcall('HSET', messages, unpack(ARGV, 5, delays - 1)))
+  or refused(redis.pcall('ZADD', scheduled, unpack(dues)))
+  or refused(redis.pcall('HSET', publishers, publisher, batch .. ' ' .. now_ms .. ' ' .. dues[2]))
+then
+  local ids = {}
+  for i = 2, n, 2 do ids[i / 2] = dues[i] end
+  redis.pcall('ZREM', scheduled, unpack(ids))
+  redis.pcall('HDEL', messages, unpack(ids))
+  return { 'push' }
+end
+if not head[2] or first < tonumber(head[2]) then
+  redis.pcall(NOTIFY, channel, string.format('%.0f', math.max(0, (first - seconds * 1000) * 1000 - us)))
+end
+return { 'stored' }

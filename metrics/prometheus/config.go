@@ -1,0 +1,96 @@
+package redisdelayprom
+
+import (
+	"fmt"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+const (
+	// DefaultMaxPlaces is how many topics, and how many consumer groups of topics, have series
+	// of their own by default. A group of a topic has 75 in Metrics and 9 in a Backlog.
+	DefaultMaxPlaces = 2000
+
+	// DefaultMaxAge is for how long a Backlog shows what it has read, by default.
+	DefaultMaxAge = 10 * time.Second
+
+	// DefaultTimeout is how long a scrape waits for a Backlog, by default: less than the 10 s
+	// after which Prometheus gives a scrape up.
+	DefaultTimeout = 5 * time.Second
+
+	leastTimeout = 10 * time.Millisecond
+
+	// Other is the topic, and the group, of what is beyond MaxPlaces.
+	Other = "other"
+)
+
+// Config configures Metrics. The zero value is ready to use.
+type Config struct {
+	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
+	// and a consumer group: the first that come. All others share those of topic "other", and
+	// of its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	MaxPlaces int
+
+	// ByPartition adds the label partition to what subscriptions do with messages. It
+	// multiplies these series.
+	ByPartition bool
+}
+
+func (c *Config) setDefaults() { setPlaces(&c.MaxPlaces) }
+
+func (c Config) validate() error { return checkPlaces(c.MaxPlaces) }
+
+// BacklogConfig configures a Backlog.
+type BacklogConfig struct {
+	// Admin reads what is in Redis. Required.
+	Admin *admin.Admin
+
+	// MaxAge is for how long what was read is shown to further scrapes. Negative: each
+	// scrape reads. Default: DefaultMaxAge.
+	MaxAge time.Duration
+
+	// Timeout is how long a scrape waits for the reading, at least 10 ms. Default:
+	// DefaultTimeout.
+	Timeout time.Duration
+
+	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
+	// and a consumer group: the first by name. All others are added up as topic "other", and
+	// its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	MaxPlaces int
+}
+
+func (c *BacklogConfig) setDefaults() {
+	setPlaces(&c.MaxPlaces)
+	if c.MaxAge == 0 {
+		c.MaxAge = DefaultMaxAge
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+}
+
+func (c BacklogConfig) validate() error {
+	switch {
+	case c.Admin == nil:
+		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}
+	case c.Timeout < leastTimeout:
+		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, leastTimeout)
+		return &redisdelay.ConfigError{Field: "Timeout", Problem: problem}
+	}
+	return checkPlaces(c.MaxPlaces)
+}
+
+func setPlaces(most *int) {
+	if *most == 0 {
+		*most = DefaultMaxPlaces
+	}
+}
+
+func checkPlaces(most int) error {
+	if most < 1 {
+		return &redisdelay.ConfigError{Field: "MaxPlaces", Problem: fmt.Sprintf("is %d, want at least 1", most)}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package redisdelayprom
+
+import (
+	"strings"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// label is a name as a label: Prometheus wants valid UTF-8.
+func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// fold returns the backlogs of the first topics with their first groups, and one with the
+// sum of all others. All have names of their own.
+func fold(topics []admin.Backlog, most int) []admin.Backlog {
+	own, others := split(topics, most, func(t *admin.Backlog) *string { return &t.Topic }, Other)
+	var groups []admin.GroupBacklog // the others
+	left := most
+	for i := range own {
+		some, rest := split(own[i].Groups, left, func(g *admin.GroupBacklog) *string { return &g.Group })
+		own[i].Groups, groups, left = some, append(groups, rest...), left-len(some)
+	}
+	for _, t := range others {
+		groups = append(groups, t.Groups...)
+	}
+	if len(others)+len(groups) == 0 {
+		return own
+	}
+	return append(own, sum(others, groups))
+}
+
+// sum adds up topics and groups.
+func sum(topics []admin.Backlog, groups []admin.GroupBacklog) admin.Backlog {
+	all := admin.Backlog{Topic: Other}
+	for _, t := range topics {
+		all.Partitions += t.Partitions
+		all.Scheduled += t.Scheduled
+		all.Due += t.Due
+		all.Keys += t.Keys
+		all.Moving += t.Moving
+		all.Overdue = max(all.Overdue, t.Overdue)
+	}
+	if len(groups) == 0 {
+		return all
+	}
+	group := admin.GroupBacklog{Group: Other, State: admin.GroupActive}
+	for _, g := range groups {
+		group.Queued += g.Queued
+		group.Retrying += g.Retrying
+		group.InDelivery += g.InDelivery
+		group.Expired += g.Expired
+		group.Dead += g.Dead
+		group.Consumers += g.Consumers
+		group.Overdue = max(group.Overdue, g.Overdue)
+	}
+	all.Groups = []admin.GroupBacklog{group}
+	return all
+}
+
+// split separates the first elements, each with a name of its own that is not reserved,
+// from all others. It makes their names labels.
+func split[T any](list []T, most int, name func(*T) *string, reserved ...string) (own, others []T) {
+	taken := map[string]bool{}
+	for _, name := range reserved {
+		taken[name] = true
+	}
+	for i := range list {
+		name := name(&list[i])
+		*name = label(*name)
+		if len(own) == most || taken[*name] {
+			others = append(others, list[i])
+			continue
+		}
+		taken[*name] = true
+		own = append(own, list[i])
+	}
+	return own, others
+}

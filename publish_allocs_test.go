@@ -1,0 +1,17 @@
+//go:build !race
+
+package redisdelay_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestPublishAllocatesNoMoreThanItDid counts the message itself (9) and go-redis (about 15),
+// too. BenchmarkPublish shows what it takes now.
+func TestPublishAllocatesNoMoreThanItDid(t *testing.T) {
+	publish := publishOne(t)
+	publish() // the first one opens the topic
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, publish), 50.0)
+}

@@ -1,0 +1,33 @@
+package redisdelaytest_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestTheCodeOfTheDocsIsThatOfTheTests compares docs/testing.md and the comment of the package
+// with the code that runs here.
+func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
+	var code strings.Builder
+	for _, name := range []string{"example_test.go", "redisdelaytest_test.go"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		code.Write(text)
+	}
+	page, err := os.ReadFile("../docs/testing.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("redisdelaytest.go")
+	require.NoError(t, err)
+	ofPackage, _, _ := strings.Cut(string(source), "\npackage ")
+	text := string(page) + regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(ofPackage, "")
+	functions := regexp.MustCompile(`(?ms)^func .*?^}$`).FindAllString(text, -1)
+	assert.Len(t, functions, 7)
+	for _, f := range functions {
+		assert.Contains(t, code.String(), f)
+	}
+}

@@ -1,0 +1,115 @@
+package redisdelaytest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
+)
+
+// remind is a command.
+type remind struct{ Who string }
+
+func TestCommandsComeAtTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		topic := func(name string) string { return "commands." + name }
+		marshaler := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
+		bus, err := cqrs.NewCommandBusWithConfig(publisher(t, r), cqrs.CommandBusConfig{
+			GeneratePublishTopic: func(p cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return topic(p.CommandName), nil },
+			Marshaler:            marshaler,
+		})
+		require.NoError(t, err)
+		router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+		require.NoError(t, err)
+		processor, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
+			GenerateSubscribeTopic: func(p cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) {
+				return topic(p.CommandName), nil
+			},
+			SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+				return redisdelay.NewSubscriber(r.SubscriberConfig("commands"), nil)
+			},
+			Marshaler: marshaler,
+		})
+		require.NoError(t, err)
+		require.NoError(t, processor.AddHandlers(cqrs.NewCommandHandler("remind", func(_ context.Context, c *remind) error {
+			d.add(c.Who)
+			return nil
+		})))
+		run(t, router)
+
+		ctx := delay.WithContext(t.Context(), delay.For(7*24*time.Hour))
+		require.NoError(t, bus.Send(ctx, &remind{"anna"}))
+		r.Advance(7 * 24 * time.Hour)
+		assert.Equal(t, []string{"168h0m0s anna"}, d.lines())
+	})
+}
+
+func TestPausesAndLimitsFollowTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		p := publisher(t, r)
+		config := r.SubscriberConfig("g")
+		config.GroupLimits = redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1, Per: time.Hour}}
+		handle(t, config, "work", func(msg *message.Message) error {
+			d.add(string(msg.Payload))
+			return nil
+		})
+		control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: r.Client()})
+		require.NoError(t, err)
+		require.NoError(t, control.Pause(t.Context(), "work", "g", redisdelay.Pause{For: 24 * time.Hour}))
+		require.NoError(t, p.Publish("work", later("a", time.Hour), later("b", 2*time.Hour)))
+		r.Advance(23 * time.Hour)
+		assert.Empty(t, d.lines())
+		r.Advance(2 * time.Hour)
+		assert.Equal(t, []string{"24h0m0s a", "25h0m0s b"}, d.lines())
+	})
+}
+
+func TestBroadcastSubscribersAreThereForAMonth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		p := publisher(t, r)
+		for range 2 {
+			handle(t, r.SubscriberConfig(redisdelay.Broadcast), "news", func(msg *message.Message) error {
+				d.add(string(msg.Payload))
+				return nil
+			})
+		}
+		require.NoError(t, p.Publish("news", later("a", 30*24*time.Hour)))
+		r.Advance(30 * 24 * time.Hour)
+		assert.Equal(t, []string{"720h0m0s a", "720h0m0s a"}, d.lines())
+	})
+}
+
+func TestNewWantsABubble(t *testing.T) {
+	tb := &failing{TB: t}
+	assert.PanicsWithValue(t, errFailed, func() { redisdelaytest.New(tb) })
+	assert.Equal(t, "redisdelaytest: New must be called within synctest.Test", tb.why)
+}
+
+var errFailed = errors.New("failed")
+
+// failing is a test that notes why it fails.
+type failing struct {
+	testing.TB
+	why any
+}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatal(args ...any) {
+	f.why = args[0]
+	panic(errFailed)
+}
