@@ -82,11 +82,12 @@ type Config struct {
 	// Default: none is known to be.
 	Permanent func(error) bool
 
-	// MaxRefusals makes a message a dead letter when the target has refused it so often and
-	// has taken another one of its topic between one refusal and the next. A target that is
-	// down takes none. Each process counts for itself, since it started. The pauses between
-	// the attempts grow from 100ms to a minute. Default: 20, which takes about eleven
-	// minutes.
+	// MaxRefusals makes a message a dead letter when the target has refused it so often again,
+	// and has taken another one of its topic since the refusal before. The first refusal does
+	// not count, nor does any while the target is down and takes none. If only a part of it is
+	// down, such as one of its partitions, refusals count. Each process counts for itself,
+	// since it started. The pauses between the attempts grow from 100ms to a minute.
+	// Default: 20, which takes about twelve minutes.
 	MaxRefusals int
 
 	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
