@@ -47,7 +47,8 @@ func (c PublisherConfig) Validate() error {
 // Config configures a Relay. Client, and either Target or Streams, are required.
 type Config struct {
 	// Client, Prefix and Unmarshaler are those of the delayed messages, as in
-	// redisdelay.SubscriberConfig. The caller owns the client.
+	// redisdelay.SubscriberConfig. Two brokers on one Redis need a Prefix each: a relay
+	// publishes whatever waits under its own. The caller owns the client.
 	Client      redis.UniversalClient
 	Prefix      string
 	Unmarshaler redisdelay.Unmarshaler
@@ -56,7 +57,7 @@ type Config struct {
 	ConsumerGroup string
 
 	// Target publishes what is due, to the topic of the same name. It must be safe for
-	// concurrent use. The caller closes it, after Run has returned.
+	// concurrent use. The caller closes it, after Run and all calls have returned.
 	Target message.Publisher
 
 	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
@@ -69,8 +70,10 @@ type Config struct {
 	Topics []string
 
 	// DiscoveryInterval is how often the relay looks for new topics if there are no Topics.
-	// The first message of a new topic may be that late if its delay is shorter. At least
-	// 100ms. Default: 1s.
+	// The first message of a new topic may be that late if its delay is shorter. A topic that
+	// exists without the consumer group is looked at more rarely, down to once in 30s, and one
+	// look takes 100 topics at most: its first message may be later. At least 100ms.
+	// Default: 1s.
 	DiscoveryInterval time.Duration
 
 	// BatchSize is how many messages one Publish call of the target gets at most, 1 to 500.
@@ -95,8 +98,9 @@ type Config struct {
 	LeaseDuration time.Duration
 	CloseTimeout  time.Duration
 
-	// Observer is told what happens to delayed messages: an ack says that the target has the
-	// message. Default: none.
+	// Observer is told what happens to delayed messages. An ack says that the target has the
+	// message or, if streams are fed in one step, that the relay is done with it: it may have
+	// been cancelled, or another relay may have it. Default: none.
 	Observer observe.Observer
 }
 

@@ -94,6 +94,22 @@ func TestATopicThatRedisHasLostIsListedAgain(t *testing.T) {
 	s.gets("m")
 }
 
+// TestARunningRelayGoesOnWithATopicThatRedisHasLost.
+func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
+	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	publisher, now := s.publisher(), time.Now()
+	publisher.SetClock(func() time.Time { return now })
+	s.run(func(c *relay.Config) { c.Topics, c.DiscoveryInterval = nil, 100*time.Millisecond })
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("1", time.Millisecond)))
+	s.gets("1")
+	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+	require.NoError(t, s.Client.FlushAll(t.Context()).Err())
+
+	now = now.Add(5 * time.Second)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("2", time.Millisecond)))
+	s.gets("1", "2")
+}
+
 func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 	s := newScene(t)
 	publisher := s.publisher()
