@@ -21,8 +21,9 @@ import (
 // The next batch comes when it has returned: a handle that waits when all is settled makes
 // the subscription rest, and holds up no other consumer.
 //
-// Contexts, deliveries, the end of the subscription and errors are those of Subscribe. A size
-// out of range and a nil handle are a *ConfigError.
+// Contexts, deliveries, the end of the subscription and errors are those of Subscribe, but the
+// context of a message ends, if not before, when handle has returned and the batch is settled.
+// A size out of range and a nil handle are a *ConfigError.
 func (s *Subscriber) SubscribeBatches(
 	ctx context.Context, topic string, size int, handle func(batch []*message.Message),
 ) error {

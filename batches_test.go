@@ -214,7 +214,14 @@ func TestRegisterGroupMakesAGroupGetWhatComes(t *testing.T) {
 	s.Expect(other, "m")
 	s.Expect(s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "later" }), "m")
 
+	fresh := s.Beside("/fresh")
+	require.NoError(t, publisher.RegisterGroup(t.Context(), fresh.Topic, ""))
+	groups := s.Client.SMembers(t.Context(), fresh.Key("groups")).Val()
+	assert.Equal(t, []string{redisdelay.DefaultConsumerGroup}, groups)
+
 	assert.Equal(t, redisdelay.ErrEmptyTopic, publisher.RegisterGroup(t.Context(), "", "g"))
+	var bad *redisdelay.ConfigError
+	require.ErrorAs(t, publisher.RegisterGroup(t.Context(), s.Topic, redisdelay.Broadcast), &bad)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, publisher.RegisterGroup(ended, s.Topic, "g"), context.Canceled)

@@ -39,26 +39,35 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 }
 
 // RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize
-// does, for a publisher that must be sure that the group gets what it publishes from then on.
+// does, for a publisher that must be sure that the group gets what it publishes from then on,
+// until somebody deletes the topic or the group, or Redis loses it. It asks Redis each time.
 // It tries again through connection errors until ctx ends or PublishTimeout has passed. It
-// changes nothing in a group that is known.
+// changes nothing in a group that is known. An empty group is DefaultConsumerGroup.
 //
 // Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired,
-// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or that of ctx or of Redis. The group may
-// be registered all the same.
+// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, a *ConfigError for Broadcast, which is the
+// name of no group, or that of ctx or of Redis. The group may be registered all the same.
 func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
 	switch {
 	case topic == "":
 		return ErrEmptyTopic
 	case p.publisher.Closed():
 		return ErrPublisherClosed
+	case group == Broadcast:
+		return &ConfigError{"group", "is Broadcast, which is a group of each Subscriber"}
+	case group == "":
+		group = DefaultConsumerGroup
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	membership := p.store.Topic(topic).Membership(group, queue.Terms{})
+	known := p.store.Topic(topic)
+	membership := known.Membership(group, queue.Terms{})
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
-		_, err := membership.Partitions(ctx)
+		_, err := known.Version(ctx) // else Partitions relies on what this process has seen
+		if err == nil || errors.Is(err, ErrTopicNotFound) {
+			_, err = membership.Partitions(ctx)
+		}
 		if err == nil {
 			return nil
 		}

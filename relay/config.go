@@ -47,7 +47,8 @@ func (c PublisherConfig) Validate() error {
 // Config configures a Relay. Client, and either Target or Streams, are required.
 type Config struct {
 	// Client, Prefix and Unmarshaler are those of the delayed messages, as in
-	// redisdelay.SubscriberConfig. The caller owns the client.
+	// redisdelay.SubscriberConfig. Two brokers on one Redis need a Prefix each: a relay
+	// publishes whatever waits under its own. The caller owns the client.
 	Client      redis.UniversalClient
 	Prefix      string
 	Unmarshaler redisdelay.Unmarshaler
@@ -56,7 +57,7 @@ type Config struct {
 	ConsumerGroup string
 
 	// Target publishes what is due, to the topic of the same name. It must be safe for
-	// concurrent use. The caller closes it, after Run has returned.
+	// concurrent use. The caller closes it, after Run and all calls have returned.
 	Target message.Publisher
 
 	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
@@ -69,8 +70,10 @@ type Config struct {
 	Topics []string
 
 	// DiscoveryInterval is how often the relay looks for new topics if there are no Topics.
-	// The first message of a new topic may be that late if its delay is shorter. At least
-	// 100ms. Default: 1s.
+	// The first message of a new topic may be that late if its delay is shorter. A topic that
+	// exists without the consumer group is looked at more rarely, down to once in 30s, and one
+	// look takes 100 topics at most: its first message may be later. At least 100ms.
+	// Default: 1s.
 	DiscoveryInterval time.Duration
 
 	// BatchSize is how many messages one Publish call of the target gets at most, 1 to 500.
@@ -82,11 +85,12 @@ type Config struct {
 	// Default: none is known to be.
 	Permanent func(error) bool
 
-	// MaxRefusals makes a message a dead letter when the target has refused it so often and
-	// has taken another one of its topic between one refusal and the next. A target that is
-	// down takes none. Each process counts for itself, since it started. The pauses between
-	// the attempts grow from 100ms to a minute. Default: 20, which takes about eleven
-	// minutes.
+	// MaxRefusals makes a message a dead letter when the target has refused it so often again,
+	// and has taken another one of its topic since the refusal before. The first refusal does
+	// not count, nor does any while the target is down and takes none. If only a part of it is
+	// down, such as one of its partitions, refusals count. Each process counts for itself,
+	// since it started. The pauses between the attempts grow from 100ms to a minute.
+	// Default: 20, which takes about twelve minutes.
 	MaxRefusals int
 
 	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
@@ -94,8 +98,9 @@ type Config struct {
 	LeaseDuration time.Duration
 	CloseTimeout  time.Duration
 
-	// Observer is told what happens to delayed messages: an ack says that the target has the
-	// message. Default: none.
+	// Observer is told what happens to delayed messages. An ack says that the target has the
+	// message or, if streams are fed in one step, that the relay is done with it: it may have
+	// been cancelled, or another relay may have it. Default: none.
 	Observer observe.Observer
 }
 

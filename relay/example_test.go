@@ -39,7 +39,7 @@ func runRelayOf(ctx context.Context, rdb redis.UniversalClient, target message.P
 	if err != nil {
 		return err
 	}
-	return r.Run(ctx) // until ctx ends; then close target
+	return r.Run(ctx) // until ctx ends; close target when its calls have returned
 }
 
 // end of recipe

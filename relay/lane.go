@@ -58,23 +58,23 @@ func (l *lane) handle(batch []*message.Message) {
 	taken, left, err := 0, batch, error(nil)
 	if !l.down.lasts {
 		fresh, again := split(batch)
-		if err = l.hand(fresh); err == nil {
-			taken, left = len(fresh), again
-		} else {
+		if left, err = again, l.hand(fresh); err != nil {
 			left = unsettled(batch)
-			taken = len(batch) - len(left)
 		}
+		taken = len(batch) - len(unsettled(batch))
 	}
 	if len(left) == 1 && len(batch) == 1 && err != nil { // it was offered alone
 		l.refuse(left[0], err)
 		left = nil
 	}
 	some, refusal := l.oneByOne(left, taken > 0)
-	if taken += some; taken > 0 {
+	err = errors.Join(refusal, err)
+	switch {
+	case taken+some > 0:
 		l.works()
-		return
+	case err != nil: // else nothing was offered
+		l.rest(err)
 	}
-	l.rest(errors.Join(refusal, err))
 }
 
 // split separates messages that were delivered before, since one that the target refuses
@@ -91,11 +91,11 @@ func split(batch []*message.Message) (fresh, again []*message.Message) {
 }
 
 // oneByOne publishes messages one by one. It puts off those that are left when the target
-// takes none. It returns how many it has taken, and the last refusal.
+// takes none, or Run ends. It returns how many it has taken, and the last refusal.
 func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
-		if !works && offered >= maxProbes || time.Since(since) > patience {
+		if l.stopping.Err() != nil || !works && offered >= maxProbes || time.Since(since) > patience {
 			l.putOff(messages[i:])
 			break
 		}
@@ -103,6 +103,9 @@ func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, ref
 		if err := l.hand(messages[i : i+1]); err != nil {
 			l.refuse(msg, err)
 			refusal = err
+			continue
+		}
+		if !settled(msg) { // it was not offered
 			continue
 		}
 		taken++
@@ -175,6 +178,9 @@ func (l *lane) hand(messages []*message.Message) error {
 // publish publishes messages with one call of the target. It gets copies with a context of
 // their own: consumers may be given the messages themselves, and must not find this delivery.
 func (l *lane) publish(messages []*message.Message) (err error) {
+	if messages = l.held(messages); len(messages) == 0 {
+		return nil
+	}
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
 		copies[i] = msg.Copy()
@@ -188,6 +194,23 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 		msg.Ack()
 	}
 	return nil
+}
+
+// held returns the messages that may be published: none when Run ends. It gives back those, and
+// the ones that the relay has lost, because they were cancelled or their lease has run out.
+func (l *lane) held(messages []*message.Message) (held []*message.Message) {
+	if l.stopping.Err() != nil {
+		l.putOff(messages)
+		return nil
+	}
+	for _, msg := range messages {
+		if msg.Context().Err() != nil {
+			msg.Nack()
+			continue
+		}
+		held = append(held, msg)
+	}
+	return held
 }
 
 // recovered turns a panic into an error. Defer it.
@@ -206,7 +229,7 @@ func unsettled(messages []*message.Message) (left []*message.Message) {
 	return left
 }
 
-// settled tells whether a message is acked. None is nacked before it was refused.
+// settled tells whether a message is acked.
 func settled(msg *message.Message) bool {
 	select {
 	case <-msg.Acked():

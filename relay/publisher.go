@@ -14,7 +14,9 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -27,11 +29,21 @@ import (
 type Publisher struct {
 	config PublisherConfig
 
+	now    func() time.Time // the clock
 	mu     sync.Mutex
-	topics map[string]struct{} // guarded by mu; where the group of the relay is registered
+	topics map[string]time.Time // guarded by mu; when the group of the relay was registered
 	close  sync.Once
 	err    error // of Close
 }
+
+const (
+	// registerEvery is how long a publisher relies on the group of the relay being there. It
+	// is gone when somebody has deleted the topic, or Redis has lost its data.
+	registerEvery = 5 * time.Second
+
+	// maxTopics limits how many topics a publisher remembers.
+	maxTopics = 1 << 14
+)
 
 var (
 	_ message.Publisher      = (*Publisher)(nil)
@@ -45,7 +57,7 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Publisher{config: config, topics: map[string]struct{}{}}, nil
+	return &Publisher{config: config, now: time.Now, topics: map[string]time.Time{}}, nil
 }
 
 // Publish publishes messages without a delay, and those whose delay is over, with one call of
@@ -71,8 +83,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	stored := p.store(topic, delayed.messages)
-	var shortfall *redisdelay.ReplicationError
-	if stored != nil && !errors.As(stored, &shortfall) { // with that one, they are stored
+	if stored != nil && !complete(stored) {
 		return partly(stored, len(messages), delayed, due)
 	}
 	if len(due.messages) == 0 {
@@ -86,8 +97,23 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	return &redisdelay.PartialPublishError{
-		Stored: len(delayed.messages), Total: len(messages), Missing: due.indexes, Err: err,
+		Stored: len(delayed.messages), Total: len(messages), Missing: due.indexes, Err: both(err, stored),
 	}
+}
+
+// complete tells whether all messages are stored in spite of an error: replicas lack them.
+func complete(err error) bool {
+	var partial *redisdelay.PartialPublishError // may wrap the other one
+	var shortfall *redisdelay.ReplicationError
+	return !errors.As(err, &partial) && errors.As(err, &shortfall)
+}
+
+// both joins the target's error with that of storing, if there is one.
+func both(target, stored error) error {
+	if stored == nil {
+		return target
+	}
+	return errors.Join(target, stored)
 }
 
 // kind is the messages of a call that have a delay, or those that have none.
@@ -112,12 +138,14 @@ func (p *Publisher) store(topic string, messages []*message.Message) error {
 }
 
 // register makes sure that the relay's group is there before the first message, which would
-// otherwise be over when the groups that are there are done with it.
+// otherwise be over when the groups that are there are done with it, and sees to it again
+// every few seconds.
 func (p *Publisher) register(ctx context.Context, topic string) error {
+	now := p.now()
 	p.mu.Lock()
-	_, registered := p.topics[topic]
+	registered, known := p.topics[topic]
 	p.mu.Unlock()
-	if registered {
+	if known && now.Sub(registered) < registerEvery {
 		return nil
 	}
 	if err := p.config.Delayed.RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
@@ -125,7 +153,10 @@ func (p *Publisher) register(ctx context.Context, topic string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.topics[topic] = struct{}{}
+	if len(p.topics) >= maxTopics { // registering again does no harm
+		clear(p.topics)
+	}
+	p.topics[topic] = now
 	return nil
 }
 
@@ -139,6 +170,7 @@ func partly(err error, total int, delayed, due kind) error {
 	for _, i := range partial.Missing {
 		missing = append(missing, delayed.indexes[i])
 	}
+	slices.Sort(missing)
 	return &redisdelay.PartialPublishError{Stored: partial.Stored, Total: total, Missing: missing, Err: partial.Err}
 }
 

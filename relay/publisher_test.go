@@ -3,6 +3,8 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
@@ -58,6 +62,54 @@ func TestNothingGoesPastTheRelay(t *testing.T) {
 	s.gets("m")
 }
 
+// TestATopicThatWasDeletedIsRelayedAgain, also if another group is there before the relay.
+func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
+	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	publisher, now := s.publisher(), time.Now()
+	publisher.SetClock(func() time.Time { return now })
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("deleted", time.Hour)))
+	a, err := admin.New(admin.Config{Client: s.Client})
+	require.NoError(t, err)
+	require.NoError(t, a.DeleteTopic(t.Context(), s.Topic, s.Topic))
+
+	other := s.Subscribe()
+	now = now.Add(5 * time.Second)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
+	s.Expect(other, "m")
+	s.run(func(c *relay.Config) { c.Topics = nil })
+	s.gets("m")
+}
+
+// TestATopicThatRedisHasLostIsListedAgain, so that a relay finds it.
+func TestATopicThatRedisHasLostIsListedAgain(t *testing.T) {
+	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	publisher, now := s.publisher(), time.Now()
+	publisher.SetClock(func() time.Time { return now })
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("lost", time.Hour)))
+	require.NoError(t, s.Client.FlushAll(t.Context()).Err())
+
+	now = now.Add(5 * time.Second)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
+	s.run(func(c *relay.Config) { c.Topics = nil })
+	s.gets("m")
+}
+
+// TestARunningRelayGoesOnWithATopicThatRedisHasLost.
+func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
+	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	publisher, now := s.publisher(), time.Now()
+	publisher.SetClock(func() time.Time { return now })
+	s.run(func(c *relay.Config) { c.Topics, c.DiscoveryInterval = nil, 100*time.Millisecond })
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("1", time.Millisecond)))
+	s.gets("1")
+	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+	require.NoError(t, s.Client.FlushAll(t.Context()).Err())
+
+	now = now.Add(5 * time.Second)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("2", time.Millisecond)))
+	s.gets("1", "2")
+}
+
 func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 	s := newScene(t)
 	publisher := s.publisher()
@@ -96,6 +148,50 @@ func TestAFailingTargetIsToldApartFromAFailingRedis(t *testing.T) {
 	late.SetContext(ended)
 	require.ErrorIs(t, publisher.Publish(s.Topic, fixture.Delayed("3", 0), late), context.Canceled)
 	assert.Empty(t, s.target.uuids(), "nothing goes to the target before the rest is stored")
+}
+
+// withoutReplicas makes a publisher wait for a replica that is not there.
+func withoutReplicas(c *redisdelay.PublisherConfig) {
+	c.WaitReplicas, c.WaitTimeout = 1, time.Millisecond
+}
+
+func TestMessagesThatReplicasLackAreStored(t *testing.T) {
+	s := newScene(t)
+	publisher := s.publisher(withoutReplicas)
+	var shortfall *redisdelay.ReplicationError
+	require.ErrorAs(t, publisher.Publish(s.Topic, fixture.Delayed("1", 0), fixture.Delayed("a", time.Hour)), &shortfall)
+	assert.Equal(t, []string{"1"}, s.target.uuids())
+
+	s.target.refusing(func(string, []*message.Message) error { return errDown })
+	err := publisher.Publish(s.Topic, fixture.Delayed("b", time.Hour), fixture.Delayed("2", 0))
+	var partial *redisdelay.PartialPublishError
+	require.ErrorAs(t, err, &partial)
+	assert.Equal(t, []int{1}, partial.Missing)
+	require.ErrorIs(t, err, errDown)
+	require.ErrorAs(t, err, &shortfall, "it tells both")
+}
+
+// TestAPartitionThatStoresNothingIsTold, also if replicas lack what the other one has stored.
+func TestAPartitionThatStoresNothingIsTold(t *testing.T) {
+	s := newScene(t)
+	publisher := s.publisher(withoutReplicas, func(c *redisdelay.PublisherConfig) { c.Partitions = 2 })
+	require.Error(t, publisher.Publish(s.Topic, fixture.Delayed("first", time.Hour)))
+	require.NoError(t, s.Client.Del(t.Context(), s.Key("scheduled")).Err())
+	require.NoError(t, s.Client.Set(t.Context(), s.Key("scheduled"), "of another program", 0).Err())
+
+	call := []*message.Message{fixture.Delayed("due", 0)}
+	for i := range 20 { // in both partitions
+		call = append(call, fixture.Keyed(fmt.Sprint(i), fmt.Sprint("key ", i), time.Hour))
+	}
+	call = append(call, fixture.Delayed("due, too", 0))
+	err := publisher.Publish(s.Topic, call...)
+	var partial *redisdelay.PartialPublishError
+	require.ErrorAs(t, err, &partial)
+	assert.Empty(t, s.target.uuids(), "nothing goes to the target before the rest is stored")
+	assert.Equal(t, 22, partial.Total)
+	assert.Len(t, partial.Missing, 22-partial.Stored)
+	assert.True(t, slices.IsSorted(partial.Missing))
+	assert.Subset(t, partial.Missing, []int{0, 21})
 }
 
 func TestCloseClosesBothPublishers(t *testing.T) {

@@ -3,8 +3,9 @@ package relay
 // maxRefused is how many refused messages a lane remembers.
 const maxRefused = 10_000
 
-// refusals counts how often the target has refused messages of a topic, as far as it has
-// taken others meanwhile: a target that takes none may be down.
+// refusals counts how often the target has refused messages of a topic after it had taken
+// others since it last refused them: a target that takes none may be down. A first refusal does
+// not count.
 type refusals struct {
 	most   int
 	counts map[string]refusal // by the message's id
@@ -28,7 +29,7 @@ func (r *refusals) add(id string) bool {
 	if !again && len(r.counts) >= maxRefused { // they are refused again, and counted anew
 		clear(r.counts)
 	}
-	if !again || r.takes > known.takes {
+	if again && r.takes > known.takes {
 		known.count++
 	}
 	known.takes = r.takes

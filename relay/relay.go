@@ -56,8 +56,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 }
 
 // Run publishes what is due until ctx ends. Then it lets the Publish calls under way finish,
-// for CloseTimeout at most, and gives back what it holds. Any number of processes may run a
-// relay for the same topics.
+// for CloseTimeout at most, and gives back what it holds. A call that takes longer runs on, and
+// its messages are published again: close the target when no call is under way. Any number of
+// processes may run a relay for the same topics.
 //
 // Messages of a topic are published in the order of their due times, in batches, by each
 // process for itself: with one, they stay in order unless the target fails.

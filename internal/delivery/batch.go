@@ -15,6 +15,7 @@ type handed struct {
 	msg       *message.Message
 	delivered context.Context
 	cancel    context.CancelCauseFunc
+	at        time.Time // if the observer needs it
 }
 
 // workBatches hands one batch after another to Handle until ctx ends.
@@ -34,7 +35,7 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
 		defer cancel(nil)
 		if msg := s.prepare(ctx, cancel, it); msg != nil {
-			batch = append(batch, handed{it, msg, msg.Context(), cancel})
+			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
 			messages = append(messages, msg)
 		}
 	}
@@ -42,9 +43,10 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 	if len(batch) == 0 {
 		return
 	}
-	for _, h := range batch {
+	for i, h := range batch {
 		s.buffer.passed(h.item, true)
 		h.item.handedOut.Store(true)
+		batch[i].at = h.item.partition.report.handedOut(h.item)
 	}
 	done := make(chan struct{})
 	go func() { // ends with Handle
@@ -63,7 +65,6 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 
 // awaitHandled waits until a message is settled. Handle has returned when done is closed.
 func (s *Subscription) awaitHandled(h handed, done <-chan struct{}) {
-	at := h.item.partition.report.handedOut(h.item)
 	select {
 	case <-h.msg.Acked():
 	case <-h.msg.Nacked():
@@ -72,8 +73,8 @@ func (s *Subscription) awaitHandled(h handed, done <-chan struct{}) {
 	case <-s.abandon:
 		h.cancel(ErrCloseTimeout)
 	}
-	if !at.IsZero() {
-		h.item.took = time.Since(at)
+	if !h.at.IsZero() {
+		h.item.took = time.Since(h.at)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // inBatches makes a subscription hand out batches.
@@ -46,6 +48,29 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 		close(slow)
 		settle(time.Second)
 		assert.Equal(t, 5000-len(g.released), handled)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestABatchIsHandedOutAtOnce, so that its messages are late, and take, as long as they really do.
+func TestABatchIsHandedOutAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, w := newFakeGroup(3), &witness{}
+		r := run(g, observed(w), inBatches(10, func(batch []*message.Message) {
+			assert.Len(t, told[observe.HandedOut](w), 3, "before Handle has them")
+			pass(time.Second)
+			for _, msg := range batch {
+				msg.Ack()
+			}
+		}))
+		settle(5 * time.Second)
+		handed, settled := told[observe.HandedOut](w), told[observe.Settled](w)
+		assert.Len(t, settled, 3)
+		for i := range handed {
+			assert.Equal(t, handed[0].Late, handed[i].Late)
+			assert.Equal(t, time.Second, settled[i].Took)
+		}
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})
