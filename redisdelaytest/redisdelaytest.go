@@ -3,7 +3,8 @@
 //
 // It works in the bubbles of testing/synctest, where time stands still while anything is at
 // work, and jumps ahead when all wait. There, New starts a Redis in memory whose connections
-// need no network. All clocks agree: those of Redis, of timers and leases, and time.Now.
+// need no network. All clocks agree: those of Redis and of its keys that expire, of timers and
+// leases, and time.Now.
 //
 //	func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -67,6 +68,7 @@ func New(t testing.TB) *Redis {
 		t.Fatal("redisdelaytest: New must be called within synctest.Test")
 	}
 	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
 	c := &client{redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
