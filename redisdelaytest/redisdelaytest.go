@@ -125,6 +125,7 @@ func (r *Redis) Wait() { synctest.Wait() }
 
 // Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
 // delivered in their order, each at its time; what handlers do then happens at that time.
+// Several topics or subscribers with messages due at the same moment go in any order.
 func (r *Redis) Advance(by time.Duration) {
 	r.t.Helper()
 	if by < 0 {
