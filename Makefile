@@ -28,10 +28,11 @@ chaos: redis-server prometheus
 failover: redis-server
 	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel|Replicas'
 
-## soak: mixed faults for SOAK (30m by default)
+## soak: mixed faults for SOAK (30m by default), and a thousand virtual months, about 8 minutes
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
+	$(GO) test -timeout 30m ./redisdelaytest -run ThirtyDays -runs 1000
 
 ## sim: delivery and publish in virtual time against random faults, for SIM (10m by default)
 SIM ?= 10m

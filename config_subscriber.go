@@ -61,8 +61,9 @@ type SubscriberConfig struct {
 
 	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
 	// the first delivery. A delay below MinRedeliveryDelay is raised to it. It must be
-	// safe for concurrent use. Default: 100ms doubled with each attempt up to
-	// 1 minute, varied by up to half.
+	// safe for concurrent use. Default: 100ms doubled with each attempt and
+	// lengthened by up to half, at most 1 minute; not lengthened in package redisdelaytest,
+	// so that each run of a test has the same times.
 	NackDelay func(attempt int) time.Duration
 
 	// MaxDeliveries makes a message a dead letter of the group after that many
@@ -124,12 +125,20 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay
+		if queue.NeverDeaf(c.Client) {
+			c.NackDelay = steadyNackDelay
+		}
 	}
 }
 
+// defaultNackDelay varies, so that messages that failed together do not come back together.
 func defaultNackDelay(attempt int) time.Duration {
-	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
+	step := steadyNackDelay(attempt)
 	return min(time.Minute, step+rand.N(step/2))
+}
+
+func steadyNackDelay(attempt int) time.Duration {
+	return backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
 }
 
 // Validate reports the first field that cannot be used, as a *ConfigError. A

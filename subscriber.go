@@ -185,6 +185,7 @@ func (s *Subscriber) delivery(topic string) delivery.Config {
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
+		Punctual:      queue.NeverDeaf(s.config.Client),
 		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
 		Place:         observe.Place{Topic: topic, Group: s.config.ConsumerGroup},
 	}

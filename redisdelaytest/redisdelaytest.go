@@ -3,7 +3,8 @@
 //
 // It works in the bubbles of testing/synctest, where time stands still while anything is at
 // work, and jumps ahead when all wait. There, New starts a Redis in memory whose connections
-// need no network. All clocks agree: those of Redis, of timers and leases, and time.Now.
+// need no network. All clocks agree: those of Redis and of its keys that expire, of timers and
+// leases, and time.Now.
 //
 //	func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -47,6 +48,7 @@ import (
 // Redis is a Redis in memory, for one test. It ends with the test.
 type Redis struct {
 	t      testing.TB
+	server *miniredis.Miniredis
 	client *client
 	admin  *admin.Admin
 }
@@ -59,27 +61,28 @@ type client struct{ *redis.Client }
 func (*client) NeverDeaf() {}
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
-// it fails the test. Close publishers, subscribers and routers before the test ends, as goroutines
-// that are left fail a bubble: with defer or t.Cleanup.
+// it fails the test. Close publishers, subscribers and routers before the test ends, with defer
+// or t.Cleanup: goroutines that are left end all tests of the package with the panic "deadlock:
+// main bubble goroutine has exited but blocked goroutines remain".
 func New(t testing.TB) *Redis {
 	t.Helper()
 	if !inBubble() {
 		t.Fatal("redisdelaytest: New must be called within synctest.Test")
 	}
 	server := miniredis.NewMiniRedis()
-	c := &client{redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-	})}
+	server.ClockTTL(true)
+	r := &Redis{t: t, server: server}
+	r.client = &client{redis.NewClient(r.Options())}
 	t.Cleanup(func() {
-		_ = c.Close() // some Pub/Subs have already closed theirs
+		_ = r.client.Close() // some Pub/Subs have already closed theirs
 		server.Close()
 	})
-	a, err := admin.New(admin.Config{Client: c})
+	a, err := admin.New(admin.Config{Client: r.client})
 	if err != nil {
 		t.Fatal(err) // never: the client is one
 	}
-	return &Redis{t: t, client: c, admin: a}
+	r.admin = a
+	return r
 }
 
 // inBubble tells whether the goroutine is in a bubble.
@@ -94,6 +97,17 @@ func inBubble() (is bool) {
 // otherwise.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
+// Options are for redis.NewClient, for code that takes a *redis.Client. Close that client before
+// the test ends. Subscribers with it poll and ping as on a real server, which takes seconds for a
+// month. As there, the default NackDelay varies, and messages come some milliseconds after their
+// due time: Advance beyond it.
+func (r *Redis) Options() *redis.Options {
+	return &redis.Options{
+		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return r.server.Dial() },
+	}
+}
+
 // PublisherConfig is a config with the Client, and else with the defaults.
 func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
 	return redisdelay.PublisherConfig{Client: r.client}
@@ -106,11 +120,12 @@ func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
 }
 
 // Wait waits until all goroutines of the test wait for something: what is due is handled,
-// unless a handler waits.
+// unless a handler waits. Only one goroutine at a time may be in Wait or Advance.
 func (r *Redis) Wait() { synctest.Wait() }
 
 // Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
 // delivered in their order, each at its time; what handlers do then happens at that time.
+// Several topics or subscribers with messages due at the same moment go in any order.
 func (r *Redis) Advance(by time.Duration) {
 	r.t.Helper()
 	if by < 0 {
@@ -136,9 +151,10 @@ type Pending struct {
 // consumer. They are sorted by due time. A topic that does not exist has none.
 func (r *Redis) Pending(topic string) []Pending {
 	r.t.Helper()
+	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup
 	var list []Pending
 	for _, set := range []admin.Set{admin.Scheduled, admin.Waiting} {
-		for e, err := range r.admin.All(r.t.Context(), topic, admin.Query{In: set}) {
+		for e, err := range r.admin.All(ctx, topic, admin.Query{In: set}) {
 			switch {
 			case errors.Is(err, admin.ErrTopicNotFound):
 				return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -90,6 +91,35 @@ func TestBroadcastSubscribersAreThereForAMonth(t *testing.T) {
 		require.NoError(t, p.Publish("news", later("a", 30*24*time.Hour)))
 		r.Advance(30 * 24 * time.Hour)
 		assert.Equal(t, []string{"720h0m0s a", "720h0m0s a"}, d.lines())
+	})
+}
+
+func TestCodeThatWantsARedisClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		client := redis.NewClient(r.Options())
+		t.Cleanup(func() { assert.NoError(t, client.Close()) })
+		p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, p.Close()) })
+		handle(t, redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "g"}, "work", func(msg *message.Message) error {
+			d.add(string(msg.Payload))
+			return nil
+		})
+		require.NoError(t, p.Publish("work", later("a", time.Hour)))
+		assert.Len(t, r.Pending("work"), 1)
+		r.Advance(time.Hour - time.Millisecond)
+		assert.Empty(t, d.lines())
+		r.Advance(2 * time.Millisecond)
+		assert.Len(t, d.lines(), 1)
+	})
+}
+
+func TestPendingMayBeAskedAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		t.Cleanup(func() { assert.Len(t, r.Pending("work"), 1) })
+		require.NoError(t, publisher(t, r).Publish("work", later("a", time.Hour)))
 	})
 }
 

@@ -19,7 +19,8 @@ const (
 
 // hints collects, from claims, nacks and notifications, when something may be due.
 type hints struct {
-	poll time.Duration // immutable; the longest time between two claims
+	poll     time.Duration // immutable; the longest time between two claims
+	punctual bool          // immutable; whether there is no lag
 
 	mu      sync.Mutex
 	at      time.Time     // guarded by mu; zero: at once
@@ -29,8 +30,8 @@ type hints struct {
 	changed chan struct{} // signalled when at has become earlier
 }
 
-func newHints(poll time.Duration) hints {
-	return hints{poll: poll, changed: make(chan struct{}, 1), known: true}
+func newHints(c Config) hints {
+	return hints{poll: c.PollInterval, punctual: c.Punctual, changed: make(chan struct{}, 1), known: true}
 }
 
 // reset forgets all hints before a claim. Hints that come during the claim count again.
@@ -100,7 +101,7 @@ func (h *hints) earlier(in time.Duration) {
 
 // lag is how long after a due time to claim. The caller holds mu.
 func (h *hints) lag() time.Duration {
-	if h.yield == 0 {
+	if h.punctual || h.yield == 0 {
 		return 0
 	}
 	return minYield + rand.N(h.yield) // random, so that consumers do not all look at once

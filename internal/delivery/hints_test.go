@@ -12,7 +12,7 @@ import (
 
 func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHints(testPoll)
+		h := newHints(Config{PollInterval: testPoll})
 		h.reset()
 		h.found(0, testPoll)
 		pass(testPoll)
@@ -28,7 +28,7 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 
 func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHints(testPoll)
+		h := newHints(Config{PollInterval: testPoll})
 		h.reset()
 		h.found(0, testPoll)
 		start := time.Now()

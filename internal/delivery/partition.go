@@ -31,7 +31,7 @@ func newPartition(s *Subscription, number int) *partition {
 		subscription: s,
 		number:       number,
 		group:        s.topic.Group(number),
-		hints:        newHints(s.config.PollInterval),
+		hints:        newHints(s.config),
 		report:       newReporter(s.config, number),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),

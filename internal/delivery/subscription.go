@@ -84,7 +84,7 @@ type Listener interface {
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
-// About, Handle, Observer and Place.
+// Punctual, About, Handle, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -100,6 +100,10 @@ type Config struct {
 	MaxBytes      int // of held messages that no handler has
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
+
+	// Punctual makes the consumer claim at due times even if another one of the group is likely
+	// to go first.
+	Punctual bool
 
 	// About is what the consumer says of itself to people, with the messages that its handlers
 	// have had for longer than a heartbeat; nil to say nothing.

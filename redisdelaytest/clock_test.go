@@ -1,0 +1,80 @@
+package redisdelaytest_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
+)
+
+func TestKeysExpireByTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		require.NoError(t, r.Client().Set(t.Context(), "k", "v", time.Hour).Err())
+		r.Advance(time.Hour - time.Millisecond)
+		require.NoError(t, r.Client().Get(t.Context(), "k").Err())
+		r.Advance(time.Millisecond)
+		require.ErrorIs(t, r.Client().Get(t.Context(), "k").Err(), redis.Nil)
+	})
+}
+
+func TestRetriesByDefaultComeAtTheSameTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		p := publisher(t, r)
+		config := r.SubscriberConfig("g")
+		config.MaxDeliveries = 4
+		handle(t, config, "work", func(*message.Message) error {
+			d.add("handled")
+			return errors.New("failed")
+		})
+		require.NoError(t, p.Publish("work", later("a", time.Hour)))
+		r.Advance(2 * time.Hour)
+		assert.Equal(t, []string{"1h0m0s handled", "1h0m0.1s handled", "1h0m0.3s handled", "1h0m0.7s handled"}, d.lines())
+	})
+}
+
+// TestAnotherConsumerIsOnTimeToo closes the consumer that has gone first.
+func TestAnotherConsumerIsOnTimeToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		p := publisher(t, r)
+		var subscribers []*redisdelay.Subscriber
+		var messages []<-chan *message.Message
+		for range 2 {
+			s, err := redisdelay.NewSubscriber(r.SubscriberConfig("g"), nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, s.Close()) })
+			m, err := s.Subscribe(t.Context(), "work")
+			require.NoError(t, err)
+			subscribers, messages = append(subscribers, s), append(messages, m)
+		}
+		require.NoError(t, p.Publish("work", later("a", time.Hour), later("b", 2*time.Hour)))
+		r.Advance(time.Hour)
+		other := 0
+		select {
+		case msg := <-messages[0]:
+			msg.Ack()
+			other = 1
+		case msg := <-messages[1]:
+			msg.Ack()
+		}
+		r.Wait()
+		require.NoError(t, subscribers[1-other].Close())
+		r.Advance(time.Hour)
+		select {
+		case msg := <-messages[other]:
+			msg.Ack()
+		default:
+			t.Error("not delivered at its time")
+		}
+	})
+}
