@@ -65,8 +65,8 @@ func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) 
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
 	s.due("bad")
-	s.run(func(c *relay.Config) { c.MaxRefusals = 3 })
-	s.until("the target has refused it more often", func() bool { return s.target.tried() > 4 })
+	s.run(func(c *relay.Config) { c.MaxRefusals = 2 })
+	s.until("the target has refused it more often", func() bool { return s.target.tried() > 3 })
 	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val(), "the target may be down")
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -84,7 +84,7 @@ func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) 
 	letters := dead.Letters(s.Scene, 1)
 	close(stop)
 	<-stopped
-	assert.Equal(t, "refused 3 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)
+	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)
 }
 
 func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
