@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -76,13 +75,7 @@ func countIdle(ctx context.Context, l *lab, subscriptions float64) (sample, erro
 	if err := pause(ctx, 2*settlingPause); err != nil {
 		return nil, err
 	}
-	m, err := startMonitor(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	defer m.stop()
-	used, err := l.measure(ctx, func() error { return pause(ctx, l.duration(20*time.Second)) })
-	sent, claims := m.counts()
+	used, sent, claims, err := whileIdle(ctx, l)
 	if err != nil {
 		return nil, err
 	}

@@ -42,13 +42,7 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	if err := pause(ctx, settlingPause); err != nil {
 		return nil, err
 	}
-	m, err := startMonitor(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	defer m.stop()
-	used, err := l.measure(ctx, func() error { return pause(ctx, l.duration(20*time.Second)) })
-	sent, claims := m.counts()
+	used, sent, claims, err := whileIdle(ctx, l)
 	if err := errors.Join(err, c.leave()); err != nil {
 		return nil, err
 	}
@@ -61,6 +55,18 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 		{idleCPU, "ms/s", perSecond(used.client)},
 		{"idle Redis CPU", "ms/s", perSecond(used.redis)},
 	}, nil
+}
+
+// whileIdle counts the commands and the claims that are sent in 20 s, and what they take.
+func whileIdle(ctx context.Context, l *lab) (used usage, sent, claims float64, err error) {
+	m, err := startMonitor(ctx, l)
+	if err != nil {
+		return usage{}, 0, 0, err
+	}
+	defer m.stop()
+	used, err = l.measure(ctx, func() error { return pause(ctx, l.duration(20*time.Second)) })
+	sent, claims = m.counts()
+	return used, sent, claims, err
 }
 
 func idleMany() experiment {

@@ -37,7 +37,7 @@ type line struct {
 	since    time.Time // since when it owes the first of these answers
 	works    bool      // it has joined a channel since it was opened
 	broken   bool      // its last attempt has failed
-	lost     bool      // some channel is not where it was
+	astray   bool      // some channel is not where it was
 	closing  bool      // it takes no more channels
 }
 
@@ -186,8 +186,8 @@ func (l *line) talk() error {
 
 // ask sends what is to be asked, and returns when to look again.
 func (l *line) ask(conn Conn) (again time.Duration, err error) {
-	due, lost := l.due(time.Now())
-	if lost {
+	due, astray := l.due(time.Now())
+	if astray {
 		l.hub.network.Look(l.ctx)
 	}
 	for _, c := range due {
@@ -211,7 +211,7 @@ func (l *line) ask(conn Conn) (again time.Duration, err error) {
 
 // due are the channels that were refused and are to be asked for again. It returns also
 // whether channels have been refused since the last time.
-func (l *line) due(now time.Time) (list []*channel, lost bool) {
+func (l *line) due(now time.Time) (list []*channel, astray bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	for _, c := range l.channels {
@@ -219,8 +219,8 @@ func (l *line) due(now time.Time) (list []*channel, lost bool) {
 			list = append(list, c)
 		}
 	}
-	lost, l.lost = l.lost, false
-	return list, lost
+	astray, l.astray = l.astray, false
+	return list, astray
 }
 
 // requests are what to ask now. They count as asked, in their order.
@@ -261,7 +261,7 @@ func (l *line) refused(c *channel, err error) {
 		return
 	}
 	c.stage, c.err, c.again = refused, err, time.Now().Add(c.pause.Next())
-	l.lost = true
+	l.astray = true
 	c.tell(func(e Ear) { e.Failed(err) })
 	tell(l.wake)
 }

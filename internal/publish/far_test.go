@@ -158,6 +158,15 @@ func TestABatchFindsASenderWhenRedisComesNear(t *testing.T) {
 	})
 }
 
+// TestAnOutageIsNoDistance: the pauses between attempts are no trips.
+func TestAnOutageIsNoDistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &busyTopic{fakeTopic: fakeTopic{latency: 100 * time.Microsecond, answers: []error{loadingError(), loadingError()}}}
+		f.publishing(t, 20, 0)
+		assert.Equal(t, 1, f.most)
+	})
+}
+
 func TestTheSendersOfALaneEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}
