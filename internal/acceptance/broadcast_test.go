@@ -123,7 +123,9 @@ func TestABroadcastSubscriberThatCrashesIsForgotten(t *testing.T) {
 			s.Next(messages)
 			link.cut()
 			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 40*time.Second, 50*time.Millisecond)
-			assert.Equal(t, 1, s.Log.Count("Ended a consumer group that had no live subscriber"), "%v", s.Log.Lines())
+			told := s.Log.Count("Ended a consumer group that had no live subscriber")
+			assert.Positive(t, told)
+			assert.LessOrEqual(t, told, partitions, "at most once for each partition: %v", s.Log.Lines())
 		})
 	}
 }
