@@ -225,6 +225,14 @@ func TestRegisterGroupMakesAGroupGetWhatComes(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, publisher.RegisterGroup(ended, s.Topic, "g"), context.Canceled)
+
+	s.Publish("held")
+	held := s.Next(other)
+	over, cancel := context.WithCancel(held.Context()) // as a middleware's timeout
+	cancel()
+	require.NoError(t, publisher.RegisterGroup(over, s.Topic, "g"))
+	held.Ack()
+
 	require.NoError(t, publisher.Close())
 	assert.Equal(t, redisdelay.ErrPublisherClosed, publisher.RegisterGroup(t.Context(), s.Topic, "g"))
 }

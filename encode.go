@@ -53,14 +53,14 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 	if len(messages) == 0 {
 		return context.Background(), func() {}
 	}
-	first := contextFor(messages[0])
+	first := callerOf(messages[0].Context())
 	if len(messages) == 1 {
 		return first, func() {}
 	}
 	last, stops := first.Done(), []func() bool{}
 	ctx, cancel := first, func(error) {}
 	for _, msg := range messages[1:] {
-		other := contextFor(msg)
+		other := callerOf(msg.Context())
 		if other.Done() == last {
 			continue
 		}
@@ -81,11 +81,10 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 	}
 }
 
-// contextFor is the context that a message is published under: its own, or, if that has
-// ended, that of its delivery. While the consumer holds the message, an ended context on
-// it is a middleware's, not the caller's.
-func contextFor(msg *message.Message) context.Context {
-	ctx := msg.Context()
+// callerOf is the context to publish under: the message's own, or, if that has ended, that of
+// its delivery. While the consumer holds the message, an ended context on it is a
+// middleware's, not the caller's.
+func callerOf(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		if d, delivered := DeliveryFromContext(ctx); delivered {
 			return d.held

@@ -42,7 +42,8 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 // does, for a publisher that must be sure that the group gets what it publishes from then on,
 // until somebody deletes the topic or the group, or Redis loses it. It asks Redis each time.
 // It tries again through connection errors until ctx ends or PublishTimeout has passed. It
-// changes nothing in a group that is known. An empty group is DefaultConsumerGroup.
+// changes nothing in a group that is known. An empty group is DefaultConsumerGroup. The ctx of a
+// delivered message counts for as long as the consumer holds the message, as in Publish.
 //
 // Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired,
 // ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, a *ConfigError for Broadcast, which is the
@@ -58,7 +59,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 	case group == "":
 		group = DefaultConsumerGroup
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
+	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
 	defer cancel()
 	known := p.store.Topic(topic)
 	membership := known.Membership(group, queue.Terms{})

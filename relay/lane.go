@@ -78,7 +78,7 @@ func (l *lane) handle(batch []*message.Message) {
 }
 
 // split separates messages that were delivered before, since one that the target refuses
-// would fail each batch that it is in.
+// would fail each batch that it is in. Those that were only put off are not among them.
 func split(batch []*message.Message) (fresh, again []*message.Message) {
 	for _, msg := range batch {
 		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); delivery.Attempt > 1 {
@@ -119,7 +119,7 @@ func (l *lane) refuse(msg *message.Message, err error) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 	var unfit *unfitError
 	switch {
-	case l.relay.config.Permanent(err), errors.As(err, &unfit):
+	case errors.As(err, &unfit), l.permanent(err):
 		delivery.Bury("refused by the target: " + err.Error())
 	case l.refusals.add(delivery.ID):
 		delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.most, err))
@@ -129,6 +129,19 @@ func (l *lane) refuse(msg *message.Message, err error) {
 		})
 	}
 	msg.Nack()
+}
+
+// permanent asks the user's function. One that panics knows nothing.
+func (l *lane) permanent(refusal error) (is bool) {
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			l.relay.logger.Error("Permanent has panicked; the message is published again later", panicked,
+				watermill.LogFields{"topic": l.topic})
+		}
+	}()
+	defer recovered(&panicked)
+	return l.relay.config.Permanent(refusal)
 }
 
 // putOff gives back messages that were not offered, for the time of the next rest.
@@ -175,16 +188,14 @@ func (l *lane) hand(messages []*message.Message) error {
 	return err
 }
 
-// publish publishes messages with one call of the target. It gets copies with a context of
-// their own: consumers may be given the messages themselves, and must not find this delivery.
+// publish publishes messages with one call of the target.
 func (l *lane) publish(messages []*message.Message) (err error) {
 	if messages = l.held(messages); len(messages) == 0 {
 		return nil
 	}
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
-		copies[i] = msg.Copy()
-		copies[i].SetContext(l.outlast)
+		copies[i] = l.copyOf(msg)
 	}
 	defer recovered(&err)
 	if err := l.relay.target.Publish(l.topic, copies...); err != nil {
@@ -194,6 +205,14 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 		msg.Ack()
 	}
 	return nil
+}
+
+// copyOf copies a message for the target. Consumers may be given the message itself, and must
+// not find this delivery in its context.
+func (l *lane) copyOf(msg *message.Message) *message.Message {
+	c := msg.Copy()
+	c.SetContext(l.outlast)
+	return c
 }
 
 // held returns the messages that may be published: none when Run ends. It gives back those, and

@@ -115,6 +115,33 @@ func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
 }
 
+// TestAfterAnOutageBatchesAreWhole but for the first one. Messages that were refused go alone.
+func TestAfterAnOutageBatchesAreWhole(t *testing.T) {
+	const size, all = 30, 120
+	s := newScene(t)
+	s.target.refusing(func(string, []*message.Message) error { return errDown })
+	s.due(numbers(all)...)
+	s.run(func(c *relay.Config) { c.BatchSize = size })
+	s.until("all are put off or refused", func() bool {
+		return s.Client.HLen(t.Context(), s.Key("attempts:relay")).Val() == all
+	})
+	s.target.refusing(nil)
+	before := s.target.tried()
+	s.until("the target gets all", func() bool { return len(s.target.uuids()) == all })
+	assert.Less(t, s.target.tried()-before, before+size+all/10)
+}
+
+func TestAPermanentThatPanicsHoldsUpNothing(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing("bad"))
+	s.due("bad", "good", "better")
+	s.run(func(c *relay.Config) { c.Permanent = func(error) bool { panic("a fault of Permanent") } })
+	s.gets("good", "better")
+	s.target.refusing(nil)
+	s.gets("good", "better", "bad")
+	assert.Positive(t, s.Log.Count("a fault of Permanent"))
+}
+
 func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
 	s := newScene(t)
 	first := true

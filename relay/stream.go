@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -74,6 +75,11 @@ func (l *lane) move(g group, messages []*message.Message) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
+	for _, id := range relayed.Stale {
+		l.relay.logger.Debug("The relay no longer holds a message; whoever holds it hands it on", watermill.LogFields{
+			"topic": l.topic, "id": id,
+		})
+	}
 	for _, msg := range moving {
 		inHand(msg).Ended(relayed.Room)
 		msg.Ack()
@@ -100,5 +106,5 @@ func (l *lane) entry(msg *message.Message) (queue.Entry, error) {
 
 func (l *lane) marshal(msg *message.Message) (values map[string]any, err error) {
 	defer recovered(&err)
-	return l.relay.config.Streams.Marshaller.Marshal(l.topic, msg)
+	return l.relay.config.Streams.Marshaller.Marshal(l.topic, l.copyOf(msg))
 }
