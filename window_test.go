@@ -60,6 +60,9 @@ func TestCancelFreesTheKeyWithinTheWindow(t *testing.T) {
 	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")))
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("second", "k", 0)))
 	s.Expect(messages, "second")
+	require.Eventually(t, func() bool { // its ack is in Redis
+		return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0
+	}, fixture.Soon, time.Millisecond)
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
 	require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), redisdelay.ErrDuplicateMessage)
 	replacing := s.Publisher(window(0, redisdelay.ReplaceDuplicate))
