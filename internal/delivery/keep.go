@@ -85,7 +85,7 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 // giveUp loses the leases that are not certain now. It needs no answer from Redis. The caller
 // holds mu.
 func (l *leases) giveUp(now time.Time) {
-	l.look = l.until(now)
+	l.look = now.Add(idle)
 	for _, it := range l.held {
 		switch {
 		case !now.Before(it.trusted):
@@ -114,19 +114,27 @@ func (l *leases) reportLost() {
 	}
 }
 
-// extend extends all leases. It does so every third of their duration, and sooner after an
-// error. Only one runs at a time.
+// extend extends all leases. It does so every third of their duration, sooner after an error,
+// and later while there are none. Only one runs at a time.
 func (l *leases) extend(ctx context.Context) {
 	if l.failed && !l.turns.Wait(ctx) {
 		return
 	}
-	next, err := l.config.Lease/3, l.extendAll(ctx)
+	err := l.extendAll(ctx)
 	if l.failed = err != nil && ctx.Err() == nil; l.failed {
 		l.trouble.failed(err)
-		next = min(next, max(l.config.Lease/12, minBackoff))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	next := l.config.Lease / 3
+	switch {
+	case l.failed:
+		next = min(next, max(l.config.Lease/12, minBackoff))
+	case len(l.held) == 0 && !l.says:
+		next = idle
+	case len(l.held) == 0: // until it is silent
+		next = max(next, l.loud()-time.Since(l.told))
+	}
 	l.beat = time.Now().Add(next)
 	tell(l.keeper.sooner)
 }
@@ -168,8 +176,11 @@ func (l *leases) said(sent time.Time) {
 func (l *leases) silent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.says && time.Since(l.told) > max(l.config.alive()/3, l.config.PollInterval)
+	return l.says && time.Since(l.told) > l.loud()
 }
+
+// loud is for how long the consumer counts as alive for certain once it has said so.
+func (l *leases) loud() time.Duration { return max(l.config.alive()/3, l.config.PollInterval) }
 
 func (l *leases) all() []queue.Held {
 	l.mu.Lock()

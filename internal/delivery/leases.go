@@ -10,6 +10,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
+// idle is how long a partition that holds nothing needs no look at its leases.
+const idle = time.Hour
+
 // leases keeps the leases of all messages of a partition that are held: in the
 // buffer, handed out, or with their acks on the way.
 //
@@ -27,7 +30,7 @@ type leases struct {
 
 	mu   sync.Mutex
 	held map[string]*item // guarded by mu; by id
-	look time.Time        // guarded by mu; when leases may stop being certain
+	look time.Time        // guarded by mu; when leases may stop being certain, or far ahead
 	beat time.Time        // guarded by mu; when to extend them; zero while that is under way
 	lost []*item          // guarded by mu; to be reported
 	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
@@ -56,7 +59,7 @@ func newLeases(p *partition) *leases {
 
 		trouble: p.trouble(observe.Extending),
 	}
-	l.look = l.until(now)
+	l.look = now.Add(idle)
 	l.describe()
 	return l
 }
@@ -81,11 +84,25 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		items[i].ArrivedAt, items[i].trusted = now, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
-	if ends := l.until(sent); len(items) > 0 && ends.Before(l.look) { // the reply was slow
-		l.look = ends
-		tell(l.keeper.sooner)
+	if len(items) > 0 {
+		l.wake(now, l.until(sent))
 	}
 	return items
+}
+
+// wake ends the rest of an idle keeper, whose leases may stop being certain at a time. The
+// caller holds mu.
+func (l *leases) wake(now, ends time.Time) {
+	sooner := false
+	if ends.Before(l.look) { // there was none, or the reply was slow
+		l.look, sooner = ends, true
+	}
+	if beat := now.Add(l.config.Lease / 3); beat.Before(l.beat) {
+		l.beat, sooner = beat, true
+	}
+	if sooner {
+		tell(l.keeper.sooner)
+	}
 }
 
 // handOut keeps cancel, which tells a message's handler that the lease is lost. It

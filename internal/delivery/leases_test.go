@@ -44,21 +44,27 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 }
 
 func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		start := time.Now()
-		r := run(g)
-		msg := <-r.Messages()
-		pass(5*testLease + time.Second)
-		require.NoError(t, msg.Context().Err())
-		msg.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-		for i, at := range g.extended {
-			assert.Equal(t, time.Duration(i+1)*testLease/3, at.Sub(start))
-		}
-		assert.Len(t, g.extended, 15)
-	})
+	for name, rest := range map[string]time.Duration{"at once": 0, "after 90 minutes with nothing to do": 90 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(0)
+				r := run(g)
+				pass(rest)
+				g.add(1)
+				msg := <-r.Messages()
+				start := time.Now()
+				pass(5*testLease + time.Second)
+				require.NoError(t, msg.Context().Err())
+				msg.Ack()
+				r.stop()
+				require.NoError(t, <-r.ended)
+				for i, at := range g.extended {
+					assert.Equal(t, time.Duration(i+1)*testLease/3, at.Sub(start))
+				}
+				assert.Len(t, g.extended, 15)
+			})
+		})
+	}
 }
 
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {

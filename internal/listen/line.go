@@ -14,6 +14,9 @@ import (
 const (
 	minPause = 500 * time.Millisecond
 	maxPause = 30 * time.Second // long, since subscriptions poll meanwhile
+
+	// idle is when to look again while no channel is refused: whatever happens wakes the line.
+	idle = time.Hour
 )
 
 // errMoved says that a channel has moved to another node.
@@ -227,7 +230,7 @@ func (l *line) due(now time.Time) (list []*channel, astray bool) {
 func (l *line) requests(now time.Time) (list []request, again time.Duration) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	again = maxPause
+	again = idle
 	for _, name := range l.leaving { // first, since somebody may listen to it again
 		list = append(list, request{channel: name, leave: true})
 	}
