@@ -5,16 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func TestNoScriptOfAnActTakesOverTenMilliseconds(t *testing.T) {
-	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
-	for name, prepare := range slowActs {
-		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
-	}
-}
+func TestNoScriptOfAnActTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowActs) }
 
 // slowActs are slowCases for what people do with messages.
 var slowActs = map[string]func(r *scene, g *Group) func(){

@@ -5,16 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
-func TestNoScriptOfAMoveTakesOverTenMilliseconds(t *testing.T) {
-	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
-	for name, prepare := range slowMoves {
-		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
-	}
-}
+func TestNoScriptOfAMoveTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowMoves) }
 
 // slowMoves are slowCases for moves and for what looks for faults.
 var slowMoves = map[string]func(r *scene, g *Group) func(){

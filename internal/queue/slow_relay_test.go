@@ -4,20 +4,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
 // TestRelayTakesNoMoreThanTenMilliseconds in each of its calls.
 func TestRelayTakesNoMoreThanTenMilliseconds(t *testing.T) {
-	server := redistest.New(t, "--slowlog-log-slower-than", "10000", "--save", "")
-	for name, prepare := range map[string]func(r *scene, g *Group) func(){
+	notSlow(t, map[string]func(r *scene, g *Group) func(){
 		"relay 1,000 small messages":    relayAll(1000, 100, 1),
 		"relay bodies of 512 KiB":       relayAll(40, mebibyte/2, 1),
 		"relay for one of 1,000 groups": relayAll(500, 100, 1000),
-	} {
-		t.Run(name, func(t *testing.T) { notSlow(t, server, prepare) })
-	}
+	})
 }
 
 // relayAll hands on messages with bodies of a size that this many groups need.
