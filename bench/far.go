@@ -52,7 +52,7 @@ func farExperiments() []experiment {
 		name: "drain", what: "A due backlog, one subscription that acks.",
 		contestants: []contestant{drain(redisDelay(), 1), drain(fewer(redisStream(), 50), 1)},
 	}
-	routed := router()
+	routed := routerBeside(2_000) // it takes them one by one
 	delayed := lateness()
 	delayed.contestants = delayed.contestants[:1]
 	return []experiment{

@@ -14,8 +14,11 @@ import (
 // keep it busy, and more gain little.
 const inFlight = 100
 
-func router() experiment {
-	peers := []contestant{routerAsynq(10), routerAsynq(50), routerAsynq(100)}
+func router() experiment { return routerBeside(backlog / peerShare) }
+
+// routerBeside gives asynq a backlog of its own size.
+func routerBeside(tasks int) experiment {
+	peers := []contestant{routerAsynq(10, tasks), routerAsynq(50, tasks), routerAsynq(100, tasks)}
 	return experiment{
 		name: "router",
 		what: fmt.Sprintf("A due backlog through a Watermill Router with a handler that does nothing (MaxInFlight %d),\n"+
@@ -58,9 +61,9 @@ func routerRun(ctx context.Context, l *lab, maxInFlight int) (sample, error) {
 	return s, errors.Join(err, ended, t.check(), redisDelay().settled(ctx, l))
 }
 
-func routerAsynq(concurrency int) contestant {
+func routerAsynq(concurrency, tasks int) contestant {
 	return contestant{fmt.Sprintf("asynq (%d)", concurrency), func(ctx context.Context, l *lab) (sample, error) {
-		n := l.count(backlog / peerShare)
+		n := l.count(tasks)
 		if err := enqueueAll(ctx, l, newTasks(n)); err != nil {
 			return nil, err
 		}
