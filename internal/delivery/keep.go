@@ -130,10 +130,11 @@ func (l *leases) extend(ctx context.Context) {
 	switch {
 	case l.failed:
 		next = min(next, max(l.config.Lease/12, minBackoff))
-	case len(l.held) == 0 && !l.says:
-		next = idle
-	case len(l.held) == 0: // until it is silent
+	case len(l.held) > 0 || l.names: // what it says of itself must not outlive the messages
+	case l.says: // until it is silent
 		next = max(next, l.loud()-time.Since(l.told))
+	default:
+		next = idle
 	}
 	l.beat = time.Now().Add(next)
 	tell(l.keeper.sooner)

@@ -43,6 +43,32 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 	})
 }
 
+// TestAConsumerDoesNotSayForLongWhatItsHandlersHad when the last of them ended during a heartbeat.
+func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		r := run(g, func(c *Config) {
+			c.PollInterval, c.About = time.Hour, func(extended []Extended) string { return fmt.Sprint(extended) }
+		})
+		msg := <-r.Messages()
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				msg.Ack()
+				pass(time.Second)
+			}
+			return nil
+		})
+		pass(time.Hour)
+		g.view(func() {
+			require.Equal(t, []string{"[{0000 7 1}]"}, g.said)
+			require.Len(t, g.requests, 2)
+			assert.Equal(t, "[]", g.requests[1].Presence.About)
+		})
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
 // TestALeaseThatCouldNotBeExtendedIsNotCounted: an extension counts when Redis has answered.
 func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {

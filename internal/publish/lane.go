@@ -52,6 +52,7 @@ type lanes struct {
 	outage *outage
 	common queue.Batch // what all batches have in common
 
+	calls   sync.WaitGroup // Publish calls; added to under mu, unless closed
 	running sync.WaitGroup // the senders of all lanes
 	closing chan struct{}  // closed by close
 
@@ -71,13 +72,21 @@ func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
 // newName returns a unique name for the publisher.
 func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), "") }
 
-// join adds a call to a batch that has not been sent.
-func (ls *lanes) join(to destination, c *call) (*batch, error) {
+// begin begins a Publish call, which may need several batches; calls.Done ends it.
+func (ls *lanes) begin() error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
+	ls.calls.Add(1)
+	return nil
+}
+
+// join adds a call to a batch that has not been sent.
+func (ls *lanes) join(to destination, c *call) *batch {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	l := ls.open[to]
 	if l == nil {
 		l = newLane()
@@ -89,7 +98,7 @@ func (ls *lanes) join(to destination, c *call) (*batch, error) {
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c)
 	ls.rouse(to, l, last)
-	return last, nil
+	return last
 }
 
 // takes tells whether a sender may send a batch.
@@ -211,5 +220,8 @@ func (ls *lanes) close(ctx context.Context) error {
 		close(ls.closing)
 	}
 	ls.mu.Unlock()
-	return await(ctx, &ls.running) // which ends with the deadlines of Publish calls
+	if err := await(ctx, &ls.calls); err != nil { // they end at their deadlines
+		return err
+	}
+	return await(ctx, &ls.running)
 }

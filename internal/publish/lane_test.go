@@ -239,10 +239,10 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher()
 		var calls sync.WaitGroup
-		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("a"))) })
+		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", make([]Message, 2*maxMessages+1))) })
 		synctest.Wait()
 		require.NoError(t, p.Close(t.Context()))
-		assert.Len(t, f.batches, 1)
+		assert.Len(t, f.batches, 3)
 		assert.ErrorIs(t, p.Publish(t.Context(), far, "t", one("b")), ErrClosed)
 		calls.Wait()
 	})

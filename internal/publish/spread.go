@@ -24,6 +24,10 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
+	if err := p.lanes.begin(); err != nil {
+		return err
+	}
+	defer p.lanes.calls.Done()
 	shares := p.spread(messages, list, partitions)
 	if len(shares) == 1 {
 		stored, err := p.storeShare(ctx, deadline, topic, shares[0])

@@ -23,10 +23,7 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
 	}
 	c := newCall(messages)
-	b, err := ls.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
-	if err != nil {
-		return err
-	}
+	b := ls.join(to, c) //nolint:contextcheck // a batch outlives any one of its callers
 	if cause := b.wait(ctx, deadline); cause != nil {
 		return ls.leave(b, c, cause)
 	}
