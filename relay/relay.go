@@ -23,6 +23,7 @@ type Relay struct {
 	store  *queue.Store
 	target message.Publisher
 	logger watermill.LoggerAdapter
+	apart  sync.Map // topics of which Redis has said that the stream is in another slot
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger
@@ -110,13 +111,16 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 // InOneStep tells whether moving a message of a topic to its stream is one step, so that
 // nothing that dies makes two of it: its stream must be on the server of the queue, reached by
 // the same client, and on a Cluster the stream and the messages must share a slot. This is so
-// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal. Else
-// messages are relayed at least once. The log says the same when the relay begins with a topic.
+// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal, with %25,
+// %7D and %3A for each %, } and : of the topic in the second one. Else messages are relayed at
+// least once. The log says the same when the relay begins with a topic.
 //
 // A topic has one slot for each partition. The answer is for the first one; each message goes
-// by its own.
+// by its own. If a proxy or a client for one node hides that there is a Cluster, the relay
+// finds out with the first message, and logs that.
 func (r *Relay) InOneStep(topic string) bool {
-	return r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
+	_, apart := r.apart.Load(topic)
+	return !apart && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
 }
 
 // outage logs the first of several failures. It is for one goroutine.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -36,7 +37,8 @@ func (l *lane) toStream(messages []*message.Message) error {
 			n++
 		}
 		send := l.publish
-		if g, ok := first.Group().(group); ok && g.CanRelay(l.topic) {
+		_, apart := l.relay.apart.Load(l.topic)
+		if g, ok := first.Group().(group); ok && !apart && g.CanRelay(l.topic) {
 			send = func(messages []*message.Message) error { return l.move(g, messages) }
 		}
 		if err := send(messages[:n]); err != nil {
@@ -72,6 +74,12 @@ func (l *lane) move(g group, messages []*message.Message) error {
 		maxlen = config.DefaultMaxlen
 	}
 	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
+	if redis.HasErrorPrefix(err, "CROSSSLOT") { // nothing was moved
+		l.relay.apart.Store(l.topic, true)
+		l.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
+			watermill.LogFields{"topic": l.topic})
+		return errors.Join(append(errs, l.publish(moving))...)
+	}
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
