@@ -68,7 +68,9 @@ func (l *lane) handle(batch []*message.Message) {
 		left = nil
 	}
 	some, refusal := l.oneByOne(left, taken > 0)
-	err = errors.Join(refusal, err)
+	if refusal != nil { // which says more than that of the batch
+		err = refusal
+	}
 	switch {
 	case taken+some > 0:
 		l.works()

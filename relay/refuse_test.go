@@ -112,6 +112,7 @@ func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
 	s.target.refusing(nil)
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 301 })
 	assert.Equal(t, 1, s.Log.Count("The target takes no messages"), "logged once")
+	assert.Equal(t, 1, s.Log.Count("trying again: the target is down map"), "which tells the error once")
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
 }
 

@@ -61,8 +61,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 // its messages are published again: close the target when no call is under way. Any number of
 // processes may run a relay for the same topics.
 //
-// Messages of a topic are published in the order of their due times, in batches, by each
-// process for itself: with one, they stay in order unless the target fails.
+// Messages of each partition of a topic are published in the order of their due times, in
+// batches, by each process for itself: with one process and one partition, which is the
+// default, they stay in order unless the target fails.
 //
 // Redis and the target may be away, also when Run begins: it goes on when they are back, and
 // logs an outage once. The error says that not everything was settled in time; messages that
