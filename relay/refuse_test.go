@@ -45,6 +45,15 @@ func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 11 })
 }
 
+// TestManyRefusedMessagesHoldUpNoOther for long, although they look like a target that is down.
+func TestManyRefusedMessagesHoldUpNoOther(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing(numbers(40)...))
+	s.due(numbers(45)...)
+	s.run()
+	s.gets("40", "41", "42", "43", "44")
+}
+
 func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
