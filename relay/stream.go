@@ -7,7 +7,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -74,7 +73,7 @@ func (l *lane) move(g group, messages []*message.Message) error {
 		maxlen = config.DefaultMaxlen
 	}
 	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
-	if redis.HasErrorPrefix(err, "CROSSSLOT") { // nothing was moved
+	if errors.Is(err, queue.ErrOtherSlot) {
 		l.relay.apart.Store(l.topic, true)
 		l.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
 			watermill.LogFields{"topic": l.topic})
