@@ -148,7 +148,8 @@ type Pending struct {
 }
 
 // Pending lists the messages of a topic that wait: for their due time, for a retry, or for a
-// consumer. They are sorted by due time. A topic that does not exist has none.
+// consumer. They are sorted by due time. A topic that does not exist has none, and so does one
+// with another Prefix than the default: package admin shows that, with Client.
 func (r *Redis) Pending(topic string) []Pending {
 	r.t.Helper()
 	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -17,6 +18,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
+	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
 // remind is a command.
@@ -75,6 +77,30 @@ func TestPausesAndLimitsFollowTheClock(t *testing.T) {
 		assert.Empty(t, d.lines())
 		r.Advance(2 * time.Hour)
 		assert.Equal(t, []string{"24h0m0s a", "25h0m0s b"}, d.lines())
+	})
+}
+
+func TestARelayMovesMessagesAtTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		re, err := relay.New(relay.Config{
+			Client: r.Client(), Streams: &redisstream.PublisherConfig{Client: r.Client()}, Topics: []string{"work"},
+		}, nil)
+		require.NoError(t, err)
+		assert.True(t, re.InOneStep("work"))
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- re.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			assert.NoError(t, <-ended)
+		})
+		r.Wait() // until the group of the relay is there
+		require.NoError(t, publisher(t, r).Publish("work", later("a", 30*24*time.Hour)))
+		r.Advance(30*24*time.Hour - time.Millisecond)
+		assert.Zero(t, r.Client().XLen(t.Context(), "work").Val())
+		r.Advance(time.Millisecond)
+		assert.EqualValues(t, 1, r.Client().XLen(t.Context(), "work").Val())
 	})
 }
 

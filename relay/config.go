@@ -21,8 +21,9 @@ type PublisherConfig struct {
 	// Target publishes what is due. Its topics have the same names as those of Delayed.
 	Target message.Publisher
 
-	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) and
-	// keys work as without a relay.
+	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) works as
+	// without a relay, and so do keys of messages with a delay. Others go to Target whatever
+	// their key.
 	Delayed *redisdelay.Publisher
 
 	// ConsumerGroup is that of the Relay. Default: DefaultConsumerGroup.

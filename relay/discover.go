@@ -4,6 +4,10 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 const (
@@ -15,12 +19,14 @@ const (
 	checksPerLook = 100
 )
 
-// others are the topics that do not have the group, and when to look at them again.
+// others are the topics that do not have the group, or cannot be read, and when to look at
+// them again.
 type others map[string]other
 
 type other struct {
-	next  time.Time
-	pause time.Duration
+	next   time.Time
+	pause  time.Duration
+	broken bool // it could not be read
 }
 
 // discover starts a relay for each topic that has the group, until ctx ends. Each look costs
@@ -65,16 +71,20 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
 	for _, topic := range open[:min(len(open), checksPerLook)] {
 		roster, err := r.store.Topic(topic).Partition(0).Roster(ctx)
-		if err != nil {
-			return found, err
-		}
-		if slices.Contains(roster.Groups, r.config.ConsumerGroup) {
+		if err == nil && slices.Contains(roster.Groups, r.config.ConsumerGroup) {
 			found = append(found, topic)
 			delete(unsure, topic)
 			continue
 		}
+		broken := err != nil && ctx.Err() == nil && !queue.Transient(err)
+		if broken && !unsure[topic].broken {
+			r.logger.Error("Could not read a topic; looking at it again later", err, watermill.LogFields{"topic": topic})
+		}
 		pause := max(unsure[topic].pause, r.config.DiscoveryInterval/2)
-		unsure[topic] = other{next: now.Add(pause), pause: min(2*pause, maxUnsure)}
+		unsure[topic] = other{next: now.Add(pause), pause: min(2*pause, maxUnsure), broken: broken}
+		if err != nil && !broken {
+			return found, err // the next look begins with other topics
+		}
 	}
 	return found, nil
 }

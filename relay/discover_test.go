@@ -32,6 +32,21 @@ func TestTopicsAreFoundWhileTheRelayRuns(t *testing.T) {
 
 func (s *scene) topic(suffix string) *scene { return &scene{s.Beside(suffix), s.target} }
 
+// TestATopicThatCannotBeReadHidesNoOther, nor forever: somebody may mend it.
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	broken, good := s.topic("/1"), s.topic("/2") // they are looked at in this order
+	broken.due("1")
+	good.due("2")
+	require.NoError(t, s.Client.Rename(t.Context(), broken.Key("groups"), broken.Key("aside")).Err())
+	require.NoError(t, s.Client.Set(t.Context(), broken.Key("groups"), "of another program", 0).Err())
+	s.run(func(c *relay.Config) { c.Topics, c.DiscoveryInterval = nil, 100*time.Millisecond })
+	s.gets("2")
+	require.NoError(t, s.Client.Rename(t.Context(), broken.Key("aside"), broken.Key("groups")).Err())
+	s.gets("2", "1")
+	assert.Equal(t, 1, s.Log.Count("Could not read a topic"))
+}
+
 func TestARelayStartsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Durable...)

@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -68,7 +70,9 @@ func (l *lane) handle(batch []*message.Message) {
 		left = nil
 	}
 	some, refusal := l.oneByOne(left, taken > 0)
-	err = errors.Join(refusal, err)
+	if refusal != nil { // which says more than that of the batch
+		err = refusal
+	}
 	switch {
 	case taken+some > 0:
 		l.works()
@@ -81,7 +85,7 @@ func (l *lane) handle(batch []*message.Message) {
 // would fail each batch that it is in. Those that were only put off are not among them.
 func split(batch []*message.Message) (fresh, again []*message.Message) {
 	for _, msg := range batch {
-		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); delivery.Attempt > 1 {
+		if attempt(msg) > 1 {
 			again = append(again, msg)
 		} else {
 			fresh = append(fresh, msg)
@@ -90,9 +94,17 @@ func split(batch []*message.Message) (fresh, again []*message.Message) {
 	return fresh, again
 }
 
-// oneByOne publishes messages one by one. It puts off those that are left when the target
-// takes none, or Run ends. It returns how many it has taken, and the last refusal.
+func attempt(msg *message.Message) int {
+	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+	return delivery.Attempt
+}
+
+// oneByOne publishes messages one by one, those first that were delivered least. It puts off
+// those that are left when the target takes none, or Run ends. It returns how many it has
+// taken, and the last refusal.
 func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
+	// A target that seems to be down may only refuse the messages that come first again and again.
+	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
 		if l.stopping.Err() != nil || !works && offered >= maxProbes || time.Since(since) > patience {

@@ -39,6 +39,18 @@ func TestOnlyMessagesWithADelayWait(t *testing.T) {
 	assert.Equal(t, redisdelay.ErrNilMessage, publisher.Publish(s.Topic, nil))
 }
 
+// TestAKeyCountsAmongMessagesWithADelay: the others are not looked for in Redis.
+func TestAKeyCountsAmongMessagesWithADelay(t *testing.T) {
+	s := newScene(t)
+	publisher := s.publisher()
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
+	require.ErrorIs(t, publisher.Publish(s.Topic, fixture.Keyed("second", "k", time.Hour)), redisdelay.ErrDuplicateMessage)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("now", "k", 0)))
+	assert.Equal(t, []string{"now"}, s.target.uuids())
+	_, err := publisher.Cancel(t.Context(), s.Topic, "k")
+	require.NoError(t, err, "the first one still waits")
+}
+
 func TestADefaultDelayCounts(t *testing.T) {
 	s := newScene(t)
 	publisher := s.publisher(func(c *redisdelay.PublisherConfig) {

@@ -45,6 +45,15 @@ func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 11 })
 }
 
+// TestManyRefusedMessagesHoldUpNoOther for long, although they look like a target that is down.
+func TestManyRefusedMessagesHoldUpNoOther(t *testing.T) {
+	s := newScene(t)
+	s.target.refusing(refusing(numbers(40)...))
+	s.due(numbers(45)...)
+	s.run()
+	s.gets("40", "41", "42", "43", "44")
+}
+
 func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
@@ -112,6 +121,7 @@ func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
 	s.target.refusing(nil)
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 301 })
 	assert.Equal(t, 1, s.Log.Count("The target takes no messages"), "logged once")
+	assert.Equal(t, 1, s.Log.Count("trying again: the target is down map"), "which tells the error once")
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
 }
 

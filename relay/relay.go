@@ -23,6 +23,7 @@ type Relay struct {
 	store  *queue.Store
 	target message.Publisher
 	logger watermill.LoggerAdapter
+	apart  sync.Map // topics of which Redis has said that the stream is in another slot
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger
@@ -60,8 +61,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 // its messages are published again: close the target when no call is under way. Any number of
 // processes may run a relay for the same topics.
 //
-// Messages of a topic are published in the order of their due times, in batches, by each
-// process for itself: with one, they stay in order unless the target fails.
+// Messages of each partition of a topic are published in the order of their due times, in
+// batches, by each process for itself: with one process and one partition, which is the
+// default, they stay in order unless the target fails.
 //
 // Redis and the target may be away, also when Run begins: it goes on when they are back, and
 // logs an outage once. The error says that not everything was settled in time; messages that
@@ -110,13 +112,16 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 // InOneStep tells whether moving a message of a topic to its stream is one step, so that
 // nothing that dies makes two of it: its stream must be on the server of the queue, reached by
 // the same client, and on a Cluster the stream and the messages must share a slot. This is so
-// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal. Else
-// messages are relayed at least once. The log says the same when the relay begins with a topic.
+// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal, with %25,
+// %7D and %3A for each %, } and : of the topic in the second one. Else messages are relayed at
+// least once. The log says the same when the relay begins with a topic.
 //
 // A topic has one slot for each partition. The answer is for the first one; each message goes
-// by its own.
+// by its own. If a proxy or a client for one node hides that there is a Cluster, the relay
+// finds out with the first message, and logs that.
 func (r *Relay) InOneStep(topic string) bool {
-	return r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
+	_, apart := r.apart.Load(topic)
+	return !apart && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
 }
 
 // outage logs the first of several failures. It is for one goroutine.

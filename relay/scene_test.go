@@ -107,12 +107,23 @@ func (s *scene) publisher(change ...func(*redisdelay.PublisherConfig)) *relay.Pu
 // run runs a relay of the topic until the test, or the returned function, ends it.
 func (s *scene) run(change ...func(*relay.Config)) (stop func()) {
 	s.T.Helper()
+	return s.start(s.relay(change...))
+}
+
+// relay makes a relay of the topic.
+func (s *scene) relay(change ...func(*relay.Config)) *relay.Relay {
+	s.T.Helper()
 	config := relay.Config{Client: s.Client, Target: s.target, Topics: []string{s.Topic}, CloseTimeout: time.Second}
 	for _, c := range change {
 		c(&config)
 	}
 	r, err := relay.New(config, s.Log)
 	require.NoError(s.T, err)
+	return r
+}
+
+func (s *scene) start(r *relay.Relay) (stop func()) {
+	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

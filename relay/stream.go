@@ -36,7 +36,8 @@ func (l *lane) toStream(messages []*message.Message) error {
 			n++
 		}
 		send := l.publish
-		if g, ok := first.Group().(group); ok && g.CanRelay(l.topic) {
+		_, apart := l.relay.apart.Load(l.topic)
+		if g, ok := first.Group().(group); ok && !apart && g.CanRelay(l.topic) {
 			send = func(messages []*message.Message) error { return l.move(g, messages) }
 		}
 		if err := send(messages[:n]); err != nil {
@@ -72,6 +73,12 @@ func (l *lane) move(g group, messages []*message.Message) error {
 		maxlen = config.DefaultMaxlen
 	}
 	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
+	if errors.Is(err, queue.ErrOtherSlot) {
+		l.relay.apart.Store(l.topic, true)
+		l.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
+			watermill.LogFields{"topic": l.topic})
+		return errors.Join(append(errs, l.publish(moving))...)
+	}
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}

@@ -152,6 +152,45 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// TestAClusterBehindOneAddressGetsMessagesAtLeastOnce: only Redis can tell that there is one.
+func TestAClusterBehindOneAddressGetsMessagesAtLeastOnce(t *testing.T) {
+	s := newScene(t)
+	client := s.dial()
+	client.AddHook(hiding{stream: s.Topic})
+	s.due(numbers(20)...)
+	r := s.relay(toStreams(client), func(c *relay.Config) { c.Client = client })
+	assert.True(t, r.InOneStep(s.Topic))
+	s.start(r)
+	got := s.read(20)
+	assert.Equal(t, "19", got[19].UUID)
+	assert.False(t, r.InOneStep(s.Topic))
+	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
+	assert.EqualValues(t, 20, s.Client.XLen(t.Context(), s.Topic).Val())
+	assert.Equal(t, 1, s.Log.Count("in another slot"))
+}
+
+// hiding refuses relay.lua as a proxy in front of a Cluster does.
+type hiding struct {
+	fixture.Hook
+	stream string
+}
+
+func (h hiding) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 10 && args[10] == h.stream { // its last key
+			cmd.SetErr(crossSlot{})
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// crossSlot is an answer of Redis.
+type crossSlot struct{}
+
+func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
+func (crossSlot) RedisError()   {}
+
 func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
 	client := redistest.SharedCluster(t).Client(t)
 	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}}, nil)

@@ -2,9 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // maxRelayed is how many messages one call hands on: adding to a stream takes longer than
@@ -13,6 +16,10 @@ const maxRelayed = 500
 
 // maxRelayedBytes is how many bytes of messages one call hands on.
 const maxRelayedBytes = 4 << 20
+
+// ErrOtherSlot is returned by Relay when the stream is in another slot of a Cluster that the
+// client does not know of. Nothing was added.
+var ErrOtherSlot = errors.New("the stream is in another slot than the messages")
 
 // Stream is a Redis stream on the server of the messages.
 type Stream struct {
@@ -49,8 +56,8 @@ func slotOfKey(key string) int {
 }
 
 // Relay adds messages that the caller holds to a stream, in order, and ends them for the group,
-// each in one step. After an error, any of them may have been; calling it again with the same
-// deliveries adds none twice.
+// each in one step. After another error than ErrOtherSlot, any of them may have been; calling
+// it again with the same deliveries adds none twice.
 func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (relayed Relayed, err error) {
 	for len(entries) > 0 {
 		n := 1
@@ -77,6 +84,9 @@ func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relay
 			args = append(append(args, e.ID, e.Token), e.Values...)
 		}
 		reply, err := g.partition.run(ctx, relayScript, keys, args)
+		if redis.HasErrorPrefix(err, "CROSSSLOT") {
+			return fmt.Errorf("%w: %w", ErrOtherSlot, err)
+		}
 		if err != nil {
 			return err
 		}
