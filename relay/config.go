@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
@@ -136,9 +137,12 @@ func (c Config) Validate() error {
 			Field: "DiscoveryInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.DiscoveryInterval),
 		}
 	}
-	for _, topic := range c.Topics {
-		if topic == "" {
+	for i, topic := range c.Topics {
+		switch {
+		case topic == "":
 			return &redisdelay.ConfigError{Field: "Topics", Problem: "has an empty topic"}
+		case slices.Contains(c.Topics[:i], topic):
+			return &redisdelay.ConfigError{Field: "Topics", Problem: fmt.Sprintf("has %q twice", topic)}
 		}
 	}
 	return validateGroup(c.ConsumerGroup)

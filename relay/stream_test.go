@@ -236,4 +236,6 @@ func TestBadConfigsOfARelayAreRefused(t *testing.T) {
 	}
 	_, err := relay.New(relay.Config{Client: s.Client, Target: s.target, Streams: streams}, nil)
 	require.Error(t, err)
+	_, err = relay.New(relay.Config{Client: s.Client, Target: s.target, Topics: []string{"a", "b", "a"}}, nil)
+	require.ErrorContains(t, err, `Topics has "a" twice`)
 }

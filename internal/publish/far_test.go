@@ -167,6 +167,20 @@ func TestAnOutageIsNoDistance(t *testing.T) {
 	})
 }
 
+// TestAFailureIsNoDistance: a call that hangs and fails says nothing about those that work.
+func TestAFailureIsNoDistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 3 * time.Second, answers: []error{queue.Refusal("refused")}}
+		p := f.publisher()
+		require.Error(t, p.Publish(t.Context(), far, "t", one("a")))
+		synctest.Wait()
+		p.lanes.mu.Lock()
+		assert.Zero(t, p.lanes.open[destination{topic: "t"}].trips)
+		p.lanes.mu.Unlock()
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
 func TestTheSendersOfALaneEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}

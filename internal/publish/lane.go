@@ -186,12 +186,14 @@ func (l *lane) first(n int) int {
 	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
 }
 
-// sent records that a batch has ended, and how long that took.
+// sent records that a batch has ended, and how long that took; 0 if it failed.
 func (ls *lanes) sent(to destination, l *lane, n int, b *batch, took time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l.senders[n].sends = false
-	l.trips.add(took, b.messages)
+	if took > 0 {
+		l.trips.add(took, b.messages)
+	}
 	for _, other := range l.waiting { // another sender may have to take it now
 		ls.rouse(to, l, other)
 	}

@@ -16,8 +16,9 @@ const (
 )
 
 // send sends a batch under its number, again and again while the error is temporary and a
-// caller waits, and tells the callers the outcome. It returns how long the last attempt took.
-func (ls *lanes) send(ctx context.Context, to destination, b *batch) (took time.Duration) {
+// caller waits, and tells the callers the outcome. It returns how long the attempt took that
+// has stored it; 0 if none has.
+func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Duration {
 	topic := ls.topics.find(to.topic)
 	request := ls.common
 	request.Publisher, request.Number = b.record(), b.number
@@ -28,8 +29,8 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) (took time.
 	for {
 		start := time.Now()
 		rejected, err := topic.Push(ctx, to.partition, request)
-		took = time.Since(start)
 		if stored(err) {
+			took := time.Since(start)
 			ls.finish(b, rejected, err)
 			ls.outage.worked(to)
 			return took
@@ -48,7 +49,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) (took time.
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		ls.finish(b, nil, err)
-		return took
+		return 0
 	}
 }
 

@@ -16,7 +16,8 @@
 --          is in use, both counted from 1
 --
 -- An error that begins with NOTSTORED is certain: nothing of the batch is stored, and
--- a late copy of it is refused. STALE says that the number is not above the last one:
+-- a late copy of it is refused, unless Redis refuses the record of that as well (no right to
+-- write, a full disk) and takes the copy later. STALE says that the number is not above the last one:
 -- either the last batch was a different one with the same number (NOTSTORED STALE), or
 -- this batch is older and its outcome is unknown. Any other error proves nothing.
 
