@@ -65,7 +65,7 @@ examples:
 watch: redis-server prometheus
 	cd examples/watch && $(GO) run ./show
 
-## bench: measure beside peers and floors, under 15 minutes; writes docs/benchmarks
+## bench: measure beside peers and floors, about 20 minutes; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run .
 

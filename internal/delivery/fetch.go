@@ -118,7 +118,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 }
 
 func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
-	p.hints.found(len(claims.Messages), p.atMostPoll(claims.Next))
+	p.hints.found(len(claims.Messages), p.atMostPoll(claims.Next), time.Since(start))
 	p.need = anyMessage
 	if claims.NeedsWorker {
 		p.need = freeWorker

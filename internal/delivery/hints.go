@@ -15,6 +15,10 @@ const (
 	// would claim the same message.
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
+
+	// nearby is how much of a round trip is never made up for: a claim that comes too early
+	// costs a round trip.
+	nearby = 300 * time.Microsecond
 )
 
 // hints collects, from claims, nacks and notifications, when something may be due.
@@ -27,6 +31,7 @@ type hints struct {
 	known   bool          // guarded by mu; whether at says anything
 	latest  time.Time     // guarded by mu; when to claim at the latest, despite others
 	yield   time.Duration // guarded by mu; limit of lag
+	trip    time.Duration // guarded by mu; about how long a claim is under way at least
 	changed chan struct{} // signalled when at has become earlier
 }
 
@@ -46,18 +51,27 @@ func (h *hints) reset() {
 // poll at once.
 func spread(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
-// found records how many messages a claim got, and when the next one is due. A consumer
-// that finds messages goes first the next time, too.
-func (h *hints) found(messages int, next time.Duration) {
+// found records how many messages a claim got, when the next one is due, and how long the claim
+// took. A consumer that finds messages goes first the next time, too.
+func (h *hints) found(messages int, next, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if messages > 0 {
 		h.yield = 0
 	}
+	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // the way may become longer
+		h.trip = took
+	}
 	if next > 0 {
-		next += h.lag()
+		next = h.after(next)
 	}
 	h.earlier(next)
+}
+
+// after is in how long to claim what was due in a while when Redis said so. That has taken its
+// time, and so does the claim. The caller holds mu.
+func (h *hints) after(in time.Duration) time.Duration {
+	return max(0, in-max(0, h.trip-nearby)) + h.lag()
 }
 
 // hear takes the hint of a notification. The hint of a consumer that has looked replaces
@@ -71,7 +85,7 @@ func (h *hints) hear(hint queue.Hint) {
 	}
 	if hint.Looked && h.known {
 		before := h.at
-		if h.at = time.Now().Add(hint.In + h.lag()); h.at.After(h.latest) {
+		if h.at = time.Now().Add(h.after(hint.In)); h.at.After(h.latest) {
 			h.at = h.latest
 		}
 		if h.at.Before(before) {
@@ -79,7 +93,7 @@ func (h *hints) hear(hint queue.Hint) {
 		}
 		return
 	}
-	h.earlier(hint.In + h.lag())
+	h.earlier(h.after(hint.In))
 }
 
 // add takes a hint that something may be due in a while.

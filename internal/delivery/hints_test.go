@@ -14,13 +14,13 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHints(Config{PollInterval: testPoll})
 		h.reset()
-		h.found(0, testPoll)
+		h.found(0, testPoll, 0)
 		pass(testPoll)
 		h.reset()
 		for range 3 {
 			h.hear(queue.Hint{In: testPoll, Looked: true})
 		}
-		h.found(0, testPoll)
+		h.found(0, testPoll, 0)
 		assert.Greater(t, h.wait(), testPoll/2)
 		assert.LessOrEqual(t, h.wait(), testPoll)
 	})
@@ -30,7 +30,7 @@ func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHints(Config{PollInterval: testPoll})
 		h.reset()
-		h.found(0, testPoll)
+		h.found(0, testPoll, 0)
 		start := time.Now()
 		go func() {
 			pass(time.Second)
@@ -38,5 +38,29 @@ func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
 		}()
 		assert.True(t, h.await(t.Context()))
 		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+// TestAClaimSetsOutEarlierWhenRedisIsFar: it is due by the clock of Redis.
+func TestAClaimSetsOutEarlierWhenRedisIsFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const in = 100 * time.Millisecond
+		h := newHints(Config{PollInterval: testPoll})
+		found := func(next, took time.Duration) time.Duration {
+			h.reset()
+			h.found(0, next, took)
+			return h.wait()
+		}
+		assert.Equal(t, in-5*time.Millisecond+nearby, found(in, 5*time.Millisecond))
+		h.reset()
+		h.hear(queue.Hint{In: in})
+		assert.Equal(t, in-5*time.Millisecond+nearby, h.wait())
+		assert.Equal(t, time.Duration(0), found(4*time.Millisecond, 5*time.Millisecond))
+		assert.Equal(t, in, found(in, nearby), "Redis is near, and was busy before")
+
+		for range 300 {
+			found(in, 5*time.Millisecond)
+		}
+		assert.Equal(t, in-5*time.Millisecond+nearby, found(in, 5*time.Millisecond), "it has become far")
 	})
 }
