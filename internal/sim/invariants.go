@@ -73,7 +73,7 @@ func (w *World) checkOpen(g *group) {
 }
 
 // excused reports whether nobody can do anything about a message: its consumer is dead or
-// stopped, or cannot give it back.
+// stopped, does not know of it, or cannot give it back.
 func (t *track) excused(now time.Time) bool {
 	c := t.holder
 	if t.place != leased || c == nil || !now.Before(t.deadline) {
@@ -82,8 +82,12 @@ func (t *track) excused(now time.Time) bool {
 	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
 		return true
 	}
-	l := c.links[t.m.partition]
-	return now.Before(l.troubled)
+	// A late copy of a claim that has found the group retired may claim after all: the consumer
+	// learns of it when it asks again.
+	if restored := c.group.at(t.m.partition).eased; t.received.IsZero() && now.Before(restored.Add(c.w.plan.Poll*3/2)) {
+		return true
+	}
+	return now.Before(c.links[t.m.partition].troubled)
 }
 
 // gone reports whether a consumer was killed or has ended.
