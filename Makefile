@@ -28,7 +28,7 @@ chaos: redis-server prometheus
 failover: redis-server
 	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel|Replicas'
 
-## soak: mixed faults for SOAK (30m by default), and a thousand virtual months, about 13 minutes
+## soak: mixed faults for SOAK (30m by default), and a thousand virtual months, about a minute
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
