@@ -144,16 +144,18 @@ func (l *lane) refuse(msg *message.Message, err error) {
 }
 
 // permanent asks the user's function. One that panics knows nothing.
-func (l *lane) permanent(refusal error) (is bool) {
-	var panicked error
-	defer func() {
-		if panicked != nil {
-			l.relay.logger.Error("Permanent has panicked; the message is published again later", panicked,
-				watermill.LogFields{"topic": l.topic})
-		}
-	}()
-	defer recovered(&panicked)
-	return l.relay.config.Permanent(refusal)
+func (l *lane) permanent(refusal error) bool {
+	is, err := l.ask(refusal)
+	if err != nil {
+		l.relay.logger.Error("Permanent has panicked; the message is published again later", err,
+			watermill.LogFields{"topic": l.topic})
+	}
+	return is
+}
+
+func (l *lane) ask(refusal error) (permanent bool, err error) {
+	defer recovered(&err)
+	return l.relay.config.Permanent(refusal), nil
 }
 
 // putOff gives back messages that were not offered, for the time of the next rest.

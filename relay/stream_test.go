@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,31 @@ func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
 	got := s.read(2)
 	assert.Equal(t, []string{"a", "b"}, []string{got[0].UUID, got[1].UUID})
 	assert.Contains(t, dead.Letters(s.Scene, 1)[0].Reason, "is reserved by watermill")
+}
+
+// TestAMarshallerGetsACopy, as a target does.
+func TestAMarshallerGetsACopy(t *testing.T) {
+	s := newScene(t)
+	s.due("a")
+	m := &changing{}
+	s.run(func(c *relay.Config) {
+		c.Target, c.Streams = nil, &redisstream.PublisherConfig{Client: s.Client, Marshaller: m}
+	})
+	assert.Equal(t, "yes", s.read(1)[0].Metadata.Get("changed"))
+	assert.False(t, m.delivered.Load(), "it does not find the relay's delivery")
+}
+
+// changing changes what it marshals.
+type changing struct {
+	redisstream.DefaultMarshallerUnmarshaller
+	delivered atomic.Bool
+}
+
+func (c *changing) Marshal(topic string, msg *message.Message) (map[string]any, error) {
+	_, delivered := redisdelay.DeliveryFromContext(msg.Context())
+	c.delivered.Store(delivered)
+	msg.Metadata.Set("changed", "yes")
+	return c.DefaultMarshallerUnmarshaller.Marshal(topic, msg)
 }
 
 // TestAMoveWhoseAnswerIsLostMovesOnce.

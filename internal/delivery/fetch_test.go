@@ -111,6 +111,32 @@ func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
 	})
 }
 
+// TestTheNextClaimMakesUpForTheWay that this one takes.
+func TestTheNextClaimMakesUpForTheWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const in, way = 100 * time.Millisecond, 5 * time.Millisecond
+		g := newFakeGroup(0)
+		g.next = in
+		g.setHook(func(call string) error {
+			if call == "claim" {
+				pass(way)
+			}
+			return nil
+		})
+		r := run(g)
+		pass(time.Second)
+		g.view(func() {
+			for i := range g.claimed[:8] {
+				if i > 0 {
+					assert.Equal(t, in+nearby, g.claimed[i].Sub(g.claimed[i-1]))
+				}
+			}
+		})
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
 func TestNotificationsDoNotPostponeThePoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)

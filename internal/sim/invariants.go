@@ -84,7 +84,7 @@ func (t *track) excused(now time.Time) bool {
 	}
 	// A late copy of a claim that has found the group retired may claim after all: the consumer
 	// learns of it when it asks again.
-	if restored := c.group.at(t.m.partition).eased; t.received.IsZero() && now.Before(restored.Add(c.w.plan.Poll*3/2)) {
+	if restored := c.group.at(t.m.partition).untold; t.received.IsZero() && now.Before(restored.Add(c.w.plan.Poll*3/2)) {
 		return true
 	}
 	return now.Before(c.links[t.m.partition].troubled)
