@@ -21,8 +21,8 @@
 -- ARGV[5]  name     message key, or id
 -- ARGV[6]  channel  where subscribers listen for notifications
 -- ARGV[7..]  the groups, in the order of their keys
--- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
---            the time is over; nothing changed
+-- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
+--            named, or the time is over; nothing changed
 --          { 'cancelled', id, 'scheduled' or '', group, state, ... }: where it was
 --          { 'none', likewise } when only dead letters are left of it, or what is moved; nothing
 --            changed
@@ -42,9 +42,8 @@ local told = again and result ~= '' and cjson.decode(result)
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id then
-  local members = with_refs(redis.call('SMEMBERS', groups), refs, id)
-  if not in_time or differ(members, 7) then return answer('groups', answer(now_ms, members)) end
+if id and (not in_time or lacking(groups, refs, scheduled, id, 7, 10, 5)) then
+  return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
 if told and told[1] == 'none' then return told end

@@ -66,10 +66,39 @@ type Claims struct {
 	Afresh bool
 }
 
+// keptGroups is how many other groups each claim names, whether or not it needs them, which
+// saves a call when messages fall due. More are named only when Redis asks for them.
+const keptGroups = 16
+
+// known are groups of a partition as they were at a time by Redis's clock.
+type known struct {
+	names []string
+	asOf  int64 // in ms; 0: nobody has asked yet
+}
+
+// knownOf reads an answer that names groups: 'groups', the time in ms, names.
+func knownOf(reply []any) (known, error) {
+	words, err := stringsOf(reply)
+	if err != nil {
+		return known{}, err
+	}
+	if len(words) < 2 {
+		return known{}, fmt.Errorf("%w: groups %v", errReply, words)
+	}
+	asOf, err := strconv.ParseInt(words[1], 10, 64)
+	if err != nil {
+		return known{}, fmt.Errorf("%w: time %q", errReply, words[1])
+	}
+	return known{words[2:], asOf}, nil
+}
+
 // Claim leases due messages. A request that is sent again returns the same messages, as
 // far as the consumer still holds them, and their leases start anew.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
-	for range 5 {
+	for try := range 5 {
+		if try > 1 && !pause(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
+			return Claims{}, context.Cause(ctx)
+		}
 		reply, err := g.claim(ctx, r)
 		if err != nil {
 			return Claims{}, err
@@ -78,22 +107,51 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			claims, err := parseClaims(reply)
 			if err == nil {
 				claims.Afresh, g.afresh = g.afresh, false
+				g.forgetMany(r, claims)
 			}
 			return claims, err
 		}
-		groups, err := stringsOf(reply[1:])
-		if err != nil {
+		if err := g.learn(ctx, reply); err != nil {
 			return Claims{}, err
 		}
-		if !slices.Contains(groups, g.name) {
-			if err := g.Register(ctx); err != nil {
-				return Claims{}, err
-			}
-			g.afresh = true
-		}
-		g.others = without(groups, g.name)
 	}
 	return Claims{}, errGroupsKeepChanging
+}
+
+// learn takes the groups that a claim has to name. The group registers itself if it is not
+// among them.
+func (g *Group) learn(ctx context.Context, reply []any) error {
+	all, err := knownOf(reply)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(all.names, g.name) {
+		if err := g.Register(ctx); err != nil {
+			return err
+		}
+		g.afresh = true
+	}
+	g.others = known{without(all.names, g.name), all.asOf}
+	return nil
+}
+
+// forgetMany forgets many groups once a claim has taken all that was due.
+func (g *Group) forgetMany(r Request, claims Claims) {
+	if len(g.others.names) > keptGroups && (len(claims.Messages) < r.Limit || claims.Next != 0) {
+		g.others = known{}
+	}
+}
+
+// pause waits, and tells whether ctx has lasted as long.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
@@ -103,9 +161,9 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	}
 	args := []any{
 		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
-		r.Presence.Alive.Milliseconds(), r.Presence.About,
+		r.Presence.Alive.Milliseconds(), r.Presence.About, g.others.asOf,
 	}
-	return g.run(ctx, claimScript, append(args, anys(g.others)...), g.others...)
+	return g.run(ctx, claimScript, append(args, anys(g.others.names)...), g.others.names...)
 }
 
 // needsWorker is the time to wait in a reply when the next message is only for a free

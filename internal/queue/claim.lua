@@ -29,8 +29,12 @@
 -- ARGV[9]   channel  where subscribers listen for notifications
 -- ARGV[10]  alive    for how many ms the consumer counts as alive
 -- ARGV[11]  about    the consumer, for people; '' to record nothing
--- ARGV[12..]  the other groups, in the order of their queues
--- Returns  { 'groups', name, ... } if the groups are these instead; nothing changed
+-- ARGV[12]  asof     ms by Redis's clock: when the groups that follow were all others; 0 if
+--                    none are named
+-- ARGV[13..]  other groups, in the order of their queues; see lib_fan_out.lua. Only what has
+--             fallen due for all groups needs them
+-- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or is
+--            not one of them and has to register; no message was touched
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
 --            will be or -2 if the next is only for a free worker,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
@@ -45,7 +49,7 @@ local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers = tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local alive, about = tonumber(ARGV[10]), ARGV[11]
-local several = #KEYS > 15
+local asof = tonumber(ARGV[12])
 local call = redis.call -- looked up once: the loops are long
 local BUSY_MS = 2
 local AHEAD_AGAIN = '2/0/0' -- entry of a message that was given back unseen once
@@ -56,8 +60,9 @@ local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease)
 
-local members = call('SMEMBERS', groups)
-if differ(members, 12, group) then return answer('groups', members) end
+local group_count = call('SCARD', groups)
+local function ask() return answer('groups', answer(now_ms, call('SMEMBERS', groups))) end
+if unknown(groups, group) then return ask() end
 
 -- give leases a message. It counts what it puts into tables, since the # of a table is
 -- slow. The details are joined, since each value of a reply is slow too.
@@ -96,40 +101,38 @@ local function texts_of(ids)
   return call('HMGET', messages, unpack(ids)), own and call('HMGET', changed, unpack(ids)) or {}
 end
 
--- fan_out moves due messages from scheduled to the queues of all groups. It removes
--- them by id: a removal by rank would remove other messages if Redis repeated it, as
--- it does with an append-only file that a crash has torn in the middle of a script
--- (docs/reliability.md).
-local function fan_out(due)
-  local scores, lists, moved, names = {}, {}, {}, { group }
-  for i = 16, #KEYS do call('ZCARD', KEYS[i]) end
-  for i = 12, #ARGV do names[i - 10] = ARGV[i] end
-  local list = list_of(names)
-  for i = 1, #due, 2 do
-    local j = #due - i -- the last first; see lease_given
-    moved[#moved + 1] = due[i]
-    scores[j], scores[j + 1] = due[i + 1], due[i]
-    lists[i], lists[i + 1] = due[i], list
-  end
-  if several then call('HSET', refs, unpack(lists)) end
-  call('ZADD', queue, unpack(scores))
-  for i = 16, #KEYS do call('ZADD', KEYS[i], unpack(scores)) end
-  call('ZREM', scheduled, unpack(moved))
+-- audience is whom messages that fall due are for. It is made when a claim needs it, since
+-- that takes time for each group.
+local made_audience
+local function audience()
+  if made_audience then return made_audience end
+  local queues = {}
+  for i = 16, #KEYS do queues[ARGV[i - 3]] = KEYS[i] end
+  local members = group_count > 1 and call('SMEMBERS', groups) or {}
+  made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
+  return made_audience
 end
 
--- only_leased makes sure that leased messages do not also wait somewhere: a torn file
--- may leave them where they were before the claim that leased them. Those still in
--- scheduled go to all groups.
-local function only_leased(ids)
-  if #ids == 0 then return end
-  local waiting = {}
-  for i, due in ipairs(call('ZMSCORE', scheduled, unpack(ids))) do
+-- still_scheduled are those of some leased messages that also wait in scheduled, where a torn
+-- file may leave them, with their due times; nil if the caller does not know whom they are for.
+local function still_scheduled(ids)
+  local waiting, latest = {}, 0
+  for i, due in ipairs(#ids > 0 and call('ZMSCORE', scheduled, unpack(ids)) or {}) do
     if due then
       waiting[#waiting + 1] = ids[i]
       waiting[#waiting + 1] = due
+      latest = math.max(latest, tonumber(due))
     end
   end
-  if #waiting > 0 then fan_out(waiting) end
+  if #waiting == 0 or latest <= audience().till then return waiting end
+end
+
+-- only_leased makes sure that leased messages do not also wait somewhere: a torn file may
+-- leave them where they were before the claim that leased them. Those still in scheduled go
+-- to all groups.
+local function only_leased(ids, waiting)
+  if #ids == 0 then return end
+  if #waiting > 0 then fan_out(audience(), waiting, #waiting / 2, queue, scheduled, refs) end
   call('ZREM', queue, unpack(ids))
 end
 
@@ -161,10 +164,12 @@ local function replay(result, last_ms)
       burials[#burials + 1] = buried[i + 1]
     end
   end
+  local waiting = still_scheduled(ids_given)
+  if not waiting then return ask() end
   begin_writes(unack)
   note(joined, ids, buried, last_ms)
   lease_given()
-  only_leased(ids_given)
+  only_leased(ids_given, waiting)
   return reply(0, table.concat(details, ' '))
 end
 
@@ -195,19 +200,34 @@ local look_further = limit > 0 and max > 0 and claimed_before
   and (begins_spent(unack, attempts, now_ms, max) or begins_spent(queue, attempts, now_ms, max))
 local reach = look_further and math.max(limit, MOST_SPENT) or limit
 local ended = due_of(unack, now_ms, reach)
-local late, lost_ids = #ended / 2, {}
-for i = 1, late do lost_ids[i] = ended[2 * i - 1] end
-only_leased(lost_ids)
+local late, lost_ids = #ended / 2, ids_of(ended)
+local waiting = still_scheduled(lost_ids)
+if not waiting then return ask() end
+only_leased(lost_ids, waiting)
 limit = math.min(limit, late + math.max(0, room)) -- those of lost leases are in unack already
 if not look_further then reach = limit end
 local source, fresh = queue, nil
-local due = due_of(scheduled, now_ms, math.min(reach - late, math.max(1, math.floor(MOST_ENTRIES / #members))))
-if #due > 0 then
-  local retry = head(queue)
-  if not several and not (retry and retry <= tonumber(now_ms)) then
-    source, fresh = scheduled, due
+local due = due_of(scheduled, now_ms, math.min(reach - late, math.max(1, math.floor(MOST_ENTRIES / group_count))))
+local retry = #due > 0 and head(queue)
+if #due > 0 and group_count == 1 and not (retry and retry <= tonumber(now_ms)) then
+  source, fresh = scheduled, due
+elseif #due > 0 then
+  -- A caller that names nobody is not asked to as long as its group has something that comes
+  -- before what is for all.
+  local first = tonumber(due[2])
+  local count = (group_count == 1 or asof > 0) and covered(audience(), due) or 0
+  if count > 0 then
+    fan_out(audience(), due, count, queue, scheduled, refs)
+    if group_count >= MANY_GROUPS then end_turn(control, channel) end
+  elseif late > 0 or retry and retry <= first then
+    fresh = due_of(queue, due[2], reach - late)
+    if not still_scheduled(ids_of(fresh)) then return ask() end
+  elseif group_count < MANY_GROUPS then
+    return ask()
   else
-    fan_out(due)
+    local turn, wait = elected(control, consumer, now, tonumber(now_ms))
+    if turn then return ask() end
+    return reply(math.max(1, wait), '')
   end
 end
 fresh = fresh or due_of(queue, now_ms, reach - late)

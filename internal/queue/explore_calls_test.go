@@ -99,11 +99,16 @@ func (u *universe) claimCall(s explored, o op) call {
 		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
-		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "",
+		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "", "1",
 	}
-	others := without(registered(s), g)
-	if o.arg == "unaware" {
-		others = append(others, "nobody")
+	others, asOf := without(registered(s), g), &args[len(args)-1]
+	switch o.knows {
+	case knowsNobody:
+		others, *asOf = nil, "0"
+	case knowsFormer:
+		others, *asOf = []string{"gone"}, "900" // earlier than all that is due
+	case knowsThen:
+		others, *asOf = []string{"gone"}, "2000"
 	}
 	for _, other := range others {
 		keys = append(keys, "queue:"+other)

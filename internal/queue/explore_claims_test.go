@@ -9,11 +9,8 @@ import (
 // claimTruth checks new, repeated and late claims.
 func (t *step) claimTruth() string {
 	o := t.op
-	if o.arg == "unaware" || t.claim.groups {
-		if !t.claim.groups || o.arg != "unaware" {
-			return "groups: the answer lacks them, or has them without need"
-		}
-		return t.nothing()
+	if t.claim.groups {
+		return t.askTruth()
 	}
 	record, ok := t.before.get("claims:"+o.group, o.consumer)
 	switch {
@@ -36,6 +33,25 @@ func (t *step) claimTruth() string {
 		}
 	}
 	return ""
+}
+
+// lacksGroups tells whether a claim does not name the groups that a message is for.
+func (t *step) lacksGroups() bool {
+	return (t.op.knows == knowsNobody || t.op.knows == knowsFormer) && len(registered(t.before)) > 1
+}
+
+// askTruth checks that a claim that is asked for the groups needs them: it lacks some, and has
+// a message for all of them and none of its own.
+func (t *step) askTruth() string {
+	g := t.op.group
+	mine := append(t.dueUnder("queue:"+g), t.dueUnder("unack:"+g)...)
+	switch {
+	case !t.lacksGroups() || len(t.dueUnder("scheduled")) == 0:
+		return "groups: asked for without need"
+	case len(mine) > 0 && !slices.ContainsFunc(mine, t.before.relaxed):
+		return fmt.Sprintf("groups: asked for, though %v wait for this group alone", mine)
+	}
+	return t.nothing()
 }
 
 // freshTruth checks a new claim as a whole: it takes what it should, and touches no message
@@ -70,7 +86,10 @@ func (t *step) freshTruth() string {
 func (t *step) wanted() []string {
 	o, chosen := t.op, 0
 	list := []string{}
-	waiting := append(t.dueUnder("queue:"+o.group), t.dueUnder("scheduled")...)
+	waiting := t.dueUnder("queue:" + o.group)
+	if !t.lacksGroups() {
+		waiting = append(waiting, t.dueUnder("scheduled")...)
+	}
 	slices.Sort(waiting)
 	lost := t.dueUnder("unack:" + o.group)
 	limit, reach := t.limits(len(lost))

@@ -17,6 +17,7 @@ import (
 //	~calls       each caller of cancel and reschedule that has called, likewise
 //	~again       each id that was stored twice, since a record was lost, or was cancelled
 //	             while a group that has it was not registered
+//	~came after:G  id of a message that is in scheduled, and was due when the group came
 //	~torn        what a torn file may have undone or repeated: "restarted", id -> groups or *
 const (
 	lifeLive = "live"
@@ -77,6 +78,8 @@ func (t *step) learn() {
 		t.learnPush()
 	case "claim":
 		t.learnClaim()
+	case "register":
+		t.learnRegister()
 	case "ack", "discard":
 		if !t.listed(o.msg) {
 			t.finish(o.group, o.msg)
@@ -94,6 +97,13 @@ func (t *step) learn() {
 		}
 	}
 	t.after.shift(o)
+	for _, g := range t.u.groups {
+		for _, e := range slices.Clone(t.after.all("~came after:" + g)) {
+			if !t.after.has("scheduled", e.field) {
+				t.after.remove(e.key, e.field)
+			}
+		}
+	}
 }
 
 // learnCancelled notes that a message has ended, except for groups that it is a dead letter
@@ -168,6 +178,15 @@ func (t *step) learnStored(msg string) {
 	}
 }
 
+// learnRegister notes which messages a new group is not for.
+func (t *step) learnRegister() {
+	for _, msg := range t.dueUnder("scheduled") {
+		if t.u.joins {
+			t.after.set("~came after:"+t.op.group, msg, "")
+		}
+	}
+}
+
 func (t *step) learnClaim() {
 	o := t.op
 	if o.arg == "new" {
@@ -176,6 +195,9 @@ func (t *step) learnClaim() {
 	for _, msg := range t.u.msgs() {
 		if t.before.has("scheduled", msg) && !t.after.has("scheduled", msg) {
 			for _, g := range registered(t.before) {
+				if o.knows == knowsThen && g != o.group {
+					continue
+				}
 				if t.after.value("~fate:"+g, msg) != fateDone {
 					t.after.set("~fate:"+g, msg, fateOwed)
 				}

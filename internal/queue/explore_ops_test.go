@@ -9,6 +9,7 @@ import (
 // op is one event: a call of a script, the passing of time, or damage.
 type op struct {
 	kind, group, consumer, msg, token, arg string
+	knows                                  string // which other groups a claim names; "" for all
 	number, limit, free                    int
 }
 
@@ -27,6 +28,7 @@ type universe struct {
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata
 	decides    bool     // handlers may defer and bury
+	joins      bool     // a claim may name groups as they were when the messages fell due
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
 	after      int      // operations after it at most
@@ -120,13 +122,41 @@ func (u *universe) claims(s explored, g string, add func(op)) {
 		claim.arg = "new"
 		for claim.limit = range u.limits(i) {
 			for claim.free = range claim.limit + 1 {
-				add(claim)
+				for _, claim.knows = range u.lists(s, g) {
+					add(claim)
+				}
 			}
 		}
 	}
-	if len(u.groups) > 1 {
-		add(op{kind: "claim", group: g, consumer: u.consumers[0], arg: "unaware", number: 3, limit: 1})
+}
+
+// The groups that a claim names, if not all.
+const (
+	knowsNobody = "naming nobody"
+	knowsFormer = "naming those of before" // messages fell due
+	knowsThen   = "naming those of then"   // when they had fallen due
+)
+
+// lists are the groups that a new claim may name. That a list is older than a group is only
+// harmless if all that has fallen due did so before that group came.
+func (u *universe) lists(s explored, g string) []string {
+	lists := []string{""}
+	if len(u.groups) == 1 {
+		return lists
 	}
+	lists = append(lists, knowsNobody)
+	if !u.joins {
+		return lists
+	}
+	lists = append(lists, knowsFormer)
+	for _, other := range without(registered(s), g) {
+		for _, e := range s.all("scheduled") {
+			if isDue(e.value) && !s.has("~came after:"+other, e.field) {
+				return lists
+			}
+		}
+	}
+	return append(lists, knowsThen)
 }
 
 // limits are how many messages a consumer may ask for: any number if it is the only one.
@@ -232,7 +262,8 @@ func (o op) String() string {
 	case "push":
 		return fmt.Sprintf("publish %s as batch %d (%s)", o.msg, o.number, o.arg)
 	case "claim":
-		return fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d", o.group, o.consumer, o.arg, o.number, o.limit, o.free)
+		return strings.TrimSpace(fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d %s",
+			o.group, o.consumer, o.arg, o.number, o.limit, o.free, o.knows))
 	case "due":
 		if o.arg == "taken" {
 			return "the window of the key ends"

@@ -36,8 +36,7 @@ func (w *twin) do(o op) (effects []effect) {
 		for i, arg := range c.args {
 			args[i] = w.real.long(arg)
 		}
-		require.NoError(w.r.t, redis.NewScript("local NOTIFY = 'PUBLISH'\n"+sourceOf("lib")+sourceOf("lib_groups")+sourceOf("lib_claim")+sourceOf("lib_keyed")+sourceOf("lib_expiry")+sourceOf("lib_moving")+exploreScripts()[c.script]).
-			Run(w.r.ctx(), w.r.client, keys, args...).Err())
+		require.NoError(w.r.t, redis.NewScript(withLibraries(exploreScripts(), c.script)).Run(w.r.ctx(), w.r.client, keys, args...).Err())
 	} else {
 		t.out.effects = edits(o)
 		w.r.client.ZAddXX(w.r.ctx(), string(w.r.partition.names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})

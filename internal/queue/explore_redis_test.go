@@ -13,9 +13,10 @@ import (
 // changes them.
 func exploreScripts() map[string]string {
 	loaded := map[string]string{}
-	for _, name := range []string{
-		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register", "lib", "lib_groups", "lib_claim", "lib_keyed", "lib_expiry", "lib_moving",
-	} {
+	explored := []string{
+		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
+	}
+	for _, name := range append(explored, allLibraries...) {
 		loaded[name] = sourceOf(name)
 	}
 	return loaded
@@ -97,6 +98,15 @@ end
 return results
 `
 
+// withLibraries is a script behind all libraries.
+func withLibraries(sources map[string]string, name string) string {
+	text := "local NOTIFY = 'PUBLISH'\n"
+	for _, library := range allLibraries {
+		text += sources[library]
+	}
+	return text + sources[name]
+}
+
 // runner runs calls on the real scripts, each on any state, in its own keys.
 type runner struct {
 	client *redis.Client
@@ -115,8 +125,7 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 	slices.Sort(names)
 	for _, name := range names {
 		if !strings.HasPrefix(name, "lib") {
-			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\nlocal NOTIFY = 'PUBLISH'\n%s%s%s%s%s%s%s\nend\n", name,
-				sources["lib"], sources["lib_groups"], sources["lib_claim"], sources["lib_keyed"], sources["lib_expiry"], sources["lib_moving"], sources[name])
+			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\n%s\nend\n", name, withLibraries(sources, name))
 		}
 	}
 	b.WriteString(runnerTail)

@@ -86,6 +86,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "claim", group: "g", consumer: "a", number: 2, limit: 2, free: 1}, func(ctx context.Context) error {
+			g.others = known{[]string{"h"}, 1}
 			_, err := g.Claim(ctx, Request{Consumer: "a", Number: 2, Limit: 2, Free: 1, Lease: lease("a"), MaxDeliveries: 3})
 			return err
 		}},

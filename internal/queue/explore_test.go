@@ -31,6 +31,7 @@ func universes() []*universe {
 		{name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
 		{name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
 		{name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
+		{name: "a group joins later", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject, joins: true},
 		{name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
 		{name: "a window", groups: g, consumers: a, messages: 2, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1]},
 		{name: "a key, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both},

@@ -25,8 +25,8 @@ type Group struct {
 	terms     Terms
 
 	// owned by Claim
-	others []string // the other groups of the partition
-	afresh bool     // it has registered the group
+	others known // groups of the partition
+	afresh bool  // it has registered the group
 }
 
 // Group returns a consumer group of the partition. It does no I/O.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -126,18 +125,18 @@ func (p *Partition) withKey(
 		if err != nil {
 			return Standing{}, err
 		}
-		list, err := stringsOf(reply)
-		switch {
-		case err != nil:
-			return Standing{}, err
-		case len(list) < 2 || list[0] != "groups":
+		if len(reply) < 2 || reply[0] != "groups" {
+			list, err := stringsOf(reply)
+			if err != nil {
+				return Standing{}, err
+			}
 			return standingOf(list)
 		}
-		now, err := strconv.ParseInt(list[1], 10, 64)
+		all, err := knownOf(reply)
 		if err != nil {
-			return Standing{}, fmt.Errorf("%w: time %q", errReply, list[1])
+			return Standing{}, err
 		}
-		until, groups = now+leftOf(ctx).Milliseconds(), list[2:]
+		until, groups = all.asOf+leftOf(ctx).Milliseconds(), all.names
 	}
 	return Standing{}, errGroupsKeepChanging
 }

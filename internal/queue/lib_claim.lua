@@ -7,6 +7,13 @@ local function due_of(zset, now_ms, count)
   return redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
 end
 
+-- ids_of are the ids in such a list.
+local function ids_of(list)
+  local ids = {}
+  for i = 1, #list, 2 do ids[#ids + 1] = list[i] end
+  return ids
+end
+
 -- begins_spent tells whether the first due message must be buried. Only then does a claim
 -- look at more messages than it may take, since looking costs more than taking.
 local function begins_spent(zset, attempts, now_ms, max)

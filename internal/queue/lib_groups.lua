@@ -15,22 +15,6 @@ local function with_refs(groups, refs, id)
   return groups
 end
 
--- differ tells whether the groups differ from those that the caller knows, which are
--- in ARGV[from..] and, if given, one. The caller chose KEYS by that list.
-local function differ(members, from, one)
-  local known, count = {}, #ARGV - from + 1
-  if one then
-    known[one] = true
-    count = count + 1
-  end
-  for i = from, #ARGV do known[ARGV[i]] = true end
-  if #members ~= count then return true end
-  for _, name in ipairs(members) do
-    if not known[name] then return true end
-  end
-  return false
-end
-
 -- answer puts a word in front of a list: unpack would fail on a long one.
 local function answer(word, list)
   table.insert(list, 1, word)

@@ -33,3 +33,27 @@ local function state_of(waits, held, buried, entry, scheduled)
   if buried then return 'dead' end
   if not scheduled then return 'done' end
 end
+
+-- lacking tells whether a group that may have a message is missing from those that a caller
+-- names, in ARGV[from..]: one that refs names or, if refs has none and the message is neither in
+-- scheduled nor in a set of a named group, any registered one. The first three keys of each named
+-- group, from KEYS[first] on, are its sets; it has width keys.
+local function lacking(groups, refs, scheduled, id, from, first, width)
+  local named = {}
+  for i = from, #ARGV do named[ARGV[i]] = true end
+  local function has_it()
+    if redis.call('ZSCORE', scheduled, id) then return true end
+    for i = first, #KEYS, width do
+      for j = i, i + 2 do
+        if redis.call('ZSCORE', KEYS[j], id) then return true end
+      end
+    end
+    return false
+  end
+  local holders = with_refs({}, refs, id)
+  if #holders == 0 and not has_it() then holders = redis.call('SMEMBERS', groups) end
+  for _, name in ipairs(holders) do
+    if not named[name] then return true end
+  end
+  return false
+end

@@ -31,7 +31,7 @@ for _, name in ipairs(members) do
   if not known[name] then missing[#missing + 1] = name end
   known[name] = 'member'
 end
-if #missing > 0 then return answer('groups', missing) end
+if #missing > 0 and lacking(groups, refs, scheduled, id, 4, 7, 6) then return answer('groups', missing) end
 
 local entry = call('HGET', moving, id)
 local move = move_of(entry) or {}

@@ -19,7 +19,7 @@ local _, now_ms = now_us()
 local told = tombstone(control, group)
 if told then return { told } end
 local known = not unknown(groups, group)
-if not known and #redis.call('SMEMBERS', groups) >= most then return { 'full' } end
+if not known and redis.call('SCARD', groups) >= most then return { 'full' } end
 expect_zsets(expiry)
 
 -- For a known group, this works when no memory is left.

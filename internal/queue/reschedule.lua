@@ -19,8 +19,8 @@
 -- ARGV[7]  ms       from now, or by Redis's clock
 -- ARGV[8]  channel  where subscribers listen for notifications
 -- ARGV[9..]  the groups, in the order of their keys
--- Returns  { 'groups', now in ms, name, ... } if the groups are these instead, or
---            the time is over; nothing changed
+-- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
+--            named, or the time is over; nothing changed
 --          { 'rescheduled', id, 'scheduled' or '', group, state, ... }: where it was
 --          { 'none', likewise } when it waits nowhere; nothing changed
 --          { 'none' } when there is no such message
@@ -43,9 +43,8 @@ end
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id then
-  local members = with_refs(redis.call('SMEMBERS', groups), refs, id)
-  if not in_time or differ(members, 9) then return answer('groups', answer(now_ms, members)) end
+if id and (not in_time or lacking(groups, refs, scheduled, id, 9, 8, 4)) then
+  return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
 if told and told[1] == 'none' then return told end

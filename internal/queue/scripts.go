@@ -104,6 +104,9 @@ func newScript(name string, once ...kind) *script {
 	}
 }
 
+// allLibraries are what scripts share, in the order in which they build on each other.
+var allLibraries = []string{"lib", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}
+
 // librariesOf are the libraries in front of a script with these KEYS. It does without those
 // that it does not need: each function of a library takes time in each call.
 func librariesOf(name string, once []kind) []string {
@@ -122,7 +125,7 @@ func librariesOf(name string, once []kind) []string {
 	}
 	switch name {
 	case "claim":
-		libraries = append(libraries, "lib_claim")
+		libraries = append(libraries, "lib_claim", "lib_fan_out")
 	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}
