@@ -106,10 +106,6 @@ end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
 for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
-if #burials == 0 then
-  call('HDEL', refs, id)
-elseif listed then
-  call('HSET', refs, id, list_of(burials))
-end
+if #burials == 0 or listed then replace_refs(refs, id, burials) end
 for group, unack in pairs(left) do make_room(full, unack, channel, group) end
 return told or found

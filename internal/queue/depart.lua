@@ -37,15 +37,16 @@ if #ids == 0 or recorded(publishers, batch) > 0 then return { 'moving' } end
 local from = ({ scheduled = scheduled, queue = queue, dead = dead })[place]
 local found, before = call('ZMSCORE', from, unpack(ids)), call('HMGET', moving, unpack(ids))
 local several, keyed = call('HLEN', refs) > 0, call('HLEN', keys) > 0
-local name = ',' .. quoted(group)
 
 -- hold is what keys has for a message that only this group needs: held, lost, or nil.
 local function hold(id)
   local key = keyed and key_of(id)
   local holder = key and call('HGET', keys, key)
   if holder ~= id and holder ~= LOST .. id then return end
-  local list = several and call('HGET', refs, id)
-  if list and strike(list, name) then return end
+  if several then
+    local _, gone = leave(refs, { id }, group)
+    if #gone == 0 then return end
+  end
   return holder == id and 'held' or 'lost'
 end
 

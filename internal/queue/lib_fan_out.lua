@@ -35,16 +35,14 @@ end
 -- repeated it, as it does with an append-only file that a crash has torn in the middle of a
 -- script (docs/reliability.md).
 local function fan_out(audience, due, count, queue, scheduled, refs)
-  local scores, lists, moved = {}, {}, {}
-  local list = list_of(audience.names)
+  local scores, moved = {}, {}
   expect_zsets(queue, unpack(audience.queues))
   for i = 1, 2 * count, 2 do
     local j = 2 * count - i -- the last first; see lease_given
     moved[#moved + 1] = due[i]
     scores[j], scores[j + 1] = due[i + 1], due[i]
-    lists[i], lists[i + 1] = due[i], list
   end
-  if #audience.queues > 0 then redis.call('HSET', refs, unpack(lists)) end
+  if #audience.queues > 0 then redis.call('HSET', refs, unpack(fields_of(moved, audience.names))) end
   redis.call('ZADD', queue, unpack(scores))
   for _, other in ipairs(audience.queues) do redis.call('ZADD', other, unpack(scores)) end
   redis.call('ZREM', scheduled, unpack(moved))
@@ -54,15 +52,16 @@ end
 -- time is asked to. control has under "fanout" until when, in ms, its turn lasts, 'w' if
 -- others wait for it, else '-', and the caller.
 local MANY_GROUPS = 17
-local TURN_MS = 50
+local TURN_MS = 150
 
 -- elected tells whether it is a caller's turn; if not, for how many µs it waits.
 local function elected(control, caller, now, now_ms)
-  local ends, who = string.match(redis.call('HGET', control, 'fanout') or '', '^(%d+) .(.*)$')
+  local ends, waited, who = string.match(redis.call('HGET', control, 'fanout') or '', '^(%d+) (.)(.*)$')
   ends = tonumber(ends) or 0
   -- A turn that ends too late is from before the clock was set back.
-  if ends > now_ms and ends <= now_ms + TURN_MS and who ~= caller then
-    redis.call('HSET', control, 'fanout', int(ends) .. ' w' .. who)
+  if ends > now_ms and ends <= now_ms + TURN_MS then
+    if who == caller then return true end
+    if waited ~= 'w' then redis.call('HSET', control, 'fanout', int(ends) .. ' w' .. who) end
     return false, ends * 1000 - now
   end
   redis.call('HSET', control, 'fanout', int(now_ms + TURN_MS) .. ' -' .. caller)

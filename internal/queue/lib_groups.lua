@@ -1,20 +1,6 @@
 -- lib_groups.lua: what the scripts share that have groups, control or consumers among
 -- their KEYS. It follows lib.lua in front of them.
 
--- with_refs adds to the groups those that still need a message but are no longer
--- registered.
-local function with_refs(groups, refs, id)
-  local list = redis.call('HGET', refs, id)
-  local whole, names = pcall(cjson.decode, list or '[]')
-  if not whole or type(names) ~= 'table' then return groups end
-  local known = {}
-  for _, name in ipairs(groups) do known[name] = true end
-  for _, name in ipairs(names) do
-    if not known[name] then groups[#groups + 1] = name end
-  end
-  return groups
-end
-
 -- answer puts a word in front of a list: unpack would fail on a long one.
 local function answer(word, list)
   table.insert(list, 1, word)

@@ -105,7 +105,7 @@ func newScript(name string, once ...kind) *script {
 }
 
 // allLibraries are what scripts share, in the order in which they build on each other.
-var allLibraries = []string{"lib", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}
+var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}
 
 // librariesOf are the libraries in front of a script with these KEYS. It does without those
 // that it does not need: each function of a library takes time in each call.
@@ -114,6 +114,9 @@ func librariesOf(name string, once []kind) []string {
 		return nil
 	}
 	libraries := []string{"lib"}
+	if slices.Contains(once, refs) {
+		libraries = append(libraries, "lib_refs")
+	}
 	if slices.ContainsFunc(once, func(k kind) bool { return k == groups || k == control || k == consumersOf }) {
 		libraries = append(libraries, "lib_groups")
 	}
