@@ -81,7 +81,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		}
 		items[i] = &all[i]
 		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
-		items[i].ArrivedAt, items[i].trusted = now, l.until(sent)
+		items[i].ArrivedAt, items[i].requested, items[i].trusted = now, sent, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 {

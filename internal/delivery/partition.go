@@ -65,6 +65,7 @@ func (p *partition) trouble(what observe.Activity) trouble {
 type item struct {
 	queue.Claimed
 	partition *partition
+	requested time.Time     // when its claim set out
 	size      int           // bytes of body and metadata
 	took      time.Duration // how long a handler had the message; set before it is settled
 	buried    bool          // owned by the settler; it is reported as a dead letter

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -239,7 +240,7 @@ func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
 
 func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 	stale, err := s.group.Release(ctx, list(items, func(it *item) queue.Release {
-		return queue.Release{Delivery: it.delivery(), DueAt: it.DueAt}
+		return queue.Release{Delivery: it.delivery(), DueAt: it.DueAt, Age: time.Since(it.requested)}
 	}))
 	if err != nil {
 		return err

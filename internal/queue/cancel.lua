@@ -87,8 +87,8 @@ for i = 10, #KEYS, 5 do
 end
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
-local window = key and call('ZSCORE', taken, key) and
-  (not told or #burials == 0 and call('HEXISTS', messages, id) == 1)
+-- A repeated call leaves alone the window of another message that has the key by now.
+local window = key and call('ZSCORE', taken, key) and (not told or sought(keys, messages, key) == id)
 
 -- The record comes first, so a repeated call finishes what a torn file left half done.
 -- Body and key come next, so no key is held for ever. The window comes before the body, which

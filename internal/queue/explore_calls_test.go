@@ -33,7 +33,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
-		return call{"release", under(g, "unack:", "attempts:", "queue:", "full"), []string{g, "wake", o.msg, o.token, "1000"}}, true
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "full", "control"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
 	case "bury":
 		return call{
 			"bury",

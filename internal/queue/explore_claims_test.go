@@ -41,12 +41,13 @@ func (t *step) lacksGroups() bool {
 }
 
 // askTruth checks that a claim that is asked for the groups needs them: it lacks some, and has
-// a message for all of them and none of its own.
+// a message for all of them and none of its own, or has leased one that is still for all.
 func (t *step) askTruth() string {
 	g := t.op.group
 	mine := append(t.dueUnder("queue:"+g), t.dueUnder("unack:"+g)...)
+	both := slices.ContainsFunc(t.before.all("unack:"+g), func(e entry) bool { return t.before.has("scheduled", e.field) })
 	switch {
-	case !t.lacksGroups() || len(t.dueUnder("scheduled")) == 0:
+	case !t.lacksGroups() || len(t.dueUnder("scheduled")) == 0 && !both:
 		return "groups: asked for without need"
 	case len(mine) > 0 && !slices.ContainsFunc(mine, t.before.relaxed):
 		return fmt.Sprintf("groups: asked for, though %v wait for this group alone", mine)

@@ -32,7 +32,8 @@ func (t *step) keyTruth() string {
 	case o.kind == "reschedule":
 		return t.rescheduleTruth(msg)
 	}
-	if t.before.has("taken", exploreKey) && t.after.has("taken", exploreKey) == t.before.has("messages", msg) {
+	mine := t.before.has("messages", msg) && (!again || t.before.keyLead() == msg)
+	if t.before.has("taken", exploreKey) && t.after.has("taken", exploreKey) == mine {
 		return "cancelled: the window stays, or ends in a repeated call"
 	}
 	return t.cancelTruth(msg)

@@ -111,7 +111,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "release", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
-			_, err := g.Release(ctx, []Release{{held, time.UnixMilli(1000)}})
+			_, err := g.Release(ctx, []Release{{held, time.UnixMilli(1000), 0}})
 			return err
 		}},
 		{op{kind: "bury", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {

@@ -30,6 +30,20 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
+-- interval_of is how many µs a group's rate has from one claimed message to the next; 0 for any
+-- rate.
+local function interval_of(control, group)
+  if redis.call('HLEN', control) == 0 then return 0 end
+  local limits = redis.call('HGET', control, limits_of(group))
+  return tonumber(string.match(limits or '', '^%d+ ([%d.]+) ')) or 0
+end
+
+-- give_back takes back some µs of what a group's claims have used up of its rate.
+local function give_back(control, group, us)
+  local back = us > 0 and tonumber(redis.call('HGET', control, rate_of(group)))
+  if back then redis.call('HSET', control, rate_of(group), int(math.ceil(back - us))) end
+end
+
 -- is_rule tells whether all partitions have a field: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
 

@@ -62,6 +62,39 @@ func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
 	}
 }
 
+// TestWhatIsGivenBackAtOnceUsesUpNoRate: another consumer may claim the message, and only it.
+func TestWhatIsGivenBackAtOnceUsesUpNoRate(t *testing.T) {
+	const every = 8 * time.Second
+	for age, want := range map[time.Duration]time.Duration{
+		0:               0,
+		time.Second:     time.Second,
+		every:           every,
+		3 * time.Minute: every,
+	} {
+		t.Run(age.String(), func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.limit("g", Limits{Messages: 1, Per: every, Burst: 1})
+			r.push(due("a"), due("b"))
+			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+			release := []Release{{Delivery{"a", "1"}, r.now(), age}}
+			for range 2 { // its reply was lost
+				_, err := g.Release(t.Context(), release)
+				require.NoError(t, err)
+			}
+			claims, err := g.Claim(t.Context(), r.request("d", 10))
+			require.NoError(t, err)
+			if want == 0 {
+				require.Len(t, claims.Messages, 1)
+				want = every
+			} else {
+				require.Empty(t, claims.Messages)
+			}
+			assert.InDelta(t, want, claims.Next, float64(time.Second)/2)
+		})
+	}
+}
+
 // TestAClockThatIsSetBackHoldsAGroupUpForItsBurst at most.
 func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	r := newScene(t)

@@ -91,7 +91,7 @@ func (m *model) nack(rt *rapid.T) {
 
 func (m *model) release(rt *rapid.T) {
 	id, group, state := m.pick(rt, "unack")
-	release := Release{Delivery{id, state.token}, time.UnixMilli(1000)}
+	release := Release{Delivery{id, state.token}, time.UnixMilli(1000), 0}
 	state.place, state.entry = "queue", true
 	state.count = state.issued.unseen()
 	m.again(func() {

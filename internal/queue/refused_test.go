@@ -41,7 +41,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.NoError(t, err)
 	nack(t, g, Nack{Delivery: Delivery{"8", "1"}, Delay: time.Minute, Metadata: []byte("changed"), Deferred: true})
 	nack(t, g, Nack{Delivery: Delivery{"9", "1"}, Reason: "hopeless"})
-	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now()}})
+	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now(), 0}})
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			return err
 		},
 		"release": func(r *scene, g *Group) error {
-			_, err := g.Release(r.ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1)}})
+			_, err := g.Release(r.ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1), 0}})
 			return err
 		},
 		"ack": func(r *scene, g *Group) error {

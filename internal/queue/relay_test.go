@@ -87,7 +87,7 @@ func TestAStaleRelayAddsNothing(t *testing.T) {
 		},
 		"acked":    func(_ *scene, g *Group) { ack(t, g, "a") },
 		"nacked":   func(_ *scene, g *Group) { nack(t, g, Nack{Delivery: d, Delay: time.Minute}) },
-		"released": func(_ *scene, g *Group) { _, _ = g.Release(t.Context(), []Release{{d, time.UnixMilli(7)}}) },
+		"released": func(_ *scene, g *Group) { _, _ = g.Release(t.Context(), []Release{{d, time.UnixMilli(7), 0}}) },
 		"buried":   func(_ *scene, g *Group) { _, _ = g.Bury(t.Context(), []Burial{{d, "bad"}}) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ var (
 	relayScript   = newScript("relay", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full).and("stream")
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
 	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
-	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full)
+	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full, control)
 	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full, queueOf)
 
 	pauseScript  = newScript("pause", groups, control)

@@ -59,6 +59,7 @@ func (n Nack) decision() (decision string, detail any) {
 type Release struct {
 	Delivery
 	DueAt time.Time
+	Age   time.Duration // since it was claimed, at least
 }
 
 // Burial is a message that can never be handled.
@@ -204,7 +205,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	args := []any{g.name, g.partition.channel()}
 	for _, r := range releases {
-		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli())
+		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), milliseconds(r.Age))
 	}
 	return g.settle(ctx, releaseScript, args)
 }

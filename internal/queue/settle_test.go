@@ -107,7 +107,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
 		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}) },
 		"released and leased anew": func(r *scene, g *Group) {
-			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7)}})
+			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7), 0}})
 			require.NoError(r.t, err)
 			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
@@ -201,7 +201,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 	require.NoError(t, err)
 	dueAt := claims.Messages[0].DueAt
 	for i, token := range []string{"1", "2/0/0", "3/0/1"} {
-		_, err := g.Release(t.Context(), []Release{{Delivery{"a", token}, dueAt}})
+		_, err := g.Release(t.Context(), []Release{{Delivery{"a", token}, dueAt, 0}})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{
 			"groups g": "member", "messages a": "body a",
@@ -213,7 +213,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 	}
 	r.expire(g, "a")
 	assert.Equal(t, []string{"a#5/0/2"}, r.claim(g, "c", 1), "the previous delivery was for a free worker, and is lost")
-	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/2"}, dueAt}})
+	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/2"}, dueAt, 0}})
 	require.NoError(t, err)
 	assert.Equal(t, "5/0/1", r.state()["attempts:g a"], "this one was for a free worker too, and was given back")
 }
@@ -245,7 +245,7 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "it does not hear the nack of the other group")
 	assert.False(t, hint.Looked)
 
-	_, err := g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.now()}})
+	_, err := g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.now(), 0}})
 	require.NoError(t, err)
 	assert.Equal(t, Hint{}, next())
 }

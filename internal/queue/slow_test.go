@@ -158,7 +158,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		for i, id := range ids {
 			extensions = append(extensions, handedOut(id, "1"))
 			if i%2 == 0 {
-				releases = append(releases, Release{Delivery{id, "1"}, r.now()})
+				releases = append(releases, Release{Delivery{id, "1"}, r.now(), 0})
 			} else {
 				burials = append(burials, Burial{Delivery{id, "1"}, "bad"})
 			}

@@ -38,7 +38,7 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.claim(g, "c", 1)
 			r.claim(h, "c", 1)
-			_, err := g.Release(r.ctx(), []Release{{Delivery{id, "1"}, r.now()}})
+			_, err := g.Release(r.ctx(), []Release{{Delivery{id, "1"}, r.now(), 0}})
 			require.NoError(r.t, err)
 			nack(r.t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
 		},

@@ -160,7 +160,7 @@ func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T)
 		"nack":      func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: d, Metadata: []byte("changed")}) },
 		"deferral":  func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: d, Metadata: []byte("changed"), Deferred: true}) },
 		"last nack": func(r *scene, g *Group) { _, _, _ = g.Nack(r.ctx(), 1, []Nack{{Delivery: d}}) },
-		"release":   func(r *scene, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1)}}) },
+		"release":   func(r *scene, g *Group) { _, _ = g.Release(r.ctx(), []Release{{d, time.UnixMilli(1), 0}}) },
 		"bury":      func(r *scene, g *Group) { _, _ = g.Bury(r.ctx(), []Burial{{d, "bad"}}) },
 	} {
 		arrange := func(r *scene) {

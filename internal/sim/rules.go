@@ -171,6 +171,16 @@ func (r *rules) claim(now time.Time, messages int) bool {
 	return r.tokens > -0.001
 }
 
+// giveBack takes back a message that was claimed a while ago, and that no handler has seen.
+func (r *rules) giveBack(age time.Duration) {
+	if r.interval == 0 {
+		return
+	}
+	unused := max(0, r.interval-float64(age.Microseconds()))
+	r.tokens += unused / r.interval
+	r.back -= unused
+}
+
 // adopt takes over the rules of the first partition.
 func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
 	r.tell(now, func() {

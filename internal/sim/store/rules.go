@@ -3,6 +3,7 @@ package store
 import (
 	"maps"
 	"math"
+	"time"
 )
 
 // claimsAhead is for how many claims of the size asked for the limits of a group must have
@@ -99,6 +100,14 @@ func (p *Partition) adopt(first *Partition, partitions int) {
 	}
 	for _, name := range first.Groups() {
 		p.Register(name)
+	}
+}
+
+// giveBack takes back what a claim a while ago has used up of the rate of a group, as far as it
+// would not be lost by now.
+func (p *Partition) giveBack(name string, age time.Duration) {
+	if s := p.shares[name]; s.interval > 0 && p.rates[name] > 0 {
+		p.rates[name] -= int64(max(0, s.interval-float64(age.Microseconds())))
 	}
 }
 

@@ -86,7 +86,7 @@ func TestWhoeverMakesRoomWakes(t *testing.T) {
 	for name, settle := range map[string]func(*scene, Delivery){
 		"nack":    func(r *scene, d Delivery) { r.Nack(0, "g", 0, []Nack{{Delivery: d, Delay: 5000}}) },
 		"bury":    func(r *scene, d Delivery) { r.Bury(0, "g", []Burial{{d, "bad"}}) },
-		"release": func(r *scene, d Delivery) { r.Release(0, "g", []Release{{d, 5000}}) },
+		"release": func(r *scene, d Delivery) { r.Release(0, "g", []Release{{d, 5000, 0}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t, "g")

@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Delivery names one delivery of a message.
 type Delivery struct {
@@ -19,6 +22,7 @@ type Nack struct {
 type Release struct {
 	Delivery
 	Due int64 // ms
+	Age time.Duration
 }
 
 // Burial is a message that can never be handled.
@@ -138,6 +142,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		g.attempts[r.ID] = r.Token.unseen()
 		g.queue.add(r.Due, r.ID)
 		g.unack.remove(r.ID)
+		p.giveBack(name, r.Age)
 	}
 	if len(stale) < len(releases) {
 		g.full = 0
