@@ -212,14 +212,15 @@ local retry = #due > 0 and head(queue)
 if #due > 0 and group_count == 1 and not (retry and retry <= tonumber(now_ms)) then
   source, fresh = scheduled, due
 elseif #due > 0 then
-  -- A caller that names nobody is not asked to as long as its group has something that comes
-  -- before what is for all.
+  -- A caller with old or many groups is not asked for them as long as its own has something
+  -- that comes before what is for all.
   local first = tonumber(due[2])
   local count = (group_count == 1 or asof > 0) and covered(audience(), due) or 0
+  local ahead = late > 0 or retry and retry <= first
   if count > 0 then
     fan_out(audience(), due, count, queue, scheduled, refs)
     if group_count >= MANY_GROUPS then end_turn(control, channel) end
-  elseif late > 0 or retry and retry <= first then
+  elseif ahead and (asof > 0 or group_count >= MANY_GROUPS) then
     fresh = due_of(queue, due[2], reach - late)
     if not still_scheduled(ids_of(fresh)) then return ask() end
   elseif group_count < MANY_GROUPS then

@@ -41,7 +41,7 @@ func (t *step) lacksGroups() bool {
 }
 
 // askTruth checks that a claim that is asked for the groups needs them: it lacks some, and has
-// a message for all of them and none of its own, or has leased one that is still for all.
+// a message for all of them and, if it names some, none of its own, or has leased one that is still for all.
 func (t *step) askTruth() string {
 	g := t.op.group
 	mine := append(t.dueUnder("queue:"+g), t.dueUnder("unack:"+g)...)
@@ -49,7 +49,7 @@ func (t *step) askTruth() string {
 	switch {
 	case !t.lacksGroups() || len(t.dueUnder("scheduled")) == 0 && !both:
 		return "groups: asked for without need"
-	case len(mine) > 0 && !slices.ContainsFunc(mine, t.before.relaxed):
+	case t.op.knows == knowsFormer && len(mine) > 0 && !slices.ContainsFunc(mine, t.before.relaxed):
 		return fmt.Sprintf("groups: asked for, though %v wait for this group alone", mine)
 	}
 	return t.nothing()
@@ -88,7 +88,7 @@ func (t *step) wanted() []string {
 	o, chosen := t.op, 0
 	list := []string{}
 	waiting := t.dueUnder("queue:" + o.group)
-	if !t.lacksGroups() {
+	if t.op.knows != knowsFormer || len(registered(t.before)) == 1 {
 		waiting = append(waiting, t.dueUnder("scheduled")...)
 	}
 	slices.Sort(waiting)
