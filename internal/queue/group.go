@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// MaxGroups is how many consumer groups a topic can have: each makes every claim and
-// every message cost more.
+// MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
 const MaxGroups = 1000
 
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.

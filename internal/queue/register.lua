@@ -1,5 +1,5 @@
--- register.lua: add a consumer group, unless there are too many: each group makes
--- every claim and every message cost more.
+-- register.lua: add a consumer group, unless there are too many: each group makes every
+-- message cost more.
 --
 -- KEYS[1]  groups   set   consumer groups
 -- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
