@@ -32,6 +32,7 @@ type hints struct {
 	latest  time.Time     // guarded by mu; when to claim at the latest, despite others
 	yield   time.Duration // guarded by mu; limit of lag
 	trip    time.Duration // guarded by mu; about how long a claim is under way at least
+	deaf    deafness      // guarded by mu
 	changed chan struct{} // signalled when at has become earlier
 }
 
@@ -45,6 +46,7 @@ func (h *hints) reset() {
 	defer h.mu.Unlock()
 	h.known = false
 	h.latest = time.Now().Add(spread(h.poll))
+	h.deaf.looking(h.poll)
 }
 
 // spread shortens a poll interval by up to an eighth, so that many consumers do not all
@@ -96,6 +98,19 @@ func (h *hints) hear(hint queue.Hint) {
 	h.earlier(h.after(hint.In))
 }
 
+// hearing says whether notifications come from now on.
+func (h *hints) hearing(well bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if well {
+		h.deaf.ends()
+		return
+	}
+	if h.deaf.begins(h.poll) {
+		tell(h.changed)
+	}
+}
+
 // add takes a hint that something may be due in a while.
 func (h *hints) add(in time.Duration) {
 	h.mu.Lock()
@@ -125,7 +140,7 @@ func (h *hints) lag() time.Duration {
 func (h *hints) wait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Until(h.at)
+	return min(time.Until(h.at), h.deaf.wait())
 }
 
 // await blocks until something may be due; false when ctx ends.
