@@ -16,6 +16,11 @@ const (
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
 
+	// What the other consumer says is under way for half a round trip, and so was its claim. What
+	// a trip takes longer than closeBy, up to maxFar, is added to the time that a consumer yields.
+	closeBy = time.Millisecond
+	maxFar  = 50 * time.Millisecond
+
 	// nearby is how much of a round trip is never made up for: a claim that comes too early
 	// costs a round trip.
 	nearby = 300 * time.Microsecond
@@ -133,7 +138,8 @@ func (h *hints) lag() time.Duration {
 	if h.punctual || h.yield == 0 {
 		return 0
 	}
-	return minYield + rand.N(h.yield) // random, so that consumers do not all look at once
+	far := min(maxFar, max(0, h.trip-closeBy))
+	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all look at once
 }
 
 // wait is how long to wait for the next due time.
