@@ -3,6 +3,7 @@ package redisdelay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -73,7 +74,10 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 			return nil
 		}
 		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !queue.Transient(err)
-		if certain || !pause.Wait(ctx) {
+		if !certain && !pause.Wait(ctx) {
+			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
+		}
+		if certain {
 			return leave(err, "register group %q for %q", group, topic)
 		}
 	}

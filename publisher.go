@@ -167,7 +167,11 @@ func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
 		defer cancel()
-		if err := p.publisher.Close(ctx); err != nil {
+		err := p.publisher.Close(ctx)
+		if err == nil {
+			err = p.store.Rest(ctx)
+		}
+		if err != nil {
 			p.err = leave(err, "close publisher")
 		}
 	})

@@ -95,10 +95,11 @@ func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 // so the Subscriber that calls it has to be the one that subscribes. The errors are those of
 // Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	_, err := s.register(s.closing, topic, s.membership(topic))
+	_, err := s.register(context.Background(), topic, s.membership(topic))
 	return err
 }
 
+// register makes the group known, until ctx ends or Close is called.
 func (s *Subscriber) register(ctx context.Context, topic string, membership membership) (partitions int, err error) {
 	if topic == "" {
 		return 0, ErrEmptyTopic
@@ -107,7 +108,13 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 		return 0, ErrSubscriberClosed
 	}
 	s.note(topic)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.closing, func() { cancel(ErrSubscriberClosed) })()
 	partitions, err = membership.Partitions(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), ErrSubscriberClosed) {
+		err = ErrSubscriberClosed
+	}
 	if err != nil {
 		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
 	}
@@ -228,6 +235,7 @@ func (s *Subscriber) Close() error {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
 		s.endGroup(ctx)
+		_ = s.store.Rest(ctx) // the client's timeouts end the calls
 	})
 
 	s.mu.Lock()

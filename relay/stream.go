@@ -72,6 +72,9 @@ func (l *lane) move(g group, messages []*message.Message) error {
 	if !found {
 		maxlen = config.DefaultMaxlen
 	}
+	for _, msg := range moving {
+		inHand(msg).Ending()
+	}
 	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
 	if errors.Is(err, queue.ErrOtherSlot) {
 		l.relay.apart.Store(l.topic, true)

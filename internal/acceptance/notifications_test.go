@@ -53,6 +53,36 @@ func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
 	}
 }
 
+// TestACutOfTheConnectionForNotificationsMakesNoMessageLate: one that worked is opened again at once,
+// and while one that has just been opened is away, the consumer looks for itself.
+func TestACutOfTheConnectionForNotificationsMakesNoMessageLate(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	var claims atomic.Int64
+	messages := s.Subscribe(func(c *subConfig) {
+		c.PollInterval = time.Hour
+		c.Observer.Called = func(c observe.Called) {
+			if c.Script == "claim" {
+				claims.Add(1)
+			}
+		}
+	})
+	s.Idle(messages)
+	<-time.After(2500 * time.Millisecond) // longer than it takes a connection to count as one that works
+	const soon, looks = 100 * time.Millisecond, 250 * time.Millisecond
+	within := soon
+	for i := range 6 {
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
+		_ = bounded(t, within, fmt.Sprint("message ", i), func() error {
+			s.Publish(fmt.Sprint(i))
+			s.Expect(messages, fmt.Sprint(i))
+			return nil
+		})
+		within = looks
+	}
+	assert.Less(t, claims.Load(), int64(40))
+}
+
 func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
 	s := fixture.New(t)
 	var claims atomic.Int64

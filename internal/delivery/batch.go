@@ -101,6 +101,9 @@ func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
 // Size is that of the message in Redis, in bytes.
 func (h InHand) Size() int { return h.item.size }
 
+// Ending says that a call that ends the group's work on the message is about to be sent.
+func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }
+
 // Ended says that Redis knows that the group is done with the message, so that its Ack has
 // nothing left to do there. room says that the group has waited for room under its limit.
 func (h InHand) Ended(room bool) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,7 +132,8 @@ func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, er
 	ids := list(done, func(d queue.Done) string { return d.ID })
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
-	return queue.Acked{Room: g.scarce}, nil
+	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })
+	return queue.Acked{Room: g.scarce, Missing: missing}, nil
 }
 
 func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {

@@ -29,6 +29,10 @@ func run(g *fakeGroup, change ...func(*Config)) *running {
 }
 
 func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
+	return runAt(topic, len(topic.groups), change...)
+}
+
+func runAt(topic Topic, partitions int, change ...func(*Config)) *running {
 	config := Config{
 		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
 			msg := message.NewMessage(m.ID, nil)
@@ -50,7 +54,6 @@ func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Subscription: New(topic, config), stop: cancel, ended: make(chan error, 1)}
-	partitions := len(topic.groups)
 	go func() { r.ended <- r.Run(ctx, partitions) }()
 	return r
 }

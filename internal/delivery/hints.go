@@ -16,6 +16,11 @@ const (
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
 
+	// What the other consumer says is under way for half a round trip, and so was its claim. What
+	// a trip takes longer than closeBy, up to maxFar, is added to the time that a consumer yields.
+	closeBy = time.Millisecond
+	maxFar  = 50 * time.Millisecond
+
 	// nearby is how much of a round trip is never made up for: a claim that comes too early
 	// costs a round trip.
 	nearby = 300 * time.Microsecond
@@ -32,6 +37,7 @@ type hints struct {
 	latest  time.Time     // guarded by mu; when to claim at the latest, despite others
 	yield   time.Duration // guarded by mu; limit of lag
 	trip    time.Duration // guarded by mu; about how long a claim is under way at least
+	deaf    deafness      // guarded by mu
 	changed chan struct{} // signalled when at has become earlier
 }
 
@@ -45,6 +51,7 @@ func (h *hints) reset() {
 	defer h.mu.Unlock()
 	h.known = false
 	h.latest = time.Now().Add(spread(h.poll))
+	h.deaf.looking(h.poll)
 }
 
 // spread shortens a poll interval by up to an eighth, so that many consumers do not all
@@ -96,6 +103,19 @@ func (h *hints) hear(hint queue.Hint) {
 	h.earlier(h.after(hint.In))
 }
 
+// hearing says whether notifications come from now on.
+func (h *hints) hearing(well bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if well {
+		h.deaf.ends()
+		return
+	}
+	if h.deaf.begins(h.poll) {
+		tell(h.changed)
+	}
+}
+
 // add takes a hint that something may be due in a while.
 func (h *hints) add(in time.Duration) {
 	h.mu.Lock()
@@ -118,14 +138,15 @@ func (h *hints) lag() time.Duration {
 	if h.punctual || h.yield == 0 {
 		return 0
 	}
-	return minYield + rand.N(h.yield) // random, so that consumers do not all look at once
+	far := min(maxFar, max(0, h.trip-closeBy))
+	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all look at once
 }
 
 // wait is how long to wait for the next due time.
 func (h *hints) wait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Until(h.at)
+	return min(time.Until(h.at), h.deaf.wait())
 }
 
 // await blocks until something may be due; false when ctx ends.

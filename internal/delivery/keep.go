@@ -88,6 +88,7 @@ func (l *leases) giveUp(now time.Time) {
 	l.look = now.Add(idle)
 	for _, it := range l.held {
 		switch {
+		case it.doubted: // the answer to its settlement says more
 		case !now.Before(it.trusted):
 			l.lose(it)
 			l.lost = append(l.lost, it)
@@ -203,6 +204,8 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 		it := l.find(d.Delivery)
 		switch {
 		case it == nil:
+		case slices.Contains(stale, d.ID) && it.sent > 0:
+			it.doubted = true
 		case slices.Contains(stale, d.ID):
 			l.lose(it)
 			lost = append(lost, it)

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range claimed {
-		if old := l.held[m.ID]; old != nil { // its lease ran out, and no other consumer claimed it
+		if old := l.held[m.ID]; old != nil && old.sent == 0 { // its lease ran out, and no other consumer claimed it
 			l.lose(old)
 			lost = append(lost, old)
 		}
@@ -124,20 +125,39 @@ func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 // it: a slow observer must not keep other handlers from being told.
 func (l *leases) lose(it *item) {
 	it.lost = true
-	delete(l.held, it.ID)
+	if l.held[it.ID] == it {
+		delete(l.held, it.ID)
+	}
 	if it.cancel != nil {
 		it.cancel(ErrLeaseLost)
 	}
 }
 
-// drop forgets settled deliveries. A message that was given back may already be held
-// again: its new delivery stays.
-func (l *leases) drop(settled []*item) {
+// settling says that a call to settle deliveries is about to be sent. From then on, that Redis
+// knows one of them no more may be the work of that call.
+func (l *leases) settling(items []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, it := range settled {
+	for _, it := range items {
+		it.sent++
+	}
+}
+
+// settled forgets deliveries whose settlement Redis has answered. stale has the ids of those that
+// were no longer current. A message that was given back may already be held again: its new
+// delivery stays.
+func (l *leases) settled(items []*item, stale []string) {
+	var lost []*item
+	defer func() { l.report.leasesLost(lost) }()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, it := range items {
 		if l.held[it.ID] == it {
 			delete(l.held, it.ID)
+		}
+		if it.doubted && it.sent == 1 && slices.Contains(stale, it.ID) { // sent again, it is stale by itself
+			l.lose(it)
+			lost = append(lost, it)
 		}
 	}
 }

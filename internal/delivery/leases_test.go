@@ -34,12 +34,12 @@ func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
 	l := newTestLeases()
 	first := l.hold(claimed("a", "1"), time.Now())[0]
 	second := l.hold(claimed("a", "1/1"), time.Now())[0] // given back, and claimed again
-	l.drop([]*item{first})
+	l.settled([]*item{first}, nil)
 	require.Equal(t, []queue.Held{{Delivery: second.delivery()}}, l.all())
 
 	l.extended([]queue.Held{{Delivery: first.delivery()}}, []string{"a"}, time.Now())
 	assert.False(t, second.lost, "only the first is stale")
-	l.drop([]*item{second})
+	l.settled([]*item{second}, nil)
 	assert.Zero(t, l.count())
 }
 

@@ -31,6 +31,7 @@ func (e *ear) Heard(hint queue.Hint) {
 	switch {
 	case hint.Opened:
 		e.note(nil)
+		p.hints.hearing(true)
 		tell(p.listening)
 		tell(p.subscription.grown) // a notification may have come before
 	case hint.Grown:
@@ -45,7 +46,10 @@ func (e *ear) Heard(hint queue.Hint) {
 }
 
 // Failed implements queue.Ear.
-func (e *ear) Failed(err error) { e.note(err) }
+func (e *ear) Failed(err error) {
+	e.note(err)
+	e.partition.hints.hearing(false)
+}
 
 // note lets report run, which may take long.
 func (e *ear) note(failure error) {

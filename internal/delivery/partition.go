@@ -78,7 +78,12 @@ type item struct {
 	lost    bool      // guarded by leases.mu
 	// extended is how often the lease was extended. Guarded by leases.mu.
 	extended int
-	cancel   context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
+	// sent is how often its settlement was sent. Guarded by leases.mu.
+	sent int
+	// doubted says that Redis did not know the delivery any more while its settlement was under
+	// way. Guarded by leases.mu.
+	doubted bool
+	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
 }
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }

@@ -44,7 +44,7 @@ func (s *settler) ack(it *item) {
 
 // forget drops a message that its handler has acked and that Redis already knows to be done.
 func (s *settler) forget(it *item) {
-	s.leases.drop([]*item{it})
+	s.leases.settled([]*item{it}, nil)
 	s.report.settled(it, observe.Acked, 0, nil)
 	tell(s.advanced)
 }
@@ -194,11 +194,12 @@ func (s *settler) send(ctx context.Context, r round) error {
 }
 
 func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
+	s.leases.settling(acks)
 	acked, err := s.group.Ack(ctx, list(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
 	if err != nil {
 		return err
 	}
-	s.leases.drop(acks)
+	s.leases.settled(acks, acked.Missing)
 	for _, it := range acks {
 		s.report.settled(it, observe.Acked, 0, acked.Missing)
 	}
@@ -209,12 +210,14 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 }
 
 func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
+	items := list(nacks, func(n nack) *item { return n.item })
+	s.leases.settling(items)
 	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, list(nacks, func(n nack) queue.Nack { return n.nack }))
 	s.reportBuried(nacks, buried) // they are buried even after an error
 	if err != nil {
 		return err
 	}
-	s.leases.drop(list(nacks, func(n nack) *item { return n.item }))
+	s.leases.settled(items, stale)
 	for _, n := range nacks {
 		retryIn := n.nack.Delay
 		if n.item.buried || slices.Contains(stale, n.item.ID) {
@@ -239,6 +242,7 @@ func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
 }
 
 func (s *settler) sendReleases(ctx context.Context, items []*item) error {
+	s.leases.settling(items)
 	stale, err := s.group.Release(ctx, list(items, func(it *item) queue.Release {
 		return queue.Release{Delivery: it.delivery(), DueAt: it.DueAt, Age: time.Since(it.requested)}
 	}))
@@ -246,7 +250,7 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 		return err
 	}
 	s.expecting(-len(items))
-	s.leases.drop(items)
+	s.leases.settled(items, stale)
 	for _, it := range items {
 		s.report.settled(it, observe.Released, 0, stale)
 	}
@@ -254,13 +258,15 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 }
 
 func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
+	items := list(burials, func(b burial) *item { return b.item })
+	s.leases.settling(items)
 	stale, err := s.group.Bury(ctx, list(burials, func(b burial) queue.Burial {
 		return queue.Burial{Delivery: b.item.delivery(), Reason: b.reason}
 	}))
 	if err != nil {
 		return err
 	}
-	s.leases.drop(list(burials, func(b burial) *item { return b.item }))
+	s.leases.settled(items, stale)
 	for _, b := range burials {
 		if !slices.Contains(stale, b.item.ID) {
 			s.report.buried([]queue.Buried{{ID: b.item.ID, Reason: b.reason}})

@@ -15,6 +15,10 @@ const (
 	minPause = 500 * time.Millisecond
 	maxPause = 30 * time.Second // long, since subscriptions poll meanwhile
 
+	// steady is for how long a line has to hear a channel until it counts as one that works: if
+	// it is lost after that, it is opened again at once. Before, the node may close each.
+	steady = 2 * time.Second
+
 	// idle is when to look again while no channel is refused: whatever happens wakes the line.
 	idle = time.Hour
 )
@@ -38,7 +42,7 @@ type line struct {
 	leaving  []string  // channels that nobody listens to any more
 	asked    []request // what the node has not answered yet, in order
 	since    time.Time // since when it owes the first of these answers
-	works    bool      // it has joined a channel since it was opened
+	joins    time.Time // when it joined its first channel since it was opened; zero if it has not
 	broken   bool      // its last attempt has failed
 	astray   bool      // some channel is not where it was
 	closing  bool      // it takes no more channels
@@ -59,7 +63,8 @@ func newLine(h *Hub, node Node) *line {
 	return l
 }
 
-// keep opens the connection again and again, until the line has no channels.
+// keep opens the connection again and again, until the line has no channels: at once if it has
+// worked, and then less and less.
 func (l *line) keep() {
 	defer l.hub.remove(l)
 	defer l.cancel()
@@ -72,10 +77,12 @@ func (l *line) keep() {
 		if err == nil {
 			continue
 		}
-		if l.fail(err) {
-			pause.Reset()
-		}
+		worked := l.fail(err)
 		l.hub.network.Look(l.ctx)
+		if worked {
+			pause.Reset()
+			continue
+		}
 		pause.WaitUnless(l.ctx, l.retry)
 	}
 }
@@ -138,7 +145,7 @@ func (l *line) end() {
 	l.cancel()
 }
 
-// fail tells everybody that the line is broken. It returns whether it had worked.
+// fail tells everybody that the line is broken. It returns whether it had worked for a while.
 func (l *line) fail(err error) (worked bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -152,7 +159,8 @@ func (l *line) fail(err error) (worked bool) {
 		c.tell(func(e Ear) { e.Failed(err) })
 	}
 	l.asked, l.leaving = nil, nil
-	worked, l.works = l.works, false
+	worked = !l.joins.IsZero() && time.Since(l.joins) >= steady
+	l.joins = time.Time{}
 	return worked
 }
 

@@ -80,7 +80,9 @@ func (l *line) take(e Event) error {
 func (l *line) joined(c *channel) {
 	c.stage, c.err = open, nil
 	c.pause.Reset()
-	l.works, l.broken = true, false
+	if l.broken = false; l.joins.IsZero() {
+		l.joins = time.Now()
+	}
 	c.tell(func(ear Ear) { ear.Opened() })
 }
 

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +52,7 @@ func (p *Publisher) change(
 		standing = a.standing
 	default:
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+	if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the Topic explains its own
 		err = fmt.Errorf("%w: %w", err, t.Silence())
 	}
 	if err != nil {

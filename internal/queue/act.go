@@ -16,18 +16,20 @@ func (p *Partition) Now(ctx context.Context) (int64, error) {
 
 // nowAt is the time in ms by the clock of the master that has a key.
 func (s *Store) nowAt(ctx context.Context, key string) (int64, error) {
-	node, err := s.master(ctx, key)
-	if err != nil {
-		return 0, err
-	}
-	now, err := node.Time(ctx).Result()
-	if err != nil {
-		if Transient(err) {
-			s.look(ctx)
+	return promptly(ctx, s, func(ctx context.Context) (int64, error) {
+		node, err := s.master(ctx, key)
+		if err != nil {
+			return 0, err
 		}
-		return 0, err
-	}
-	return now.UnixMilli(), nil
+		now, err := node.Time(ctx).Result()
+		if err != nil {
+			if Transient(err) {
+				s.look(ctx)
+			}
+			return 0, err
+		}
+		return now.UnixMilli(), nil
+	})
 }
 
 // Withdraw takes back messages that no group has been given yet: up to MaxMessages. It

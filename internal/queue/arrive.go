@@ -81,17 +81,19 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	key := p.names.key(arrived)
-	node, err := p.store.master(ctx, key)
-	if err != nil {
-		return 0, err
-	}
-	n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
-	if err != nil {
-		call := p.call(arriveScript, arriveScript.keys(p.names, "", nil), nil)
-		return 0, p.store.failed(ctx, call, err)
-	}
-	return int(n), nil
+	return promptly(ctx, p.store, func(ctx context.Context) (int, error) {
+		key := p.names.key(arrived)
+		node, err := p.store.master(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
+		if err != nil {
+			call := p.call(arriveScript, arriveScript.keys(p.names, "", nil), nil)
+			return 0, p.store.failed(ctx, call, err)
+		}
+		return int(n), nil
+	})
 }
 
 // Forget drops as many, in bounded steps.

@@ -30,7 +30,7 @@ func (s *Store) check(ctx context.Context, key string) error {
 			current = &checking{done: make(chan struct{})}
 			s.checking = current
 			s.mu.Unlock()
-			current.err = s.inspect(ctx, key)
+			_, current.err = promptly(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.inspect(ctx, key) })
 			s.mu.Lock()
 			s.checking = nil
 			s.mu.Unlock()

@@ -66,7 +66,7 @@ func (s *Store) node(ctx context.Context, key string) *redis.Client {
 	if s.cluster == nil {
 		return nil
 	}
-	node, err := s.cluster.MasterForKey(ctx, key)
+	node, err := promptly(ctx, s, func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) })
 	if err != nil {
 		return nil // the client of the Cluster says why
 	}
@@ -104,13 +104,19 @@ func (s *Store) runOn(ctx context.Context, node pipeliner, calls []scriptCall) [
 
 // runSome makes calls in one pipeline, and returns whether any has an answer.
 func (s *Store) runSome(ctx context.Context, node pipeliner, calls []scriptCall) (answers []answer, answered bool) {
-	results := make([]*redis.Cmd, len(calls))
-	_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
-		for i, c := range calls {
-			results[i] = s.form(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
-		}
-		return nil
+	results, err := promptly(ctx, s, func(ctx context.Context) ([]*redis.Cmd, error) {
+		results := make([]*redis.Cmd, len(calls))
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+			for i, c := range calls {
+				results[i] = s.form(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
+			}
+			return nil
+		})
+		return results, nil
 	})
+	if err != nil {
+		return slices.Repeat([]answer{{err: err}}, len(calls)), false
+	}
 	answers = make([]answer, len(calls))
 	for i, c := range calls {
 		reply, err := results[i].Slice()
@@ -120,7 +126,7 @@ func (s *Store) runSome(ctx context.Context, node pipeliner, calls []scriptCall)
 		case elsewhere(err):
 			reply, err = s.send(ctx, c)
 		default:
-			err = s.failed(ctx, c, err)
+			_, err = promptly(ctx, s, func(ctx context.Context) ([]any, error) { return nil, s.failed(ctx, c, err) })
 		}
 		answers[i] = answer{reply, err}
 	}

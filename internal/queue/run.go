@@ -48,6 +48,14 @@ func (s *Store) run(ctx context.Context, c scriptCall) ([]any, error) {
 }
 
 func (s *Store) send(ctx context.Context, c scriptCall) ([]any, error) {
+	if c.script.awaited {
+		return s.sendNow(ctx, c)
+	}
+	return promptly(ctx, s, func(ctx context.Context) ([]any, error) { return s.sendNow(ctx, c) })
+}
+
+// sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
+func (s *Store) sendNow(ctx context.Context, c scriptCall) ([]any, error) {
 	if c.replicas > 0 {
 		return s.sendAndWait(ctx, c)
 	}

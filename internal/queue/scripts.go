@@ -80,6 +80,9 @@ var (
 		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
+// awaited are the scripts of which script.awaited says more.
+var awaited = []string{"push", "put", "claim", "ack", "relay", "nack", "extend", "release"}
+
 // script is a script with the kinds of its KEYS: first those of the partition and of one
 // group, then those that are repeated for each of several groups. Keys of others may follow,
 // whose names in the script are those of their types. It has a plain form, and
@@ -89,6 +92,10 @@ type script struct {
 	once, many     []kind
 	beyond         []string
 	plain, sharded *redis.Script
+
+	// awaited says that its callers have goroutines for it, and give those up at the end of a
+	// context: they publish and consume, where a goroutine for each call would cost too much.
+	awaited bool
 }
 
 func newScript(name string, once ...kind) *script {
@@ -101,6 +108,7 @@ func newScript(name string, once ...kind) *script {
 		name: name, once: once,
 		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
 		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + source),
+		awaited: slices.Contains(awaited, name),
 	}
 }
 

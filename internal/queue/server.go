@@ -56,7 +56,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 	var list []Server
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
-		node, err := s.master(ctx, key)
+		node, err := promptly(ctx, s, func(ctx context.Context) (redis.UniversalClient, error) { return s.master(ctx, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			continue
 		}
 		seen[addr] = true
-		server, err := s.serverAt(ctx, node, addr, key)
+		server, err := promptly(ctx, s, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ type Store struct {
 	db          int
 	readTimeout time.Duration
 	tls         bool
+	calls       *calls
 
 	checked  atomic.Bool // no check is left to do
 	mu       sync.Mutex
@@ -67,7 +68,7 @@ var (
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
 // observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
-	s := &Store{client: client, prefix: prefix, observer: observer, listed: map[string]int{}}
+	s := &Store{client: client, prefix: prefix, observer: observer, calls: newCalls(), listed: map[string]int{}}
 	switch c := client.(type) {
 	case ring:
 		return nil, errRing

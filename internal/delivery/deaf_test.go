@@ -1,0 +1,92 @@
+package delivery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAConsumerLooksForItselfWhileItHearsNothing: what is published meanwhile is not late.
+func TestAConsumerLooksForItselfWhileItHearsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		g.hints <- 0
+		pass(time.Second)
+		g.deaf <- struct{}{}
+		for range 20 {
+			pass(10 * time.Millisecond)
+			g.add(1)
+			start := time.Now()
+			(<-r.Messages()).Ack()
+			assert.LessOrEqual(t, time.Since(start), deafPoll)
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestAConsumerThatHearsNothingForLongLooksLessAndLess, also if notifications come for a moment
+// again and again.
+func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
+	for name, flaps := range map[string]bool{"away": false, "for a moment": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(0)
+				r := run(g)
+				const minutes = 10
+				for range minutes * 60 {
+					g.deaf <- struct{}{}
+					pass(500 * time.Millisecond)
+					if flaps {
+						g.hints <- testPoll
+					}
+					pass(500 * time.Millisecond)
+				}
+				most := maxLooks + int(minutes*time.Minute/(testPoll*7/8)) + 10
+				if flaps { // each time that it is heard again, it looks
+					most += minutes * 60
+				}
+				assert.LessOrEqual(t, g.claims(), most)
+				r.stop()
+				require.NoError(t, <-r.ended)
+			})
+		})
+	}
+}
+
+// TestAConsumerThatHeardForLongLooksForItselfAgain.
+func TestAConsumerThatHeardForLongLooksForItselfAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		g.deaf <- struct{}{}
+		pass(time.Hour)
+		g.hints <- testPoll
+		pass(time.Hour)
+		g.deaf <- struct{}{}
+		before := g.claims()
+		pass(5 * time.Second)
+		assert.GreaterOrEqual(t, g.claims()-before, int(5*time.Second/deafPoll))
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestAConsumerThatHearsNothingDoesNotHammerARedisThatIsAway.
+func TestAConsumerThatHearsNothingDoesNotHammerARedisThatIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Second)
+		g.setHook(func(string) error { return errAway })
+		g.deaf <- struct{}{}
+		before := g.claims()
+		pass(time.Minute)
+		assert.LessOrEqual(t, g.claims()-before, int(time.Minute/minBackoff))
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

@@ -1,0 +1,162 @@
+package delivery
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// losses counts reports of lost leases.
+type losses struct {
+	mu  sync.Mutex
+	ids []string // guarded by mu
+}
+
+func (l *losses) observe(c *Config) {
+	c.Observer.LeaseLost = func(e observe.LeaseLost) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ids = append(l.ids, e.ID)
+	}
+}
+
+func (l *losses) all() []string {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ids
+}
+
+// settlements are the ways to end a delivery, each with its call to Redis.
+var settlements = map[string]struct {
+	call   string
+	settle func(g *fakeGroup, r *running)
+}{
+	"ack":         {"ack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Ack() }},
+	"nack":        {"nack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Nack() }},
+	"giving back": {"release", func(g *fakeGroup, _ *running) { pass(time.Second); g.paused <- struct{}{} }},
+}
+
+// forgetsBefore makes a group forget the delivery of its only message when a call runs, whose answer
+// takes longer than the time to the next heartbeat. If the delivery was current until then, the
+// answer says so.
+func (g *fakeGroup) forgetsBefore(call string, current bool) {
+	var once sync.Once
+	g.setHook(func(name string) error {
+		if name == call {
+			once.Do(func() {
+				g.view(func() { g.stale["0000"] = true })
+				pass(testLease / 2)
+				g.view(func() { g.stale["0000"] = !current })
+			})
+		}
+		return nil
+	})
+}
+
+// TestASettlementWithoutItsAnswerIsNoLostLease: Redis has ended the delivery, and the consumer does
+// not know yet when a heartbeat says that it is not there.
+func TestASettlementWithoutItsAnswerIsNoLostLease(t *testing.T) {
+	for name, s := range settlements {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g, lost := newFakeGroup(1), &losses{}
+				g.forgetsBefore(s.call, true)
+				r := run(g, lost.observe)
+				s.settle(g, r)
+				pass(testLease)
+				g.view(func() { require.NotEmpty(t, g.extended, "a heartbeat") })
+				r.stop()
+				require.NoError(t, <-r.ended)
+				assert.Empty(t, lost.all())
+			})
+		})
+	}
+}
+
+// TestALeaseLostBeforeTheSettlementIsReported once its answer shows that it came too late.
+func TestALeaseLostBeforeTheSettlementIsReported(t *testing.T) {
+	for _, name := range []string{"ack", "nack"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g, lost := newFakeGroup(1), &losses{}
+				g.forgetsBefore(settlements[name].call, false)
+				r := run(g, lost.observe)
+				settlements[name].settle(g, r)
+				pass(testLease)
+				r.stop()
+				require.NoError(t, <-r.ended)
+				assert.Equal(t, []string{"0000"}, lost.all())
+			})
+		})
+	}
+}
+
+// TestABatchSettledWithoutAnAnswerLosesNoLease, while its handler is at work on the rest of it.
+func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, lost := newFakeGroup(2), &losses{}
+		g.forgetsBefore("ack", true)
+		r := run(g, lost.observe, func(c *Config) {
+			c.BatchSize = 2
+			c.Handle = func(batch []*message.Message) {
+				for _, msg := range batch {
+					msg.Ack()
+					pass(testLease)
+				}
+			}
+		})
+		pass(3 * testLease)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Empty(t, lost.all())
+		assert.Equal(t, []string{"0000", "0001"}, g.acked)
+	})
+}
+
+// TestAMessageThatItsHandlerEndsInRedisIsNotLost while the answer to that is on its way.
+func TestAMessageThatItsHandlerEndsInRedisIsNotLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, lost := newFakeGroup(1), &losses{}
+		r := run(g, lost.observe, func(c *Config) {
+			c.BatchSize = 1
+			c.Handle = func(batch []*message.Message) {
+				held, _ := InHandOf(batch[0].Context())
+				held.Ending()
+				g.view(func() { g.stale["0000"] = true })
+				pass(testLease)
+				held.Ended(false)
+				batch[0].Ack()
+			}
+		})
+		pass(2 * testLease)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Empty(t, lost.all())
+	})
+}
+
+// TestAMessageThatIsClaimedAgainBeforeItsNackIsAnsweredIsNotLost.
+func TestAMessageThatIsClaimedAgainBeforeItsNackIsAnsweredIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLeases()
+		var lost losses
+		config := Config{}
+		lost.observe(&config)
+		l.report.observer = config.Observer
+		first := l.hold(claimed("a", "1"), time.Now())
+		l.settling(first)
+		second := l.hold(claimed("a", "2/0/1"), time.Now())
+		assert.Empty(t, lost.all())
+		l.settled(first, nil)
+		assert.Equal(t, []queue.Held{{Delivery: second[0].delivery()}}, l.all())
+	})
+}

@@ -1,0 +1,59 @@
+package listen
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestALineThatWorkedOpensAgainAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		ear, l := s.listen("a0")
+		defer l.Close()
+		for range 5 {
+			pass(steady)
+			ear.heard()
+			s.a.cut()
+			pass(0)
+			assert.Equal(t, []string{errAway.Error(), "open"}, ear.heard())
+		}
+	})
+}
+
+// TestALineThatIsCutAgainAndAgainIsTriedLessAndLess: that it was joined says little.
+func TestALineThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scene) {
+				ear, l := s.listen("a0")
+				defer l.Close()
+				for start := time.Now(); time.Since(start) < 10*time.Minute; {
+					for s.a.connections() == 0 {
+						pass(100 * time.Millisecond)
+					}
+					pass(lasts)
+					s.a.cut()
+					pass(0)
+				}
+				assert.Contains(t, ear.heard(), "open")
+				s.a.set(func() { assert.InDelta(t, 10*time.Minute/(maxPause*5/4)+6, len(s.a.attempts), 6) })
+			})
+		})
+	}
+}
+
+// TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses.
+func TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scene) {
+		_, l := s.listen("a0")
+		defer l.Close()
+		pass(time.Hour)
+		s.a.set(func() { s.a.away = true })
+		s.a.cut()
+		pass(minPause / 2)
+		s.a.set(func() { assert.Len(t, s.a.attempts, 2, "the first, and one at once") })
+		pass(minPause)
+		s.a.set(func() { assert.Len(t, s.a.attempts, 3) })
+	})
+}
