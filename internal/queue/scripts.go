@@ -18,6 +18,7 @@ var (
 	raiseScript    = newScript("raise", count, groups, control, expiry)
 	adoptScript    = newScript("adopt", groups, control, expiry)
 	enlistScript   = newScript("enlist", topics)
+	neededScript   = newScript("needed", control, taken)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full).each(queueOf)

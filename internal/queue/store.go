@@ -23,13 +23,14 @@ type Store struct {
 	db          int
 	readTimeout time.Duration
 	tls         bool
+	now         func() time.Time
 
 	checked  atomic.Bool // no check is left to do
 	mu       sync.Mutex
-	checking *checking      // guarded by mu; the check under way
-	version  string         // guarded by mu; what the server says it is
-	warnings []string       // guarded by mu; not returned yet
-	listed   map[string]int // guarded by mu; up to maxListed topics whose version is understood
+	checking *checking          // guarded by mu; the check under way
+	version  string             // guarded by mu; what the server says it is
+	warnings []string           // guarded by mu; not returned yet
+	listed   map[string]listing // guarded by mu; up to maxListed topics whose version is understood
 }
 
 // What clients can do. Users wrap the types of go-redis, so methods decide, not types.
@@ -67,7 +68,7 @@ var (
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
 // observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
-	s := &Store{client: client, prefix: prefix, observer: observer, listed: map[string]int{}}
+	s := &Store{client: client, prefix: prefix, observer: observer, now: time.Now, listed: map[string]listing{}}
 	switch c := client.(type) {
 	case ring:
 		return nil, errRing
