@@ -14,6 +14,7 @@ var sources embed.FS
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
 	putScript      = newScript("put", scheduled, messages, publishers)
+	unrecordScript = newScript("unrecord", publishers)
 	registerScript = newScript("register", groups, control, expiry)
 	raiseScript    = newScript("raise", count, groups, control, expiry)
 	adoptScript    = newScript("adopt", groups, control, expiry)
