@@ -78,6 +78,9 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	return p, nil
 }
 
+// Config returns the configuration that is in force, with its defaults.
+func (p *Publisher) Config() PublisherConfig { return p.config }
+
 // Publish stores messages, each due after its delay. It returns when they are
 // stored, and retries through connection errors and failovers until the context of
 // a message ends or PublishTimeout has passed. Calls of many goroutines share round

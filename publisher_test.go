@@ -168,3 +168,11 @@ func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	require.ErrorIs(t, p.Publish(s.Topic, message.NewMessage("a", nil)), redis.ErrClosed)
 	assert.Less(t, time.Since(start), 5*time.Second, "retrying cannot help")
 }
+
+func TestAPublisherTellsTheConfigInForce(t *testing.T) {
+	s := fixture.New(t)
+	config := s.Publisher().Config()
+	assert.Equal(t, redisdelay.DefaultPrefix, config.Prefix)
+	assert.Equal(t, s.Client, config.Client)
+	assert.Positive(t, config.PublishTimeout)
+}

@@ -24,6 +24,10 @@ func (t topic) Enlist(ctx context.Context) error {
 	return t.Topic.Enlist(ctx)
 }
 
+func (t topic) Unrecord(ctx context.Context, partition int, publishers []string) error {
+	return t.Partition(partition).Unrecord(ctx, publishers)
+}
+
 func (t topic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	return t.Partition(partition).Push(ctx, b)
 }

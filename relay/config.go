@@ -19,7 +19,8 @@ const DefaultConsumerGroup = "relay"
 
 // PublisherConfig configures a Publisher. Target and Delayed are required.
 type PublisherConfig struct {
-	// Target publishes what is due. Its topics have the same names as those of Delayed.
+	// Target publishes what is due. Its topics have the same names as those of Delayed. It must
+	// not be a redisdelay.Publisher of the same Redis and Prefix.
 	Target message.Publisher
 
 	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) works as
@@ -41,6 +42,8 @@ func (c PublisherConfig) Validate() error {
 		return &redisdelay.ConfigError{Field: "Target", Problem: "is nil"}
 	case c.Delayed == nil:
 		return &redisdelay.ConfigError{Field: "Delayed", Problem: "is nil"}
+	case readByRelay(c.Target, c.Delayed.Config().Client, c.Delayed.Config().Prefix):
+		return circleError()
 	default:
 		return validateGroup(c.ConsumerGroup)
 	}
@@ -59,12 +62,15 @@ type Config struct {
 	ConsumerGroup string
 
 	// Target publishes what is due, to the topic of the same name. It must be safe for
-	// concurrent use. The caller closes it, after Run and all calls have returned.
+	// concurrent use. It must not publish to the topics that the relay reads; a message that
+	// comes back from it becomes a dead letter after some rounds. The caller closes it, after
+	// Run and all calls have returned.
 	Target message.Publisher
 
 	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
 	// config does. If its Client is the Client above, moving a message to its stream is one
-	// step, so that no crash makes two of it: Relay.InOneStep tells.
+	// step, so that no crash makes two of it: Relay.InOneStep tells. Messages of a topic that is
+	// named like a key of this library become dead letters.
 	Streams *redisstream.PublisherConfig
 
 	// Topics are the topics to relay. Default: all that have the consumer group, also those
@@ -128,6 +134,8 @@ func (c Config) Validate() error {
 		return &redisdelay.ConfigError{Field: "Target", Problem: "or Streams is needed, and not both"}
 	case c.Streams != nil && isNil(c.Streams.Client):
 		return &redisdelay.ConfigError{Field: "Streams", Problem: "has no Client"}
+	case readByRelay(c.Target, c.Client, c.Prefix):
+		return circleError()
 	case c.BatchSize < 1 || c.BatchSize > 500:
 		return &redisdelay.ConfigError{Field: "BatchSize", Problem: fmt.Sprintf("is %d, want 1 to 500", c.BatchSize)}
 	case c.MaxRefusals < 1:
@@ -143,6 +151,8 @@ func (c Config) Validate() error {
 			return &redisdelay.ConfigError{Field: "Topics", Problem: "has an empty topic"}
 		case slices.Contains(c.Topics[:i], topic):
 			return &redisdelay.ConfigError{Field: "Topics", Problem: fmt.Sprintf("has %q twice", topic)}
+		case c.takesPlace(topic):
+			return &redisdelay.ConfigError{Field: "Topics", Problem: noStream(topic).Error()}
 		}
 	}
 	return validateGroup(c.ConsumerGroup)
@@ -158,8 +168,10 @@ func (c Config) subscriber() redisdelay.SubscriberConfig {
 
 // sameClient tells whether the streams are where the messages wait.
 func (c Config) sameClient() bool {
-	return c.Streams != nil && reflect.TypeOf(c.Client).Comparable() && c.Streams.Client == c.Client
+	return c.Streams != nil && sameClient(c.Client, c.Streams.Client)
 }
+
+func sameClient(a, b redis.UniversalClient) bool { return reflect.TypeOf(a).Comparable() && a == b }
 
 func validateGroup(group string) error {
 	if group == redisdelay.Broadcast {

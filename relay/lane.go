@@ -15,6 +15,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 )
 
 const (
@@ -57,6 +58,9 @@ func newLane(ctx context.Context, r *Relay, topic string) *lane {
 // one by one, to find out which messages are refused. If the target takes none, it gives all
 // back and rests.
 func (l *lane) handle(batch []*message.Message) {
+	if batch = l.fit(batch); len(batch) == 0 {
+		return
+	}
 	taken, left, err := 0, batch, error(nil)
 	if !l.down.lasts {
 		fresh, again := split(batch)
@@ -79,6 +83,23 @@ func (l *lane) handle(batch []*message.Message) {
 	case err != nil: // else nothing was offered
 		l.rest(err)
 	}
+}
+
+// fit returns the messages that the target may get. The others become dead letters.
+func (l *lane) fit(batch []*message.Message) (fit []*message.Message) {
+	place := l.relay.config.takesPlace(l.topic)
+	for _, msg := range batch {
+		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+		switch {
+		case place:
+			l.refuse(msg, &unfitError{noStream(l.topic)})
+		case l.relay.rounds.closed(delivery.ID):
+			l.refuse(msg, &unfitError{errCircle})
+		default:
+			fit = append(fit, msg)
+		}
+	}
+	return fit
 }
 
 // split separates messages that were delivered before, since one that the target refuses
@@ -207,9 +228,13 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 	if messages = l.held(messages); len(messages) == 0 {
 		return nil
 	}
-	copies := make([]*message.Message, len(messages))
+	copies, from := make([]*message.Message, len(messages)), make([]string, len(messages))
+	ctx := publish.WithTrail(l.outlast, func(ids []string) { l.relay.rounds.published(from, ids) })
 	for i, msg := range messages {
 		copies[i] = l.copyOf(msg)
+		copies[i].SetContext(ctx)
+		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+		from[i] = delivery.ID
 	}
 	defer recovered(&err)
 	if err := l.relay.target.Publish(l.topic, copies...); err != nil {

@@ -24,6 +24,7 @@ type Relay struct {
 	target message.Publisher
 	logger watermill.LoggerAdapter
 	apart  sync.Map // topics of which Redis has said that the stream is in another slot
+	rounds circles
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger

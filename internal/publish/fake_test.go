@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -22,17 +23,20 @@ type fakeTopic struct {
 	raise      func(ctx context.Context) error
 	enlist     func() error
 	endTakes   time.Duration // how long EndExpired takes
+	unrecord   func(ctx context.Context)
+	repeatable func(b queue.Batch) bool // whether the client has sent it twice
 
-	mu       sync.Mutex
-	answers  []error
-	rejected []queue.Duplicate
-	batches  []queue.Batch
-	names    map[int][]string // names of the messages, by partition
-	key      string           // the key that a message holds
-	sought   int              // calls of Cancel
-	asked    int              // calls of Raise
-	ended    []queue.Ended    // what EndExpired returns
-	endFails error
+	mu         sync.Mutex
+	answers    []error
+	rejected   []queue.Duplicate
+	batches    []queue.Batch
+	names      map[int][]string // names of the messages, by partition
+	key        string           // the key that a message holds
+	sought     int              // calls of Cancel
+	asked      int              // calls of Raise
+	ended      []queue.Ended    // what EndExpired returns
+	endFails   error
+	unrecorded []string // partitions and publishers
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -76,6 +80,18 @@ func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
 	return f.ended, f.endFails
 }
 
+func (f *fakeTopic) Unrecord(ctx context.Context, partition int, publishers []string) error {
+	if f.unrecord != nil {
+		f.unrecord(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range publishers {
+		f.unrecorded = append(f.unrecorded, fmt.Sprint(partition, " ", name))
+	}
+	return nil
+}
+
 func (f *fakeTopic) Silence() error { return errSilent }
 
 var errSilent = errors.New("no answer from Redis")
@@ -93,6 +109,7 @@ func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 		select {
 		case <-time.After(f.latency):
 		case <-ctx.Done():
+			b.Repeatable.Store(true)
 			return nil, ctx.Err()
 		}
 	}
@@ -100,6 +117,9 @@ func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 	defer f.mu.Unlock()
 	f.batches = append(f.batches, b)
 	err := f.answer(partition)
+	if err != nil || f.repeatable != nil && f.repeatable(b) {
+		b.Repeatable.Store(true)
+	}
 	if stored(err) {
 		f.keep(partition, b)
 		return f.rejected, err

@@ -47,10 +47,11 @@ func newLane() *lane {
 // lanes sends batches, in a lane for each destination. It is safe for concurrent use.
 type lanes struct {
 	// immutable
-	topics *topics
-	ids    *queue.IDs
-	outage *outage
-	common queue.Batch // what all batches have in common
+	topics  *topics
+	ids     *queue.IDs
+	outage  *outage
+	common  queue.Batch // what all batches have in common
+	records records
 
 	calls   sync.WaitGroup // Publish calls; added to under mu, unless closed
 	running sync.WaitGroup // the senders of all lanes

@@ -46,6 +46,8 @@ type Topic interface {
 	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
 	Cancel(ctx context.Context, key string) (queue.Standing, error)
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error)
+	// Unrecord removes the records of publishers that have ended.
+	Unrecord(ctx context.Context, partition int, publishers []string) error
 	Silence() error
 }
 
@@ -116,5 +118,9 @@ func (p *Publisher) Closed() bool { return p.closed.Load() }
 // ErrClosed.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.closed.Store(true)
-	return errors.Join(p.lanes.close(ctx), p.background.close(ctx))
+	err := p.lanes.close(ctx)
+	if err == nil {
+		p.unrecord(ctx)
+	}
+	return errors.Join(err, p.background.close(ctx))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -22,6 +23,8 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 	topic := ls.topics.find(to.topic)
 	request := ls.common
 	request.Publisher, request.Number = b.record(), b.number
+	request.Repeatable = new(atomic.Bool)
+	defer func() { ls.records.left(to, request.Publisher, request.Repeatable.Load()) }()
 	for _, c := range b.calls {
 		request.Calls = append(request.Calls, c.messages)
 	}

@@ -20,6 +20,7 @@ type share struct {
 // store stores the messages of a call in the partitions of their topic.
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	list := p.withIDs(messages)
+	leaveTrail(ctx, list)
 	partitions, err := p.topics.partitions(ctx, deadline, topic)
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)

@@ -121,7 +121,7 @@ func (t *Topic) known(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.store.lists(t.name, "") {
+	if !t.store.lists(t.name) {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -92,3 +93,10 @@ func (n names) keyOf(k kind, group string) string {
 	}
 	return string(n) + ":" + kinds[k].name + ":" + group
 }
+
+// ours is the form of the keys of all prefixes: that of a partition's, and that of the list of
+// topics.
+var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$`)
+
+// IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
+func IsKey(name string) bool { return ours.MatchString(name) }

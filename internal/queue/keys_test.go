@@ -88,3 +88,18 @@ func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
 	wg.Wait()
 	assert.Len(t, seen, 8000)
 }
+
+func TestKeysOfAnyPrefixAreKnown(t *testing.T) {
+	for _, prefix := range []string{"redisdelay", "a:b", "{x"} {
+		for _, number := range []int{0, 3} {
+			for k := range kinds {
+				name := newNames(prefix, "a{:}%topic", number).keyOf(kind(k), "g:}h")
+				assert.True(t, IsKey(name), name)
+			}
+		}
+		assert.True(t, IsKey((&Store{prefix: prefix}).registry()))
+	}
+	for _, name := range []string{"orders", "{orders}", "{orders}:messages", "{a:b}:c", "orders:{1}:messages", "{a:topics}s", "x{a:b:0}:c"} {
+		assert.False(t, IsKey(name), name)
+	}
+}

@@ -24,7 +24,7 @@ type pipeliner interface {
 	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
-// runMany calls scripts that change nothing, many at once, and does not tell the Observer.
+// runMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
 // When a master answers none of the calls that went out together, it gets no others.
 func (s *Store) runMany(ctx context.Context, calls []scriptCall) []answer {
 	key := func(c scriptCall) string { return c.keys[0] }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,9 @@ type Batch struct {
 	// within ReplicaTimeout, Push returns a *ReplicationError.
 	Replicas       int
 	ReplicaTimeout time.Duration
+
+	// Repeatable, unless nil, is set if a copy of the batch may run after Push has returned.
+	Repeatable *atomic.Bool
 }
 
 // Duplicate is a message whose key is in use, so its call is not stored.
@@ -84,7 +88,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 
 // put stores a batch of messages without keys, or leaves it to push.
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
-	reply, err := p.store.run(ctx, p.storing(putScript, p.putKeys, p.putArgs(b), b))
+	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
 	if err != nil {
 		if shortfall := (*ReplicationError)(nil); !errors.As(err, &shortfall) {
 			return false, err
@@ -103,15 +107,31 @@ func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	}
 }
 
-// storing is a call that stores a batch.
-func (p *Partition) storing(s *script, keys []string, args []any, b Batch) scriptCall {
+// keep calls a script that stores a batch. The first argument is the publisher.
+func (p *Partition) keep(ctx context.Context, s *script, keys []string, args []any, b Batch) ([]any, error) {
 	call := p.call(s, keys, args)
 	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
-	return call
+	if b.Repeatable == nil {
+		return p.store.run(ctx, call)
+	}
+	name := &written{text: b.Publisher}
+	args[0] = name
+	reply, err := p.store.run(ctx, call)
+	if err != nil || !name.once() {
+		b.Repeatable.Store(true)
+	}
+	return reply, err
+}
+
+// Unrecord removes what Redis remembers of the last batches of publishers, which must not
+// publish any more. If a copy of a batch of theirs runs later, it is stored again.
+func (p *Partition) Unrecord(ctx context.Context, names []string) error {
+	keys := unrecordScript.keys(p.names, "", nil)
+	return p.store.runMany(ctx, []scriptCall{p.call(unrecordScript, keys, anys(names))})[0].err
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	reply, err := p.store.run(ctx, p.storing(pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b), b))
+	reply, err := p.keep(ctx, pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b), b)
 	var shortfall *ReplicationError
 	switch {
 	case errors.As(err, &shortfall):

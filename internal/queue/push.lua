@@ -166,7 +166,11 @@ local function store()
       untils[n + 1], untils[n + 2] = ms, key
     end
     redis.call('HSET', keys, unpack(holders))
-    if ms then redis.call('ZADD', taken, unpack(untils)) end
+    if ms then
+      -- First, so that stopping here does not let a new window end with the old ones.
+      redis.pcall('PEXPIRE', taken, int(ms - now_ms), 'GT')
+      redis.call('ZADD', taken, unpack(untils))
+    end
     if #replaced > 0 then
       stage = 'removing'
       redis.call('ZREM', scheduled, unpack(replaced))
@@ -216,10 +220,14 @@ if not ok then
 end
 
 -- Everything is stored, so nothing may fail from here on.
--- More windows that are over are dropped than were added.
+-- More windows that are over are dropped than were added. The last one ends them all.
 if keyed and keyed.windows > 0 then
   local over = redis.pcall('ZRANGEBYSCORE', taken, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
   if #over > 0 then redis.pcall('ZREM', taken, unpack(over)) end
+end
+if keyed and tonumber(ARGV[5]) > 0 then
+  local last = tonumber(redis.pcall('ZRANGE', taken, -1, -1, 'WITHSCORES')[2])
+  if last then redis.pcall('PEXPIRE', taken, int(last - now_ms)) end
 end
 local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
 for i = 1, count, 2 do

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,8 +21,20 @@ const (
 	plainVersion = "1"
 )
 
-// maxListed is how many listed topics a Store remembers.
-const maxListed = 1 << 15
+const (
+	// maxListed is how many listed topics a Store remembers.
+	maxListed = 1 << 15
+
+	// relyFor is how long a Store relies on the list of topics that it has seen: Redis may lose it
+	// while the topics go on.
+	relyFor = time.Minute
+)
+
+// listing is what a Store has seen on the list of topics.
+type listing struct {
+	version string
+	seen    time.Time
+}
 
 // ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
 // does not understand.
@@ -35,7 +49,8 @@ func (s *Store) registry() string { return "{" + s.prefix + ":" + kinds[topics].
 
 // Enlist makes sure that the topic is on the list of topics, and that this library
 // understands its data; else it returns ErrProtocolTooNew. Whoever publishes or subscribes
-// calls it first. Once it has succeeded, it asks Redis no more.
+// calls it first, and again now and then: Enlist asks Redis once a minute, and lists a topic anew
+// that Redis has lost from the list. A topic with data is listed with the version that they need.
 //
 // When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
 // succeeds all the same, since claims have to go on, and a later call adds the topic.
@@ -60,11 +75,55 @@ func unlessFull(err error) error {
 func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "") }
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
-	if t.store.lists(t.name, version) {
+	known, fresh := t.store.recall(t.name)
+	if least, _ := majorOf(version); known.major() < max(least, 1) {
+		return t.enlistFirst(ctx, version)
+	}
+	if fresh {
 		return nil
 	}
-	_, err := t.listed(ctx, version)
+	if version != "" {
+		version = known.version
+	}
+	// A topic that is known goes on, even if the list cannot be read.
+	_, _ = t.listed(ctx, version)
+	return nil
+}
+
+// enlistFirst is enlist for a version that this process has not seen on the list yet.
+func (t *Topic) enlistFirst(ctx context.Context, version string) error {
+	if version != plainVersion {
+		_, err := t.listed(ctx, version)
+		return err
+	}
+	found, err := t.listed(ctx, "")
+	if err != nil || found != "" {
+		return err
+	}
+	if version, err = t.inUse(ctx); err == nil {
+		_, err = t.listed(ctx, version)
+	}
 	return err
+}
+
+// inUse is the version that the data of a topic need, which may have been lost from the list.
+func (t *Topic) inUse(ctx context.Context) (string, error) {
+	number, _, err := t.raise(ctx, 1, 0)
+	if err != nil {
+		return "", err
+	}
+	var later atomic.Bool
+	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
+		reply, err := p.run(ctx, neededScript, neededScript.keys(p.names, "", nil), nil)
+		if len(reply) > 0 {
+			later.Store(true)
+		}
+		return err
+	})
+	if later.Load() {
+		return Version, err
+	}
+	return plainVersion, err
 }
 
 // listed is the version that the topic is listed with, after it was raised to another if
@@ -103,24 +162,34 @@ func (t *Topic) Version(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// lists tells whether the Store knows that a topic is on the list, with at least a version
-// if one is given.
-func (s *Store) lists(topic, version string) bool {
-	least, _ := majorOf(version)
+// lists tells whether the Store knows that a topic is on the list.
+func (s *Store) lists(topic string) bool {
+	_, fresh := s.recall(topic)
+	return fresh
+}
+
+// recall returns what the Store has seen of a topic on the list, and whether that was lately.
+func (s *Store) recall(topic string) (known listing, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listed[topic] >= max(least, 1)
+	known, seen := s.listed[topic]
+	return known, seen && s.now().Sub(known.seen) < relyFor
+}
+
+// major is the major version; 0 if the topic was not seen.
+func (l listing) major() int {
+	major, _ := majorOf(l.version)
+	return major
 }
 
 // list remembers that a topic is on the list, and with which version.
 func (s *Store) list(topic, version string) {
-	major, _ := majorOf(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listed) >= maxListed { // asking again does no harm
 		clear(s.listed)
 	}
-	s.listed[topic] = major
+	s.listed[topic] = listing{version, s.now()}
 }
 
 // unlist forgets that a topic is on the list.

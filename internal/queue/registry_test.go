@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -176,7 +178,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, known.Enlist(t.Context()))
-	assert.True(t, s.lists("known", ""))
+	assert.True(t, s.lists("known"))
 	require.NoError(t, other.Enlist(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
@@ -189,4 +191,83 @@ func TestASubscriberListsItsTopic(t *testing.T) {
 	_, err := s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.registry()])
+}
+
+// TestATopicThatRedisHasLostFromTheListIsListedAgain while it is in use, with its version.
+func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
+	ctx := t.Context()
+	uses := map[string]func(topic *Topic, member *Membership) error{
+		"publisher": func(topic *Topic, _ *Membership) error { return topic.Enlist(ctx) },
+		"subscriber": func(_ *Topic, member *Membership) error {
+			_, err := member.Partitions(ctx)
+			return err
+		},
+	}
+	for name, use := range uses {
+		for _, version := range []string{"1", "2", "2.1"} {
+			t.Run(name+" "+version, func(t *testing.T) {
+				s, _ := newPrefix(t, redistest.Shared(t))
+				now := time.Now()
+				s.now = func() time.Time { return now }
+				topic := s.Topic("t")
+				member := topic.Membership("g", Terms{})
+				require.NoError(t, s.client.HSet(ctx, s.registry(), "t", version).Err())
+				require.NoError(t, use(topic, member))
+				require.NoError(t, s.client.Del(ctx, s.registry()).Err())
+				now = now.Add(relyFor - 1)
+				require.NoError(t, use(topic, member))
+				assert.Zero(t, s.client.Exists(ctx, s.registry()).Val(), "it asks only now and then")
+				now = now.Add(1)
+				require.NoError(t, use(topic, member))
+				assert.Equal(t, version, s.client.HGet(ctx, s.registry(), "t").Val())
+				require.NoError(t, topic.Pause(ctx, "", Pause{}))
+			})
+		}
+	}
+}
+
+// TestATopicInUseGoesOnWithoutTheList, which may be on another server.
+func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
+	s, _ := newPrefix(t, redistest.Shared(t))
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	topic := s.Topic("t")
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
+	require.NoError(t, s.client.Set(t.Context(), s.registry(), "x", 0).Err())
+	now = now.Add(relyFor)
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
+	require.NoError(t, topic.Enlist(t.Context()))
+	assert.Equal(t, "1", s.client.HGet(t.Context(), s.registry(), "t").Val(), "it asks again at once")
+}
+
+// TestANewcomerListsTheVersionThatTheDataNeed.
+func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
+	names := slices.Collect(maps.Keys(advancing(t, nil)))
+	for _, name := range append(names, "window", "nothing") {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newPrefix(t, redistest.Shared(t))
+			topic := s.Topic("t")
+			require.NoError(t, topic.Enlist(t.Context()))
+			_, err := topic.Membership("g", Terms{}).Partitions(t.Context())
+			require.NoError(t, err)
+			want := "2"
+			switch name {
+			case "nothing":
+				want = "1"
+			case "window": // in any partition
+				require.NoError(t, errOf(topic.Raise(t.Context(), 3)))
+				batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{{due(keyed(1, "k"))}}}
+				require.NoError(t, errOf(topic.Partition(2).Push(t.Context(), batch)))
+			default:
+				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
+			}
+			require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
+			newcomer, err := NewStore(s.client, s.prefix, observe.Observer{})
+			require.NoError(t, err)
+			require.NoError(t, newcomer.Topic("t").Enlist(t.Context()))
+			assert.Equal(t, want, s.client.HGet(t.Context(), s.registry(), "t").Val())
+		})
+	}
 }

@@ -14,10 +14,12 @@ var sources embed.FS
 var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
 	putScript      = newScript("put", scheduled, messages, publishers)
+	unrecordScript = newScript("unrecord", publishers)
 	registerScript = newScript("register", groups, control, expiry)
 	raiseScript    = newScript("raise", count, groups, control, expiry)
 	adoptScript    = newScript("adopt", groups, control, expiry)
 	enlistScript   = newScript("enlist", topics)
+	neededScript   = newScript("needed", control, taken)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
 		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full).each(queueOf)

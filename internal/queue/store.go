@@ -24,13 +24,14 @@ type Store struct {
 	readTimeout time.Duration
 	tls         bool
 	calls       *calls
+	now         func() time.Time
 
 	checked  atomic.Bool // no check is left to do
 	mu       sync.Mutex
-	checking *checking      // guarded by mu; the check under way
-	version  string         // guarded by mu; what the server says it is
-	warnings []string       // guarded by mu; not returned yet
-	listed   map[string]int // guarded by mu; up to maxListed topics whose version is understood
+	checking *checking          // guarded by mu; the check under way
+	version  string             // guarded by mu; what the server says it is
+	warnings []string           // guarded by mu; not returned yet
+	listed   map[string]listing // guarded by mu; up to maxListed topics whose version is understood
 }
 
 // What clients can do. Users wrap the types of go-redis, so methods decide, not types.
@@ -68,7 +69,9 @@ var (
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
 // observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
-	s := &Store{client: client, prefix: prefix, observer: observer, calls: newCalls(), listed: map[string]int{}}
+	s := &Store{
+		client: client, prefix: prefix, observer: observer, calls: newCalls(), now: time.Now, listed: map[string]listing{},
+	}
 	switch c := client.(type) {
 	case ring:
 		return nil, errRing

@@ -31,6 +31,9 @@ func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
 // EndExpired implements publish.Topic. No group of the simulation expires.
 func (t publishTopic) EndExpired(context.Context) ([]queue.Ended, error) { return nil, nil }
 
+// Unrecord implements publish.Topic. The simulation keeps all records.
+func (publishTopic) Unrecord(context.Context, int, []string) error { return nil }
+
 // Push implements publish.Topic. Messages are stored under readable ids.
 func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}

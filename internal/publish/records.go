@@ -1,0 +1,84 @@
+package publish
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// maxRecords is how many records a publisher remembers to remove. Redis drops the others a
+	// day after their last use.
+	maxRecords = 1000
+
+	// unrecordFor is how long Close may take to remove records.
+	unrecordFor = 500 * time.Millisecond
+)
+
+// records are the records that batches have left in Redis. One whose last batch was answered can
+// go when the publisher ends, unless a copy of any of its batches may still be on its way:
+// without the record, Redis would store that again.
+type records struct {
+	mu         sync.Mutex
+	repeatable map[destination]map[string]bool // guarded by mu; by name, whether a copy may come
+	count      int                             // guarded by mu
+}
+
+// left notes that a batch has left a record, and whether a copy of the batch may come.
+func (r *records) left(to destination, name string, repeatable bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := r.repeatable[to]
+	if before, known := names[name]; known {
+		names[name] = before || repeatable
+		return
+	}
+	if r.count >= maxRecords { // it stays unknown for ever, so it is not removed
+		return
+	}
+	r.count++
+	if r.repeatable == nil {
+		r.repeatable = map[destination]map[string]bool{}
+	}
+	if names == nil {
+		names = map[string]bool{}
+		r.repeatable[to] = names
+	}
+	names[name] = repeatable
+}
+
+// over are the names of records that nobody needs once the publisher has ended.
+func (r *records) over() map[destination][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over := map[destination][]string{}
+	for to, names := range r.repeatable {
+		for name, repeatable := range names {
+			if !repeatable {
+				over[to] = append(over[to], name)
+			}
+		}
+	}
+	clear(r.repeatable) // a second Close finds none
+	return over
+}
+
+// unrecord removes the records that nobody needs any more, as far as Redis answers soon. What
+// stays does no harm.
+func (p *Publisher) unrecord(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unrecordFor)
+	defer cancel()
+	var calls sync.WaitGroup
+	for to, names := range p.lanes.records.over() {
+		topic := p.topics.find(to.topic)
+		calls.Add(1)
+		if err := p.background.start(ctx, func(context.Context) {
+			defer calls.Done()
+			_ = topic.Unrecord(ctx, to.partition, names)
+		}); err != nil {
+			calls.Done()
+			break
+		}
+	}
+	_ = await(ctx, &calls)
+}

@@ -1,0 +1,164 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ends says what becomes of each kind of key when all messages of its topic are done and
+// nobody uses it any more.
+var ends = map[kind]string{
+	topics:      lasts, // until somebody deletes the topic
+	count:       lasts,
+	groups:      lasts, // until somebody retires the group, or it expires
+	control:     lasts, // what somebody has said about a group
+	expiry:      lasts, // as long as the group
+	scheduled:   empties,
+	messages:    empties,
+	refs:        empties,
+	messageKeys: empties,
+	full:        empties,
+	moving:      empties,
+	queueOf:     empties,
+	unackOf:     empties,
+	attemptsOf:  empties,
+	changedOf:   empties,
+	deadOf:      empties, // once somebody has decided about the dead letters
+	reasonsOf:   empties,
+	consumersOf: empties,
+	taken:       expires,
+	publishers:  expires,
+	claimsOf:    expires,
+	arrived:     expires,
+}
+
+const (
+	lasts   = "lasts"
+	empties = "is gone"
+	expires = "expires"
+)
+
+// TestEachKindOfKeyEnds: each is made, all messages end, and then only what lasts may stay
+// without an end.
+func TestEachKindOfKeyEnds(t *testing.T) {
+	r := newScene(t)
+	made := map[kind]bool{}
+	r.live(func() {
+		for k := range r.kindsOf() {
+			made[k] = true
+		}
+	})
+	left := r.kindsOf()
+	for n := range kinds {
+		k := kind(n)
+		end, known := ends[k]
+		require.True(t, known, "%s: its end is not known", kinds[k].name)
+		assert.True(t, made[k], "%s was never made", kinds[k].name)
+		for _, key := range left[k] {
+			switch ttl := r.client.PTTL(t.Context(), key).Val(); end {
+			case empties:
+				assert.Fail(t, "is left", "%s: %v", key, r.contents(key))
+			case expires:
+				assert.Positive(t, ttl, "%s has no end", key)
+				assert.LessOrEqual(t, ttl, 25*time.Hour, key)
+			case lasts:
+				assert.Negative(t, ttl, "%s has an end", key)
+			}
+		}
+	}
+}
+
+// live makes keys of all kinds, and calls look while they are there. At the end, all messages
+// have ended and no consumer is left.
+func (r *scene) live(look func()) {
+	r.t.Helper()
+	topic := r.topicOf(2)
+	g, h := r.expiring("g", time.Hour), r.expiring("h", time.Hour)
+	ids := []string{keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), keyed(4, "d")}
+	var calls [][]Message
+	for _, id := range ids {
+		calls = append(calls, []Message{due(id)})
+	}
+	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, calls...))
+	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	take := func(g *Group, limit int) {
+		request := r.request("c", limit)
+		request.Presence = Presence{Alive: time.Minute, About: "{}"}
+		r.claimWith(g, request)
+	}
+	take(g, 10)
+	take(h, 10)
+	look()
+	nack(r.t, g, Nack{Delivery: Delivery{ids[0], "1"}, Metadata: []byte("changed")})
+	_, err := g.Bury(r.ctx(), []Burial{{Delivery{ids[1], "1"}, "bad"}})
+	require.NoError(r.t, err)
+	require.NoError(r.t, topic.Limit(r.ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
+	take(g, 10)
+	look()
+	_, err = g.Discard(r.ctx(), ever, []string{ids[1]})
+	require.NoError(r.t, err)
+	ack(r.t, g, ids[2], ids[3])
+	take(g, 1)
+	ack(r.t, g, ids[0])
+	ack(r.t, h, ids...)
+
+	require.Equal(r.t, []string{plainID(9)}, r.depart(r.partition.Group(""), departure(InScheduled, plainID(9))))
+	look()
+	move := r.movesOf()
+	require.Len(r.t, move, 1)
+	r.endMove(r.partition.Group(""), move[0].Batch, true, plainID(9))
+	for _, left := range []*Group{g, h} {
+		require.NoError(r.t, left.Leave(r.ctx(), "c"))
+	}
+}
+
+// kindsOf lists the keys of the topic and of the list of topics by their kind.
+func (r *scene) kindsOf() map[kind][]string {
+	r.t.Helper()
+	list := map[kind][]string{}
+	registry := r.partition.store.registry()
+	if r.client.Exists(r.ctx(), registry).Val() == 1 {
+		list[topics] = []string{registry}
+	}
+	for _, key := range r.keysOf() {
+		_, rest, _ := strings.Cut(key, "}:")
+		name, _, _ := strings.Cut(rest, ":")
+		found := false
+		for n, described := range kinds {
+			if described.name == name {
+				list[kind(n)], found = append(list[kind(n)], key), true
+			}
+		}
+		require.True(r.t, found, key)
+	}
+	return list
+}
+
+// TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
+func TestWindowsEndWithTheLastOfThem(t *testing.T) {
+	r := newScene(t)
+	key := r.partition.names.key(taken)
+	ttl := func() float64 { return r.client.PTTL(t.Context(), key).Val().Seconds() }
+	for n, step := range []struct {
+		window time.Duration
+		want   time.Duration
+	}{{time.Minute, time.Minute}, {time.Hour, time.Hour}, {time.Second, time.Hour}} {
+		require.NoError(t, errOf(r.pushFor(step.window, int64(n+1), RejectDuplicates, []Message{due(keyed(n, fmt.Sprint(n)))})))
+		assert.InDelta(t, step.want.Seconds(), ttl(), 10)
+	}
+
+	require.NoError(t, r.client.Persist(t.Context(), key).Err())
+	require.NoError(t, errOf(r.pushFor(time.Second, 4, RejectDuplicates, []Message{due(keyed(4, "4"))})))
+	assert.InDelta(t, time.Hour.Seconds(), ttl(), 10, "one that an older library has left")
+
+	ahead := r.now().Add(10 * time.Hour)
+	require.NoError(t, r.client.ZAdd(t.Context(), key, redis.Z{Score: float64(ahead.UnixMilli()), Member: "x"}).Err())
+	require.NoError(t, errOf(r.pushFor(time.Second, 5, RejectDuplicates, []Message{due(keyed(5, "5"))})))
+	assert.InDelta(t, (10 * time.Hour).Seconds(), ttl(), 10, "one that was set before the clock was set back")
+}

@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// maxRounds is how often a message may come back to a relay that has published it. Once or
+	// twice may be meant: by way of another topic.
+	maxRounds = 3
+
+	// maxTrail is how many messages that may come back a relay remembers.
+	maxTrail = 10_000
+)
+
+// readByRelay tells whether a target stores messages where a relay with this client and prefix
+// takes them. It finds no target behind a decorator, and no server with two addresses: for
+// these, there is circles.
+func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
+	p, is := target.(*redisdelay.Publisher)
+	if !is {
+		return false
+	}
+	setDefault(&prefix, redisdelay.DefaultPrefix)
+	config := p.Config()
+	return config.Prefix == prefix && sameRedis(config.Client, client)
+}
+
+// sameRedis tells whether two clients certainly use the same database.
+func sameRedis(a, b redis.UniversalClient) bool {
+	if sameClient(a, b) {
+		return true
+	}
+	type single interface{ Options() *redis.Options }
+	one, ok := a.(single)
+	other, ok2 := b.(single)
+	if !ok || !ok2 {
+		return false
+	}
+	x, y := one.Options(), other.Options()
+	return x.Network == y.Network && x.Addr == y.Addr && x.DB == y.DB && x.Addr != sentinelAddr
+}
+
+// sentinelAddr is the address in the options of every client that asks Sentinels.
+const sentinelAddr = "FailoverClient"
+
+var errCircle = errors.New("the message runs in circles: the target publishes to topics that the relay reads")
+
+func circleError() error {
+	return &redisdelay.ConfigError{
+		Field:   "Target",
+		Problem: "publishes where the relay reads: messages would run in circles; it needs another Prefix",
+	}
+}
+
+// circles finds messages that come back to a relay from its target. It is safe for concurrent
+// use.
+type circles struct {
+	mu     sync.Mutex
+	rounds map[string]int // guarded by mu; by id, of messages that the target stores for the relay
+}
+
+// published remembers the messages that the target stores for those that are handed to it.
+func (c *circles) published(from, ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	round := 0
+	for _, id := range from {
+		round = max(round, c.rounds[id])
+	}
+	if len(c.rounds)+len(ids) > maxTrail || c.rounds == nil { // a circle is found a little later
+		c.rounds = map[string]int{}
+	}
+	for _, id := range ids {
+		c.rounds[id] = round + 1
+	}
+}
+
+// closed tells whether a message has come back too often. It is forgotten then: if a person
+// requeues the dead letter, it counts anew.
+func (c *circles) closed(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rounds[id] < maxRounds {
+		return false
+	}
+	delete(c.rounds, id)
+	return true
+}
+
+// noStream is the error of a topic that can be no stream: its key is one of a topic's.
+func noStream(topic string) error {
+	return fmt.Errorf("%q is the name of a key of this library, whose place a stream would take", topic)
+}
+
+// takesPlace tells whether the stream of a topic would take the place of another key.
+func (c Config) takesPlace(topic string) bool {
+	_, streams := c.Target.(*redisstream.Publisher)
+	return (streams || c.Streams != nil) && queue.IsKey(topic)
+}
