@@ -32,6 +32,9 @@ type fakeGroup struct {
 	scarce bool
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
+	// partitions and ending are what each claim shows of the topic.
+	partitions int
+	ending     bool
 	// afresh is told once with a claim.
 	afresh bool
 
@@ -107,7 +110,7 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next, Afresh: g.afresh}
+	claims := queue.Claims{Next: g.next, Afresh: g.afresh, Partitions: g.partitions, Ending: g.ending}
 	g.afresh = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
@@ -225,6 +228,7 @@ type fakeTopic struct {
 	ended    []queue.Ended // guarded by mu; what EndExpired returns
 	endFails error         // guarded by mu
 	searches int           // guarded by mu; calls of EndExpired
+	looks    int           // guarded by mu; calls of Partitions
 }
 
 func (t *fakeTopic) add(g *fakeGroup) {
@@ -236,6 +240,7 @@ func (t *fakeTopic) add(g *fakeGroup) {
 func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.looks++
 	return len(t.groups), nil
 }
 

@@ -126,6 +126,9 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	if claims.Afresh {
 		p.report.restarted()
 	}
+	if p.number == 0 {
+		p.subscription.saw(claims)
+	}
 	p.report.buried(claims.Buried)
 	items := p.leases.hold(claims.Messages, start)
 	for _, it := range items {

@@ -114,3 +114,40 @@ func TestANotificationOpensNewPartitionsAtOnce(t *testing.T) {
 		require.NoError(t, <-r.ended)
 	})
 }
+
+func TestAClaimOpensNewPartitionsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first := newFakeGroup(0)
+		first.partitions = 1
+		topic := &fakeTopic{groups: []*fakeGroup{first}}
+		r := runTopic(topic)
+		pass(time.Second)
+		topic.add(newFakeGroup(1))
+		first.view(func() { first.partitions = 2 })
+		first.hints <- 0
+		start := time.Now()
+		(<-r.Messages()).Ack()
+		assert.Zero(t, time.Since(start))
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestAnIdleSubscriptionOnlyClaims as long as its claims show that the topic has not changed: it
+// looks at the topic once a minute, and with each poll when groups may end.
+func TestAnIdleSubscriptionOnlyClaims(t *testing.T) {
+	for ending, most := range map[bool]int{false: 10, true: 120} {
+		bubble(t, func(t *testing.T) {
+			group := newFakeGroup(0)
+			group.partitions, group.ending = 1, ending
+			topic := &fakeTopic{groups: []*fakeGroup{group}}
+			r := runTopic(topic)
+			pass(10 * time.Minute)
+			topic.mu.Lock()
+			assert.InDelta(t, most, topic.looks, 2, "groups that may end: %t", ending)
+			topic.mu.Unlock()
+			r.stop()
+			require.NoError(t, <-r.ended)
+		})
+	}
+}

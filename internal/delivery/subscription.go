@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -135,6 +136,7 @@ type Subscription struct {
 	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
 	grown   chan struct{} // tells grow that there are more partitions
+	seen    lastSeen
 	paused  chan struct{} // tells relieve that nobody is to get messages
 }
 
@@ -177,6 +179,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	// must arrive.
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelCalls()
+	s.seen.partitions.Store(int32(partitions))
 
 	g := &goroutines{drained: make(chan struct{})}
 	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
@@ -213,6 +216,38 @@ func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *gorou
 	return nil
 }
 
+// lastSeen is what the last claim in the first partition has shown of the topic.
+type lastSeen struct {
+	partitions atomic.Int32
+	settledAt  atomic.Int64 // when nothing was to be done, in ns of the Unix time; 0: never
+}
+
+// lookAnyway is how often grow looks at the topic although claims show that nothing has changed.
+const lookAnyway = time.Minute
+
+// saw takes what a claim in the first partition shows of the topic. The number of partitions is 0
+// if it shows nothing.
+func (s *Subscription) saw(claims queue.Claims) {
+	number := int32(claims.Partitions)
+	if number == 0 {
+		return
+	}
+	changed := s.seen.partitions.Swap(number) != number
+	if changed || claims.Ending {
+		s.seen.settledAt.Store(0)
+	} else {
+		s.seen.settledAt.Store(time.Now().UnixNano())
+	}
+	if changed {
+		tell(s.grown)
+	}
+}
+
+// settled tells whether a claim has shown within a poll interval that grow has nothing to do.
+func (s *Subscription) settled() bool {
+	return time.Since(time.Unix(0, s.seen.settledAt.Load())) < s.config.PollInterval
+}
+
 // grow opens partitions that are added to the topic, and ends groups that have expired,
 // until ctx ends.
 func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
@@ -220,13 +255,18 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(numbe
 	defer ticker.Stop()
 	report := newReporter(s.config, -1)
 	growing, ending := trouble{report: &report, what: observe.Growing}, trouble{report: &report, what: observe.Ending}
+	looked := time.Now()
 	for {
 		select {
 		case <-ticker.C:
+			if s.settled() && time.Since(looked) < lookAnyway {
+				continue
+			}
 		case <-s.grown:
 		case <-ctx.Done():
 			return
 		}
+		looked = time.Now()
 		number, err := s.topic.Partitions(ctx)
 		growing.ended(ctx, err)
 		for ; partitions < number; partitions++ {

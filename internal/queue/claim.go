@@ -64,6 +64,10 @@ type Claims struct {
 	NeedsWorker bool
 	// Afresh says that the group had ended and starts anew: it was not known any more.
 	Afresh bool
+	// Partitions is how many partitions the topic has, if the claim was made in the first one.
+	Partitions int
+	// Ending says that groups may end soon in the partition; see Topic.EndExpired.
+	Ending bool
 }
 
 // keptGroups is how many other groups each claim names, whether or not it needs them, which
@@ -171,7 +175,7 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 const needsWorker = -2
 
 func parseClaims(reply []any) (Claims, error) {
-	if len(reply) != 8 {
+	if len(reply) != 10 {
 		return Claims{}, fmt.Errorf("%w: a claim with %d values", errReply, len(reply))
 	}
 	deadline, ok := reply[1].(int64)
@@ -199,6 +203,12 @@ func parseClaims(reply []any) (Claims, error) {
 	if err := addMetadata(claims.Messages, reply[6]); err != nil {
 		return Claims{}, err
 	}
+	number, ok := reply[8].(int64)
+	ending, ok2 := reply[9].(int64)
+	if !ok || !ok2 {
+		return Claims{}, fmt.Errorf("%w: a claim with %v partitions, and %v of groups that end", errReply, reply[8], reply[9])
+	}
+	claims.Partitions, claims.Ending = max(1, int(number)), ending != 0
 	var err error
 	claims.Buried, err = buriedOf(reply[7])
 	return claims, err

@@ -15,7 +15,9 @@
 -- KEYS[13]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- KEYS[15]  full       hash  group that waits for room in unack -> how many are too many
--- KEYS[16..]  for each of the other groups: queue
+-- KEYS[16]  partitions  string  in partition 0: how many there are, if more than one
+-- KEYS[17]  expiry      zset    group -> when to look whether it has expired, ms
+-- KEYS[18..]  for each of the other groups: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -39,12 +41,13 @@
 --            will be or -2 if the next is only for a free worker,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
 --            { index, metadata, ... } of those with their own,
---            { id, reason, ... } of those that became dead letters }
+--            { id, reason, ... } of those that became dead letters,
+--            how many partitions there are if more than one, 1 if groups may end soon else 0 }
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
-local control, consumers, full = KEYS[13], KEYS[14], KEYS[15]
+local control, consumers, full, partitions, expiry = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers = tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -63,6 +66,9 @@ local deadline = int(math.ceil(now / 1000) + lease)
 local group_count = call('SCARD', groups)
 local function ask() return answer('groups', answer(now_ms, call('SMEMBERS', groups))) end
 if unknown(groups, group) then return ask() end
+
+local partition_count = tonumber(call('GET', partitions)) or 0
+local ending = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 
 -- give leases a message. It counts what it puts into tables, since the # of a table is
 -- slow. The details are joined, since each value of a reply is slow too.
@@ -91,7 +97,9 @@ local function lease_given()
 end
 
 local function reply(wait, joined)
-  return { 'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, burials }
+  return {
+    'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, burials, partition_count, ending,
+  }
 end
 
 -- texts_of reads the bodies of messages and this group's own metadata for them.
@@ -107,7 +115,7 @@ local made_audience
 local function audience()
   if made_audience then return made_audience end
   local queues = {}
-  for i = 16, #KEYS do queues[ARGV[i - 3]] = KEYS[i] end
+  for i = 18, #KEYS do queues[ARGV[i - 5]] = KEYS[i] end
   local members = group_count > 1 and call('SMEMBERS', groups) or {}
   made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
   return made_audience

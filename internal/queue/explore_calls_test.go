@@ -96,7 +96,7 @@ func registered(s explored) []string {
 func (u *universe) claimCall(s explored, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full")
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "", "1",

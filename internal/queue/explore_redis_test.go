@@ -27,7 +27,7 @@ func exploreScripts() map[string]string {
 const runnerHead = `
 local real, writes = redis, {}
 local reads = {}
-for command in string.gmatch([[TIME HGET HMGET HLEN HEXISTS HSTRLEN HKEYS HGETALL HRANDFIELD ZMSCORE
+for command in string.gmatch([[TIME GET HGET HMGET HLEN HEXISTS HSTRLEN HKEYS HGETALL HRANDFIELD ZMSCORE
   ZSCORE ZRANGE ZRANGEBYSCORE ZCARD ZCOUNT SMEMBERS SISMEMBER SMISMEMBER SCARD EXISTS TYPE PTTL
   PUBLISH SPUBLISH INFO]], '%S+') do reads[command] = true end
 local function note(...)

@@ -22,7 +22,7 @@ var (
 	neededScript   = newScript("needed", control, taken)
 
 	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
-		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full).each(queueOf)
+		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full, count, expiry).each(queueOf)
 	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full)
 	relayScript   = newScript("relay", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full).and("stream")
 	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
