@@ -88,7 +88,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.DelayOf", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Publisher.DelayOf", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
