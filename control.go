@@ -63,7 +63,8 @@ type Pause struct {
 // AllGroups.
 //
 // The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound,
-// ErrGroupNotFound, ErrProtocolTooNew, or that of Redis.
+// ErrGroupNotFound, ErrProtocolTooNew, or that of ctx or of Redis: then the call may have had its
+// effect, or may still have it.
 func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
 	if pause.For != 0 {
 		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {

@@ -92,8 +92,8 @@ func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 // if no other group has looked since, what is already due. Subscribe does the same; call
 // SubscribeInitialize to register a group before its first subscriber runs. A group with a
 // GroupExpiry waits that long for it. With Broadcast, it registers the Subscriber's own group,
-// so the Subscriber that calls it has to be the one that subscribes. The errors are those of
-// Subscribe.
+// so the Subscriber that calls it has to be the one that subscribes. Close ends it. The errors are
+// those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	_, err := s.register(context.Background(), topic, s.membership(topic))
 	return err
@@ -110,7 +110,7 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 	s.note(topic)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.closing, func() { cancel(ErrSubscriberClosed) })()
+	defer context.AfterFunc(s.closing, func() { cancel(ErrSubscriberClosed) })() //nolint:contextcheck // ctx or Close, whichever is first
 	partitions, err = membership.Partitions(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), ErrSubscriberClosed) {
 		err = ErrSubscriberClosed
@@ -149,8 +149,8 @@ func (m membership) Listen(partition int, consumer string, ear queue.Ear) delive
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
 // ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
-// that of Redis when the group cannot be registered. Subscribe does not try again: a Router fails to start
-// while Redis is away.
+// that of ctx or of Redis when the group cannot be registered. Subscribe does not try again: a Router
+// fails to start while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
 	if err != nil {

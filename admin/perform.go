@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
-// stepTime is how long one step of an act may take. It does not end with the act's context, so
-// it is known what a step has done.
-const stepTime = 30 * time.Second
+// stepTime is how long one step of an act may take, and stepGrace how long it may go on after the
+// end of the act's context, so that it is known what the step has done unless Redis hangs.
+const (
+	stepTime  = 30 * time.Second
+	stepGrace = 250 * time.Millisecond
+)
 
 // performance is an act under way.
 type performance struct {
@@ -145,14 +148,19 @@ func (p *performance) keyed(ctx context.Context, where places, keys []string, ma
 	return nil
 }
 
-// inStep makes the calls of one step, unless ctx has ended before.
+// inStep makes the calls of one step, unless ctx has ended before. They end stepGrace after ctx.
 func inStep(ctx context.Context, do func(ctx context.Context) ([]skipped, int, error)) ([]skipped, int, error) {
 	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
 	defer cancel()
-	return do(ctx)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stepGrace, cancel) })()
+	left, others, err := do(longer)
+	if err != nil && longer.Err() != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return left, others, err
 }
 
 // add counts a step, and tells about it if it was for any message.

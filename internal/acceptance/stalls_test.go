@@ -1,0 +1,106 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// grace is how much longer than its context a step of a bulk act may take.
+const grace = 250 * time.Millisecond
+
+// stall is a client's hook under which one command, and those after it, get no answer until it is
+// released. Like a client that waits for a reply, it heeds no context.
+type stall struct {
+	at      int64 // which command
+	release chan struct{}
+	sent    atomic.Int64
+}
+
+var errStalled = errors.New("no reply")
+
+func (s *stall) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *stall) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.sent.Add(1) < s.at {
+			return next(ctx, cmd)
+		}
+		<-s.release
+		cmd.SetErr(errStalled)
+		return errStalled
+	}
+}
+
+func (s *stall) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if s.sent.Add(1) < s.at {
+			return next(ctx, cmds)
+		}
+		<-s.release
+		for _, cmd := range cmds {
+			cmd.SetErr(errStalled)
+		}
+		return errStalled
+	}
+}
+
+// stalled makes a call of the table whose n-th command hangs. It returns whether there was one.
+func stalled(t *testing.T, server *redistest.Server, name string, n int) bool {
+	t.Helper()
+	healthy := newCallers(t, fixture.NewOn(t, server))
+	healthy.Topic += fmt.Sprint("/", name, "/", n)
+	healthy.fill(t)
+	client := server.Client(t)
+	hook := &stall{at: int64(n), release: make(chan struct{})}
+	client.AddHook(hook)
+	defer close(hook.release)
+	c := newCallers(t, healthy.Beside(""))
+	c.Client = client
+	c = newCallers(t, c.Scene)
+	c.ids, c.exported = healthy.ids, healthy.exported
+
+	ctx, cancel := context.WithTimeout(t.Context(), ends)
+	defer cancel()
+	what := fmt.Sprintf("%s, command %d", name, n)
+	err := bounded(t, ends+grace, what, func() error { return c.bounds()[name](ctx) })
+	if ctx.Err() != nil && err != nil {
+		assert.ErrorIs(t, err, context.DeadlineExceeded, what)
+	}
+	return hook.sent.Load() >= hook.at
+}
+
+// TestEveryCallEndsWithItsContextWhicheverCommandHangs, not only the first one.
+func TestEveryCallEndsWithItsContextWhicheverCommandHangs(t *testing.T) {
+	const most = 25 // a relay sends commands without end
+	server := redistest.New(t)
+	names := newCallers(t, fixture.NewOn(t, server)).bounds()
+	slots := make(chan struct{}, 24)
+	var calls sync.WaitGroup
+	var commands atomic.Int64
+	for name := range names {
+		calls.Go(func() {
+			for n := 1; n <= most; n++ {
+				slots <- struct{}{}
+				hung := stalled(t, server, name, n)
+				<-slots
+				if !hung {
+					return
+				}
+				commands.Add(1)
+			}
+		})
+	}
+	calls.Wait()
+	t.Logf("%d commands of %d calls hung", commands.Load(), len(names))
+}
