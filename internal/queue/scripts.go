@@ -65,6 +65,7 @@ var (
 	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
 	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
 	straysScript   = newScript("strays", messageKeys, messages)
+	findScript     = newScript("find", messages)
 
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)

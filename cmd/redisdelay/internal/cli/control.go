@@ -41,7 +41,7 @@ func (a *app) told(name, topic, group, format string, args ...any) error {
 	if a.json() {
 		return a.object(actJSON{Topic: topic, Act: name, Group: group, Complete: true})
 	}
-	return a.printf("%s\n", words.Clean(fmt.Sprintf(format, args...)))
+	return a.printf("%s\n", fmt.Sprintf(format, args...))
 }
 
 func groupsOf(topic, group string) string {
@@ -93,7 +93,7 @@ func (a *app) resume() *cobra.Command {
 		case err != nil:
 			return err
 		case paused != "" && group != redisdelay.AllGroups: // with all groups
-			return fmt.Errorf("still paused: %s; redisdelay resume %s --all ends that", paused, quoted(words.Clean(topic)))
+			return fmt.Errorf("still paused: %s; redisdelay resume %s --all ends that", paused, quoted(topic))
 		case paused != "":
 			a.say("redisdelay resume: still paused by itself: %s\n", paused)
 		}
@@ -111,7 +111,7 @@ func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 		case g.Group == group:
 			return pauseWords(g.Pause, g.At), err
 		case group == redisdelay.AllGroups:
-			paused = append(paused, fmt.Sprintf("group %q, %s", words.Clean(g.Group), pauseWords(g.Pause, g.At)))
+			paused = append(paused, fmt.Sprintf("group %q, %s", g.Group, pauseWords(g.Pause, g.At)))
 		}
 	}
 	return strings.Join(paused, "; "), err

@@ -172,35 +172,36 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 		if e.Attempts > 0 {
 			attempts = words.Number(e.Attempts)
 		}
-		g.add(words.Clean(e.ID), a.cut(words.Clean(e.Key), 40), shownSet, words.Clean(e.Group), words.Relative(e.At, now),
+		g.add(e.ID, a.cut(e.Key, 40), shownSet, e.Group, words.Relative(e.At, now),
 			words.Full(e.At, now), attempts, words.Full(e.PublishedAt, now), count(e.Partition), words.Bytes(int64(e.Size)),
-			a.cut(words.Clean(e.Reason), 60), a.preview(e.Content))
+			a.cut(e.Reason, 60), a.preview(e.Content))
 	}
 	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
 	return a.print(g.without("KEY", "SET", "GROUP", "ATTEMPTS", "REASON"))
 }
 
 // preview is the beginning of a payload, on one line.
-func (a *app) preview(c admin.Content) string {
+func (a *app) preview(c admin.Content) any {
 	switch {
 	case c.Message != nil:
 		payload := string(c.Message.Payload)
 		if !a.wide && len(payload) > 200 {
 			payload = payload[:200] + "…" // cut again below, by characters
 		}
-		return a.cut(words.Clean(payload), 60)
+		return a.cut(payload, 60)
 	case c.Err != nil:
-		return warnStyle.Render("cannot be decoded: " + words.Cut(plain(c.Err), 60))
+		return paint(warnStyle, "cannot be decoded: " + words.Cut(plain(c.Err), 60))
 	default:
-		return warnStyle.Render("no body")
+		return paint(warnStyle, "no body")
 	}
 }
 
+// cut shortens a text, as it is shown, to so many characters.
 func (a *app) cut(text string, length int) string {
 	if a.wide {
 		return text
 	}
-	return words.Cut(text, length)
+	return words.Cut(words.Clean(text), length)
 }
 
 // ref is an argument or --key that names one message.

@@ -34,10 +34,10 @@ func (a *app) retire() *cobra.Command {
 					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
 				}
 				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
-					words.Clean(groupsOf(args[0], args[1])), words.Of(held, "message", "messages"))
+					groupsOf(args[0], args[1]), words.Of(held, "message", "messages"))
 			}
 			if !yes {
-				question := fmt.Sprintf("Retire %s? It gives up %s.", words.Clean(groupsOf(args[0], args[1])), words.Of(held, "message", "messages"))
+				question := fmt.Sprintf("Retire %s? It gives up %s.", groupsOf(args[0], args[1]), words.Of(held, "message", "messages"))
 				if yes, err := a.confirm(ctx, question); err != nil || !yes {
 					return err
 				}
@@ -89,7 +89,7 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 		return a.object(actJSON{Topic: topic, Act: "retire", Group: group, Done: freed, Complete: true})
 	}
 	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
-		words.Clean(groupsOf(topic, group)), words.Of(freed, "message", "messages"))
+		groupsOf(topic, group), words.Of(freed, "message", "messages"))
 }
 
 func (a *app) restore() *cobra.Command {
@@ -133,7 +133,7 @@ func (a *app) delete() *cobra.Command {
 			}
 			if confirm == "" {
 				answer, err := a.ask(ctx, fmt.Sprintf("Topic %q has %s and %s. Type its name to delete it for good: ",
-					words.Clean(topic), words.Of(s.Messages, "message", "messages"), words.Of(len(s.Groups), "group", "groups")))
+					topic, words.Of(s.Messages, "message", "messages"), words.Of(len(s.Groups), "group", "groups")))
 				if err != nil {
 					return err
 				}
@@ -160,5 +160,5 @@ func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) err
 	if a.json() {
 		return a.object(actJSON{Topic: s.Topic, Act: "delete", Done: s.Messages, Complete: true})
 	}
-	return a.printf("deleted topic %q, which had %s\n", words.Clean(s.Topic), words.Of(s.Messages, "message", "messages"))
+	return a.printf("deleted topic %q, which had %s\n", s.Topic, words.Of(s.Messages, "message", "messages"))
 }

@@ -32,14 +32,14 @@ func (a *app) showOne(ctx context.Context, topic string, which admin.Ref) error 
 	}
 	now := a.localNow(m.At)
 	f := &fields{}
-	f.add("id", headerStyle.Render(words.Clean(m.ID)))
-	f.add("key", words.Clean(m.Key))
-	f.add("topic", fmt.Sprintf("%s, partition %d", words.Clean(m.Topic), m.Partition))
+	f.add("id", paint(headerStyle, m.ID))
+	f.add("key", m.Key)
+	f.add("topic", fmt.Sprintf("%s, partition %d", m.Topic, m.Partition))
 	f.add("published", words.Full(m.PublishedAt, now))
 	if m.Scheduled {
 		f.add("due", words.Full(m.DueAt, now))
 	}
-	f.add("moving to", words.Clean(m.Moving))
+	f.add("moving to", m.Moving)
 	f.add("size", words.Bytes(int64(m.Size)))
 	addContent(f, m.Content)
 	if err := a.printFields(f); err != nil {
@@ -60,14 +60,14 @@ func (a *app) showOne(ctx context.Context, topic string, which admin.Ref) error 
 func addContent(f *fields, c admin.Content) {
 	switch {
 	case c.Message != nil:
-		f.add("uuid", words.Clean(c.Message.UUID))
+		f.add("uuid", c.Message.UUID)
 		for _, k := range slices.Sorted(maps.Keys(c.Message.Metadata)) {
-			f.add("metadata", words.Clean(k)+"="+words.Clean(c.Message.Metadata[k]))
+			f.add("metadata", k+"="+c.Message.Metadata[k])
 		}
 	case c.Err != nil:
-		f.add("body", badStyle.Render("cannot be decoded: "+plain(c.Err)))
+		f.add("body", paint(badStyle, "cannot be decoded: "+plain(c.Err)))
 	default:
-		f.add("body", badStyle.Render("is missing"))
+		f.add("body", paint(badStyle, "is missing"))
 	}
 }
 
@@ -82,7 +82,7 @@ func (a *app) showPayload(c admin.Content) error {
 		payload = indented.Bytes()
 	}
 	if len(payload) == 0 {
-		return a.printf("\n%s\n", dimStyle.Render("the payload is empty"))
+		return a.printf("\n%s\n", paint(dimStyle, "the payload is empty"))
 	}
 	return a.printf("\n%s\n", strings.TrimRight(words.Lines(string(payload)), "\n"))
 }
@@ -90,14 +90,14 @@ func (a *app) showPayload(c admin.Content) error {
 func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
-		when, why := words.Full(s.DueAt, now), words.Clean(s.Reason)
+		when, why := words.Full(s.DueAt, now), s.Reason
 		switch {
 		case !s.BuriedAt.IsZero():
 			when = "since " + words.Full(s.BuriedAt, now)
 		case !s.LeasedUntil.IsZero():
 			when = "leased until " + words.Full(s.LeasedUntil, now)
 			if why = "held by a consumer that is not known"; s.Consumer != "" {
-				why = "held by " + words.Clean(s.Consumer)
+				why = "held by " + s.Consumer
 			}
 			if s.Extended > 0 {
 				why += fmt.Sprintf(", extended %d×", s.Extended)
@@ -105,9 +105,9 @@ func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
 		}
 		changed := ""
 		if s.Content.Message != nil {
-			changed = words.Clean(fmt.Sprint(s.Content.Message.Metadata))
+			changed = fmt.Sprint(s.Content.Message.Metadata)
 		}
-		g.add(words.Clean(s.Group), string(s.State), count(s.Attempts), when, changed, why)
+		g.add(s.Group, string(s.State), count(s.Attempts), when, changed, why)
 	}
 	return a.print(g.without("WHY", "CHANGED METADATA"))
 }
@@ -126,18 +126,18 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	if a.json() {
 		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Summary, append([]string{}, e.Lines...)})
 	}
-	name := words.Clean(e.Message.ID)
+	name := e.Message.ID
 	if e.Message.Key != "" {
-		name += ", key " + words.Clean(e.Message.Key)
+		name += ", key " + e.Message.Key
 	}
 	if len(e.Lines) == 0 {
-		return a.printf("%s: %s\n", name, headerStyle.Render(words.Clean(e.Summary)))
+		return a.printf("%s: %s\n", name, paint(headerStyle, e.Summary))
 	}
 	if err := a.printf("%s\n", name); err != nil {
 		return err
 	}
 	for _, line := range e.Lines {
-		if err := a.printf("  %s\n", headerStyle.Render(words.Clean(line))); err != nil {
+		if err := a.printf("  %s\n", paint(headerStyle, line)); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // showTopic shows one topic in full.
 func (a *app) showTopic(s admin.TopicStats) error {
 	f := &fields{}
-	f.add("topic", headerStyle.Render(words.Clean(s.Topic)))
+	f.add("topic", paint(headerStyle, s.Topic))
 	f.add("scheduled", words.Of(s.Scheduled, "message", "messages"))
 	if s.Due > 0 {
 		f.add("due", words.Number(s.Due)+" of these, the oldest since "+words.Absolute(s.OldestDue, s.At.Local()))
@@ -30,8 +30,8 @@ func (a *app) showTopic(s admin.TopicStats) error {
 		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", words.Number(s.Keys), words.Number(s.Windows)))
 	}
 	if s.Moving > 0 {
-		f.add("moving", warnStyle.Render(words.Of(s.Moving, "message", "messages")+
-			" between topics: redisdelay move "+words.Clean(s.Topic)+" --resume finishes what was interrupted"))
+		f.add("moving", paint(warnStyle, words.Of(s.Moving, "message", "messages")+
+			" between topics: redisdelay move "+s.Topic+" --resume finishes what was interrupted"))
 	}
 	f.add("paused", pauseText(s.Pause, s.At))
 	if err := a.printFields(f); err != nil {
@@ -50,9 +50,9 @@ func (a *app) showTopic(s admin.TopicStats) error {
 type fields struct{ list [][2]string }
 
 // add adds a field that has a value.
-func (f *fields) add(name, value string) {
-	if value != "" {
-		f.list = append(f.list, [2]string{name, value})
+func (f *fields) add(name string, value any) {
+	if text := fmt.Sprint(clean(value)...); text != "" {
+		f.list = append(f.list, [2]string{name, text})
 	}
 }
 
@@ -62,8 +62,8 @@ func (a *app) printFields(f *fields) error {
 		widest = max(widest, len(field[0]))
 	}
 	for _, field := range f.list {
-		name := dimStyle.Render(fmt.Sprintf("%-*s", widest, field[0]))
-		if err := a.printf("%s  %s\n", name, field[1]); err != nil {
+		name := paint(dimStyle, fmt.Sprintf("%-*s", widest, field[0]))
+		if err := a.printf("%s  %s\n", name, styled(field[1])); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (a *app) showGroups(groups []admin.GroupStats) error {
 	g := a.newGrid("GROUP", "STATE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
 		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
-		g.add(words.Clean(s.Group), groupState(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
+		g.add(s.Group, groupState(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
 			bad(s.Dead), consumersOf(s), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
 			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
@@ -105,21 +105,21 @@ func (a *app) showGroups(groups []admin.GroupStats) error {
 	return a.print(g.without("LIMITS", "PAUSED"))
 }
 
-func groupState(s admin.GroupStats) string {
+func groupState(s admin.GroupStats) styled {
 	switch {
 	case s.State != admin.GroupActive:
-		return warnStyle.Render(string(s.State))
+		return paint(warnStyle, string(s.State))
 	case s.Pause != nil:
-		return warnStyle.Render("paused")
+		return paint(warnStyle, "paused")
 	default:
-		return goodStyle.Render(string(s.State))
+		return paint(goodStyle, string(s.State))
 	}
 }
 
 // consumersOf writes how many consumers are alive; none is bad if messages wait.
-func consumersOf(s admin.GroupStats) string {
+func consumersOf(s admin.GroupStats) styled {
 	if len(s.Consumers) == 0 && s.State == admin.GroupActive && s.Queued+s.InDelivery > 0 {
-		return badStyle.Render("none")
+		return paint(badStyle, "none")
 	}
 	return count(len(s.Consumers))
 }
@@ -165,8 +165,8 @@ func (a *app) consumers() *cobra.Command {
 						return err
 					}
 				}
-				g.add(words.Clean(c.Topic), words.Clean(c.Group), words.Clean(c.Name), pid(c.PID), words.Relative(c.Since, now),
-					words.Relative(c.Seen, now), count(len(c.Holds)), words.Clean(c.ID), holdsText(c.Holds))
+				g.add(c.Topic, c.Group, c.Name, pid(c.PID), words.Relative(c.Since, now),
+					words.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
 			if a.json() {
 				return nil
@@ -211,7 +211,7 @@ func pid(n int) string {
 func holdsText(holds map[string]int) string {
 	var parts []string
 	for id, times := range holds {
-		parts = append(parts, fmt.Sprintf("%s (extended %d×)", words.Clean(id), times))
+		parts = append(parts, fmt.Sprintf("%s (extended %d×)", id, times))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
