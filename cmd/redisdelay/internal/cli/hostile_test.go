@@ -35,7 +35,7 @@ func hostileName(random *rand.Rand) string {
 
 // ours are the colours of the program, and what clears a line for a bar.
 func withoutOurs(text string) string {
-	replaced := []string{clearLine, ""}
+	replaced := []string{string(clearLine), ""}
 	for _, style := range []interface{ Render(...string) string }{headerStyle, goodStyle, warnStyle, badStyle, dimStyle} {
 		before, after, _ := strings.Cut(style.Render("x"), "x")
 		replaced = append(replaced, before, "", after, "")

@@ -89,6 +89,8 @@ func TestGroupsOfAllTopicsAreSortedByLag(t *testing.T) {
 		require.NoError(t, sub.SubscribeInitialize(topic))
 	}
 	s.publish("late", "u", "", "", 0)
+	begun := time.Now()
+	require.Eventually(t, func() bool { return time.Since(begun) > 5*time.Millisecond }, fixture.Soon, time.Millisecond)
 	s.publish("early", "u", "", "", 0)
 	s.publish("early", "u", "", "", 0)
 	s.must("pause", "calm", "--all", "--by", "anna")

@@ -34,10 +34,10 @@ func (a *app) retire() *cobra.Command {
 					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
 				}
 				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
-					groupsOf(args[0], args[1]), words.Of(held, "message", "messages"))
+					nameOf(args[0], args[1]), words.Of(held, "message", "messages"))
 			}
 			if !yes {
-				question := fmt.Sprintf("Retire %s? It gives up %s.", groupsOf(args[0], args[1]), words.Of(held, "message", "messages"))
+				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), words.Of(held, "message", "messages"))
 				if yes, err := a.confirm(ctx, question); err != nil || !yes {
 					return err
 				}
@@ -89,7 +89,7 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 		return a.object(actJSON{Topic: topic, Act: "retire", Group: group, Done: freed, Complete: true})
 	}
 	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
-		groupsOf(topic, group), words.Of(freed, "message", "messages"))
+		nameOf(topic, group), words.Of(freed, "message", "messages"))
 }
 
 func (a *app) restore() *cobra.Command {
@@ -106,7 +106,7 @@ func (a *app) restore() *cobra.Command {
 			if g.State == admin.GroupRetired || g.State == admin.GroupRetiring {
 				result = "%s may come back"
 			}
-			return a.told("restore", args[0], args[1], result, groupsOf(args[0], args[1]))
+			return a.told("restore", args[0], args[1], result, nameOf(args[0], args[1]))
 		})
 }
 

@@ -208,11 +208,14 @@ func pausedText(s admin.TopicStats) styled {
 	return paint(warnStyle, strings.Join(paused, ", "))
 }
 
-// pauseWords says who has paused, until when and why.
+// pauseWords says who has paused, since when, until when and why.
 func pauseWords(p *admin.Pause, now time.Time) string {
 	text := "until somebody resumes"
 	if !p.Until.IsZero() {
 		text = "until " + words.Absolute(p.Until, now.Local())
+	}
+	if !p.Since.IsZero() {
+		text = "since " + words.Absolute(p.Since, now.Local()) + " " + text
 	}
 	if p.By != "" {
 		text = "by " + p.By + " " + text

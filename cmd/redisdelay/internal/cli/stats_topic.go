@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +33,8 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	}
 	if s.Moving > 0 {
 		f.add("moving", paint(warnStyle, words.Of(s.Moving, "message", "messages")+
-			" between topics: redisdelay move "+s.Topic+" --resume finishes what was interrupted"))
+			" between topics: "+string(commandLine(append([]string{"redisdelay", "move"}, ordered([]string{"--resume"}, s.Topic)...)...))+
+			" finishes what was interrupted"))
 	}
 	f.add("paused", pauseText(s.Pause, s.At))
 	if err := a.printFields(f); err != nil {
@@ -43,7 +46,7 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	if err := a.printf("\n"); err != nil {
 		return err
 	}
-	return a.showGroups(s.Groups)
+	return a.showGroups(groupsIn(s), false)
 }
 
 // fields is a list of names and values for people.
@@ -71,49 +74,113 @@ func (a *app) printFields(f *fields) error {
 }
 
 func (a *app) groups() *cobra.Command {
-	return a.command("groups TOPIC", "Show the consumer groups of a topic, retired ones included", nil,
+	cmd := a.command("groups [TOPIC]", "Show the consumer groups of a topic, retired ones included, or of all topics by their lag", nil,
 		func(ctx context.Context, args []string) error {
-			groups, err := a.admin.Groups(ctx, args[0])
-			if err != nil {
-				return err
+			list, failed := a.groupsOf(ctx, args)
+			if failed != nil && len(list) == 0 {
+				return failed
 			}
 			if !a.json() {
-				if len(groups) == 0 {
-					return a.printf("no group is registered\n")
-				}
-				return a.showGroups(groups)
+				return errors.Join(a.showGroups(list, len(args) == 0), failed)
 			}
-			for _, g := range groups {
-				if err := a.object(inGroup(args[0], g)); err != nil {
+			for _, g := range list {
+				if err := a.object(inGroup(g.topic, g.GroupStats)); err != nil {
 					return err
 				}
 			}
-			return nil
+			return failed
 		})
+	cmd.Long = "LAG is how long the message that has waited longest since its due time has waited for the group."
+	return cmd
 }
 
-func (a *app) showGroups(groups []admin.GroupStats) error {
-	g := a.newGrid("GROUP", "STATE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
+// groupOf is a group of a topic.
+type groupOf struct {
+	topic string
+	admin.GroupStats
+	oldest time.Time // the due time of the message that has waited longest; zero if none waits
+	lag    time.Duration
+}
+
+// groupsOf returns the groups of a topic, by name, or those of all topics, the latest first.
+func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
+	all, err := a.statsOf(ctx, args)
+	var list []groupOf
+	for _, s := range all {
+		list = append(list, groupsIn(s)...)
+	}
+	if len(args) == 0 {
+		slices.SortStableFunc(list, func(a, b groupOf) int {
+			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Queued, a.Queued), cmp.Compare(a.topic, b.topic))
+		})
+	}
+	return list, err
+}
+
+// compareOldest puts what has waited longer first, and what does not wait last.
+func compareOldest(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return cmp.Compare(b.UnixMilli(), a.UnixMilli())
+	}
+	return a.Compare(b)
+}
+
+// groupsIn returns the groups of a topic. What is due and not given to the groups waits for all
+// that get messages.
+func groupsIn(s admin.TopicStats) []groupOf {
+	list := make([]groupOf, len(s.Groups))
+	for i, g := range s.Groups {
+		oldest := g.OldestQueued
+		if g.State == admin.GroupActive && !s.OldestDue.IsZero() && (oldest.IsZero() || s.OldestDue.Before(oldest)) {
+			oldest = s.OldestDue
+		}
+		list[i] = groupOf{topic: s.Topic, GroupStats: g, oldest: oldest}
+		if !oldest.IsZero() {
+			list[i].lag = max(0, s.At.Sub(oldest))
+		}
+	}
+	return list
+}
+
+// showGroups shows groups, with their topics if they are of several.
+func (a *app) showGroups(groups []groupOf, topics bool) error {
+	if len(groups) == 0 {
+		return a.printf("no group is registered\n")
+	}
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
 		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
-		g.add(s.Group, groupState(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
-			bad(s.Dead), consumersOf(s), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
+		topic := ""
+		if topics {
+			topic = s.topic
+		}
+		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
+			bad(s.Dead), consumersOf(s.GroupStats), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
 			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
-	g.spare = []string{"NEXT RETRY", "EXPIRED", "RETRYING", "OLDEST QUEUED"}
-	return a.print(g.without("LIMITS", "PAUSED"))
+	g.spare = []string{"NEXT RETRY", "EXPIRED", "OLDEST QUEUED", "RETRYING"}
+	if topics {
+		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST QUEUED" }) // LAG says as much
+	} else {
+		g.drop(func(i int) bool { return g.columns[i].name == "LAG" })
+	}
+	return a.print(g.without("TOPIC", "LIMITS", "PAUSED"))
+}
+
+// lag is a lateness; that of a group that is paused is meant.
+func lag(g groupOf) styled {
+	if g.Pause != nil {
+		return styled(words.Duration(g.lag))
+	}
+	return overdue(g.lag)
 }
 
 func groupState(s admin.GroupStats) styled {
-	switch {
-	case s.State != admin.GroupActive:
-		return paint(warnStyle, string(s.State))
-	case s.Pause != nil:
-		return paint(warnStyle, "paused")
-	default:
-		return paint(goodStyle, string(s.State))
+	if state := stateOf(s); state != string(admin.GroupActive) {
+		return paint(warnStyle, state)
 	}
+	return paint(goodStyle, string(s.State))
 }
 
 // consumersOf writes how many consumers are alive; none is bad if messages wait.

@@ -49,7 +49,7 @@ func TestTrendShowsEvenTheSmallestBacklog(t *testing.T) {
 
 func sampled(t *testing.T, config Config, width, height int, stats ...admin.TopicStats) *model {
 	t.Helper()
-	m := &model{ctx: context.Background(), config: config, histories: map[string]*History{}}
+	m := newModel(context.Background(), config)
 	m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	m.take(sample{stats: stats}, start)
 	return m
@@ -87,12 +87,14 @@ func TestKeysSortScrollStopAndQuit(t *testing.T) {
 	first := func() string { return strings.Split(ansi.Strip(m.screen()), "\n")[4][:1] }
 	assert.Equal(t, "a", first())
 	m.press("down")
+	assert.Equal(t, "a", first(), "b is on the screen, and chosen")
+	m.press("down")
 	assert.Equal(t, "b", first())
 	m.press("pgdown")
 	m.press("pgdown")
 	assert.Equal(t, "d", first(), "the last two")
-	m.press("pgup")
-	m.press("pgup")
+	m.press("home")
+	assert.Equal(t, "a", first())
 	for m.order != byDead {
 		m.press("s")
 	}
@@ -115,7 +117,7 @@ func TestASampleThatFailsIsShownAndTheNextIsTried(t *testing.T) {
 	assert.Contains(t, screen, "orders", "the last sample stays")
 	m.take(sample{stats: []admin.TopicStats{topic("other", 0, 0)}}, start.Add(time.Second))
 	assert.NotContains(t, m.screen(), "redis is away")
-	assert.NotContains(t, m.histories, "orders", "it is gone")
+	assert.NotContains(t, m.histories, name{topic: "orders"}, "it is gone")
 }
 
 func TestATopicsGroupsHaveRows(t *testing.T) {
@@ -144,4 +146,49 @@ func TestATopicCountsAsStatsDoes(t *testing.T) {
 	assert.Equal(t, "1 group paused", row.Note)
 	s.Pause = &admin.Pause{All: true}
 	assert.Equal(t, "paused", Total(s).Note)
+}
+
+// TestEnterOpensATopicAndAGroup, and Esc goes back the same way.
+func TestEnterOpensATopicAndAGroup(t *testing.T) {
+	describe := func(g admin.GroupStats) []string { return []string{"about " + g.Group + "\x1b[2J"} }
+	evil := topic("evil\x1b[2J", 9, 0)
+	m := sampled(t, Config{Interval: time.Second, Describe: describe}, 140, 20, topic("a", 1, 0), topic("b", 2, time.Minute), evil)
+	for m.order != byDead {
+		m.press("s")
+	}
+	m.press("home")
+	screen := func() string { return ansi.Strip(m.screen()) }
+	m.press("down")
+	m.press("enter")
+	assert.Contains(t, screen(), "topic b, 1 group")
+	assert.Contains(t, screen(), "GROUP")
+	m.take(sample{stats: []admin.TopicStats{topic("a", 1, 0), topic("b", 3, 0), evil}}, start.Add(time.Second))
+	assert.Contains(t, screen(), "topic b, 1 group", "it stays open")
+	m.press("enter")
+	assert.Contains(t, screen(), "group g of topic b")
+	assert.Contains(t, screen(), `about g\x1b[2J`)
+	m.press("enter")
+	require.Nil(t, m.press("esc"))
+	assert.Contains(t, screen(), "topic b, 1 group")
+	require.Nil(t, m.press("esc"))
+	assert.Contains(t, screen(), "3 topics")
+	assert.Equal(t, 1, m.chosen, "b is still chosen")
+	m.press("up")
+	m.press("enter")
+	assert.Contains(t, screen(), `topic evil\x1b[2J`)
+	m.take(sample{}, start.Add(2*time.Second))
+	m.press("enter")
+	assert.Contains(t, screen(), "0 groups", "it is gone")
+	m.press("left")
+	assert.Equal(t, tea.Quit(), m.press("esc")())
+}
+
+func TestTheQuestionMarkExplainsKeysAndColumns(t *testing.T) {
+	m := sampled(t, Config{Interval: time.Second}, 140, 20, topic("a", 1, 0))
+	m.press("?")
+	assert.Contains(t, m.screen(), "go back")
+	m.press("q")
+	assert.NotContains(t, m.screen(), "go back", "any key ends it")
+	m.press("?")
+	assert.Equal(t, tea.Quit(), m.press("ctrl+c")())
 }
