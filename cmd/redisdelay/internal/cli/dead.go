@@ -44,6 +44,7 @@ func (a *app) deadReasons() *cobra.Command {
 		func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },
 		func(ctx context.Context, args []string) error { return a.countReasons(ctx, args[0], f.query()) })
 	f = a.newFilter(cmd, admin.Dead)
+	cmd.Long = "… stands for an id or a long number, which differ from message to message."
 	cmd.Example = "redisdelay dead reasons orders --since 2h"
 	return cmd
 }
@@ -59,7 +60,7 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 	now := a.now()
 	for _, r := range reasons {
 		if a.json() {
-			if err := a.object(reasonJSON{topic, r.Group, r.Count, stamp{r.Oldest}, stamp{r.Newest}, r.Reason, r.Others}); err != nil {
+			if err := a.object(reasonJSON{topic, r.Group, r.Count, stamp{r.Oldest}, stamp{r.Newest}, r.Reason, r.Example, r.Others}); err != nil {
 				return err
 			}
 		}

@@ -146,6 +146,8 @@ type reasonJSON struct {
 	Count  int    `json:"count"`
 	Oldest stamp  `json:"oldest"`
 	Newest stamp  `json:"newest"`
-	Reason string `json:"reason"`
-	Others bool   `json:"others,omitempty"` // the rarer ones of a group, in place of a reason
+	// Reason has … for each id and long number; Example is one as it is.
+	Reason  string `json:"reason"`
+	Example string `json:"example"`
+	Others  bool   `json:"others,omitempty"` // those of a group with many reasons that were met last
 }
