@@ -65,7 +65,8 @@ func TestFindLooksWhereverAMessageIs(t *testing.T) {
 	assert.ErrorContains(t, err, "looked at 53 messages of 1 topic")
 	_, err = find(t.Context(), s.admin, "nowhere", "uuid", nil)
 	require.ErrorIs(t, err, ErrTopicNotFound)
-	for range s.admin.Find(t.Context(), s.Topic, "dead", nil) {
+	for _, err := range s.admin.Find(t.Context(), s.Topic, "dead", nil) {
+		require.NoError(t, err)
 		break // a caller may stop
 	}
 }

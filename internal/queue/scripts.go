@@ -52,6 +52,7 @@ var (
 	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
+	findScript   = newScript("find", messages)
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
@@ -65,7 +66,6 @@ var (
 	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
 	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
 	straysScript   = newScript("strays", messageKeys, messages)
-	findScript     = newScript("find", messages)
 
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)

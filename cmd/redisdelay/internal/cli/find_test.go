@@ -66,3 +66,20 @@ func TestAnIDNeedsNoKeyBehindIt(t *testing.T) {
 	require.Equal(t, 1, r.code)
 	assert.Contains(t, r.err, "there is no such message")
 }
+
+func TestAnActTakesAUUIDThatOneMessageHas(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", someUUID, "a", "", time.Hour)
+	assert.Equal(t, "cancelled 1 message\n", s.must("cancel", "orders", someUUID))
+	s.publish("orders", someUUID, "a", "", time.Hour)
+	s.publish("orders", someUUID, "b", "", time.Hour)
+	r := s.run("cancel", "orders", someUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Regexp(t, `means 2 messages, want the id of one: \S+:[ab], \S+:[ab]`, r.err)
+	assert.Contains(t, s.must("ls", "orders", "--count"), "2")
+	short := lines(s.must("ls", "orders"))[1][:26]
+	assert.Equal(t, 1, s.run("cancel", "orders", short, "-o", "json").code, "a program gives the whole id")
+	r = s.run("cancel", "orders", otherUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "there is no such message")
+}

@@ -113,24 +113,65 @@ func (e *evil) spoil(key, body string) {
 // commands are those that print names or texts, refusals included. The last ones end the scene.
 func (e *evil) commands() [][]string {
 	return [][]string{
-		{"topics"}, {"stats"}, {"stats", e.topic}, {"stats", e.topic, "--max-dead", "0"}, {"groups", e.topic}, {"groups"},
-		{"consumers"}, {"consumers", e.topic, "--wide"}, {"consumers", e.topic, "--group", e.reason},
-		{"ls", e.topic}, {"ls", e.topic, "--wide"}, {"ls", e.topic, "--in-delivery"}, {"ls", e.topic, "--waiting"}, {"ls", e.topic, "--key", e.key},
-		{"ls", e.reason}, {"ls", e.topic, "--cursor", e.reason},
-		{"show", e.topic, "--key", e.key}, {"show", e.topic, "--key", e.key + "dead"}, {"show", e.topic, "--key", "broken"}, {"show", e.topic, e.reason},
-		{"explain", e.topic, "--key", e.key}, {"explain", e.topic, "--key", e.key + "held"}, {"explain", e.topic, "--key", e.key + "dead"},
-		{"explain", e.topic, "--key", e.reason}, {"explain", e.topic, "--uuid", e.uuid},
-		{"dead", "ls", e.topic}, {"dead", "reasons", e.topic}, {"dead", "requeue", e.topic, "--all", "--reason", e.reason, "--dry-run"},
-		{"cancel", e.topic, e.reason}, {"cancel", e.topic, "--key", e.key, "--dry-run"}, {"cancel", e.topic, "--all", "--dry-run"},
-		{"copy", e.topic, "--key", e.key, "--to", e.topic + "copy"}, {"copy", e.topic, "--key", e.key, "--to", e.topic},
-		{"move", e.topic, "--resume"}, {"now", e.topic, "--key", e.key}, {"export", e.topic}, {"export", e.topic, "--in-delivery"},
-		{"pause", e.topic, e.reason}, {"pause", e.topic, "--all", "--by", e.field, "--reason", e.reason}, {"drain", e.topic, e.group, "--timeout", "1ms"},
-		{"resume", e.topic, e.group}, {"resume", e.topic, "--all"}, {"limit", e.topic, e.group, "--rate", "1/s"},
-		{"publish", e.topic, "--payload", "x", "--key", e.key}, {"top", "--samples", "1"}, {"doctor"}, {e.reason}, {"ls", "--" + e.reason}, {"ls", e.topic, e.reason},
-		{"__complete", "ls", ""}, {"__complete", "pause", e.topic, ""},
-		{"retire", e.topic, e.group, "--dry-run"}, {"retire", e.topic, e.group, "--yes"}, {"restore", e.topic, e.group},
-		{"delete", e.topic, "--confirm", e.reason}, {"delete", e.topic}, {"delete", e.topic, "--confirm", e.topic},
-		{"retire", e.topic, e.group, "--yes", "--force"}, {"delete", e.topic, "--confirm", e.topic, "--force"},
+		{"topics"},
+		{"stats"},
+		{"stats", e.topic},
+		{"stats", e.topic, "--max-dead", "0"},
+		{"groups", e.topic},
+		{"groups"},
+		{"consumers"},
+		{"consumers", e.topic, "--wide"},
+		{"consumers", e.topic, "--group", e.reason},
+		{"ls", e.topic},
+		{"ls", e.topic, "--wide"},
+		{"ls", e.topic, "--in-delivery"},
+		{"ls", e.topic, "--waiting"},
+		{"ls", e.topic, "--key", e.key},
+		{"ls", e.reason},
+		{"ls", e.topic, "--cursor", e.reason},
+		{"show", e.topic, "--key", e.key},
+		{"show", e.topic, "--key", e.key + "dead"},
+		{"show", e.topic, "--key", "broken"},
+		{"show", e.topic, e.reason},
+		{"explain", e.topic, "--key", e.key},
+		{"explain", e.topic, "--key", e.key + "held"},
+		{"explain", e.topic, "--key", e.key + "dead"},
+		{"explain", e.topic, "--key", e.reason},
+		{"explain", e.topic, "--uuid", e.uuid},
+		{"dead", "ls", e.topic},
+		{"dead", "reasons", e.topic},
+		{"dead", "requeue", e.topic, "--all", "--reason", e.reason, "--dry-run"},
+		{"cancel", e.topic, e.reason},
+		{"cancel", e.topic, "--key", e.key, "--dry-run"},
+		{"cancel", e.topic, "--all", "--dry-run"},
+		{"copy", e.topic, "--key", e.key, "--to", e.topic + "copy"},
+		{"copy", e.topic, "--key", e.key, "--to", e.topic},
+		{"move", e.topic, "--resume"},
+		{"now", e.topic, "--key", e.key},
+		{"export", e.topic},
+		{"export", e.topic, "--in-delivery"},
+		{"pause", e.topic, e.reason},
+		{"pause", e.topic, "--all", "--by", e.field, "--reason", e.reason},
+		{"drain", e.topic, e.group, "--timeout", "1ms"},
+		{"resume", e.topic, e.group},
+		{"resume", e.topic, "--all"},
+		{"limit", e.topic, e.group, "--rate", "1/s"},
+		{"publish", e.topic, "--payload", "x", "--key", e.key},
+		{"top", "--samples", "1"},
+		{"doctor"},
+		{e.reason},
+		{"ls", "--" + e.reason},
+		{"ls", e.topic, e.reason},
+		{"__complete", "ls", ""},
+		{"__complete", "pause", e.topic, ""},
+		{"retire", e.topic, e.group, "--dry-run"},
+		{"retire", e.topic, e.group, "--yes"},
+		{"restore", e.topic, e.group},
+		{"delete", e.topic, "--confirm", e.reason},
+		{"delete", e.topic},
+		{"delete", e.topic, "--confirm", e.topic},
+		{"retire", e.topic, e.group, "--yes", "--force"},
+		{"delete", e.topic, "--confirm", e.topic, "--force"},
 	}
 }
 
@@ -161,6 +202,17 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOurColoursInANameAreNone: nobody else colours what is printed.
+func TestOurColoursInANameAreNone(t *testing.T) {
+	s := newStage(t)
+	s.publish("\x1b[1mbold", "\x1b[2mfaint", "\x1b[1;31mred", "", time.Hour)
+	for _, args := range [][]string{{"stats"}, {"ls", "\x1b[1mbold"}, {"show", "\x1b[1mbold", "--key", "\x1b[1;31mred"}, {"topics"}} {
+		out := s.must(args...)
+		assert.Contains(t, out, `\x1b[1`, args)
+		assert.NotRegexp(t, "\x1b\\[[0-9;]*m(bold|faint|red)", out, args)
 	}
 }
 

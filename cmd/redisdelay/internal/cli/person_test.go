@@ -50,11 +50,15 @@ func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
 func TestNoPasswordIsEchoed(t *testing.T) {
 	for _, scheme := range []string{"redis", "rediss", "unix", "valkey", "valkeys", "http", "REDIS"} {
 		for _, args := range [][]string{
-			{"stats", "a", scheme + "://user:hunter2@host"}, {scheme + "://user:hunter2@host"},
-			{"ls", "orders", "--limit", scheme + "://:hunter2@/path"}, {"ls", "--" + scheme + "://user:hunter2@host"},
+			{"stats", "a", scheme + "://user:hunter2@host"},
+			{scheme + "://user:hunter2@host"},
+			{"ls", "orders", "--limit", scheme + "://:hunter2@/path"},
+			{"ls", "--" + scheme + "://user:hunter2@host"},
 			{"stats", "--tls-ca", scheme + "://user:hunter2@host", "--redis", "rediss://h"},
-			{"stats", "--redis", scheme + "://user:hunter2@127.0.0.1:port"}, {"stats", "--redis", scheme + "://user:hunter2@127.0.0.1:1"},
-			{"stats", "--redis", "user:hunter2@127.0.0.1:1"}, {"stats", "--redis", "user:hunter2@127.0.0.1:port"},
+			{"stats", "--redis", scheme + "://user:hunter2@127.0.0.1:port"},
+			{"stats", "--redis", scheme + "://user:hunter2@127.0.0.1:1"},
+			{"stats", "--redis", "user:hunter2@127.0.0.1:1"},
+			{"stats", "--redis", "user:hunter2@127.0.0.1:port"},
 		} {
 			s := &stage{Scene: &fixture.Scene{T: t}, address: "redis://127.0.0.1:1"}
 			r := s.run(args...)

@@ -2,6 +2,7 @@ package words
 
 import (
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -27,54 +28,59 @@ func Payload(payload []byte) (text string, left int) {
 // indent spreads valid JSON over lines until that is long enough, and says how much it has read.
 // All tokens stay as they are: a number keeps all its digits.
 func indent(text []byte) (out []byte, read int) {
-	depth, fresh := 0, false // fresh: nothing has come since an object or array began
-	line := func() {
-		if depth > maxDepth {
-			return
-		}
-		out = append(out, '\n')
-		for range depth {
-			out = append(out, "  "...)
-		}
-	}
-	for read < len(text) && len(out) < maxPayload {
-		c := text[read]
-		switch c {
-		case ' ', '\t', '\r', '\n':
-			read++
-			continue
-		case '}', ']':
-			if !fresh {
-				closing := depth
-				if depth--; closing <= maxDepth {
-					line()
-				}
-			} else {
-				depth--
-			}
-			out, fresh, read = append(out, c), false, read+1
-			continue
-		}
-		if fresh {
-			line()
-		}
-		fresh = c == '{' || c == '['
+	var i indenter
+	for read < len(text) && len(i.out) < maxPayload {
 		end := token(text, read)
-		end = min(end, read+maxPayload)
-		out = append(out, text[read:end]...)
-		switch read = end; c {
-		case '{', '[':
-			depth++
-		case ',':
-			line()
-		case ':':
-			out = append(out, ' ')
+		i.add(text[read:min(end, read+maxPayload)])
+		read = min(end, read+maxPayload)
+	}
+	for read < len(text) && !utf8.RuneStart(text[read]) { // it ends within a string
+		i.out, read = i.out[:len(i.out)-1], read-1
+	}
+	return i.out, read
+}
+
+// indenter writes tokens of JSON on lines.
+type indenter struct {
+	out   []byte
+	depth int
+	fresh bool // nothing has come since an object or array began
+}
+
+func (i *indenter) add(token []byte) {
+	switch c := token[0]; c {
+	case ' ', '\t', '\r', '\n':
+		return
+	case '}', ']':
+		i.depth--
+		if !i.fresh && i.depth < maxDepth {
+			i.line()
 		}
+		i.out, i.fresh = append(i.out, c), false
+	default:
+		if i.fresh {
+			i.line()
+		}
+		i.out, i.fresh = append(i.out, token...), c == '{' || c == '['
+		i.after(c)
 	}
-	for len(out) > 0 && read < len(text) && !utf8.RuneStart(text[read]) {
-		out, read = out[:len(out)-1], read-1
+}
+
+func (i *indenter) after(c byte) {
+	switch c {
+	case '{', '[':
+		i.depth++
+	case ',':
+		i.line()
+	case ':':
+		i.out = append(i.out, ' ')
 	}
-	return out, read
+}
+
+func (i *indenter) line() {
+	if i.depth <= maxDepth {
+		i.out = append(append(i.out, '\n'), strings.Repeat("  ", i.depth)...)
+	}
 }
 
 // token is where the token ends that begins at a place: a string, a number or word, or one sign.
