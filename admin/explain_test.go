@@ -152,10 +152,10 @@ func TestExplainPauses(t *testing.T) {
 		s.says("due for "+soon+"; "+want, "B: .*")
 	}
 	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
-		"group B is paused by anna until "+someTime+`: "migration"`)
-	pause("B", redisdelay.Pause{}, "group B is paused until somebody resumes")
+		"group B is paused by anna since "+someTime+" until "+someTime+`: "migration"`)
+	pause("B", redisdelay.Pause{}, "group B is paused since "+someTime+" until somebody resumes")
 	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, "B"))
-	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob until somebody resumes")
+	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob since "+someTime+" until somebody resumes")
 }
 
 func TestExplainLimits(t *testing.T) {

@@ -32,7 +32,7 @@ func (e *explainer) obstacle(ctx context.Context, group string) (string, error) 
 	return e.limited(ctx, group, share)
 }
 
-// paused says who has paused a group, until when and why.
+// paused says who has paused a group, since when, until when and why.
 func (e *explainer) paused(group string, p *Pause) string {
 	text := "group " + group + " is paused"
 	if p.All {
@@ -40,6 +40,9 @@ func (e *explainer) paused(group string, p *Pause) string {
 	}
 	if p.By != "" {
 		text += " by " + p.By
+	}
+	if !p.Since.IsZero() {
+		text += " since " + e.clock(p.Since)
 	}
 	if p.Until.IsZero() {
 		text += " until somebody resumes"

@@ -185,6 +185,8 @@ func newScrubber(files string) *scrubber {
 	for _, r := range [][2]string{
 		{regexp.QuoteMeta("@" + host), "@HOST"},
 		{regexp.QuoteMeta(files), "FILES"},
+		{`redisdelay (\(devel\)|v\S+)( \(commit \w+\))?, go\S+, \S+`, "redisdelay VERSION"},
+		{`"version":"[^"]*"(,"commit":"\w+")?(,"modified":true)?,"go":"[^"]*","platform":"[^"]*"`, `"version":"VERSION"`},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},

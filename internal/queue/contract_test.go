@@ -22,7 +22,7 @@ var scripts = []*script{
 	requeueScript, discardScript,
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
-	lookScript, holderScript,
+	lookScript, holderScript, findScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
 	orphansScript, bodilessScript, straysScript,
 }

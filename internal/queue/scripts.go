@@ -52,6 +52,7 @@ var (
 	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
+	findScript   = newScript("find", messages)
 	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 

@@ -46,6 +46,16 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		request.Bytes = mebibyte
 		return func() { require.Len(r.t, errless(g.Page(r.ctx(), request)).Entries, 15) }
 	},
+	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *Group) func() {
+		r.store(r.partition.names.key(scheduled), 5000, 1000)
+		r.store(r.partition.names.key(scheduled), 100, 64<<10)
+		return func() {
+			require.NoError(r.t, r.partition.Find(r.ctx(), "no such text", func(_ int, found []Stored) error {
+				require.Empty(r.t, found)
+				return nil
+			}))
+		}
+	},
 	"survey and tally": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.keyOf(unackOf, "g"), 100000, 10)
 		return func() {

@@ -48,7 +48,7 @@ func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c 
 		return a.unchanged(ctx, args[0], which, w, result)
 	}
 	if !named && !c.yes {
-		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", w.ask, w.of(total), words.Clean(args[0]))); err != nil || !yes {
+		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", w.ask, w.of(total), args[0])); err != nil || !yes {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	if err != nil {
 		return err
 	}
-	return a.printf("%s: %s\n", words.Clean(e.Message.ID), words.Clean(e.Summary))
+	return a.printf("%s: %s\n", e.Message.ID, e.Summary)
 }
 
 // report tells what an act has done.

@@ -33,10 +33,14 @@ func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Comm
 		}
 		return nil
 	}, func(ctx context.Context, args []string) error {
-		err := a.perform(ctx, called, args, c, make())
-		if len(args)-1+len(c.keys) == 1 {
-			which, _ := ref(args, strings.Join(c.keys, ""))
-			err = a.notFound(ctx, args[0], which, err)
+		ids, err := a.whole(ctx, args[0], args[1:])
+		if err != nil {
+			return err
+		}
+		args = append(args[:1:1], ids...)
+		err = a.perform(ctx, called, args, c, make())
+		if len(ids)+len(c.keys) == 1 {
+			err = a.notFound(ctx, args[0], admin.Ref{ID: strings.Join(ids, ""), Key: strings.Join(c.keys, "")}, err)
 		}
 		return err
 	})

@@ -22,7 +22,7 @@ const (
 	barWidth = 30
 	barEvery = 100 * time.Millisecond
 
-	clearLine = "\r\x1b[K" // for a terminal
+	clearLine styled = "\r\x1b[K" // for a terminal
 )
 
 func (a *app) newBar(verb string, total int) *bar {
@@ -41,7 +41,7 @@ func (b *bar) update(p admin.Progress) {
 
 func (b *bar) clear() {
 	if !b.drawn.IsZero() {
-		b.app.say(clearLine)
+		b.app.say("%s", clearLine)
 	}
 }
 

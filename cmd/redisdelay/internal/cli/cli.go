@@ -87,7 +87,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitNo
 }
 
-var credentials = regexp.MustCompile(`(rediss?://)\S*@`)
+var credentials = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 
 // hide takes the credentials out of a text. What help says for an example stays.
 func hide(text string) string {

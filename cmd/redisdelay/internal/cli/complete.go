@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
 const (
@@ -44,9 +46,9 @@ func (a *app) completeTopic(cmd *cobra.Command, _ []string, _ string) ([]string,
 	if err != nil {
 		return nil, noFiles
 	}
-	names := make([]string, len(topics))
-	for i, t := range topics {
-		names[i] = t.Name
+	var names []string
+	for _, t := range topics {
+		names = append(names, typed(t.Name)...)
 	}
 	return names, noFiles
 }
@@ -61,9 +63,17 @@ func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]stri
 	if err != nil {
 		return nil, noFiles
 	}
-	names := make([]string, len(groups))
-	for i, g := range groups {
-		names[i] = g.Group
+	var names []string
+	for _, g := range groups {
+		names = append(names, typed(g.Group)...)
 	}
 	return names, noFiles
+}
+
+// typed is a name, if it can be typed: a shell prints what completes a word.
+func typed(name string) []string {
+	if words.Clean(name) != name {
+		return nil
+	}
+	return []string{name}
 }

@@ -41,10 +41,10 @@ func (a *app) told(name, topic, group, format string, args ...any) error {
 	if a.json() {
 		return a.object(actJSON{Topic: topic, Act: name, Group: group, Complete: true})
 	}
-	return a.printf("%s\n", words.Clean(fmt.Sprintf(format, args...)))
+	return a.printf("%s\n", fmt.Sprintf(format, args...))
 }
 
-func groupsOf(topic, group string) string {
+func nameOf(topic, group string) string {
 	if group == redisdelay.AllGroups {
 		return fmt.Sprintf("all groups of topic %q", topic)
 	}
@@ -65,7 +65,7 @@ func (a *app) pause() *cobra.Command {
 			if p.For > 0 {
 				until = "for " + words.Duration(p.For)
 			}
-			return a.told("pause", topic, group, "paused %s %s", groupsOf(topic, group), until)
+			return a.told("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
 		})
 	cmd.Flags().Var(duration(&p.For, time.Millisecond), "for", "end by itself after this time")
 	cmd.Flags().Var(text(&p.Reason, "TEXT"), "reason", "why, for those who wonder")
@@ -93,11 +93,12 @@ func (a *app) resume() *cobra.Command {
 		case err != nil:
 			return err
 		case paused != "" && group != redisdelay.AllGroups: // with all groups
-			return fmt.Errorf("still paused: %s; redisdelay resume %s --all ends that", paused, quoted(words.Clean(topic)))
+			return fmt.Errorf("still paused: %s; %s ends that", paused,
+				commandLine(append([]string{"redisdelay", "resume"}, ordered([]string{"--all"}, topic)...)...))
 		case paused != "":
 			a.say("redisdelay resume: still paused by itself: %s\n", paused)
 		}
-		return a.told("resume", topic, group, "resumed %s", groupsOf(topic, group))
+		return a.told("resume", topic, group, "resumed %s", nameOf(topic, group))
 	})
 }
 
@@ -111,7 +112,7 @@ func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 		case g.Group == group:
 			return pauseWords(g.Pause, g.At), err
 		case group == redisdelay.AllGroups:
-			paused = append(paused, fmt.Sprintf("group %q, %s", words.Clean(g.Group), pauseWords(g.Pause, g.At)))
+			paused = append(paused, fmt.Sprintf("group %q, %s", g.Group, pauseWords(g.Pause, g.At)))
 		}
 	}
 	return strings.Join(paused, "; "), err
@@ -141,15 +142,15 @@ func (a *app) drain() *cobra.Command {
 				}
 			})
 			if a.terminal.err {
-				a.say(clearLine)
+				a.say("%s", clearLine)
 			}
 			if err != nil && ctx.Err() != nil {
-				return fmt.Errorf("stopped waiting for %s: %s", groupsOf(topic, group), backlogText(left))
+				return fmt.Errorf("stopped waiting for %s: %s", nameOf(topic, group), backlogText(left))
 			}
 			if err != nil {
 				return err
 			}
-			return a.told("drain", topic, group, "%s: nothing is left", groupsOf(topic, group))
+			return a.told("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
 		})
 	cmd.Flags().Var(duration(&timeout, time.Millisecond), "timeout", "wait no longer, exit 1")
 	return cmd
@@ -179,9 +180,9 @@ func (a *app) limit() *cobra.Command {
 				return err
 			}
 			if none {
-				return a.told("limit", args[0], args[1], "%s has no limit", groupsOf(args[0], args[1]))
+				return a.told("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
 			}
-			return a.told("limit", args[0], args[1], "limited %s to %s", groupsOf(args[0], args[1]), limitsText(&limits))
+			return a.told("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
 		})
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")

@@ -4,21 +4,23 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
 // dead returns the commands for dead letters.
 func (a *app) dead() *cobra.Command {
 	dead := &cobra.Command{
-		Use: "dead", Short: "List, requeue, discard or move dead letters", Args: unknownCommand,
+		Use: "dead", Short: "List, count, requeue, discard or move dead letters", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	requeue := a.deadAct("requeue", "Make dead letters due again, and count their deliveries anew",
 		func() act { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
 	discard := a.deadAct("discard", "Remove dead letters for good",
 		func() act { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
-	dead.AddCommand(a.deadLs(), a.deadShow(), requeue, discard, a.deadMove())
+	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard, a.deadMove())
 	return dead
 }
 
@@ -33,7 +35,45 @@ func (a *app) deadLs() *cobra.Command {
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return a.one("show TOPIC [ID]", "Show a dead letter, and where it stands for each group", a.showOne)
+	return a.showing("show", "Show a dead letter, and where it stands for each group")
+}
+
+func (a *app) deadReasons() *cobra.Command {
+	var f *filter
+	cmd := a.command("reasons TOPIC", "Count dead letters by why they died, and by group; the most first",
+		func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },
+		func(ctx context.Context, args []string) error { return a.countReasons(ctx, args[0], f.query()) })
+	f = a.newFilter(cmd, admin.Dead)
+	cmd.Long = "… stands for an id or a long number, which differ from message to message."
+	cmd.Example = "redisdelay dead reasons orders --since 2h"
+	return cmd
+}
+
+func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) error {
+	bar := a.newBar("counted", 0)
+	reasons, err := a.admin.Reasons(ctx, topic, q, func(n int) { bar.update(admin.Progress{Done: n}) })
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	g := a.newGrid("#COUNT", "GROUP", "#OLDEST", "#NEWEST", "REASON")
+	now := a.now()
+	for _, r := range reasons {
+		if a.json() {
+			if err := a.object(reasonJSON{topic, r.Group, r.Count, stamp{r.Oldest}, stamp{r.Newest}, r.Reason, r.Example, r.Others}); err != nil {
+				return err
+			}
+		}
+		text := a.cut(r.Reason, 100)
+		if r.Others {
+			text = "(other reasons)"
+		}
+		g.add(words.Number(r.Count), r.Group, words.Relative(r.Oldest, now), words.Relative(r.Newest, now), text)
+	}
+	if a.json() {
+		return nil
+	}
+	return a.printOr(g, "no message matches")
 }
 
 func letters(name, done, ask string, run runner) act {
@@ -103,7 +143,9 @@ func (a *app) move(name string) *cobra.Command {
 		if !resume {
 			return moveSome(cmd, args)
 		}
-		if len(args) > 1 || cmd.Flags().Changed("to") || cmd.Flags().Changed("all") {
+		more := len(args) > 1
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { more = more || f.Changed && f.Name != "resume" })
+		if more {
 			return usagef("--resume finishes earlier moves: want only TOPIC with it")
 		}
 		if err := a.connect(cmd.Context()); err != nil {

@@ -73,11 +73,14 @@ var objects = []struct {
 	{"the last line of a page of these, if there are more", cursorJSON{}},
 	{"`show`, `dead show`", messageJSON{}},
 	{"the `groups` of `show`", standingJSON{}},
+	{"`ls --count`, `dead ls --count`", countJSON{}},
+	{"`dead reasons`", reasonJSON{}},
 	{"`explain`", explanationJSON{}},
 	{"`top`", sampleJSON{}},
 	{"all acts; `export --file`, `import`", actJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
+	{"`version`", versionJSON{}},
 }
 
 func commandDocs(b *strings.Builder, cmd *cobra.Command) {

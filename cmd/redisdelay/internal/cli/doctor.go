@@ -51,18 +51,18 @@ func (a *app) finding(f admin.Finding) error {
 	if a.json() {
 		return a.object(findingJSON{string(f.Severity), f.Check, f.Topic, f.Text, f.Fixable, f.Fixed})
 	}
-	mark := dimStyle.Render("info   ")
+	mark := paint(dimStyle, "info   ")
 	switch {
 	case f.Fixed:
-		mark = goodStyle.Render("fixed  ")
+		mark = paint(goodStyle, "fixed  ")
 	case f.Severity == admin.Warning:
-		mark = warnStyle.Render("warning")
+		mark = paint(warnStyle, "warning")
 	case f.Severity == admin.Problem:
-		mark = badStyle.Render("problem")
+		mark = paint(badStyle, "problem")
 	}
-	text := words.Clean(f.Text)
+	text := f.Text
 	if f.Topic != "" {
-		text = fmt.Sprintf("topic %q: %s", words.Clean(f.Topic), text)
+		text = fmt.Sprintf("topic %q: %s", f.Topic, text)
 	}
 	if f.Fixable && !f.Fixed {
 		text += " (--fix)"

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"time"
 	"unicode/utf8"
 
@@ -110,7 +112,7 @@ func inStats(s admin.TopicStats) statsJSON {
 
 func inGroup(topic string, g admin.GroupStats) groupJSON {
 	o := groupJSON{
-		Topic: topic, Group: g.Group, State: string(g.State), At: stamp{g.At},
+		Topic: topic, Group: g.Group, State: stateOf(g), At: stamp{g.At},
 		Queued: g.Queued, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired, Dead: g.Dead,
 		OldestQueued: stamp{g.OldestQueued}, NextRetry: stamp{g.NextRetry},
 		OldestUnacked: stamp{g.OldestUnacked}, OldestDead: stamp{g.OldestDead},
@@ -140,19 +142,25 @@ func inConsumer(c admin.Consumer) consumerJSON {
 
 // contentJSON is a message as far as it can be decoded.
 type contentJSON struct {
-	UUID      string            `json:"uuid,omitempty"`
-	Metadata  map[string]string `json:"metadata,omitempty"`
-	Payload   *string           `json:"payload,omitempty"`
-	Payload64 []byte            `json:"payload64,omitempty"` // in place of a payload that is not UTF-8
-	Body64    []byte            `json:"body64,omitempty"`    // of a message that cannot be decoded
-	Error     string            `json:"error,omitempty"`
+	UUID     string            `json:"uuid,omitempty"`
+	UUID64   []byte            `json:"uuid64,omitempty"` // in place of a UUID that is not UTF-8
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Metadata64 has names and values in base64 of which one is not UTF-8; Metadata has the others.
+	Metadata64 map[string]string `json:"metadata64,omitempty"`
+	Payload    *string           `json:"payload,omitempty"`
+	Payload64  []byte            `json:"payload64,omitempty"` // in place of a payload that is not UTF-8
+	Body64     []byte            `json:"body64,omitempty"`    // of a message that cannot be decoded
+	Error      string            `json:"error,omitempty"`
 }
 
 func inContent(c admin.Content) contentJSON {
 	var o contentJSON
 	switch {
 	case c.Message != nil:
-		o.UUID, o.Metadata = c.Message.UUID, c.Message.Metadata
+		if o.UUID = c.Message.UUID; !utf8.ValidString(o.UUID) {
+			o.UUID, o.UUID64 = "", []byte(o.UUID)
+		}
+		o.Metadata, o.Metadata64 = inMetadata(c.Message.Metadata)
 		if payload := string(c.Message.Payload); utf8.ValidString(payload) {
 			o.Payload = &payload
 		} else {
@@ -162,4 +170,37 @@ func inContent(c admin.Content) contentJSON {
 		o.Error, o.Body64 = plain(c.Err), c.Body
 	}
 	return o
+}
+
+// inMetadata returns metadata that are text, and the others in base64: as text, names that differ
+// could become one.
+func inMetadata(all map[string]string) (texts, coded map[string]string) {
+	texts = all
+	for name, value := range all {
+		if utf8.ValidString(name) && utf8.ValidString(value) {
+			continue
+		}
+		if coded == nil {
+			texts, coded = maps.Clone(all), map[string]string{}
+		}
+		delete(texts, name)
+		coded[base64.StdEncoding.EncodeToString([]byte(name))] = base64.StdEncoding.EncodeToString([]byte(value))
+	}
+	return texts, coded
+}
+
+// inKey is a message key in base64, if it is not UTF-8; else nil.
+func inKey(key string) []byte {
+	if utf8.ValidString(key) {
+		return nil
+	}
+	return []byte(key)
+}
+
+// stateOf is the state of a group, as tables show it.
+func stateOf(g admin.GroupStats) string {
+	if g.State == admin.GroupActive && g.Pause != nil {
+		return "paused"
+	}
+	return string(g.State)
 }

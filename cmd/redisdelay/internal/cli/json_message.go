@@ -6,6 +6,7 @@ type entryJSON struct {
 	Topic       string `json:"topic"`
 	ID          string `json:"id"`
 	Key         string `json:"key,omitempty"`
+	Key64       []byte `json:"key64,omitempty"` // of a key that is not UTF-8
 	Partition   int    `json:"partition"`
 	Set         string `json:"set"`
 	Group       string `json:"group,omitempty"`
@@ -22,7 +23,7 @@ type entryJSON struct {
 
 func inEntry(e admin.Entry) entryJSON {
 	o := entryJSON{
-		Topic: e.Topic, ID: e.ID, Key: e.Key, Partition: e.Partition, Set: string(e.Set), Group: e.Group,
+		Topic: e.Topic, ID: e.ID, Key: e.Key, Key64: inKey(e.Key), Partition: e.Partition, Set: string(e.Set), Group: e.Group,
 		State: string(e.State), PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
 		Size: e.Size, contentJSON: inContent(e.Content),
 	}
@@ -41,6 +42,7 @@ type messageJSON struct {
 	Topic       string         `json:"topic"`
 	ID          string         `json:"id"`
 	Key         string         `json:"key,omitempty"`
+	Key64       []byte         `json:"key64,omitempty"`
 	Partition   int            `json:"partition"`
 	PublishedAt stamp          `json:"publishedAt,omitzero"`
 	At          stamp          `json:"at"`
@@ -63,11 +65,12 @@ type standingJSON struct {
 	BuriedAt    stamp             `json:"buriedAt,omitzero"`
 	Reason      string            `json:"reason,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"` // as the group's last nack left it
+	Metadata64  map[string]string `json:"metadata64,omitempty"`
 }
 
 func inMessage(m admin.Message) messageJSON {
 	o := messageJSON{
-		Topic: m.Topic, ID: m.ID, Key: m.Key, Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
+		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
 		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt}, Moving: m.Moving,
 		Groups: []standingJSON{}, contentJSON: inContent(m.Content),
 	}
@@ -78,7 +81,7 @@ func inMessage(m admin.Message) messageJSON {
 			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason,
 		}
 		if g.Content.Message != nil {
-			s.Metadata = g.Content.Message.Metadata
+			s.Metadata, s.Metadata64 = inMetadata(g.Content.Message.Metadata)
 		}
 		o.Groups = append(o.Groups, s)
 	}
@@ -128,4 +131,23 @@ type findingJSON struct {
 	Text     string `json:"text"`
 	Fixable  bool   `json:"fixable"`
 	Fixed    bool   `json:"fixed"`
+}
+
+// countJSON is how many messages ls --count has counted.
+type countJSON struct {
+	Topic string `json:"topic"`
+	Count int    `json:"count"`
+}
+
+// reasonJSON is why some dead letters of a group died.
+type reasonJSON struct {
+	Topic  string `json:"topic"`
+	Group  string `json:"group"`
+	Count  int    `json:"count"`
+	Oldest stamp  `json:"oldest"`
+	Newest stamp  `json:"newest"`
+	// Reason has … for each id and long number; Example is one as it is.
+	Reason  string `json:"reason"`
+	Example string `json:"example"`
+	Others  bool   `json:"others,omitempty"` // those of a group with many reasons that were met last
 }

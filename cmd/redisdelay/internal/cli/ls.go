@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +28,7 @@ type lister struct {
 	key    string
 	limit  int
 	all    bool
+	count  bool
 	anySet bool // no set was chosen
 }
 
@@ -37,11 +36,14 @@ func (l *lister) flags(cmd *cobra.Command) {
 	cmd.Flags().Var(text(&l.key, "KEY"), "key", "only the message with this key, wherever it stands")
 	cmd.Flags().Var(number(&l.limit, 1, admin.MaxLimit), "limit", "how many at most")
 	cmd.Flags().BoolVar(&l.all, "all", false, "all, page by page")
+	cmd.Flags().BoolVar(&l.count, "count", false, "only how many there are")
 }
 
 func (l *lister) check(cmd *cobra.Command) error {
-	if err := apart(cmd, "limit", "all"); err != nil {
-		return err
+	for _, flags := range [][]string{{"limit", "all"}, {"limit", "count"}, {"all", "count"}, {"cursor", "count"}, {"key", "count"}} {
+		if err := apart(cmd, flags...); err != nil {
+			return err
+		}
 	}
 	l.anySet = len(l.filter.sets) > 0
 	for _, chosen := range l.filter.sets {
@@ -60,6 +62,8 @@ func (l *lister) run(ctx context.Context, args []string) error {
 		return l.runKey(ctx, args[0])
 	case l.all:
 		return l.runAll(ctx, args[0], q)
+	case l.count:
+		return l.runCount(ctx, args[0], q)
 	}
 	q.Limit = l.limit
 	page, err := a.admin.Entries(ctx, args[0], q)
@@ -94,6 +98,18 @@ func (l *lister) runAll(ctx context.Context, topic string, q admin.Query) error 
 		return nil
 	}
 	return l.show(page, q.In)
+}
+
+// runCount says how many match.
+func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) error {
+	n, err := l.app.admin.Count(ctx, topic, q)
+	if err != nil {
+		return err
+	}
+	if l.app.json() {
+		return l.app.object(countJSON{topic, n})
+	}
+	return l.app.printf("%s\n", words.Number(n))
 }
 
 // runKey shows the message with a key, in each place where it stands.
@@ -172,75 +188,36 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 		if e.Attempts > 0 {
 			attempts = words.Number(e.Attempts)
 		}
-		g.add(words.Clean(e.ID), a.cut(words.Clean(e.Key), 40), shownSet, words.Clean(e.Group), words.Relative(e.At, now),
+		g.add(a.short(e.ID), a.cut(e.Key, 40), shownSet, e.Group, words.Relative(e.At, now),
 			words.Full(e.At, now), attempts, words.Full(e.PublishedAt, now), count(e.Partition), words.Bytes(int64(e.Size)),
-			a.cut(words.Clean(e.Reason), 60), a.preview(e.Content))
+			a.cut(e.Reason, 60), a.preview(e.Content))
 	}
 	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
 	return a.print(g.without("KEY", "SET", "GROUP", "ATTEMPTS", "REASON"))
 }
 
 // preview is the beginning of a payload, on one line.
-func (a *app) preview(c admin.Content) string {
+func (a *app) preview(c admin.Content) any {
 	switch {
 	case c.Message != nil:
 		payload := string(c.Message.Payload)
 		if !a.wide && len(payload) > 200 {
 			payload = payload[:200] + "…" // cut again below, by characters
 		}
-		return a.cut(words.Clean(payload), 60)
+		return a.cut(payload, 60)
 	case c.Err != nil:
-		return warnStyle.Render("cannot be decoded: " + words.Cut(plain(c.Err), 60))
+		return paint(warnStyle, "cannot be decoded: "+words.Cut(plain(c.Err), 60))
 	default:
-		return warnStyle.Render("no body")
+		return paint(warnStyle, "no body")
 	}
 }
 
+// cut shortens a text, as it is shown, to so many characters.
 func (a *app) cut(text string, length int) string {
 	if a.wide {
 		return text
 	}
-	return words.Cut(text, length)
-}
-
-// ref is an argument or --key that names one message.
-func ref(args []string, key string) (admin.Ref, error) {
-	switch {
-	case len(args) == 1 && key == "":
-		return admin.Ref{}, usagef("ID is missing: want the id of a message, or its --key KEY")
-	case len(args) == 2 && key != "":
-		return admin.Ref{}, usagef("--key cannot be given with an ID: want one of them")
-	case key != "":
-		return admin.Ref{Key: key}, nil
-	}
-	return admin.Ref{ID: args[1]}, nil
-}
-
-// one returns a command for one message.
-func (a *app) one(use, short string, run func(ctx context.Context, topic string, ref admin.Ref) error) *cobra.Command {
-	key := ""
-	var which admin.Ref
-	cmd := a.command(use, short, func(_ *cobra.Command, args []string) (err error) {
-		which, err = ref(args, key)
-		return err
-	}, func(ctx context.Context, args []string) error {
-		return a.notFound(ctx, args[0], which, run(ctx, args[0], which))
-	})
-	cmd.Flags().Var(text(&key, "KEY"), "key", "the key of the message, in place of its id")
-	return cmd
-}
-
-// notFound says what it means that a message is not found.
-func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err error) error {
-	if !errors.Is(err, admin.ErrMessageNotFound) {
-		return err
-	}
-	if which.Key == "" {
-		if _, none := a.admin.Message(ctx, topic, admin.Ref{Key: which.ID}); none == nil {
-			return fmt.Errorf("%w, but one with this key: want --key %s", err, quoted(which.ID))
-		}
-	}
-	return fmt.Errorf("%w: all groups are done with it, it was cancelled, or it never was in this topic", err)
+	return words.Cut(words.Clean(text), length)
 }
 
 func (a *app) localNow(at time.Time) time.Time { return at.In(a.now().Location()) }

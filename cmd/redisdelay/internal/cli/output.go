@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
@@ -24,20 +29,72 @@ var (
 
 func (a *app) json() bool { return a.output == "json" }
 
-// object writes one line of JSON.
-func (a *app) object(o any) error {
-	encoder := json.NewEncoder(a.out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(o)
+// styled is text that a terminal may get as it is: it is clean, or in our colours.
+type styled string
+
+// paint is text in a colour.
+func paint(style lipgloss.Style, text string) styled { return styled(style.Render(words.Clean(text))) }
+
+// clean makes values safe for a terminal. All that is printed for people comes through here, by
+// printf, say, a grid or fields: whoever publishes must not move the cursor of the person who looks.
+func clean(values ...any) []any {
+	safe := make([]any, len(values))
+	for i, value := range values {
+		switch value := value.(type) {
+		case styled:
+			safe[i] = string(value)
+		case int, int64, float64, bool:
+			safe[i] = value
+		default:
+			safe[i] = words.Clean(fmt.Sprint(value))
+		}
+	}
+	return safe
 }
 
+// printf writes to standard output. The format is no text of others.
 func (a *app) printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.out, format, args...)
+	_, err := fmt.Fprintf(a.out, format, clean(args...)...)
 	return err
 }
 
 // say writes to standard error. There is nobody to tell if that fails.
-func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, args...) }
+func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, clean(args...)...) }
+
+// object writes one line of JSON.
+func (a *app) object(o any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(o); err != nil {
+		return err
+	}
+	_, err := escaping{a.out}.Write(text.Bytes())
+	return err
+}
+
+// escaping writes lines of JSON, of which each call has whole ones. What a terminal may obey is
+// written as \u and digits, which means the same.
+type escaping struct{ out io.Writer }
+
+func (e escaping) Write(text []byte) (int, error) {
+	safe := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || r == ' ' || unicode.IsPrint(r):
+			safe = utf8.AppendRune(safe, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			safe = fmt.Appendf(safe, `\u%04x\u%04x`, high, low)
+		default:
+			safe = fmt.Appendf(safe, `\u%04x`, r)
+		}
+	}
+	if _, err := e.out.Write(safe); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
 
 // column is a column of a table.
 type column struct {
@@ -70,7 +127,14 @@ func (a *app) newGrid(names ...string) *grid {
 	return g
 }
 
-func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
+// add adds a row.
+func (g *grid) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range clean(cells...) {
+		row[i] = fmt.Sprint(cell)
+	}
+	g.rows = append(g.rows, row)
+}
 
 // print writes the table. On a narrow terminal it goes without columns, and cuts the last one.
 func (a *app) print(g *grid) error {
@@ -98,7 +162,7 @@ func (a *app) print(g *grid) error {
 		t.Row(g.pick(row)...)
 	}
 	for line := range strings.SplitSeq(t.String(), "\n") {
-		if err := a.printf("%s\n", strings.TrimRight(line, " ")); err != nil {
+		if err := a.printf("%s\n", styled(strings.TrimRight(line, " "))); err != nil {
 			return err
 		}
 	}
@@ -166,17 +230,17 @@ func (g *grid) without(names ...string) *grid {
 func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
 
 // count writes a number, dimmed if it is 0.
-func count(n int) string {
+func count(n int) styled {
 	if n == 0 {
-		return dimStyle.Render("0")
+		return paint(dimStyle, "0")
 	}
-	return words.Number(n)
+	return styled(words.Number(n))
 }
 
 // bad writes a number that should be 0.
-func bad(n int) string {
+func bad(n int) styled {
 	if n == 0 {
-		return dimStyle.Render("0")
+		return paint(dimStyle, "0")
 	}
-	return badStyle.Render(words.Number(n))
+	return paint(badStyle, words.Number(n))
 }

@@ -113,7 +113,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	case s.key != "" && s.duplicate == string(redisdelay.IgnoreDuplicate):
 		made = ", unless its key was in use"
 	}
-	return s.app.printf("published %s to topic %q%s\n", words.Of(published, "message", "messages"), words.Clean(args[0]), made)
+	return s.app.printf("published %s to topic %q%s\n", words.Of(published, "message", "messages"), args[0], made)
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.

@@ -39,6 +39,8 @@ func (a *app) root() *cobra.Command {
 		Args: unknownCommand, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.Version = "-" // adds --version
+	root.SetVersionTemplate(build().String() + "\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -55,7 +57,7 @@ func (a *app) root() *cobra.Command {
 		}},
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
-		{"rest", []*cobra.Command{a.doctor(), a.delete()}},
+		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
 	} {
 		for _, cmd := range section.commands {
 			cmd.GroupID = section.id
@@ -106,7 +108,7 @@ func (a *app) connection(flags *pflag.FlagSet) {
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
 	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "for people, or one JSON object a line")
 	flags.BoolVar(&a.wide, "wide", false, "all columns, nothing cut")
-	flags.Var(text(&a.target.URL, "URL"), "redis", "redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
+	flags.Var(text(&a.target.URL, "URL"), "redis", "host:6379, or redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
 	flags.BoolVar(&a.target.Cluster, "cluster", false, "it is a Cluster; found out by itself from one host")
 	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; the hosts are its Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")
 	flags.Var(prefix(&a.prefix), "prefix", "of the keys in Redis, or $REDISDELAY_PREFIX")

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
 // chooser is how a person says which messages an act is for: ids, keys, or a filter.
@@ -64,13 +67,25 @@ func (c *chooser) selection(args []string) admin.Selection {
 }
 
 // again is the command line that goes on from a cursor.
-func again(cmd *cobra.Command, args []string, cursor string) string {
-	parts := append(strings.Fields(cmd.CommandPath()), args...)
-	parts = append(parts, flagsOf(cmd, "cursor")...)
+func again(cmd *cobra.Command, args []string, cursor string) styled {
+	flags := append(flagsOf(cmd, "cursor"), "--cursor", cursor)
+	return commandLine(append(strings.Fields(cmd.CommandPath()), ordered(flags, args...)...)...)
+}
+
+// commandLine quotes the words of a command for a shell.
+func commandLine(parts ...string) styled {
 	for i, part := range parts {
 		parts[i] = quoted(part)
 	}
-	return strings.Join(append(parts, "--cursor", cursor), " ")
+	return styled(strings.Join(parts, " "))
+}
+
+// ordered puts arguments before flags or, if one begins with a dash, behind them and --.
+func ordered(flags []string, args ...string) []string {
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
+		return append(append(slices.Clone(flags), "--"), args...)
+	}
+	return append(slices.Clone(args), flags...)
 }
 
 // flagsOf returns the flags that are given, but for one.
@@ -87,13 +102,25 @@ func flagsOf(cmd *cobra.Command, but string) (given []string) {
 	return given
 }
 
-// quoted quotes a word for a shell, if it needs that.
+// quoted quotes a word for a shell, if it needs that. What a terminal may obey is written as bash
+// and zsh read it.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,=+@%", r)
 	}
-	if word != "" && strings.TrimLeftFunc(word, plain) == "" {
+	switch {
+	case word != "" && strings.TrimLeftFunc(word, plain) == "":
 		return word
+	case words.Clean(word) == word:
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	var b strings.Builder
+	for _, c := range []byte(word) {
+		if r := rune(c); plain(r) || r == ' ' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		}
+	}
+	return "$'" + b.String() + "'"
 }

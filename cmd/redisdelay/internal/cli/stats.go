@@ -27,7 +27,7 @@ func (a *app) topics() *cobra.Command {
 					return err
 				}
 			}
-			g.add(words.Clean(t.Name), t.Version)
+			g.add(t.Name, t.Version)
 		}
 		if a.json() {
 			return nil
@@ -164,7 +164,7 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 		"#+MESSAGES", "#+BYTES", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for _, s := range all {
 		o := inStats(s)
-		g.add(words.Clean(s.Topic), count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
+		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
 			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
 			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
@@ -173,52 +173,55 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 }
 
 // overdue writes a lateness; a second is none to worry about.
-func overdue(d time.Duration) string {
+func overdue(d time.Duration) styled {
 	switch {
 	case d <= 0:
-		return dimStyle.Render("0")
+		return paint(dimStyle, "0")
 	case d < time.Second:
-		return words.Duration(d)
+		return styled(words.Duration(d))
 	case d < 30*time.Second:
-		return warnStyle.Render(words.Duration(d))
+		return paint(warnStyle, words.Duration(d))
 	default:
-		return badStyle.Render(words.Duration(d))
+		return paint(badStyle, words.Duration(d))
 	}
 }
 
 // pauseText is pauseWords in colour; "" for no pause.
-func pauseText(p *admin.Pause, now time.Time) string {
+func pauseText(p *admin.Pause, now time.Time) styled {
 	if p == nil {
 		return ""
 	}
-	return warnStyle.Render(pauseWords(p, now))
+	return paint(warnStyle, pauseWords(p, now))
 }
 
 // pausedText names what is paused in a topic.
-func pausedText(s admin.TopicStats) string {
+func pausedText(s admin.TopicStats) styled {
 	var paused []string
 	for _, g := range s.Groups {
 		if g.Pause != nil && g.State == admin.GroupActive {
-			paused = append(paused, words.Clean(g.Group))
+			paused = append(paused, g.Group)
 		}
 	}
 	if s.Pause != nil || len(paused) == 0 {
 		return pauseText(s.Pause, s.At)
 	}
-	return warnStyle.Render(strings.Join(paused, ", "))
+	return paint(warnStyle, strings.Join(paused, ", "))
 }
 
-// pauseWords says who has paused, until when and why.
+// pauseWords says who has paused, since when, until when and why.
 func pauseWords(p *admin.Pause, now time.Time) string {
 	text := "until somebody resumes"
 	if !p.Until.IsZero() {
 		text = "until " + words.Absolute(p.Until, now.Local())
 	}
+	if !p.Since.IsZero() {
+		text = "since " + words.Absolute(p.Since, now.Local()) + " " + text
+	}
 	if p.By != "" {
-		text = "by " + words.Clean(p.By) + " " + text
+		text = "by " + p.By + " " + text
 	}
 	if p.Reason != "" {
-		text += ": " + words.Clean(p.Reason)
+		text += ": " + p.Reason
 	}
 	if p.All {
 		text = "all groups, " + text

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +19,7 @@ import (
 // showTopic shows one topic in full.
 func (a *app) showTopic(s admin.TopicStats) error {
 	f := &fields{}
-	f.add("topic", headerStyle.Render(words.Clean(s.Topic)))
+	f.add("topic", paint(headerStyle, s.Topic))
 	f.add("scheduled", words.Of(s.Scheduled, "message", "messages"))
 	if s.Due > 0 {
 		f.add("due", words.Number(s.Due)+" of these, the oldest since "+words.Absolute(s.OldestDue, s.At.Local()))
@@ -30,8 +32,9 @@ func (a *app) showTopic(s admin.TopicStats) error {
 		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", words.Number(s.Keys), words.Number(s.Windows)))
 	}
 	if s.Moving > 0 {
-		f.add("moving", warnStyle.Render(words.Of(s.Moving, "message", "messages")+
-			" between topics: redisdelay move "+words.Clean(s.Topic)+" --resume finishes what was interrupted"))
+		f.add("moving", paint(warnStyle, words.Of(s.Moving, "message", "messages")+
+			" between topics: "+string(commandLine(append([]string{"redisdelay", "move"}, ordered([]string{"--resume"}, s.Topic)...)...))+
+			" finishes what was interrupted"))
 	}
 	f.add("paused", pauseText(s.Pause, s.At))
 	if err := a.printFields(f); err != nil {
@@ -43,16 +46,16 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	if err := a.printf("\n"); err != nil {
 		return err
 	}
-	return a.showGroups(s.Groups)
+	return a.showGroups(groupsIn(s), false)
 }
 
 // fields is a list of names and values for people.
 type fields struct{ list [][2]string }
 
 // add adds a field that has a value.
-func (f *fields) add(name, value string) {
-	if value != "" {
-		f.list = append(f.list, [2]string{name, value})
+func (f *fields) add(name string, value any) {
+	if text := fmt.Sprint(clean(value)...); text != "" {
+		f.list = append(f.list, [2]string{name, text})
 	}
 }
 
@@ -62,8 +65,8 @@ func (a *app) printFields(f *fields) error {
 		widest = max(widest, len(field[0]))
 	}
 	for _, field := range f.list {
-		name := dimStyle.Render(fmt.Sprintf("%-*s", widest, field[0]))
-		if err := a.printf("%s  %s\n", name, field[1]); err != nil {
+		name := paint(dimStyle, fmt.Sprintf("%-*s", widest, field[0]))
+		if err := a.printf("%s  %s\n", name, styled(field[1])); err != nil {
 			return err
 		}
 	}
@@ -71,55 +74,119 @@ func (a *app) printFields(f *fields) error {
 }
 
 func (a *app) groups() *cobra.Command {
-	return a.command("groups TOPIC", "Show the consumer groups of a topic, retired ones included", nil,
+	cmd := a.command("groups [TOPIC]", "Show the consumer groups of a topic, retired ones included, or of all topics by their lag", nil,
 		func(ctx context.Context, args []string) error {
-			groups, err := a.admin.Groups(ctx, args[0])
-			if err != nil {
-				return err
+			list, failed := a.groupsOf(ctx, args)
+			if failed != nil && len(list) == 0 {
+				return failed
 			}
 			if !a.json() {
-				if len(groups) == 0 {
-					return a.printf("no group is registered\n")
-				}
-				return a.showGroups(groups)
+				return errors.Join(a.showGroups(list, len(args) == 0), failed)
 			}
-			for _, g := range groups {
-				if err := a.object(inGroup(args[0], g)); err != nil {
+			for _, g := range list {
+				if err := a.object(inGroup(g.topic, g.GroupStats)); err != nil {
 					return err
 				}
 			}
-			return nil
+			return failed
 		})
+	cmd.Long = "LAG is how long the message that has waited longest since its due time has waited for the group."
+	return cmd
 }
 
-func (a *app) showGroups(groups []admin.GroupStats) error {
-	g := a.newGrid("GROUP", "STATE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
+// groupOf is a group of a topic.
+type groupOf struct {
+	topic string
+	admin.GroupStats
+	oldest time.Time // the due time of the message that has waited longest; zero if none waits
+	lag    time.Duration
+}
+
+// groupsOf returns the groups of a topic, by name, or those of all topics, the latest first.
+func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
+	all, err := a.statsOf(ctx, args)
+	var list []groupOf
+	for _, s := range all {
+		list = append(list, groupsIn(s)...)
+	}
+	if len(args) == 0 {
+		slices.SortStableFunc(list, func(a, b groupOf) int {
+			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Queued, a.Queued), cmp.Compare(a.topic, b.topic))
+		})
+	}
+	return list, err
+}
+
+// compareOldest puts what has waited longer first, and what does not wait last.
+func compareOldest(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return cmp.Compare(b.UnixMilli(), a.UnixMilli())
+	}
+	return a.Compare(b)
+}
+
+// groupsIn returns the groups of a topic. What is due and not given to the groups waits for all
+// that get messages.
+func groupsIn(s admin.TopicStats) []groupOf {
+	list := make([]groupOf, len(s.Groups))
+	for i, g := range s.Groups {
+		oldest := g.OldestQueued
+		if g.State == admin.GroupActive && !s.OldestDue.IsZero() && (oldest.IsZero() || s.OldestDue.Before(oldest)) {
+			oldest = s.OldestDue
+		}
+		list[i] = groupOf{topic: s.Topic, GroupStats: g, oldest: oldest}
+		if !oldest.IsZero() {
+			list[i].lag = max(0, s.At.Sub(oldest))
+		}
+	}
+	return list
+}
+
+// showGroups shows groups, with their topics if they are of several.
+func (a *app) showGroups(groups []groupOf, topics bool) error {
+	if len(groups) == 0 {
+		return a.printf("no group is registered\n")
+	}
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
 		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
-		g.add(words.Clean(s.Group), groupState(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
-			bad(s.Dead), consumersOf(s), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
+		topic := ""
+		if topics {
+			topic = s.topic
+		}
+		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
+			bad(s.Dead), consumersOf(s.GroupStats), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
 			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
-	g.spare = []string{"NEXT RETRY", "EXPIRED", "RETRYING", "OLDEST QUEUED"}
-	return a.print(g.without("LIMITS", "PAUSED"))
+	g.spare = []string{"NEXT RETRY", "EXPIRED", "OLDEST QUEUED", "RETRYING"}
+	if topics {
+		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST QUEUED" }) // LAG says as much
+	} else {
+		g.drop(func(i int) bool { return g.columns[i].name == "LAG" })
+	}
+	return a.print(g.without("TOPIC", "LIMITS", "PAUSED"))
 }
 
-func groupState(s admin.GroupStats) string {
-	switch {
-	case s.State != admin.GroupActive:
-		return warnStyle.Render(string(s.State))
-	case s.Pause != nil:
-		return warnStyle.Render("paused")
-	default:
-		return goodStyle.Render(string(s.State))
+// lag is a lateness; that of a group that is paused is meant.
+func lag(g groupOf) styled {
+	if g.Pause != nil {
+		return styled(words.Duration(g.lag))
 	}
+	return overdue(g.lag)
+}
+
+func groupState(s admin.GroupStats) styled {
+	if state := stateOf(s); state != string(admin.GroupActive) {
+		return paint(warnStyle, state)
+	}
+	return paint(goodStyle, string(s.State))
 }
 
 // consumersOf writes how many consumers are alive; none is bad if messages wait.
-func consumersOf(s admin.GroupStats) string {
+func consumersOf(s admin.GroupStats) styled {
 	if len(s.Consumers) == 0 && s.State == admin.GroupActive && s.Queued+s.InDelivery > 0 {
-		return badStyle.Render("none")
+		return paint(badStyle, "none")
 	}
 	return count(len(s.Consumers))
 }
@@ -165,8 +232,8 @@ func (a *app) consumers() *cobra.Command {
 						return err
 					}
 				}
-				g.add(words.Clean(c.Topic), words.Clean(c.Group), words.Clean(c.Name), pid(c.PID), words.Relative(c.Since, now),
-					words.Relative(c.Seen, now), count(len(c.Holds)), words.Clean(c.ID), holdsText(c.Holds))
+				g.add(c.Topic, c.Group, c.Name, pid(c.PID), words.Relative(c.Since, now),
+					words.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
 			if a.json() {
 				return nil
@@ -211,7 +278,7 @@ func pid(n int) string {
 func holdsText(holds map[string]int) string {
 	var parts []string
 	for id, times := range holds {
-		parts = append(parts, fmt.Sprintf("%s (extended %d×)", words.Clean(id), times))
+		parts = append(parts, fmt.Sprintf("%s (extended %d×)", id, times))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/top"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
 )
 
 // sampleJSON is a topic at a moment, with changes a second.
@@ -34,7 +36,7 @@ func (a *app) top() *cobra.Command {
 			if a.json() {
 				return a.sampleTopics(ctx, load, interval, samples)
 			}
-			config := top.Config{Load: load, Interval: interval, Where: a.target.Where()}
+			config := top.Config{Load: load, Interval: interval, Where: a.target.Where(), Describe: a.describe}
 			if len(args) > 0 {
 				config.Topic = args[0]
 				if _, err := load(ctx); err != nil {
@@ -82,4 +84,30 @@ func (a *app) sampleTopics(ctx context.Context, load func(context.Context) ([]ad
 			return nil
 		}
 	}
+}
+
+// describe returns lines about a group, for top.
+func (a *app) describe(g admin.GroupStats) []string {
+	lines := []string{"state      " + stateOf(g)}
+	add := func(name, value string) {
+		if value != "" {
+			lines = append(lines, fmt.Sprintf("%-10s %s", name, value))
+		}
+	}
+	if g.Pause != nil {
+		add("paused", pauseWords(g.Pause, g.At))
+	}
+	add("limits", limitsText(g.Limits))
+	add("expired", words.Of(g.Expired, "lease", "leases"))
+	add("next retry", words.Relative(g.NextRetry, g.At))
+	add("oldest", words.Relative(g.OldestUnacked, g.At))
+	add("ends", words.Relative(g.ExpiresAt, g.At))
+	if len(g.Consumers) == 0 {
+		add("consumers", "none is alive")
+	}
+	for _, c := range g.Consumers {
+		add("consumer", fmt.Sprintf("%s, since %s, seen %s, holds %s", c.Name, words.Relative(c.Since, g.At),
+			words.Relative(c.Seen, g.At), words.Of(len(c.Holds), "message", "messages")))
+	}
+	return lines
 }

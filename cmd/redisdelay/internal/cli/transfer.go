@@ -43,7 +43,11 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	}
 	buffered := bufio.NewWriterSize(out, 1<<20)
 	bar := a.newBar("exported", total)
-	progress, err := a.admin.Export(ctx, topic, q, buffered, bar.update)
+	var lines io.Writer = buffered
+	if file == "" {
+		lines = escaping{buffered}
+	}
+	progress, err := a.admin.Export(ctx, topic, q, lines, bar.update)
 	bar.clear()
 	err = errors.Join(err, buffered.Flush(), finish())
 	w := messages("export", "exported", "", nil)

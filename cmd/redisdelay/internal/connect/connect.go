@@ -16,7 +16,7 @@ type Client = redis.UniversalClient
 // Target says where Redis is.
 type Target struct {
 	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or
-	// unix://path. It may have several hosts, separated by commas, of a Cluster or its
+	// unix://path; valkey:// and valkeys:// mean the same, and so does no scheme. It may have several hosts, separated by commas, of a Cluster or its
 	// Sentinels. Further options are those of redis.ParseURL, such as ?dial_timeout=10s.
 	URL string
 

@@ -18,7 +18,7 @@ const wantURL = "is not a URL such as redis://user:password@host:6379/0 (rediss:
 // parse parses the URL and returns its hosts apart.
 func (t Target) parse() (*redis.Options, []string, error) {
 	bad := &TargetError{"--redis", wantURL}
-	u, err := url.Parse(t.URL)
+	u, err := url.Parse(withScheme(t.URL))
 	switch {
 	case err != nil, strings.Contains(u.Path+u.RawQuery+u.Fragment, "@"):
 		return nil, nil, bad
@@ -41,6 +41,20 @@ func (t Target) parse() (*redis.Options, []string, error) {
 		return nil, nil, &TargetError{"--cluster", "cannot be given with --sentinel"}
 	}
 	return options, hosts, nil
+}
+
+// withScheme returns the URL of what people write: that of a Valkey, or only a host and a port.
+func withScheme(text string) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	switch {
+	case !found:
+		return "redis://" + text
+	case scheme == "valkey":
+		return "redis://" + rest
+	case scheme == "valkeys":
+		return "rediss://" + rest
+	}
+	return text
 }
 
 // withPort returns an address; that of the first host has been parsed.

@@ -43,9 +43,12 @@ func (h *History) Add(at time.Time, row Row) {
 	h.at, h.samples = append(h.at, at), append(h.samples, row)
 }
 
-// Rates returns the rates over the last samples; 0 after only one.
+// Rates returns the rates over the last samples; 0 before the second.
 func (h *History) Rates() Rates {
 	last := len(h.samples) - 1
+	if last < 0 {
+		return Rates{}
+	}
 	first := max(0, last-smoothing)
 	seconds := h.at[last].Sub(h.at[first]).Seconds()
 	if seconds <= 0 {

@@ -17,6 +17,9 @@ type Config struct {
 	Interval time.Duration
 	Topic    string // show its groups; "": show all topics
 	Where    string // for the header, such as the address of Redis
+
+	// Describe returns lines about a group, for one that is opened.
+	Describe func(admin.GroupStats) []string
 }
 
 // Run shows statistics until a person quits or ctx ends. A sample that fails is shown, and
@@ -24,7 +27,7 @@ type Config struct {
 func Run(ctx context.Context, config Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a sample that is under way
-	m := &model{ctx: ctx, config: config, histories: map[string]*History{}, order: byOverdue}
+	m := newModel(ctx, config)
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithoutSignalHandler()).Run()
 	if ctx.Err() != nil {
 		return nil
@@ -52,15 +55,26 @@ type model struct {
 	ctx    context.Context
 	config Config
 
-	at            time.Time // of the last sample
-	rows          []Row
-	total         Row
-	histories     map[string]*History // by name; "" is the total
-	err           error               // of the last sample
+	at            time.Time          // of the last sample
+	stats         []admin.TopicStats // the last sample
+	histories     map[name]*History  // of topics, and of the groups of an open one
+	err           error              // of the last sample
+	topic, group  string             // what is open; "": none
+	rows          []Row              // on the screen
+	total         Row                // of them
+	chosen        int                // the row that Enter opens
+	offset        int                // the first row on the screen
 	order         order
 	stopped       bool
-	offset        int
+	helping       bool
 	width, height int
+}
+
+// name names a row: of a topic, of a group, or of the total if it is empty.
+type name struct{ topic, group string }
+
+func newModel(ctx context.Context, config Config) *model {
+	return &model{ctx: ctx, config: config, topic: config.Topic, histories: map[name]*History{}, order: byOverdue}
 }
 
 // sample is statistics that arrive.
@@ -97,60 +111,175 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 func (m *model) press(key string) tea.Cmd {
+	if m.helping {
+		m.helping = false
+		if key != "ctrl+c" {
+			return nil
+		}
+	}
 	switch key {
-	case "q", "esc", "ctrl+c":
+	case "q", "ctrl+c":
 		return tea.Quit
+	case "esc", "backspace", "left", "h":
+		if !m.out() && key == "esc" {
+			return tea.Quit
+		}
+	case "enter", "right", "l":
+		m.in()
+	case "?":
+		m.helping = true
 	case "s":
 		m.order = (m.order + 1) % orders
 		m.sort()
 	case "space", "p":
 		m.stopped = !m.stopped
-	case "down", "j":
-		m.offset++
-	case "up", "k":
-		m.offset--
-	case "pgdown":
-		m.offset += m.room()
-	case "pgup":
-		m.offset -= m.room()
+	default:
+		m.move(key)
 	}
-	m.offset = max(0, min(m.offset, len(m.rows)-m.room()))
 	return nil
+}
+
+// move moves the choice, and the rows if it would leave the screen.
+func (m *model) move(key string) {
+	switch key {
+	case "down", "j":
+		m.chosen++
+	case "up", "k":
+		m.chosen--
+	case "pgdown":
+		m.chosen += m.room()
+	case "pgup":
+		m.chosen -= m.room()
+	case "home", "g":
+		m.chosen = 0
+	case "end", "G":
+		m.chosen = len(m.rows) - 1
+	}
+	m.chosen = max(0, min(m.chosen, len(m.rows)-1))
+	m.offset = min(max(m.offset, m.chosen-m.room()+1), m.chosen)
+	m.offset = max(0, min(m.offset, len(m.rows)-m.room()))
+}
+
+// in opens the chosen topic or group.
+func (m *model) in() {
+	switch {
+	case m.group != "" || m.chosen >= len(m.rows):
+		return
+	case m.topic == "":
+		m.topic = m.rows[m.chosen].Name
+	default:
+		m.group = m.rows[m.chosen].Name
+	}
+	m.turn("")
+}
+
+// out goes back to where Enter was pressed; false if it was not.
+func (m *model) out() bool {
+	left := ""
+	switch {
+	case m.group != "":
+		left, m.group = m.group, ""
+	case m.topic != m.config.Topic:
+		left, m.topic = m.topic, m.config.Topic
+	default:
+		return false
+	}
+	m.turn(left)
+	return true
+}
+
+// turn shows other rows, of which one is chosen by its name.
+func (m *model) turn(chosen string) {
+	m.chosen, m.offset = 0, 0
+	m.show(chosen)
 }
 
 // take takes a sample in.
 func (m *model) take(s sample, at time.Time) {
-	if m.err = s.err; s.err != nil {
+	if m.err = s.err; s.err != nil && len(s.stats) == 0 {
 		return
 	}
-	m.at, m.total = at, Row{}
-	rows := Topics(s.stats)
-	for _, row := range rows {
-		m.total = sum(m.total, row)
+	m.at, m.stats = at, s.stats
+	seen := map[name]bool{}
+	remember := func(n name, row Row) {
+		if m.histories[n] == nil {
+			m.histories[n] = &History{}
+		}
+		m.histories[n].Add(m.at, row)
+		seen[n] = true
 	}
-	if m.config.Topic != "" {
-		rows = Groups(s.stats[0])
-	}
-	m.rows = rows
-	m.remember("", m.total)
-	seen := map[string]bool{"": true}
-	for _, row := range rows {
-		m.remember(row.Name, row)
-		seen[row.Name] = true
-	}
-	for name := range m.histories {
-		if !seen[name] {
-			delete(m.histories, name)
+	var all Row
+	for _, s := range m.stats {
+		row := Total(s)
+		all = sum(all, row)
+		remember(name{topic: s.Topic}, row)
+		if s.Topic == m.topic {
+			for _, row := range Groups(s) {
+				remember(name{s.Topic, row.Name}, row)
+			}
 		}
 	}
-	m.sort()
+	remember(name{}, all)
+	for n := range m.histories {
+		if !seen[n] {
+			delete(m.histories, n)
+		}
+	}
+	chosen := ""
+	if m.chosen > 0 && m.chosen < len(m.rows) {
+		chosen = m.rows[m.chosen].Name
+	}
+	m.show(chosen)
 }
 
-func (m *model) remember(name string, row Row) {
-	if m.histories[name] == nil {
-		m.histories[name] = &History{}
+// show makes the rows of the last sample. The choice stays with a name, or at its place for "".
+func (m *model) show(chosen string) {
+	m.rows, m.total = Topics(m.stats), Row{}
+	for _, row := range m.rows {
+		m.total = sum(m.total, row)
 	}
-	m.histories[name].Add(m.at, row)
+	if m.topic != "" {
+		m.rows, m.total = nil, Row{}
+	}
+	for _, s := range m.stats {
+		if m.topic != "" && s.Topic == m.topic {
+			m.rows, m.total = Groups(s), Total(s)
+		}
+	}
+	if m.group != "" {
+		m.rows = slices.DeleteFunc(m.rows, func(row Row) bool { return row.Name != m.group })
+	}
+	m.sort()
+	for i, row := range m.rows {
+		if row.Name == chosen {
+			m.chosen = i
+		}
+	}
+	m.move("")
+}
+
+// opened is the group that is open, as it was at the last sample; nil if it is gone.
+func (m *model) opened() *admin.GroupStats {
+	for _, s := range m.stats {
+		for i, g := range s.Groups {
+			if s.Topic == m.topic && g.Group == m.group {
+				return &s.Groups[i]
+			}
+		}
+	}
+	return nil
+}
+
+// history is that of a row on the screen; that of the total for the name "".
+func (m *model) history(row string) *History {
+	n := name{topic: row}
+	if m.topic != "" {
+		n = name{m.topic, row}
+	}
+	if h := m.histories[n]; h != nil {
+		return h
+	}
+	return &History{} // it was opened after the last sample
 }
 
 func sum(a, b Row) Row {

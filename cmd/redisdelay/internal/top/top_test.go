@@ -49,7 +49,7 @@ func TestTrendShowsEvenTheSmallestBacklog(t *testing.T) {
 
 func sampled(t *testing.T, config Config, width, height int, stats ...admin.TopicStats) *model {
 	t.Helper()
-	m := &model{ctx: context.Background(), config: config, histories: map[string]*History{}}
+	m := newModel(context.Background(), config)
 	m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	m.take(sample{stats: stats}, start)
 	return m
@@ -87,12 +87,14 @@ func TestKeysSortScrollStopAndQuit(t *testing.T) {
 	first := func() string { return strings.Split(ansi.Strip(m.screen()), "\n")[4][:1] }
 	assert.Equal(t, "a", first())
 	m.press("down")
+	assert.Equal(t, "a", first(), "b is on the screen, and chosen")
+	m.press("down")
 	assert.Equal(t, "b", first())
 	m.press("pgdown")
 	m.press("pgdown")
 	assert.Equal(t, "d", first(), "the last two")
-	m.press("pgup")
-	m.press("pgup")
+	m.press("home")
+	assert.Equal(t, "a", first())
 	for m.order != byDead {
 		m.press("s")
 	}
@@ -115,7 +117,7 @@ func TestASampleThatFailsIsShownAndTheNextIsTried(t *testing.T) {
 	assert.Contains(t, screen, "orders", "the last sample stays")
 	m.take(sample{stats: []admin.TopicStats{topic("other", 0, 0)}}, start.Add(time.Second))
 	assert.NotContains(t, m.screen(), "redis is away")
-	assert.NotContains(t, m.histories, "orders", "it is gone")
+	assert.NotContains(t, m.histories, name{topic: "orders"}, "it is gone")
 }
 
 func TestATopicsGroupsHaveRows(t *testing.T) {

@@ -16,6 +16,7 @@ var (
 	titleStyle  = lipgloss.NewStyle().Bold(true)
 	headerStyle = lipgloss.NewStyle().Reverse(true).Bold(true)
 	totalStyle  = lipgloss.NewStyle().Bold(true)
+	chosenStyle = lipgloss.NewStyle().Reverse(true)
 	dimStyle    = lipgloss.NewStyle().Faint(true)
 	warnStyle   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
 	badStyle    = lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)
@@ -82,34 +83,89 @@ func (m *model) screen() string {
 		b.WriteString(dimStyle.Render("waiting for the first sample"))
 		return b.String()
 	}
-	b.WriteString(m.line("all", m.total, m.histories[""], wide, trend, totalStyle) + "\n")
+	if m.helping {
+		b.WriteString(keys)
+		return b.String()
+	}
+	if m.group == "" {
+		b.WriteString(m.line("all", m.total, m.history(""), wide, trend, totalStyle) + "\n")
+	}
 	shown := m.rows[min(max(0, m.offset), len(m.rows)):]
 	shown = shown[:min(len(shown), m.room())]
-	for _, row := range shown {
-		b.WriteString(m.line(row.Name, row, m.histories[row.Name], wide, trend, lipgloss.NewStyle()) + "\n")
+	for i, row := range shown {
+		style := lipgloss.NewStyle()
+		if m.offset+i == m.chosen && m.group == "" {
+			style = chosenStyle
+		}
+		b.WriteString(m.line(row.Name, row, m.history(row.Name), wide, trend, style) + "\n")
 	}
 	if rest := len(m.rows) - len(shown); rest > 0 {
 		b.WriteString(dimStyle.Render(fmt.Sprintf("%d more: up and down scroll", rest)) + "\n")
+	}
+	if m.group != "" {
+		b.WriteString("\n" + m.details() + "\n")
 	}
 	b.WriteString(dimStyle.Render(m.help()))
 	return b.String()
 }
 
-func (m *model) help() string {
-	keys := "q quit   s sort   space stop and go   ↑↓ scroll"
-	legend := "      waiting: due, not with a consumer   ±/s: came less went   peak: of " + words.Duration(kept*m.config.Interval)
-	if lipgloss.Width(keys+legend) > m.width {
-		return keys
+// keys is what ? shows.
+const keys = `↑ ↓ pgup pgdn home end   choose a row
+enter →                  open the topic, or the group
+esc ←                    go back
+s                        sort by another column
+space                    stop, and go on
+q                        quit
+any key ends this help
+
+SCHEDULED    messages that no group has been given yet
+WAITING      due, and not with a consumer
+RETRYING     waiting for a retry, or put off
+IN DELIVERY  a consumer holds it
+DEAD         dead letters
+OVERDUE      how long the message has waited that has waited longest since its due time; PEAK: the
+             longest of the samples that are kept
+±/S          what came less what went, a second
+`
+
+// details are lines about the open group.
+func (m *model) details() string {
+	g := m.opened()
+	switch {
+	case g == nil:
+		return warnStyle.Render("the group is gone")
+	case m.config.Describe == nil:
+		return ""
 	}
-	return keys + legend
+	lines := m.config.Describe(*g)
+	if most := max(1, m.room()-2); len(lines) > most {
+		lines = lines[:most]
+	}
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(words.Clean(line), m.width, "…")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func (m *model) help() string {
+	brief := "q quit   ? help   enter open   esc back   s sort"
+	legend := "      waiting: due, not with a consumer   ±/s: came less went   peak: of " + words.Duration(kept*m.config.Interval)
+	if lipgloss.Width(brief+legend) > m.width {
+		return brief
+	}
+	return brief + legend
 }
 
 func (m *model) title() string {
 	what := words.Of(len(m.rows), "topic", "topics")
-	if m.config.Topic != "" {
-		what = "topic " + words.Clean(m.config.Topic) + ", " + words.Of(len(m.rows), "group", "groups")
+	switch {
+	case m.group != "":
+		what = "group " + words.Clean(m.group) + " of topic " + words.Clean(m.topic)
+	case m.topic != "":
+		what = "topic " + words.Clean(m.topic) + ", " + words.Of(len(m.rows), "group", "groups")
 	}
-	text := titleStyle.Render("redisdelay") + fmt.Sprintf("  %s  %s  %s, every %s, by %s", m.config.Where, clock(m.at), what, m.config.Interval, m.order)
+	text := titleStyle.Render("redisdelay") + fmt.Sprintf("  %s  %s  %s, every %s, by %s",
+		words.Clean(m.config.Where), clock(m.at), what, m.config.Interval, m.order)
 	if m.stopped {
 		text += "  " + warnStyle.Render("stopped: space goes on")
 	}
@@ -142,7 +198,7 @@ func (m *model) trendWidth(name int) int {
 
 func (m *model) header(name, trend int) string {
 	first := "TOPIC"
-	if m.config.Topic != "" {
+	if m.topic != "" {
 		first = "GROUP"
 	}
 	text := fmt.Sprintf("%-*s", name, first)

@@ -1,0 +1,185 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Search is how far a Find has come.
+type Search struct {
+	Topics int // those that it has begun to look into
+	Looked int // messages that it has looked at
+	Total  int // messages that there are; more may come meanwhile
+}
+
+// String says how far it is, for people.
+func (s Search) String() string {
+	return fmt.Sprintf("looked at %s of %s", amount(s.Looked, "message", "messages"), amount(s.Topics, "topic", "topics"))
+}
+
+// Find looks for the messages with a UUID, which is what the logs of a Router show, or with the
+// ULID that their ids begin with. It looks into one topic or, for "", into all of the prefix, and
+// finds those that are stored throughout: scheduled, waiting, in delivery or dead.
+//
+// It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so
+// a million messages take seconds; progress, which may be nil, is told after each step. With the
+// DefaultMarshaler, Redis sends only bodies that contain the text, and one that cannot be decoded
+// counts as found then; with another Unmarshaler, all of them are decoded.
+//
+// The sequence ends after an error, which says how far Find has looked: ErrMessageNotFound if
+// there is none, or as for Entries. Of all topics, those that cannot be read come last.
+func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Search)) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		s := &search{admin: a, text: text, tell: progress, yield: yield}
+		err := s.run(ctx, topic)
+		if err == nil && s.found == 0 {
+			err = ErrMessageNotFound
+		}
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(Message{}, leave(fmt.Errorf("%w: %s", err, s.far), "find %q", text))
+		}
+	}
+}
+
+// search is a Find under way.
+type search struct {
+	admin *Admin
+	text  string
+	tell  func(Search)
+	yield func(Message, error) bool
+	far   Search
+	found int
+}
+
+// errEnough says that the caller wants no more.
+var errEnough = errors.New("enough")
+
+func (s *search) run(ctx context.Context, asked string) error {
+	names := []string{asked}
+	if asked == "" {
+		topics, err := s.admin.Topics(ctx)
+		if err != nil {
+			return err
+		}
+		names = names[:0]
+		for _, t := range topics {
+			names = append(names, t.Name)
+		}
+	}
+	var opened []topic
+	var failed []error
+	for _, name := range names {
+		t, err := s.open(ctx, name)
+		if err != nil {
+			failed = append(failed, about(asked, name, err))
+			continue
+		}
+		opened = append(opened, t)
+	}
+	for _, t := range opened {
+		s.far.Topics++
+		if err := s.into(ctx, t); errors.Is(err, errEnough) || ctx.Err() != nil {
+			return err
+		} else if err != nil {
+			failed = append(failed, about(asked, t.name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// about says which of all topics an error is about.
+func about(asked, name string, err error) error {
+	if asked != "" {
+		return err
+	}
+	return fmt.Errorf("topic %q: %w", name, err)
+}
+
+// open opens a topic and counts its messages.
+func (s *search) open(ctx context.Context, name string) (topic, error) {
+	t, err := s.admin.open(ctx, name)
+	if err != nil {
+		return topic{}, err
+	}
+	counts := make([]int, t.partitions)
+	err = each(len(counts), func(i int) error {
+		survey, err := t.Partition(i).Survey(ctx)
+		counts[i] = survey.Messages
+		return err
+	})
+	for _, n := range counts {
+		s.far.Total += n
+	}
+	return t, err
+}
+
+// into looks into one topic.
+func (s *search) into(ctx context.Context, t topic) error {
+	text := s.text
+	if _, is := s.admin.unmarshaler.(redisdelay.DefaultMarshaler); !is {
+		text = "" // a body need not have the UUID as text
+	}
+	seen := map[string]bool{}
+	for n := range t.partitions {
+		start := time.Now()
+		err := t.Partition(n).Find(ctx, text, func(looked int, found []queue.Stored) error {
+			took := time.Since(start)
+			s.far.Looked += looked
+			for _, stored := range found {
+				if seen[stored.ID] || !s.matches(t.name, stored) {
+					continue
+				}
+				seen[stored.ID] = true
+				if err := s.hand(ctx, t.name, stored.ID); err != nil {
+					return err
+				}
+			}
+			if s.tell != nil {
+				s.tell(s.far)
+			}
+			rest(ctx, took)
+			start = time.Now()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matches tells whether a message has the UUID, or an id that begins so.
+func (s *search) matches(topic string, stored queue.Stored) bool {
+	if stored.ID == s.text || strings.HasPrefix(stored.ID, s.text+":") {
+		return true
+	}
+	c := s.admin.content(topic, stored.Body, nil)
+	if c.Message == nil {
+		return bytes.Contains(stored.Body, []byte(s.text))
+	}
+	return c.Message.UUID == s.text
+}
+
+// hand gives the caller a message, unless it is done meanwhile.
+func (s *search) hand(ctx context.Context, topic, id string) error {
+	_, m, err := s.admin.look(ctx, topic, Ref{ID: id})
+	switch {
+	case errors.Is(err, ErrMessageNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	s.found++
+	if !s.yield(m, nil) {
+		return errEnough
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// find collects what Find yields.
+func find(ctx context.Context, a *Admin, topic, text string, progress func(Search)) (found []Message, last error) {
+	for m, err := range a.Find(ctx, topic, text, progress) {
+		if err != nil {
+			last = err
+			continue
+		}
+		found = append(found, m)
+	}
+	return found, last
+}
+
+// TestFindLooksWhereverAMessageIs: scheduled, queued, in delivery or dead, in any partition.
+func TestFindLooksWhereverAMessageIs(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 4, make([]string, 50)...) // uuid 0 to uuid 49
+	for _, uuid := range []string{"dead", "held", "queued"} {
+		msg := message.NewMessage(uuid, []byte("dead held queued"))
+		redisdelay.SetKey(msg, "k"+uuid)
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+		found, err := s.admin.Message(t.Context(), s.Topic, Ref{Key: "k" + uuid})
+		require.NoError(t, err)
+		g := s.group(found.Partition, "g")
+		claimed := s.claim(g, "c", 1, "")
+		require.Len(t, claimed, 1)
+		switch uuid {
+		case "dead":
+			s.bury(g, "why", claimed...)
+		case "queued":
+			s.nack(g, time.Minute, claimed...)
+		}
+	}
+	for _, uuid := range []string{"uuid 0", "uuid 49", "dead", "held", "queued"} {
+		var last Search
+		found, err := find(t.Context(), s.admin, s.Topic, uuid, func(far Search) { last = far })
+		require.NoError(t, err)
+		require.Len(t, found, 1, uuid)
+		assert.Equal(t, uuid, found[0].Content.Message.UUID)
+		assert.Equal(t, Search{1, 53, 53}, last)
+		byID, err := find(t.Context(), s.admin, s.Topic, found[0].ID, nil)
+		require.NoError(t, err)
+		assert.Len(t, byID, 1)
+	}
+	_, err := find(t.Context(), s.admin, s.Topic, "uuid", nil)
+	require.ErrorIs(t, err, ErrMessageNotFound)
+	assert.ErrorContains(t, err, "looked at 53 messages of 1 topic")
+	_, err = find(t.Context(), s.admin, "nowhere", "uuid", nil)
+	require.ErrorIs(t, err, ErrTopicNotFound)
+	for _, err := range s.admin.Find(t.Context(), s.Topic, "dead", nil) {
+		require.NoError(t, err)
+		break // a caller may stop
+	}
+}
+
+// upper is a codec that hides the UUID from a search for its text.
+type upper struct{}
+
+func (upper) Marshal(_ string, m *message.Message) ([]byte, error) {
+	return json.Marshal([]string{strings.ToUpper(m.UUID)})
+}
+
+func (upper) Unmarshal(_ string, body []byte) (*message.Message, error) {
+	var uuid []string
+	if err := json.Unmarshal(body, &uuid); err != nil {
+		return nil, err
+	}
+	return message.NewMessage(strings.ToLower(uuid[0]), nil), nil
+}
+
+func TestFindDecodesWithTheUnmarshaler(t *testing.T) {
+	s := newScene(t)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.Client, Marshaler: upper{}}, nil)
+	require.NoError(t, err)
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("some-uuid", time.Hour)))
+	require.NoError(t, publisher.Close())
+	a, err := New(Config{Client: s.Client, Unmarshaler: upper{}})
+	require.NoError(t, err)
+	found, err := find(t.Context(), a, s.Topic, "some-uuid", nil)
+	require.NoError(t, err)
+	assert.Len(t, found, 1)
+	found, err = find(t.Context(), s.admin, s.Topic, "SOME-UUID", nil)
+	require.NoError(t, err)
+	assert.Len(t, found, 1, "it cannot be decoded, but has the text")
+}
+
+// TestFindInAllTopicsIsNotStoppedByOne that cannot be read.
+func TestFindInAllTopicsIsNotStoppedByOne(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	for _, topic := range []string{"a", "b", "c"} {
+		s.Topic = topic
+		s.publish(time.Hour, 1, "k")
+	}
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", "b", "99").Err())
+	found, err := find(t.Context(), s.admin, "", "uuid 0", nil)
+	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+	assert.ErrorContains(t, err, `topic "b"`)
+	assert.Equal(t, "[a c]", fmt.Sprint([]string{found[0].Topic, found[1].Topic}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = find(ctx, s.admin, "a", "uuid 0", nil)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,93 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// ReasonCount is how many dead letters of a group have a reason.
+type ReasonCount struct {
+	Group          string
+	Reason         string // with … for each id and long number: they differ from message to message
+	Example        string // the reason of one of them, as it is
+	Count          int
+	Oldest, Newest time.Time // when they became dead letters
+	Others         bool      // all that have none of the reasons that were met first; Reason is ""
+}
+
+// maxReasons is how many reasons of a group are told apart.
+const maxReasons = 1000
+
+// withDigits matches what may be an id. Of these, numbers of up to three digits are none: they
+// may be the status of a reply.
+var withDigits = regexp.MustCompile(`[\pL\pN_-]*[0-9][\pL\pN_-]*`)
+
+// kindOf is a reason without what is about one message.
+func kindOf(reason string) string {
+	return withDigits.ReplaceAllStringFunc(reason, func(word string) string {
+		if _, err := strconv.ParseUint(word, 10, 64); err == nil && len(word) <= 3 {
+			return word
+		}
+		return "…"
+	})
+}
+
+// Reasons counts the dead letters that a query matches by group and reason, those with the most
+// first. A group's first 1,000 reasons are told apart. It goes through all in steps, as Count with
+// filters does, and tells progress how many it has counted; nil is allowed. Query.In must be Dead
+// or "", which means Dead here. The errors are those of Entries.
+func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
+	q.In = cmp.Or(q.In, Dead)
+	if q.In != Dead {
+		return nil, &QueryError{"In", "is not Dead, and only dead letters have a reason"}
+	}
+	t := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}
+	sum := 0
+	err := a.walk(ctx, topic, q, 0, func(s step) error {
+		for _, e := range s.entries {
+			t.add(s.name, e.Reason, time.UnixMilli(e.Score))
+		}
+		if sum += len(s.entries); progress != nil {
+			progress(sum)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, leave(err, "reasons in %q", topic)
+	}
+	list := make([]ReasonCount, 0, len(t.counts))
+	for _, c := range t.counts {
+		list = append(list, *c)
+	}
+	slices.SortFunc(list, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list, nil
+}
+
+// reasonTable counts reasons.
+type reasonTable struct {
+	counts map[ReasonCount]*ReasonCount // by Group, Reason and Others
+	kinds  map[string]int               // how many are told apart of a group
+}
+
+func (t *reasonTable) add(group, reason string, at time.Time) {
+	kind := ReasonCount{Group: group, Reason: kindOf(reason)}
+	if t.counts[kind] == nil && t.kinds[group] == maxReasons {
+		kind = ReasonCount{Group: group, Others: true}
+	}
+	c := t.counts[kind]
+	if c == nil {
+		c = &ReasonCount{Group: group, Reason: kind.Reason, Others: kind.Others, Example: reason}
+		t.counts[kind] = c
+		if !kind.Others {
+			t.kinds[group]++
+		}
+	}
+	c.Count++
+	c.Oldest, c.Newest = earliest(c.Oldest, at), latest(c.Newest, at)
+}

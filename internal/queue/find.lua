@@ -1,0 +1,25 @@
+-- find.lua: look for bodies that contain a text, and for ids that are it or begin with it and a
+-- colon. It changes nothing.
+--
+-- KEYS[1]  messages  hash  id -> encoded message
+-- ARGV[1]  text      '' for all
+-- ARGV[2]  cursor    0 to begin
+-- ARGV[3]  count     about how many to look at
+-- Returns  { cursor, how many it has looked at, of how many bytes, id, body, ... }: the cursor
+--          goes on from here; 0 after the last
+
+local messages = KEYS[1]
+local text, cursor, count = ARGV[1], ARGV[2], ARGV[3]
+
+local found = redis.call('HSCAN', messages, cursor, 'COUNT', count)
+local result, bytes = { found[1], #found[2] / 2, 0 }, 0
+for i = 1, #found[2], 2 do
+  local id, body = found[2][i], found[2][i + 1]
+  bytes = bytes + #body
+  local begins = string.sub(id, 1, #text) == text and (#id == #text or string.sub(id, #text + 1, #text + 1) == ':')
+  if begins or string.find(body, text, 1, true) then
+    result[#result + 1], result[#result + 2] = id, body
+  end
+end
+result[3] = bytes
+return result
