@@ -115,6 +115,18 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
 	s.Client = admin
 	s.Settled()
+	nothingRefused(t, admin)
+}
+
+// nothingRefused checks that the library makes no call in vain, except once for each connection or client:
+// what go-redis says of itself, and what docs/scaling.md says is asked for a warning.
+func nothingRefused(t *testing.T, admin redis.UniversalClient) {
+	t.Helper()
+	refused := redistest.Rejected(t, admin)
+	for _, once := range []string{"client|setinfo", "client|maint_notifications", "info", "config|get"} {
+		delete(refused, once)
+	}
+	assert.Empty(t, refused, "calls that the documented user made and may not make")
 }
 
 // TestAControlHasTheDocumentedRights besides those of an application.
@@ -141,6 +153,7 @@ func TestAControlHasTheDocumentedRights(t *testing.T) {
 	defer cancel()
 	err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
 	require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+	nothingRefused(t, server.Client(t))
 }
 
 // TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
@@ -165,6 +178,7 @@ func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
 	assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
 	s.Client = server.Client(t)
 	assert.Empty(t, leftovers(s))
+	nothingRefused(t, server.Client(t))
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
