@@ -6,7 +6,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 	examples watch bench matrix redis-server prometheus
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
-MODULES = metrics/prometheus otel examples/watch
+MODULES = metrics/prometheus otel examples/watch bench
 
 ## test: install redis-server and prometheus if they are missing, then run all tests
 test: redis-server prometheus
@@ -81,7 +81,7 @@ fuzz:
 lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
-	for module in bench $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
