@@ -47,7 +47,7 @@ func TestEachFormGetsARowWithItsResult(t *testing.T) {
 	assert.ElementsMatch(t, []string{"bad", "endless"}, failures)
 	rows := rowsOf(t, s)
 	assert.Equal(t, passed, rows["good"].result)
-	assert.Equal(t, "1 tests, skipped: TestB", rows["good"].figure)
+	assert.Equal(t, "1 passed, skipped: TestB", rows["good"].figure)
 	assert.Equal(t, []string{"a CPU", "Redis 7", "abc"}, []string{rows["good"].machine, rows["good"].server, rows["good"].commit})
 	assert.Equal(t, failed, rows["bad"].result)
 	assert.Equal(t, failed+": not over after 100ms", rows["endless"].result)
@@ -142,5 +142,6 @@ func TestEachFormIsATargetOfTheMakefile(t *testing.T) {
 func TestFiguresOfALog(t *testing.T) {
 	assert.Equal(t, "3 hours of virtual time", sum(`([\d.]+) h of virtual time`, "hours of virtual time")(
 		"calm 7 runs,      1.5 h of virtual time\nstorm 7 runs,      1.5 h of virtual time"))
+	assert.Equal(t, "12 states (1 universes not to the end)", states("a: 5 states (all), 9\nb: 7 states (NOT all), 9\n"))
 	assert.Equal(t, "2 bars met, **1 missed**", bars("| a | 1 | yes |\n| b | 2 | yes |\n| c | 3 | **no** |\n| d | 3 | – |\n"))
 }
