@@ -36,7 +36,7 @@ func manyGroups(groups int) experiment {
 
 func manyGroupsRun(groups int) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (_ sample, err error) {
-		late := make(chan time.Duration, groups)
+		late := make(arrivals, groups)
 		var c crowd
 		defer func() { err = errors.Join(err, c.leave()) }()
 		for n := range groups {
@@ -44,11 +44,7 @@ func manyGroupsRun(groups int) func(ctx context.Context, l *lab) (sample, error)
 			if err != nil {
 				return nil, err
 			}
-			if err := c.join(ctx, subscriber, topic, func(msg *message.Message) {
-				delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-				late <- time.Since(delivery.DueAt)
-				msg.Ack()
-			}); err != nil {
+			if err := c.join(ctx, subscriber, topic, late.receive); err != nil {
 				return nil, err
 			}
 		}
@@ -68,8 +64,17 @@ func manyGroupsRun(groups int) func(ctx context.Context, l *lab) (sample, error)
 	}
 }
 
+// arrivals gets how late each message was.
+type arrivals chan time.Duration
+
+func (a arrivals) receive(msg *message.Message) {
+	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+	a <- time.Since(delivery.DueAt)
+	msg.Ack()
+}
+
 // costOfMessages lets five messages fall due, one after another, and subtracts what the groups cost when idle.
-func costOfMessages(ctx context.Context, l *lab, groups int, idle load, late <-chan time.Duration) (sample, error) {
+func costOfMessages(ctx context.Context, l *lab, groups int, idle load, late arrivals) (sample, error) {
 	publisher, err := redisDelay().publisher(l)
 	if err != nil {
 		return nil, err
@@ -230,7 +235,7 @@ func cancelAll(ctx context.Context, l *lab, keys []string) (failed int) {
 			failed++
 		}
 	}
-	_ = publisher.Close() // nothing is under way
+	_ = publisher.Close() //nolint:contextcheck // it has a limit of its own; nothing is under way
 	return failed
 }
 
@@ -294,7 +299,7 @@ func comeAndGo(ctx context.Context, config redisdelay.SubscriberConfig) error {
 			}
 		}
 	}
-	return errors.Join(err, subscriber.Close())
+	return errors.Join(err, subscriber.Close()) //nolint:contextcheck // it has a limit of its own
 }
 
 // stop ends it and waits for those who are there.
