@@ -144,7 +144,7 @@ var needed = []string{
 	"ZSCAN K 0", "ZSCORE K x",
 }
 
-var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x"}
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K"}
 
 // neededOnACluster is what go-redis asks there before it chooses a node. If that is refused, it asks again before
 // each call.
