@@ -2,10 +2,12 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint stress chaos failover soak sim explore fuzz examples watch bench matrix redis-server prometheus
+.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-metrics model failover soak months sim explore \
+	explore-sound explore-damage explore-torn fuzz \
+	examples watch bench matrix redis-server prometheus
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
-MODULES = metrics/prometheus otel examples/watch
+MODULES = metrics/prometheus otel examples/watch bench
 
 ## test: install redis-server and prometheus if they are missing, then run all tests
 test: redis-server prometheus
@@ -16,32 +18,71 @@ test: redis-server prometheus
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
-	$(GO) test -race -tags=stress -timeout 30m -run 'Stress' ./internal/acceptance
+	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run 'Stress' ./internal/acceptance
 
-## chaos: the full fault suite, about half an hour; subscribers that come and go take eleven minutes of it
-chaos: redis-server prometheus
-	$(GO) test -timeout 60m -v ./internal/chaos -full -skip 'Cluster|Sentinel|Replicas'
-	$(GO) test -timeout 5m ./internal/queue -run TestModel -model.steps 100000
-	cd metrics/prometheus && $(GO) test -timeout 5m -v . -run 'Checker|Thousand' -load 1m -bound
+## full: all long forms, about 100 minutes; writes docs/evidence.md. FORMS='explore sim' runs some, and
+## PARALLEL=2 two at a time of those that mostly wait
+FORMS ?=
+PARALLEL ?= 1
+full: redis-server prometheus
+	$(GO) run ./scripts/full -parallel $(PARALLEL) $(FORMS)
+
+## chaos: the full fault suite, about half an hour
+chaos: chaos-faults chaos-churn chaos-metrics model
+
+CLUSTERS = Cluster|Sentinel|Replicas
+
+## chaos-faults: all faults but failovers, about 15 minutes
+chaos-faults: redis-server
+	$(GO) test -timeout 40m -v ./internal/chaos -full -skip '$(CLUSTERS)|ComeAndGo'
+
+## chaos-churn: subscribers that come and go, eleven minutes
+chaos-churn: redis-server
+	$(GO) test -timeout 20m -v ./internal/chaos -full -run ComeAndGo
+
+## chaos-metrics: what Prometheus shows agrees with the messages
+chaos-metrics: redis-server prometheus
+	cd metrics/prometheus && $(GO) test -timeout 10m -v . -run 'Checker|Thousand' -load 1m -bound
+
+## model: random operations on the scripts, compared with what they mean
+model: redis-server
+	$(GO) test -timeout 5m -v ./internal/queue -run TestModel -model.steps 100000
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -run 'Cluster|Sentinel|Replicas'
+	$(GO) test -timeout 15m -v ./internal/chaos -full -run '$(CLUSTERS)'
 
-## soak: mixed faults for SOAK (30m by default), and a thousand virtual months, about a minute
+## soak: mixed faults for SOAK (30m by default), and months
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
-	$(GO) test -timeout 30m ./redisdelaytest -run ThirtyDays -runs 1000
+	$(MAKE) months
+
+## months: a thousand virtual months, about a minute
+months:
+	$(GO) test -timeout 30m -v ./redisdelaytest -run ThirtyDays -runs 1000
 
 ## sim: delivery and publish in virtual time against random faults, for SIM (10m by default)
 SIM ?= 10m
 sim:
 	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
 
-## explore: all states of small universes, and torn files, on the real scripts; some minutes
-explore: redis-server
-	$(GO) test -timeout 30m -v ./internal/queue -run Explore -explore
+## explore: all states of small universes, and torn files, on the real scripts; about 15 minutes
+explore: explore-sound explore-damage explore-torn
+
+EXPLORE = $(GO) test -timeout 25m -v ./internal/queue -explore
+
+## explore-sound: universes in which nothing is lost, and whether the explorer finds faults
+explore-sound: redis-server
+	$(EXPLORE) -run Explore -skip '^TestExplore$$/^(damage|torn)'
+
+## explore-damage: universes in which records are lost
+explore-damage: redis-server
+	$(EXPLORE) -run '^TestExplore$$/^damage'
+
+## explore-torn: universes in which the last write of Redis is lost in part
+explore-torn: redis-server
+	$(EXPLORE) -run '^TestExplore$$/^torn'
 
 ## fuzz: each fuzz target for FUZZTIME (30s by default)
 FUZZTIME ?= 30s
@@ -56,7 +97,7 @@ fuzz:
 lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
-	for module in bench $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && $(GO) vet ./... && $(LINT) run ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:

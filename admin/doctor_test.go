@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -217,6 +218,21 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 	list := aboutServers(t, as("discreet", "-info", "-config"))
 	assert.Contains(t, list[CheckServer].Text, "INFO is refused")
 	assert.NotContains(t, list, CheckPersistence)
+}
+
+// TestExamineTellsWhatAUserMayNotOnACluster though everything works without it.
+func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	require.NoError(t, cluster.Client(t).ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return node.Do(ctx, "ACL", "SETUSER", "asks", "on", ">secret", "~*", "&*", "+@all", "-command").Err()
+	}))
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "asks", Password: "secret"})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	a, err := New(Config{Client: client})
+	require.NoError(t, err)
+	f := aboutServers(t, a)[CheckRights]
+	assert.Equal(t, Warning, f.Severity)
+	assert.Contains(t, f.Text, `user "asks" may not call COMMAND`)
 }
 
 // TestExamineGoesOnAfterATopicThatItCannotRead and says which.

@@ -15,9 +15,9 @@ const runTimeout = 3 * time.Minute
 // experiment lets contestants do the same work in turns.
 type experiment struct {
 	name        string
-	what        string // a sentence or two for the report
-	rounds      int    // at most; 0 for as many as the flag says
-	far         bool   // Redis is far
+	what        string        // a sentence or two for the report
+	rounds      int           // at most; 0 for as many as the flag says
+	distance    time.Duration // how much longer a round trip to Redis takes
 	contestants []contestant
 	bars        []bar
 	chart       string // the reading to plot; "" for none
@@ -75,7 +75,7 @@ func (e experiment) run(ctx context.Context, l *lab, rounds int) (outcome, error
 }
 
 func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, error) {
-	if err := errors.Join(l.place(ctx, e.far), l.reset(ctx, e.name, c.name)); err != nil {
+	if err := errors.Join(l.place(ctx, e.distance), l.reset(ctx, e.name, c.name)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)

@@ -16,17 +16,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// distance is how much longer a round trip to the far Redis takes.
-const distance = time.Millisecond
-
-// holdBack is the argument that makes this program a proxy: `bench hold-back <address>`.
+// holdBack is the argument that makes this program a proxy: `bench hold-back <address> <distance>`.
 const holdBack = "hold-back"
 
 // atDistance makes an experiment with Redis a millisecond away.
 func (e experiment) atDistance(bars ...bar) experiment {
 	e.name += ".far"
 	e.what = "With Redis 1 ms away: a proxy holds each reply back, and passes any number on at once. " + e.what
-	e.far, e.bars, e.rounds = true, bars, 0
+	e.distance, e.bars, e.rounds = time.Millisecond, bars, 0
 	return e
 }
 
@@ -79,12 +76,12 @@ type proxy struct {
 	child *exec.Cmd
 }
 
-func startProxy(ctx context.Context, to string) (*proxy, error) {
+func startProxy(ctx context.Context, to string, distance time.Duration) (*proxy, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	child := exec.CommandContext(ctx, self, holdBack, to)
+	child := exec.CommandContext(ctx, self, holdBack, to, distance.String())
 	child.Stderr = os.Stderr
 	end, err := child.StdinPipe()
 	if err != nil {
@@ -107,7 +104,11 @@ func startProxy(ctx context.Context, to string) (*proxy, error) {
 func (p *proxy) stop() error { return errors.Join(p.end.Close(), p.child.Wait()) }
 
 // runProxy is the process. It ends with its standard input.
-func runProxy(to string) error {
+func runProxy(to, far string) error {
+	distance, err := time.ParseDuration(far)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -125,12 +126,12 @@ func runProxy(to string) error {
 		if err != nil {
 			return err
 		}
-		go pass(client, to)
+		go pass(client, to, distance)
 	}
 }
 
 // pass connects a client, until one side closes.
-func pass(client net.Conn, to string) {
+func pass(client net.Conn, to string, distance time.Duration) {
 	defer client.Close() //nolint:errcheck // nothing is left to do
 	server, err := net.Dial("tcp", to)
 	if err != nil {
@@ -142,14 +143,14 @@ func pass(client net.Conn, to string) {
 		_ = server.Close()
 	})
 	ways.Go(func() {
-		late(client, server)
+		late(client, server, distance)
 		_ = client.Close()
 	})
 	ways.Wait()
 }
 
 // late passes on what a server sends, each part when its time has come.
-func late(client io.Writer, server io.Reader) {
+func late(client io.Writer, server io.Reader, distance time.Duration) {
 	type part struct {
 		at    time.Time
 		bytes []byte

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
 )
 
@@ -20,9 +21,9 @@ type lab struct {
 	scale   float64
 	profile string // directory; "" for none
 
-	addr    string    // where clients of the run find the server
-	proxy   *proxy    // nil until an experiment is far
-	running [2]string // experiment and contestant
+	addr    string                   // where clients of the run find the server
+	proxies map[time.Duration]*proxy // by distance; made when an experiment is first so far
+	running [2]string                // experiment and contestant
 	shared  *redis.Client
 	clients []*redis.Client // of the run
 }
@@ -33,13 +34,13 @@ func openLab(scale float64, profile string) (*lab, error) {
 		return nil, err
 	}
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
-	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr}, nil
+	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*proxy{}}, nil
 }
 
 func (l *lab) close() {
 	l.closeClients()
-	if l.proxy != nil {
-		_ = l.proxy.stop() // it ends with this process in any case
+	for _, p := range l.proxies {
+		_ = p.stop() // it ends with this process in any case
 	}
 	_ = l.admin.Close()
 	_ = l.server.Stop() // if that fails, its guard ends it with this process
@@ -56,17 +57,19 @@ func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 }
 
 // place says where the clients of the next runs find Redis.
-func (l *lab) place(ctx context.Context, far bool) (err error) {
+func (l *lab) place(ctx context.Context, distance time.Duration) error {
 	l.addr = l.server.Addr
-	if !far {
+	if distance == 0 {
 		return nil
 	}
-	if l.proxy == nil {
-		if l.proxy, err = startProxy(ctx, l.server.Addr); err != nil {
+	if l.proxies[distance] == nil {
+		p, err := startProxy(ctx, l.server.Addr, distance)
+		if err != nil {
 			return err
 		}
+		l.proxies[distance] = p
 	}
-	l.addr = l.proxy.addr
+	l.addr = l.proxies[distance].addr
 	return nil
 }
 
@@ -85,6 +88,13 @@ func (l *lab) clientWithPool(size int) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: l.addr, PoolSize: size})
 	l.clients = append(l.clients, client)
 	return client
+}
+
+// near returns what makes Broadcast subscribers with a client of their own, which is near also when the others are far.
+func (l *lab) near() redisdelay.SubscriberConfig {
+	client := redis.NewClient(&redis.Options{Addr: l.server.Addr})
+	l.clients = append(l.clients, client)
+	return redisdelay.SubscriberConfig{Client: client, ConsumerGroup: redisdelay.Broadcast}
 }
 
 // common returns the client that the redisdelay Pub/Subs of a run share.

@@ -31,8 +31,8 @@ type options struct {
 
 func main() {
 	err := run
-	if len(os.Args) == 3 && os.Args[1] == holdBack {
-		err = func() error { return runProxy(os.Args[2]) }
+	if len(os.Args) == 4 && os.Args[1] == holdBack {
+		err = func() error { return runProxy(os.Args[2], os.Args[3]) }
 	}
 	if err := err(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -101,5 +101,6 @@ func experiments() []experiment {
 		publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(), idleCrowd(),
 		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
+		manyGroups(50), manyGroups(200), manyGroups(1000), churn(), churnFar(),
 	})
 }

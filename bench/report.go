@@ -30,7 +30,7 @@ func write(ctx context.Context, dir string, l *lab, outcomes []outcome) error {
 		}
 		name := o.name + ".svg"
 		fmt.Fprintf(&text, "\n![%s](%s)\n", o.name, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(o.plot()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(plot(o.name, o.section(), o.chart)), 0o644); err != nil {
 			return err
 		}
 	}

@@ -128,6 +128,17 @@ func TestSessionCluster(t *testing.T) {
 	stage(t, client, 4)
 	operator(t, client)
 	play(t, client, "cluster", "REDIS_URL=redis://operator:secret@"+cluster.Addrs()[1])
+	nothingRefused(t, client)
+}
+
+// nothingRefused checks that the command makes no call in vain, except what go-redis says of itself on each connection.
+func nothingRefused(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	refused := redistest.Rejected(t, client)
+	for _, once := range []string{"client|setinfo", "client|maint_notifications"} {
+		delete(refused, once)
+	}
+	assert.Empty(t, refused, "calls that docs/operator.acl does not allow")
 }
 
 // TestSessionOperatorOverTLS has only the rights of docs/operator.acl, and uses all of them.
@@ -138,9 +149,10 @@ func TestSessionOperatorOverTLS(t *testing.T) {
 	stage(t, client, 1)
 	redistest.Command(t, client, "CONFIG", "RESETSTAT")
 	play(t, client, "tls", "REDIS_URL=rediss://operator:secret@"+server.Addr, "REDIS_TLS_CA="+server.File("ca.crt"))
+	nothingRefused(t, client)
 	used := client.Info(t.Context(), "commandstats").Val()
 	// On a Cluster; to say which key has a wrong type; after a move that came back, or was large.
-	elsewhere := []string{"cluster|slots", "spublish", "type", "hsetnx", "persist"}
+	elsewhere := []string{"cluster|slots", "command", "spublish", "type", "hsetnx", "persist"}
 	for _, right := range rights {
 		if name, granted := strings.CutPrefix(right, "+"); granted && !slices.Contains(elsewhere, name) {
 			require.True(t, strings.Contains(used, "cmdstat_"+name+":"), "docs/operator.acl grants %s, and nothing needs it", name)

@@ -115,56 +115,81 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
 	s.Client = admin
 	s.Settled()
+	nothingRefused(t, admin)
+}
+
+// nothingRefused checks that the library makes no call in vain, except once for each connection or client:
+// what go-redis says of itself, and what docs/scaling.md says is asked for a warning.
+func nothingRefused(t *testing.T, admin redis.UniversalClient) {
+	t.Helper()
+	refused := redistest.Rejected(t, admin)
+	for _, once := range []string{"client|setinfo", "client|maint_notifications", "info", "config|get"} {
+		delete(refused, once)
+	}
+	assert.Empty(t, refused, "calls that the documented user made and may not make")
+}
+
+// onBoth runs a test with the documented user on one server and on a Cluster, with the rights that a sentence of
+// docs/scaling.md adds.
+func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin redis.UniversalClient)) {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), sentence+" `")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "`")
+	rules := strings.Fields(text)
+	run := func(name string, admin redis.UniversalClient, client func(name, password string) redis.UniversalClient) {
+		t.Run(name, func(t *testing.T) {
+			c := client(documentedUser(t, admin, rules...))
+			t.Cleanup(func() { _ = c.Close() })
+			test(fixture.NewWith(t, c), admin)
+			nothingRefused(t, admin)
+		})
+	}
+	server, cluster := redistest.New(t), redistest.NewCluster(t)
+	run("one server", server.Client(t), func(name, password string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	})
+	run("a Cluster", cluster.Client(t), func(name, password string) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})
+	})
 }
 
 // TestAControlHasTheDocumentedRights besides those of an application.
 func TestAControlHasTheDocumentedRights(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/scaling.md")
-	require.NoError(t, err)
-	_, text, found := strings.Cut(string(doc), "A Control also needs `")
-	require.True(t, found)
-	text, _, _ = strings.Cut(text, "`")
-	server := redistest.New(t)
-	name, password := documentedUser(t, server.Client(t), strings.Fields(text)...)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
-	t.Cleanup(func() { _ = client.Close() })
-	s := fixture.NewWith(t, client)
-	s.Subscribe()
-	s.Publish("a")
-	c := newControl(t, s)
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
-	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
-	_, err = c.RetireGroupForced(t.Context(), s.Topic, "default")
-	require.NoError(t, err)
-	require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "default"))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
-	require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+	onBoth(t, "A Control also needs", func(s *fixture.Scene, _ redis.UniversalClient) {
+		t := s.T
+		s.Subscribe()
+		s.Publish("a")
+		c := newControl(t, s)
+		require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+		require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+		_, err := c.RetireGroupForced(t.Context(), s.Topic, "default")
+		require.NoError(t, err)
+		require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "default"))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
+		require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+	})
 }
 
 // TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
 func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/scaling.md")
-	require.NoError(t, err)
-	_, text, found := strings.Cut(string(doc), "(`Broadcast`, `GroupExpiry`) need `")
-	require.True(t, found)
-	text, _, _ = strings.Cut(text, "`")
-	server := redistest.New(t)
-	name, password := documentedUser(t, server.Client(t), strings.Fields(text)...)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
-	t.Cleanup(func() { _ = client.Close() })
-	s := fixture.NewWith(t, client)
-	sub := s.Subscriber(broadcast)
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
-	s.Publish("a", "b")
-	s.Expect(messages, "a")
-	s.Next(messages).Nack() // so it is the group's, and goes with it
-	require.NoError(t, sub.Close())
-	assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
-	s.Client = server.Client(t)
-	assert.Empty(t, leftovers(s))
+	onBoth(t, "(`Broadcast`, `GroupExpiry`) need", func(s *fixture.Scene, admin redis.UniversalClient) {
+		t := s.T
+		sub := s.Subscriber(broadcast)
+		messages, err := sub.Subscribe(t.Context(), s.Topic)
+		require.NoError(t, err)
+		s.Publish("a", "b")
+		s.Expect(messages, "a")
+		s.Next(messages).Nack() // so it is the group's, and goes with it
+		require.NoError(t, sub.Close())
+		assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
+		s.Client = admin
+		assert.Empty(t, leftovers(s))
+	})
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {

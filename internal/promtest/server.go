@@ -25,6 +25,7 @@ const (
 type Config struct {
 	Interval time.Duration // between scrapes
 	Flags    []string      // more flags of prometheus
+	Rules    string        // a file of rules to evaluate as often; "" for none
 }
 
 // Server is a prometheus process.
@@ -39,7 +40,8 @@ type Server struct {
 }
 
 const configFile = `
-global: {scrape_interval: %[1]s, scrape_timeout: %[1]s}
+global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
+rule_files: [%[3]s]
 scrape_configs:
   - job_name: redisdelay
     file_sd_configs: [{files: ['%[2]s/*.json']}]
@@ -75,7 +77,7 @@ func freeAddr() (string, error) {
 
 func (s *Server) launch(config Config) error {
 	file := filepath.Join(s.dir, "prometheus.yml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, configFile, config.Interval, s.dir), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, configFile, config.Interval, s.dir, config.Rules), 0o600); err != nil {
 		return err
 	}
 	s.cmd = exec.Command("prometheus", append([]string{

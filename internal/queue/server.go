@@ -144,7 +144,11 @@ var needed = []string{
 	"ZSCAN K 0", "ZSCORE K x",
 }
 
-var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x"}
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K"}
+
+// neededOnACluster is what go-redis asks there before it chooses a node. If that is refused, it asks again before
+// each call.
+var neededOnACluster = []string{"COMMAND"}
 
 // sharded are those that a Cluster needs instead.
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
@@ -155,7 +159,11 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 	if err != nil {
 		return
 	}
-	denied, err := s.denied(ctx, node, user, key, needed)
+	commands := needed
+	if s.cluster != nil {
+		commands = slices.Concat(neededOnACluster, needed)
+	}
+	denied, err := s.denied(ctx, node, user, key, commands)
 	if err != nil {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -170,3 +172,34 @@ func Command(t testing.TB, client redis.UniversalClient, args ...any) any {
 	}
 	return reply
 }
+
+// Rejected counts the calls that a server has rejected before it ran them, for example for lack of a right, by
+// command; on a Cluster, those of all nodes. A call may work though another one, which the client makes for
+// itself, is refused each time.
+func Rejected(t testing.TB, client redis.UniversalClient) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	list := map[string]int{}
+	count := func(ctx context.Context, node *redis.Client) error {
+		stats, err := node.Info(ctx, "commandstats").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, m := range rejectedCalls.FindAllStringSubmatch(stats, -1) {
+			n, _ := strconv.Atoi(m[2]) // digits
+			list[m[1]] += n
+		}
+		return err
+	}
+	var err error
+	if cluster, is := client.(*redis.ClusterClient); is {
+		err = cluster.ForEachShard(t.Context(), count)
+	} else {
+		err = count(t.Context(), client.(*redis.Client))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+var rejectedCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):.*rejected_calls=([1-9][0-9]*)`)

@@ -18,11 +18,13 @@ type prometheusServer struct {
 	*promtest.Server
 }
 
+const promInterval = 500 * time.Millisecond
+
 // startPrometheus starts a Prometheus that scrapes twice a second. The end of the test
 // stops it.
 func startPrometheus(t *testing.T, config promtest.Config) *prometheusServer {
 	t.Helper()
-	config.Interval = 500 * time.Millisecond
+	config.Interval = promInterval
 	s, err := promtest.Start(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {

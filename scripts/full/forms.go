@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A form is a long run of tests.
+type form struct {
+	name    string
+	command string        // for sh, in the root of the repository
+	limit   time.Duration // ends a run that hangs
+	waits   bool          // it mostly waits, so that another one may run at the same time
+	figure  figure        // may be nil
+}
+
+// A figure finds in a log how much a form did.
+type figure func(log string) string
+
+// forms are all forms, in the order of the page. Those that wait are first.
+var forms = []form{
+	{name: "chaos-faults", command: "make chaos-faults", limit: 45 * time.Minute, waits: true, figure: tests},
+	{name: "chaos-churn", command: "make chaos-churn", limit: 25 * time.Minute, waits: true, figure: tests},
+	{name: "chaos-metrics", command: "make chaos-metrics", limit: 12 * time.Minute, waits: true, figure: tests},
+	{name: "failover", command: "make failover", limit: 20 * time.Minute, waits: true, figure: tests},
+	{name: "model", command: "make model", limit: 8 * time.Minute, figure: tests},
+	explored("explore-sound"), explored("explore-damage"), explored("explore-torn"),
+	{name: "sim", command: "make sim", limit: 15 * time.Minute, figure: both(sum(`([\d.]+) h of virtual time`, "hours of virtual time"), tests)},
+	{name: "months", command: "make months", limit: 20 * time.Minute, figure: tests},
+	{name: "stress", command: "make stress", limit: 20 * time.Minute, figure: tests},
+	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
+	{name: "bench", command: "make bench", limit: 60 * time.Minute, figure: bars},
+}
+
+// explored is a form that visits all states of some universes.
+func explored(name string) form {
+	return form{name: name, command: "make " + name, limit: 30 * time.Minute, figure: both(states, tests)}
+}
+
+// onServer is the form that runs all tests on a server that scripts/matrix.sh knows.
+func onServer(name string) form {
+	return form{name: "matrix-" + name, command: "SERVERS=" + name + " make matrix", limit: 30 * time.Minute}
+}
+
+// choose returns the forms whose names are given, or begin with one of them and a dash; all if none is given.
+func choose(forms []form, names []string) ([]form, error) {
+	if len(names) == 0 {
+		return forms, nil
+	}
+	chosen := make([]bool, len(forms))
+	for _, name := range names {
+		known := false
+		for i, f := range forms {
+			if f.name == name || strings.HasPrefix(f.name, name+"-") {
+				chosen[i], known = true, true
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("no form is named %q", name)
+		}
+	}
+	var list []form
+	for i, f := range forms {
+		if chosen[i] {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
+
+var (
+	verdict = regexp.MustCompile(`(?m)^ *--- (PASS|SKIP|FAIL): (\S+)`)
+	version = regexp.MustCompile(`(?m)^\S+ +([A-Z]\w+ [\d.]+) +(?:passed|FAILED)`) // of the summary of matrix.sh
+	missing = regexp.MustCompile(`(?m)^\S+ +- +(could not be had)`)
+)
+
+// tests counts the tests that passed, and names those that were skipped.
+func tests(log string) string {
+	passed, skipped := 0, []string(nil)
+	for _, m := range verdict.FindAllStringSubmatch(log, -1) {
+		switch {
+		case m[1] == "PASS":
+			passed++
+		case m[1] == "SKIP" && !slices.Contains(skipped, m[2]):
+			skipped = append(skipped, m[2])
+		}
+	}
+	said := strconv.Itoa(passed) + " passed"
+	if len(skipped) > 0 {
+		said += ", skipped: " + strings.Join(skipped, " ")
+	}
+	return said
+}
+
+// states counts the states that the explorer has visited, and says of how many universes it has not seen all.
+func states(log string) string {
+	said := sum(`: (\d+) states`, "states")(log)
+	if cut := strings.Count(log, " states (NOT all)"); cut > 0 {
+		said += fmt.Sprintf(" (%d universes not to the end)", cut)
+	}
+	return said
+}
+
+// sum adds up the numbers that a pattern finds.
+func sum(pattern, unit string) figure {
+	find := regexp.MustCompile(pattern)
+	return func(log string) string {
+		var total float64
+		for _, m := range find.FindAllStringSubmatch(log, -1) {
+			n, _ := strconv.ParseFloat(m[1], 64) // the pattern finds digits
+			total += n
+		}
+		return strconv.FormatFloat(total, 'f', 0, 64) + " " + unit
+	}
+}
+
+func both(a, b figure) figure {
+	return func(log string) string { return a(log) + ", " + b(log) }
+}
+
+// bars counts the bars of the benchmarks.
+func bars(log string) string {
+	said := fmt.Sprintf("%d bars met", strings.Count(log, "| yes |\n"))
+	if missed := strings.Count(log, "| **no** |\n"); missed > 0 {
+		said += fmt.Sprintf(", **%d missed**", missed)
+	}
+	return said
+}
