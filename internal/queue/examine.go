@@ -131,19 +131,7 @@ func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found fun
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
 func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*KeyTypeError, error) {
-	var keys []typedKey
-	for k := range kind(len(kinds)) {
-		switch {
-		case k == topics:
-		case k < queueOf:
-			keys = append(keys, typedKey{p.names.key(k), kinds[k].holds})
-		default:
-			for _, name := range groups {
-				keys = append(keys, typedKey{p.names.keyOf(k, name), kinds[k].holds})
-			}
-		}
-	}
-	return p.store.wrongTypes(ctx, keys)
+	return p.store.wrongTypes(ctx, p.keys(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.
@@ -154,9 +142,6 @@ func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
 	}
 	return wrong[0], nil
 }
-
-// typedKey is a key and the type of value that it should hold.
-type typedKey struct{ name, holds string }
 
 // wrongTypes returns those of some keys in one slot that hold something else.
 func (s *Store) wrongTypes(ctx context.Context, keys []typedKey) (wrong []*KeyTypeError, err error) {

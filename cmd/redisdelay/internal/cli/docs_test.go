@@ -75,6 +75,7 @@ var objects = []struct {
 	{"the `groups` of `show`", standingJSON{}},
 	{"`explain`", explanationJSON{}},
 	{"`top`", sampleJSON{}},
+	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all acts; `export --file`, `import`", actJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
