@@ -18,7 +18,11 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	require.NoError(t, client.HSet(t.Context(), "{redisdelay:topics}", "broken", "1", "newer", "9").Err())
 	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
 	for _, command := range [][]string{
-		{"stats"}, {"stats", "-o", "json"}, {"stats", "--max-dead", "1000"}, {"consumers"}, {"consumers", "-o", "json"},
+		{"stats"},
+		{"stats", "-o", "json"},
+		{"stats", "--max-dead", "1000"},
+		{"consumers"},
+		{"consumers", "-o", "json"},
 		{"top", "-o", "json", "--samples", "2"},
 	} {
 		r := p.run(command...)

@@ -183,3 +183,30 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 		assert.Equal(t, int64(1), r.client.HLen(t.Context(), key).Val(), in)
 	}
 }
+
+// TestPartsOfDividedListsAreNotLeftOver as long as their message has a body.
+func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
+	r := newScene(t)
+	r.groups(100)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 2)
+	names := r.partition.names
+	fields, err := r.client.HLen(t.Context(), names.key(refs)).Result()
+	require.NoError(t, err)
+	require.Greater(t, fields, int64(10), "the lists are divided")
+	look := func(how Tidying) (gone, garbled []string) {
+		require.NoError(t, r.partition.Group("").Leftovers(t.Context(), RefsRecord, how, func(_ int, some, bad []string) {
+			gone, garbled = append(gone, some...), append(garbled, bad...)
+		}))
+		return gone, garbled
+	}
+	before := r.state()
+	gone, garbled := look(DropStrays)
+	assert.Empty(t, gone)
+	assert.Empty(t, garbled)
+	assert.Equal(t, before, r.state())
+	require.NoError(t, r.client.HDel(t.Context(), names.key(messages), "a", "b").Err())
+	gone, _ = look(DropStrays)
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
+}

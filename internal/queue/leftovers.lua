@@ -3,7 +3,7 @@
 -- They may be dropped. It also looks for refs that cannot be read, and leaves them.
 --
 -- KEYS[1]  messages  hash  id -> encoded message
--- KEYS[2]  refs      hash  id -> names of the groups still to finish
+-- KEYS[2]  refs      hash  id, or a part of it -> names of the groups still to finish
 -- KEYS[3]  moving    hash  id -> where it was, and where it is moved to
 -- KEYS[4]  queue     zset  id -> due, ms: waiting for the group
 -- KEYS[5]  unack     zset  id -> lease deadline, ms
@@ -30,9 +30,14 @@ for i = 1, #found[2], 2 do ids[#ids + 1] = found[2][i] end
 local result, gone = { found[1], #ids, 0 }, {}
 if #ids == 0 then return result end
 
+-- A part of a divided list has the id of its message and a number.
+local function has_body(field)
+  local id = string.match(field, '^(.+)/%d+$')
+  return call('HEXISTS', messages, field) == 1 or id and call('HEXISTS', messages, id) == 1
+end
+
 for i, id in ipairs(ids) do
-  local key = which == 'refs' and messages or moving
-  needed[i] = call('HEXISTS', key, id) == 1
+  if which == 'refs' then needed[i] = has_body(id) else needed[i] = call('HEXISTS', moving, id) == 1 end
 end
 for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   for i, score in ipairs(call('ZMSCORE', zset, unpack(ids))) do
@@ -40,9 +45,9 @@ for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   end
 end
 
--- readable tells whether refs are a list of names.
+-- readable tells whether an entry of refs is a list of names, or of the numbers of its parts.
 local function readable(list)
-  local whole, names = pcall(cjson.decode, list)
+  local whole, names = pcall(cjson.decode, divided(list) or list)
   if not whole or type(names) ~= 'table' or #names == 0 then return false end
   for _, name in ipairs(names) do
     if type(name) ~= 'string' then return false end

@@ -167,7 +167,7 @@ var needed = []string{
 	"ZSCAN K 0", "ZSCORE K x",
 }
 
-var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x"}
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K"}
 
 // sharded are those that a Cluster needs instead.
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
