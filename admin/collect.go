@@ -3,8 +3,10 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -17,6 +19,38 @@ import (
 func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
 	s, err := a.stats(ctx, topic)
 	return s, leave(err, "statistics of %q", topic)
+}
+
+// topicsAtOnce is how many topics AllStats looks into at once.
+const topicsAtOnce = 8
+
+// AllStats returns the statistics of all topics of the prefix, sorted by name. A topic that cannot
+// be read hides no other: its Err says why. The error is that of Topics, or of ctx once it has
+// ended.
+func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
+	topics, err := a.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]TopicStats, len(topics))
+	slots := make(chan struct{}, topicsAtOnce)
+	var calls sync.WaitGroup
+	for i, t := range topics {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			s, err := a.Stats(ctx, t.Name)
+			if err != nil {
+				s = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
+			}
+			all[i] = s
+		})
+	}
+	calls.Wait()
+	if ctx.Err() != nil {
+		return nil, leave(context.Cause(ctx), "statistics")
+	}
+	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile
 }
 
 func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
@@ -39,8 +73,28 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 	for _, survey := range surveys {
 		s.add(survey)
 	}
+	if s.Memory, err = t.memory(ctx); err != nil {
+		return TopicStats{}, err
+	}
 	s.Groups, err = t.stats(ctx)
 	return s, err
+}
+
+// memory estimates what the topic takes in Redis; 0 if the user may not ask.
+func (t topic) memory(ctx context.Context) (int64, error) {
+	sizes, known := make([]int64, t.partitions), make([]bool, t.partitions)
+	err := each(len(sizes), func(i int) (err error) {
+		sizes[i], known[i], err = t.Partition(i).Memory(ctx, t.roster.All())
+		return err
+	})
+	if err != nil || slices.Contains(known, false) {
+		return 0, err
+	}
+	sum := int64(0)
+	for _, size := range sizes {
+		sum += size
+	}
+	return sum, nil
 }
 
 // add adds what a partition has.

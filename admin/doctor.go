@@ -31,9 +31,10 @@ const (
 	CheckServer      = "server"      // its version
 	CheckPersistence = "persistence" // of the server
 	CheckEviction    = "eviction"    // of the server, and its memory
-	CheckReplicas    = "replicas"    // of the server
+	CheckReplicas    = "replicas"    // of the server, or that it is one
 	CheckRights      = "rights"      // of the user
 	CheckClock       = "clock"       // of the server and of this host
+	CheckTypes       = "types"       // keys that another program has written
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
 	CheckKeys        = "keys"        // message keys that lead nowhere
@@ -41,37 +42,69 @@ const (
 	CheckArrivals    = "arrivals"    // that need not be remembered any more
 	CheckTombstones  = "tombstones"  // of groups that are retired
 	CheckGroups      = "groups"      // without consumers
+	CheckTwice       = "twice"       // messages in two places
+	CheckRefs        = "refs"        // that cannot be read
+	CheckLeftovers   = "leftovers"   // of messages that are gone
+	CheckExpired     = "expired"     // groups past their end
+	CheckPauses      = "pauses"      // without an end
+	CheckDead        = "dead"        // dead letters
 )
 
-// Examine looks for trouble: the servers' version and settings, the rights of the user, the
-// difference of clocks, and in each of the topics (all if none is given) bodies in no set,
-// ids without a body, keys that lead nowhere, tombstones, moves that were interrupted, and
-// groups without consumers. It reads all messages of the topics in bounded steps, so it takes
-// seconds for each million. It tells what it finds as it goes, and changes nothing.
+// Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
+// difference of clocks, and in each of the topics (all if none is given) keys that another
+// program has written, messages that have no body, are in no set or in two, what is left of
+// messages and groups that are gone, moves that were interrupted, groups without consumers or past
+// their end, pauses without an end, and dead letters. It reads all messages of the topics in bounded
+// steps, so it takes some ten seconds for each million. It tells what it finds as it goes, and
+// changes nothing. Unless progress is nil, Examine calls it after each step of a topic.
 //
 // What it cannot find out, since the user may not ask, is an Info. The error is
-// ErrTopicNotFound, redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of
-// Redis: the other topics are examined all the same.
-func (a *Admin) Examine(ctx context.Context, found func(Finding), topics ...string) error {
-	return diagnosis{admin: a, found: found}.diagnose(ctx, topics)
+// ErrTopicNotFound, redisdelay.ErrProtocolTooNew, or that of Redis; or a
+// *redisdelay.KeyTypeError if the list of topics is another program's. The other topics are
+// examined all the same.
+func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
+	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
 
 // Fix is Examine, and mends what can be mended without losing a message: it drops message keys
-// that lead to no body, frees what a retirement has left, and forgets old arrivals. It leaves the
-// rest to a person: a body in no set may be a message whose Publish has succeeded.
-func (a *Admin) Fix(ctx context.Context, found func(Finding), topics ...string) error {
-	return diagnosis{admin: a, found: found, mends: true}.diagnose(ctx, topics)
+// that lead to no body and entries of messages that are gone, frees what a retirement has left,
+// forgets old arrivals, and ends groups that are past their end as a consumer of the topic would.
+// For these it may wait ten seconds: a group that was not seen to be past its end before is given
+// that long to show itself. Fix leaves the rest to a person: a body in no set may be a message
+// whose Publish has succeeded.
+func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
+	d := newDiagnosis(a, found, progress)
+	d.mends = true
+	return d.diagnose(ctx, topics)
+}
+
+// Examined says how far Examine or Fix is with a topic.
+type Examined struct {
+	Topic string
+	Done  int // entries that were looked at
+	Total int // about how many there are
 }
 
 // diagnosis is an Examine or Fix under way.
 type diagnosis struct {
-	admin *Admin
-	found func(Finding)
-	mends bool
+	admin    *Admin
+	found    func(Finding)
+	progress func(Examined)
+	mends    bool
+}
+
+func newDiagnosis(a *Admin, found func(Finding), progress func(Examined)) diagnosis {
+	if progress == nil {
+		progress = func(Examined) {}
+	}
+	return diagnosis{admin: a, found: found, progress: progress}
 }
 
 // diagnose examines the servers and then the topics.
 func (d diagnosis) diagnose(ctx context.Context, names []string) error {
+	if err := d.list(ctx); err != nil {
+		return leave(err, "examine the list of topics")
+	}
 	if len(names) == 0 {
 		all, err := d.admin.Topics(ctx)
 		if err != nil {
@@ -82,28 +115,42 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 		}
 	}
 	var errs []error
-	var topics []topic
-	var known []string
+	var checkups []*checkup
+	var readable []string
 	for _, name := range names {
-		t, err := d.admin.open(ctx, name)
+		c, err := d.open(ctx, name)
 		if err != nil {
 			errs = append(errs, leave(err, "examine %q", name))
 			continue
 		}
-		topics, known = append(topics, t), append(known, name)
+		if checkups = append(checkups, c); c.readable() {
+			readable = append(readable, name)
+		}
 	}
-	if err := d.servers(ctx, known); err != nil {
+	if err := d.servers(ctx, readable); err != nil {
 		return leave(errors.Join(append(errs, err)...), "examine the servers")
 	}
-	for _, t := range topics {
-		if err := d.topic(ctx, t); err != nil {
-			errs = append(errs, leave(err, "examine %q", t.name))
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	for _, do := range []func(*checkup, context.Context) error{(*checkup).run, (*checkup).endNoticed} {
+		for _, c := range checkups {
+			if err := do(c, ctx); err != nil {
+				errs = append(errs, leave(err, "examine %q", c.name))
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// list looks at the list of topics.
+func (d diagnosis) list(ctx context.Context) error {
+	wrong, err := d.admin.store.WrongType(ctx)
+	if err == nil && wrong != nil {
+		d.tell(Problem, CheckTypes, "", "%v: nobody can publish or subscribe. Another program has written it", wrong)
+		err = wrong
+	}
+	return err
 }
 
 func (d diagnosis) tell(severity Severity, check, topic, format string, args ...any) {

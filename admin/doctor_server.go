@@ -38,9 +38,13 @@ func (d diagnosis) version(s queue.Server) {
 	} else {
 		d.tell(Info, CheckServer, "", "%s: its version is %s", s.Addr, s.Version)
 	}
-	if s.Replicas == 0 {
+	switch {
+	case s.Master != "":
+		d.tell(Problem, CheckReplicas, "", "%s: it is a replica of %s: nothing can be published or acked here, and what is "+
+			"seen here may be old; connect to the master", s.Addr, s.Master)
+	case s.Replicas == 0:
 		d.tell(Info, CheckReplicas, "", "%s: it has no replica, so nobody takes over if it fails", s.Addr)
-	} else {
+	default:
 		d.tell(Info, CheckReplicas, "", "%s: its replicas: %d", s.Addr, s.Replicas)
 	}
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,93 +33,8 @@ func (s *scene) findings(fix bool) map[string]Finding {
 			assert.Equal(s.T, s.Topic, f.Topic)
 			list[f.Check] = f
 		}
-	}, s.Topic))
+	}, nil, s.Topic))
 	return list
-}
-
-// faults are planted by plant. Examine finds them; Fix mends those that it may.
-var faults = map[string]struct {
-	plant    func(s *scene, key func(kind string) string)
-	severity Severity
-	text     string
-	mends    bool
-}{
-	CheckOrphans: {
-		plant: func(s *scene, key func(string) string) {
-			require.NoError(s.T, s.Client.HSet(s.T.Context(), key("messages"), "lone", "body", "alone", "body").Err())
-		},
-		severity: Warning, text: `2 of the messages' bodies are in no set`,
-	},
-	CheckBodies: {
-		plant: func(s *scene, key func(string) string) {
-			s.claim(s.group(0, "g"), "c", 1, "{}") // it has a consumer
-			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("scheduled"), redis.Z{Score: 1e13, Member: "empty"}).Err())
-			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("dead:g"), redis.Z{Score: 1e12, Member: "void"}).Err())
-		},
-		severity: Problem, text: `2 messages have lost the body: "empty", "void"`,
-	},
-	CheckKeys: {
-		plant: func(s *scene, key func(string) string) {
-			require.NoError(s.T, s.Client.HSet(s.T.Context(), key("keys"), "k", "nobody").Err())
-		},
-		severity: Info, text: `1 message key leads to no message: "k"`, mends: true,
-	},
-	CheckMoves: {
-		plant: func(s *scene, _ func(string) string) {
-			s.publish(time.Hour, 1, "moved")
-			some := Selection{Keys: []string{"moved"}}
-			for calls := 1; len(s.onTheirWay()) == 0; calls++ {
-				_, _ = s.another(killAfter(calls)).admin.Move(s.T.Context(), s.Topic, some, s.Topic+"/to", nil)
-			}
-			s.aged(resumeAfter)
-		},
-		severity: Warning, text: "1 message is on the way to another topic, since a move was interrupted",
-	},
-	CheckArrivals: {
-		plant: func(s *scene, key func(string) string) {
-			require.NoError(s.T, s.Client.ZAdd(s.T.Context(), key("arrived"), redis.Z{Score: 1, Member: "x"}).Err())
-		},
-		severity: Info, text: "1 message need not be remembered", mends: true,
-	},
-	CheckTombstones: {
-		plant: func(s *scene, key func(string) string) {
-			s.deadLetters(1, "gone", "d1", "d2", "d3")
-			require.NoError(s.T, s.Client.SRem(s.T.Context(), key("groups"), "gone").Err())
-			require.NoError(s.T, s.Client.HSet(s.T.Context(), key("control"), "retired:gone", "1763800000000").Err())
-		},
-		severity: Warning, text: `group "gone" is retired since 2025-11-22T08:26:40Z, and holds 3 messages`, mends: true,
-	},
-	CheckGroups: {
-		plant: func(s *scene, _ func(string) string) {
-			s.publish(0, 1, "a", "b")
-			s.group(0, "idle")
-		},
-		severity: Warning, text: `group "idle" has no consumer that is alive, and 2 messages`,
-	},
-}
-
-func TestExamineFindsEachFault(t *testing.T) {
-	for check, fault := range faults {
-		t.Run(check, func(t *testing.T) {
-			s := newScene(t)
-			s.publish(time.Hour, 1, "fine", "")
-			require.Empty(t, s.findings(false))
-			fault.plant(s, s.Key)
-			s.unchanged(func() {
-				found := s.findings(false)
-				require.Contains(t, found, check)
-				f := found[check]
-				assert.Contains(t, f.Text, fault.text)
-				assert.Equal(t, Finding{Severity: fault.severity, Check: check, Topic: s.Topic, Text: f.Text, Fixable: fault.mends}, f)
-				assert.Len(t, found, 1, "%v", found)
-			})
-			f := s.findings(true)[check]
-			assert.Equal(t, fault.mends, f.Fixed)
-			_, still := s.findings(false)[check]
-			assert.NotEqual(t, fault.mends, still)
-			assert.Equal(t, 2, s.count(Query{Before: s.Now().Add(2 * time.Hour), From: s.Now().Add(time.Minute)}), "the messages that are fine")
-		})
-	}
 }
 
 func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
@@ -146,8 +62,8 @@ func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
 		if f.Topic == s.Topic || f.Topic == other.Topic {
 			topics[f.Topic] += f.Text
 		}
-	}))
-	assert.Regexp(t, `^[45] of the messages' bodies are in no set`, topics[s.Topic])
+	}, nil))
+	assert.Regexp(t, `^[45] messages' bodies are in no set`, topics[s.Topic])
 	assert.Contains(t, topics[other.Topic], "stray")
 	assert.Len(t, servers, 3, "the masters")
 }
@@ -160,7 +76,7 @@ func aboutServers(t *testing.T, a *Admin) map[string]Finding {
 		if f.Topic == "" {
 			list[f.Check] = f
 		}
-	}))
+	}, nil))
 	return list
 }
 
@@ -190,6 +106,45 @@ func TestExamineJudgesTheServer(t *testing.T) {
 			assert.Equal(t, test.want, f.Severity)
 			assert.Contains(t, f.Text, test.text)
 		})
+	}
+}
+
+// TestExamineTellsThatItLooksAtAReplica whose data may be old, and which takes no writes.
+func TestExamineTellsThatItLooksAtAReplica(t *testing.T) {
+	master, replica := redistest.New(t), redistest.New(t)
+	s := newSceneWith(t, master.Client(t))
+	s.publish(time.Hour, 1, "k")
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	redistest.Command(t, replica.Client(t), "REPLICAOF", host, port)
+	a, err := New(Config{Client: replica.Client(t)})
+	require.NoError(t, err)
+	f := aboutServers(t, a)[CheckReplicas]
+	assert.Equal(t, Problem, f.Severity)
+	assert.Contains(t, f.Text, replica.Addr+": it is a replica of "+master.Addr)
+	assert.NotEqual(t, Problem, aboutServers(t, s.admin)[CheckReplicas].Severity)
+}
+
+// TestExamineNamesTheMasterBehindSentinels by its address.
+func TestExamineNamesTheMasterBehindSentinels(t *testing.T) {
+	sentinel := redistest.SharedSentinel(t)
+	a, err := New(Config{Client: sentinel.Client(t)})
+	require.NoError(t, err)
+	list := aboutServers(t, a)
+	require.NotEmpty(t, list)
+	for check, f := range list {
+		assert.Regexp(t, `^127\.0\.0\.1:\d+: `, f.Text, check)
+	}
+	client := sentinel.Client(t)
+	redistest.Command(t, client, "ACL", "SETUSER", "curt", "on", ">secret", "~*", "&*", "+@all", "-client|info")
+	curt := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: sentinel.MasterName, SentinelAddrs: sentinel.Addrs(), Username: "curt", Password: "secret",
+	})
+	defer curt.Close() //nolint:errcheck // it has no more to say
+	a, err = New(Config{Client: curt})
+	require.NoError(t, err)
+	for check, f := range aboutServers(t, a) {
+		assert.Regexp(t, `^the server with port \d+: `, f.Text, check)
 	}
 }
 
@@ -238,23 +193,23 @@ func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
 // TestExamineGoesOnAfterATopicThatItCannotRead and says which.
 func TestExamineGoesOnAfterATopicThatItCannotRead(t *testing.T) {
 	s := newScene(t)
-	broken := s.beside("/broken")
-	for _, one := range []*scene{s, broken} {
+	newer, broken := s.beside("/newer"), s.beside("/broken")
+	for _, one := range []*scene{s, newer, broken} {
 		one.publish(time.Hour, 1, "k")
 		require.NoError(t, s.Client.HSet(t.Context(), one.Key("keys"), "stray", "nobody").Err())
 	}
-	require.NoError(t, s.Client.Del(t.Context(), broken.Key("scheduled")).Err())
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", newer.Topic, "3").Err())
+	defer s.Client.HDel(t.Context(), "{redisdelay:topics}", newer.Topic)
 	require.NoError(t, s.Client.Set(t.Context(), broken.Key("scheduled"), "x", 0).Err())
-	var checks []string
+	checks := map[string][]string{}
 	err := s.admin.Examine(t.Context(), func(f Finding) {
-		if f.Topic == s.Topic {
-			checks = append(checks, f.Check)
-		}
-	}, broken.Topic, "no such topic", s.Topic)
-	var wrong *redisdelay.KeyTypeError
-	require.ErrorAs(t, err, &wrong)
+		checks[f.Topic] = append(checks[f.Topic], f.Check)
+	}, nil, newer.Topic, "no such topic", broken.Topic, s.Topic)
+	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
 	require.ErrorIs(t, err, ErrTopicNotFound)
-	assert.Equal(t, []string{CheckKeys}, checks)
+	assert.Equal(t, []string{CheckKeys}, checks[s.Topic])
+	assert.Contains(t, checks[broken.Topic], CheckTypes)
+	assert.Contains(t, checks[broken.Topic], CheckKeys, "what can be read of it")
 }
 
 // TestTheRightsThatAreCheckedAreThoseThatTheScriptsNeed and no others.

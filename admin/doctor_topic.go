@@ -2,73 +2,256 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"time"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// topic examines a topic: its messages, partition by partition, and its groups.
-func (d diagnosis) topic(ctx context.Context, t topic) error {
-	var c census
-	for n := range t.partitions {
-		if err := d.count(ctx, t.Partition(n), t.roster.All(), &c); err != nil {
+// checkup is the examination of a topic.
+type checkup struct {
+	diagnosis
+	topic                    // Topic is nil if it cannot be read
+	wrong    names           // keys of another type
+	known    map[string]bool // the same
+	stats    TopicStats
+	past     map[string]bool // groups that are past their end
+	noticed  []noticed
+	looked   int
+	expected int // entries to look at
+}
+
+// open begins the examination of a topic. A topic that cannot be read, since keys of it hold
+// another type, is examined as far as possible.
+func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
+	if name == "" {
+		return nil, redisdelay.ErrEmptyTopic
+	}
+	t := d.admin.store.Topic(name)
+	if _, err := t.Version(ctx); err != nil {
+		return nil, err
+	}
+	c := &checkup{diagnosis: d, topic: topic{name: name}, known: map[string]bool{}, past: map[string]bool{}}
+	if err := c.types(ctx, t.Partition(0), nil); err != nil {
+		return nil, err
+	}
+	opened, err := d.admin.open(ctx, name)
+	if err == nil {
+		c.topic = opened
+	}
+	return c, c.unlessKnown(err)
+}
+
+func (c *checkup) readable() bool { return c.Topic != nil }
+
+// types looks for keys of another type in a partition.
+func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string) error {
+	wrong, err := p.WrongTypes(ctx, groups)
+	for _, w := range wrong {
+		c.wrong.note(w.Error())
+		c.known[w.Key] = true
+	}
+	return err
+}
+
+// unlessKnown leaves out an error that is about a key of another type, which is told by itself.
+func (c *checkup) unlessKnown(err error) error {
+	var wrong *queue.KeyTypeError
+	if errors.As(err, &wrong) && c.known[wrong.Key] {
+		return nil
+	}
+	return err
+}
+
+// run examines the topic: its keys, its messages, partition by partition, and its groups.
+func (c *checkup) run(ctx context.Context) error {
+	if !c.readable() {
+		c.tellTypes()
+		return nil
+	}
+	rosters := make([]queue.Roster, c.partitions)
+	var groups []string
+	for n := range rosters {
+		roster, err := c.Partition(n).Roster(ctx)
+		if err = c.unlessKnown(err); err != nil {
+			return err
+		}
+		rosters[n], groups = roster, append(groups, roster.All()...)
+	}
+	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
+	for n := range rosters {
+		if err := c.types(ctx, c.Partition(n), groups); err != nil {
 			return err
 		}
 	}
-	d.tellOf(t.name, &c)
-	if err := d.tombstones(ctx, t); err != nil {
+	c.tellTypes()
+	stats, err := c.admin.Stats(ctx, c.name)
+	if err = c.unlessKnown(err); err != nil {
 		return err
 	}
-	return d.groups(ctx, t)
+	c.stats, c.expected = stats, expectedIn(stats)
+	if err := c.count(ctx, groups); err != nil {
+		return err
+	}
+	return c.groups(ctx, rosters)
+}
+
+// expectedIn is how many entries there are to look at in a topic: bodies, keys, and the ids in
+// all places.
+func expectedIn(s TopicStats) int {
+	n := s.Messages + s.Keys + s.Scheduled
+	for _, g := range s.Groups {
+		n += held(g)
+	}
+	return n
+}
+
+// held is how many messages a group has.
+func held(g GroupStats) int { return g.Queued + g.Retrying + g.InDelivery + g.Dead }
+
+// tick tells how many more entries were looked at. A scan may meet one of them twice.
+func (c *checkup) tick(looked int) {
+	c.looked = min(c.looked+looked, c.expected)
+	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
+}
+
+func (c *checkup) tellTypes() {
+	if c.wrong.count > 0 {
+		c.tell(Problem, CheckTypes, c.name, "%s a value of another type, so calls that need it fail: %s. Another program "+
+			"has written it, and what was there is lost; delete it", amount(c.wrong.count, "key holds", "keys hold"), c.wrong.list())
+	}
 }
 
 // census is what is not as it should be among the messages of a topic.
 type census struct {
-	orphans, bodiless, strays, moves names
-	over                             int // arrivals that need not be remembered
+	orphans, bodiless, twice, strays, moves, garbled, gone names
+	records                                                map[queue.Record]bool // that have some of the gone
+	over                                                   int                   // arrivals that need not be remembered
 }
 
-// count looks through one partition.
-func (d diagnosis) count(ctx context.Context, p *queue.Partition, groups []string, c *census) error {
-	how := queue.LookForStrays
-	if d.mends {
-		how = queue.DropStrays
-	}
-	if err := p.Orphans(ctx, groups, c.orphans.add); err != nil {
-		return err
-	}
-	if err := p.Strays(ctx, how, c.strays.add); err != nil {
-		return err
-	}
-	if err := p.Group("").Bodiless(ctx, queue.InScheduled, c.bodiless.add); err != nil {
-		return err
-	}
-	for _, name := range groups {
-		for _, place := range []queue.Place{queue.InQueue, queue.InUnack, queue.InDead} {
-			if err := p.Group(name).Bodiless(ctx, place, c.bodiless.add); err != nil {
+// count looks through the messages of the topic.
+func (c *checkup) count(ctx context.Context, groups []string) error {
+	list := census{records: map[queue.Record]bool{}}
+	for n := range c.partitions {
+		p := c.Partition(n)
+		for _, look := range []func() error{
+			func() error { return c.bodies(ctx, p, groups, &list) },
+			func() error { return c.places(ctx, p, groups, &list) },
+			func() error { return c.records(ctx, p, groups, &list) },
+			func() error { return c.arrivals(ctx, p, &list) },
+			func() error { return c.moves(ctx, p, &list) },
+		} {
+			if err := look(); err != nil {
 				return err
 			}
 		}
 	}
-	over, err := p.Over(ctx)
-	if c.over += over; err == nil && over > 0 && d.mends {
-		err = p.Forget(ctx)
+	c.looked = c.expected
+	c.tick(0)
+	c.tellOf(&list)
+	return nil
+}
+
+// how is what is done with what is left over.
+func (c *checkup) how() queue.Tidying {
+	if c.mends {
+		return queue.DropStrays
 	}
-	if err != nil {
+	return queue.LookForStrays
+}
+
+// bodies looks for bodies in no set, and for keys that lead to no body.
+func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
+	err := p.Orphans(ctx, groups, func(looked int, ids []string) {
+		list.orphans.add(ids)
+		c.tick(looked)
+	})
+	if err = c.unlessKnown(err); err != nil {
 		return err
 	}
+	return c.unlessKnown(p.Strays(ctx, c.how(), func(looked int, keys []string) {
+		list.strays.add(keys)
+		c.tick(looked)
+	}))
+}
+
+// places looks for ids without a body, or in two places.
+func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
+	look := func(name string, place queue.Place) error {
+		return c.unlessKnown(p.Group(name).Misplaced(ctx, place, func(looked int, wrong queue.Misplaced) {
+			list.bodiless.add(wrong.Bodiless)
+			for _, id := range slices.Sorted(maps.Keys(wrong.Twice)) {
+				where := string(place)
+				if name != "" {
+					where = fmt.Sprintf("%s of %q", place, name)
+				}
+				list.twice.note(fmt.Sprintf("%q (%s and %s)", id, where, wrong.Twice[id]))
+			}
+			c.tick(looked)
+		}))
+	}
+	if err := look("", queue.InScheduled); err != nil {
+		return err
+	}
+	for _, name := range groups {
+		for _, place := range []queue.Place{queue.InQueue, queue.InUnack, queue.InDead} {
+			if err := look(name, place); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// records looks for what is left of messages that are gone.
+func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
+	look := func(name string, in queue.Record) error {
+		return c.unlessKnown(p.Group(name).Leftovers(ctx, in, c.how(), func(_ int, gone, garbled []string) {
+			for _, id := range gone {
+				list.gone.note(fmt.Sprintf("%q", id))
+				list.records[in] = true
+			}
+			list.garbled.add(garbled)
+		}))
+	}
+	if err := look("", queue.RefsRecord); err != nil {
+		return err
+	}
+	for _, name := range groups {
+		for _, in := range []queue.Record{queue.AttemptsRecord, queue.ReasonsRecord, queue.ChangedRecord} {
+			if err := look(name, in); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// arrivals looks for what need not be remembered of moves that have ended.
+func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
+	over, err := p.Over(ctx)
+	if list.over += over; err == nil && over > 0 && c.mends {
+		err = p.Forget(ctx)
+	}
+	return c.unlessKnown(err)
+}
+
+// moves looks for moves that were interrupted.
+func (c *checkup) moves(ctx context.Context, p *queue.Partition, list *census) error {
 	for cursor := "0"; ; {
 		moves, next, damaged, err := p.Moves(ctx, cursor, resumeAfter)
 		if err != nil {
-			return err
+			return c.unlessKnown(err)
 		}
 		for _, m := range moves {
-			c.moves.add([]string{m.ID})
+			list.moves.add([]string{m.ID})
 		}
 		if damaged != nil {
-			c.moves.add([]string{damaged.Error()})
+			list.moves.add([]string{damaged.Error()})
 		}
 		if cursor = next; cursor == "0" {
 			return nil
@@ -77,88 +260,53 @@ func (d diagnosis) count(ctx context.Context, p *queue.Partition, groups []strin
 }
 
 // tellOf tells what was found.
-func (d diagnosis) tellOf(topic string, c *census) {
-	if c.orphans.count > 0 {
-		d.tell(Warning, CheckOrphans, topic, "%d of the messages' bodies are in no set, so no group gets them: %s. A crash "+
-			"of Redis that cuts its append-only file leaves such", c.orphans.count, c.orphans.list())
+func (c *checkup) tellOf(list *census) {
+	torn := "A crash of Redis that cuts its append-only file leaves such"
+	if n := list.orphans.count; n > 0 {
+		c.tell(Warning, CheckOrphans, c.name, "%s in no set, so no group gets them: %s. %s",
+			amount(n, "message's body is", "messages' bodies are"), list.orphans.list(), torn)
 	}
-	if c.bodiless.count > 0 {
-		d.tell(Problem, CheckBodies, topic, "%s lost the body: %s. Such a message becomes a dead letter when it is "+
-			"claimed", amount(c.bodiless.count, "message has", "messages have"), c.bodiless.list())
+	if n := list.bodiless.count; n > 0 {
+		c.tell(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",
+			amount(n, "message has", "messages have"), list.bodiless.list())
 	}
-	if c.strays.count > 0 {
-		d.found(Finding{
-			Severity: Info, Check: CheckKeys, Topic: topic, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("%s to no message: %s. Such a key is free, and takes memory only",
-				amount(c.strays.count, "message key leads", "message keys lead"), c.strays.list()),
-		})
+	if n := list.twice.count; n > 0 {
+		c.tell(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
+			amount(n, "message is", "messages are"), list.twice.list(), torn)
 	}
-	if c.over > 0 {
-		d.found(Finding{
-			Severity: Info, Check: CheckArrivals, Topic: topic, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("%s not be remembered any more, long after a move, a copy or an import",
-				amount(c.over, "message need", "messages need")),
-		})
+	if n := list.garbled.count; n > 0 {
+		c.tell(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
+			"acked it", amount(n, "message has", "messages have"), list.garbled.list())
 	}
-	if c.moves.count > 0 {
-		d.tell(Warning, CheckMoves, topic, "%s on the way to another topic, since a move was interrupted: %s. "+
-			"Resume it", amount(c.moves.count, "message is", "messages are"), c.moves.list())
+	if n := list.strays.count; n > 0 {
+		c.tellFixable(Info, CheckKeys, "%s to no message: %s. Such a key is free, and takes memory only",
+			amount(n, "message key leads", "message keys lead"), list.strays.list())
+	}
+	if n := list.gone.count; n > 0 {
+		var records []string
+		for r := range list.records {
+			records = append(records, string(r))
+		}
+		slices.Sort(records)
+		in := strings.Join(records, ", ")
+		c.tellFixable(Info, CheckLeftovers, "%s gone: %s. They take memory only",
+			amount(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
+	}
+	if list.over > 0 {
+		c.tellFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
+			amount(list.over, "message need", "messages need"))
+	}
+	if n := list.moves.count; n > 0 {
+		c.tell(Warning, CheckMoves, c.name, "%s on the way to another topic, since a move was interrupted: %s. Resume it",
+			amount(n, "message is", "messages are"), list.moves.list())
 	}
 }
 
-// tombstones looks at what retired groups still hold, and frees it.
-func (d diagnosis) tombstones(ctx context.Context, t topic) error {
-	for name, stone := range t.roster.Retired {
-		left := 0
-		for n := range t.partitions {
-			tally, err := t.Partition(n).Group(name).Tally(ctx)
-			if err != nil {
-				return err
-			}
-			left += tally.Queued + tally.Later + tally.InDelivery + tally.Dead
-		}
-		if left == 0 {
-			continue
-		}
-		if d.mends {
-			if err := t.Free(ctx, name); err != nil {
-				return err
-			}
-		}
-		d.found(Finding{
-			Severity: Warning, Check: CheckTombstones, Topic: t.name, Fixable: true, Fixed: d.mends,
-			Text: fmt.Sprintf("group %q is retired since %s, and holds %s to be freed",
-				name, stone.Since.UTC().Format(time.RFC3339), amount(left, "message", "messages")),
-		})
-	}
-	return nil
-}
-
-// groups looks for groups that have no consumer, and for messages that have no group.
-func (d diagnosis) groups(ctx context.Context, t topic) error {
-	stats, err := d.admin.Stats(ctx, t.name)
-	if err != nil {
-		return err
-	}
-	active := 0
-	for _, g := range stats.Groups {
-		if g.State != GroupActive {
-			continue
-		}
-		active++
-		if len(g.Consumers) > 0 {
-			continue
-		}
-		severity, waiting := Info, g.Queued+g.Retrying+g.InDelivery+stats.Due
-		if waiting > 0 {
-			severity = Warning
-		}
-		d.tell(severity, CheckGroups, t.name, "group %q has no consumer that is alive, and %s", g.Group, amount(waiting, "message", "messages"))
-	}
-	if active == 0 && stats.Due > 0 {
-		d.tell(Warning, CheckGroups, t.name, "%s due, and no group is registered", amount(stats.Due, "message is", "messages are"))
-	}
-	return nil
+// tellFixable tells of something that Fix mends, and perhaps has mended.
+func (c *checkup) tellFixable(severity Severity, check, format string, args ...any) {
+	c.found(Finding{
+		Severity: severity, Check: check, Topic: c.name, Fixable: true, Fixed: c.mends, Text: fmt.Sprintf(format, args...),
+	})
 }
 
 // names are how many there are, and the first ones.
@@ -171,20 +319,25 @@ type names struct {
 // mostNames is how many of them a Finding shows.
 const mostNames = 5
 
+// add adds names, quoted.
 func (n *names) add(some []string) {
-	if n.seen == nil {
-		n.seen = map[string]bool{}
-	}
 	for _, name := range some {
 		if n.seen[name] {
 			continue
 		}
-		if n.count++; n.count <= queue.MaxMessages {
+		if n.note(fmt.Sprintf("%q", name)); n.count <= queue.MaxMessages {
+			if n.seen == nil {
+				n.seen = map[string]bool{}
+			}
 			n.seen[name] = true
 		}
-		if len(n.first) < mostNames {
-			n.first = append(n.first, fmt.Sprintf("%q", name))
-		}
+	}
+}
+
+// note adds a text as it is.
+func (n *names) note(text string) {
+	if n.count++; len(n.first) < mostNames {
+		n.first = append(n.first, text)
 	}
 }
 

@@ -74,11 +74,11 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 		if e.message.Moving != "" {
 			text = e.moving()
 		} else if !e.message.DueAt.After(e.message.At) {
-			why, err := e.obstacle(ctx, name)
+			turn, err := e.turn(ctx, name, e.message.DueAt, "")
 			if err != nil {
 				return err
 			}
-			text = join(text, why, "the next claim gives it to the groups")
+			text = join(text, turn, "")
 		}
 		e.groups[i] = sentence{group: name, text: text}
 		return nil
@@ -100,15 +100,12 @@ func (e *explainer) standing(ctx context.Context, i int) (string, error) {
 	if err != nil || g.DueAt.After(e.message.At) {
 		return waiting, err
 	}
-	why, err := e.obstacle(ctx, g.Group)
-	if err != nil || why != "" {
-		return join(waiting, why, ""), err
+	fate, err := e.fate(ctx, g.Group)
+	if err != nil {
+		return waiting, err
 	}
-	before, err := e.partition.Group(g.Group).Count(ctx, queue.InQueue, queue.Position{}, g.DueAt.UnixMilli())
-	if err != nil || before == 0 {
-		return join(waiting, "", "next for a free worker"), err
-	}
-	return join(waiting, "", amount(before, "due message is", "due messages are")+" before it"), nil
+	turn, err := e.turn(ctx, g.Group, g.DueAt, fate)
+	return join(waiting, turn, ""), err
 }
 
 // waiting says what a message in the queue of a group waits for.
@@ -147,9 +144,16 @@ func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error)
 		}
 		return text, nil
 	}
-	why, err := e.obstacle(ctx, g.Group)
 	text := fmt.Sprintf("the lease of %s ran out %s ago", who, short(e.message.At.Sub(g.LeasedUntil)))
-	return join(text, why, "the next claim takes it over"), err
+	why, err := e.obstacle(ctx, g.Group)
+	if err != nil || why != "" {
+		return join(text, why, ""), err
+	}
+	fate, err := e.fate(ctx, g.Group)
+	if fate == "" {
+		fate = "takes it over"
+	}
+	return join(text, "", "the next claim "+fate), err
 }
 
 // due says when a message is due.

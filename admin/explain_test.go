@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -56,7 +58,7 @@ func TestExplainScheduledAndDue(t *testing.T) {
 	why := "due for " + soon + "; no consumer of group billing is alive"
 	s.says(why, "billing: "+why)
 	s.present(billing, "{}")
-	why = "due for " + soon + "; the next claim gives it to the groups"
+	why = "due for " + soon + "; next for a free worker"
 	s.says(why, "billing: "+why)
 	shipping := "due for " + soon + "; no consumer of group shipping is alive"
 	s.group(0, "shipping")
@@ -238,4 +240,77 @@ func TestDurationsAreShort(t *testing.T) {
 	} {
 		assert.Equal(t, want, short(d))
 	}
+}
+
+// TestExplainTellsTheRankOfAMessageThatIsDue among those that no group has been given yet.
+func TestExplainTellsTheRankOfAMessageThatIsDue(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.publish(0, 1, numbered(30)...)
+	s.publish(10*time.Millisecond, 1, "k")
+	require.Eventually(t, func() bool { return s.stats().Due == 31 }, fixture.Soon, time.Millisecond)
+	s.present(g, "{}")
+	s.says("due for "+soon+"; 30 due messages are before it", "billing: .*")
+	s.claim(g, "c/01", 29, "{}")
+	s.says("due for "+soon+"; 1 due message is before it", "billing: .*")
+	s.claim(g, "c/01", 1, "{}")
+	s.says("due for "+soon+"; next for a free worker: its consumers have 30 messages", "billing: .*")
+}
+
+// TestExplainEstimatesWhenAFarMessageComes by how many came before it within a moment.
+func TestExplainEstimatesWhenAFarMessageComes(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.publish(0, 1, numbered(5000)...)
+	s.publish(10*time.Millisecond, 1, "k")
+	require.Eventually(t, func() bool { return s.stats().Due == 5001 }, fixture.Soon, time.Millisecond)
+	s.present(g, "{}")
+	s.says("due for "+soon+"; 5000 due messages are before it, and none of them has gone within "+soon, "billing: .*")
+
+	ctx, stop := context.WithCancel(t.Context())
+	claiming := make(chan struct{})
+	go func() {
+		defer close(claiming)
+		for ctx.Err() == nil {
+			s.claim(g, "c/01", 1, "{}")
+		}
+	}()
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "k"})
+	stop()
+	<-claiming
+	require.NoError(t, err)
+	assert.Regexp(t, `^due for \d+m?s; \d+ due messages are before it, and some \d+ a second go: its turn comes in about \d+m?s`, e.Summary)
+}
+
+// TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.
+func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
+	for attempts, want := range map[string]string{
+		"3/2/1": "the next claim makes it a dead letter: not acked in 2 deliveries, and lost with its consumer 1 times",
+		"3/3/0": "the next claim makes it a dead letter: not acked in 3 deliveries",
+		"2/1/1": "the next claim takes it over",
+	} {
+		s := newScene(t)
+		g := s.group(0, "billing")
+		s.publish(0, 1, "k")
+		id := s.claim(g, "host-3/01", 1, `{"name":"host-3"}`)[0].ID
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:billing"), id, attempts).Err())
+		s.zadd("unack:billing", float64(s.Now().Add(-time.Hour).UnixMilli()), id)
+		s.present(g, `{"maxDeliveries":3}`)
+		s.says("the lease of a consumer ran out 1h ago; "+want, "billing: .*")
+		claims, err := g.Claim(t.Context(), queue.Request{Consumer: "c/02", Number: 1, Limit: 1, Free: 1, Lease: time.Minute, MaxDeliveries: 3})
+		require.NoError(t, err)
+		if delivers := want == "the next claim takes it over"; delivers {
+			assert.Len(t, claims.Messages, 1, "the claim does so")
+		} else {
+			require.Len(t, claims.Buried, 1, "the claim does so")
+			assert.Equal(t, want, "the next claim makes it a dead letter: "+claims.Buried[0].Reason)
+		}
+	}
+	s := queued(t)
+	id := s.message(Ref{Key: "k"}).ID
+	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id, s.message(Ref{Key: "other"}).ID).Err())
+	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{In: Waiting})[0].ID).Err())
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
+	require.NoError(t, err)
+	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead letter$", e.Summary)
 }

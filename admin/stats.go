@@ -41,13 +41,18 @@ type TopicStats struct {
 	NextDue   time.Time // the earliest due time after At; zero if nothing else is scheduled
 
 	Messages int   // messages in all, whatever groups still need them
-	Bytes    int64 // of their bodies, estimated from a sample
+	Bytes    int64 // of their bodies alone, estimated from a sample
+	Memory   int64 // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
 	Keys     int   // message keys that lead to a message, also to a dead letter that has lost its key
 	Windows  int   // message keys that are taken for a deduplication window
 	Moving   int   // messages of a Move that is under way, or was interrupted: see ResumeMoves
 
 	Pause  *Pause // of all groups; nil if there is none
 	Groups []GroupStats
+
+	// Err is why the topic could not be read: one of the errors of Stats. Then only Topic and
+	// Version are known. It is nil but in the result of AllStats.
+	Err error
 }
 
 // Overdue is how long the longest waiting due message has waited, for being given to the

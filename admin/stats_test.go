@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"context"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -209,4 +212,73 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	consumers, err := s.admin.store.Topic(s.Topic).Partition(0).Group("g").Consumers(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, queue.About{Name: "host-3", PID: c.PID, Protocol: queue.Version, MaxDeliveries: 5}, consumers[0].About)
+}
+
+// TestAllStatsHideNoTopicBehindOneThatCannotBeRead and say why of each.
+func TestAllStatsHideNoTopicBehindOneThatCannotBeRead(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	for _, name := range []string{"", "/damaged", "/newer", "/z"} {
+		s.beside(name).publish(time.Hour, 1, "k")
+	}
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic+"/newer", "3").Err())
+	require.NoError(t, s.Client.Set(t.Context(), s.beside("/damaged").Key("keys"), "no hash", 0).Err())
+	all, err := s.admin.AllStats(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 4)
+	var wrong *redisdelay.KeyTypeError
+	for i, name := range []string{"", "/damaged", "/newer", "/z"} {
+		assert.Equal(t, s.Topic+name, all[i].Topic)
+		switch name {
+		case "/damaged":
+			require.ErrorAs(t, all[i].Err, &wrong)
+		case "/newer":
+			require.ErrorIs(t, all[i].Err, redisdelay.ErrProtocolTooNew)
+		default:
+			require.NoError(t, all[i].Err)
+			assert.Equal(t, 1, all[i].Scheduled)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.admin.AllStats(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestStatsEstimateWhatATopicTakes with its ids, keys and windows in all sets.
+func TestStatsEstimateWhatATopicTakes(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	s := newSceneWith(t, client)
+	used := func() int64 {
+		var n int64
+		info, err := client.Info(t.Context(), "memory").Result()
+		require.NoError(t, err)
+		_, err = fmt.Sscanf(regexp.MustCompile(`used_memory_dataset:\d+`).FindString(info), "used_memory_dataset:%d", &n)
+		require.NoError(t, err)
+		return n
+	}
+	s.publish(time.Hour, 1, "first")
+	before := used()
+	for i := range 20 {
+		var keys []string
+		for n := range 1000 {
+			keys = append(keys, fmt.Sprintf("key of %d", i*1000+n))
+		}
+		s.publish(time.Hour, 1, keys...)
+	}
+	took := used() - before
+	stats := s.stats()
+	assert.Less(t, stats.Bytes, took/2, "the bodies alone")
+	assert.InEpsilon(t, took, stats.Memory, 0.25)
+
+	redistest.Command(t, client, "ACL", "SETUSER", "curt", "on", ">secret", "~*", "&*", "+@all", "-memory|usage")
+	o := *client.Options()
+	o.Username, o.Password = "curt", "secret"
+	curt := redis.NewClient(&o)
+	defer curt.Close() //nolint:errcheck // it has no more to say
+	a, err := New(Config{Client: curt})
+	require.NoError(t, err)
+	stats, err = a.Stats(t.Context(), s.Topic)
+	require.NoError(t, err)
+	assert.Zero(t, stats.Memory, "who may not ask does not know")
+	assert.Positive(t, stats.Bytes)
 }

@@ -1,13 +1,17 @@
 package redisdelayotel
 
 import (
+	"fmt"
+	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -66,17 +70,43 @@ func (t *Telemetry) attributes(operation, topic, group string) trace.SpanStartEv
 		semconv.MessagingSystemKey.String(t.system),
 		semconv.MessagingOperationName(operation),
 		operationType(operation),
-		semconv.MessagingDestinationName(topic),
 	}
+	list = append(list, destination(topic)...)
+	list = append(list, t.server...)
 	if group != "" {
 		list = append(list, semconv.MessagingConsumerGroupName(group))
 	}
 	return trace.WithAttributes(list...)
 }
 
+// destination names a topic. A message of another Pub/Sub may come from one that is not known.
+func destination(topic string) []attribute.KeyValue {
+	if topic == "" {
+		return nil
+	}
+	return []attribute.KeyValue{semconv.MessagingDestinationName(topic)}
+}
+
+// serverAttributes name the server with an address; none for "".
+func serverAttributes(address string) ([]attribute.KeyValue, error) {
+	if address == "" {
+		return nil, nil
+	}
+	if strings.HasPrefix(address, "/") {
+		return []attribute.KeyValue{semconv.ServerAddress(address)}, nil
+	}
+	host, text, err := net.SplitHostPort(address)
+	port, err2 := strconv.ParseUint(text, 10, 16)
+	if err != nil || err2 != nil || host == "" || port == 0 {
+		problem := fmt.Sprintf("is %q, want host:port or the path of a socket", address)
+		return nil, &redisdelay.ConfigError{Field: "Server", Problem: problem}
+	}
+	return []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(int(port))}, nil
+}
+
 // place is where the messages are that a metric counts.
 func place(topic, group string, more []attribute.KeyValue) []attribute.KeyValue {
-	list := append(make([]attribute.KeyValue, 0, 4), semconv.MessagingDestinationName(topic))
+	list := append(make([]attribute.KeyValue, 0, 4), destination(topic)...)
 	if group != "" {
 		list = append(list, semconv.MessagingConsumerGroupName(group))
 	}

@@ -55,7 +55,7 @@ func TestTheMetricsAreThoseOfTheConventions(t *testing.T) {
 	}
 	const (
 		topic   = "messaging.destination.name=orders,"
-		nowhere = "error.type=redisdelay.ErrEmptyTopic,messaging.destination.name=,"
+		nowhere = "error.type=redisdelay.ErrEmptyTopic,"
 		send    = "messaging.operation.name=send,"
 		process = "messaging.consumer.group.name=default," + topic + "messaging.operation.name=process,"
 		system  = "messaging.system=redisdelay"

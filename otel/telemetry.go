@@ -19,6 +19,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -52,6 +53,11 @@ type Config struct {
 	// Default: none. Package redisdelay logs by itself to the logger that it is given.
 	Logger *slog.Logger
 
+	// Server is the address of Redis, as host:port or the path of a socket, for server.address and
+	// server.port of all spans. Of a Cluster or Sentinels, any address by which people know it will
+	// do. Default: none, and spans do not name it.
+	Server string
+
 	// System is the messaging.system. Another one is for the publishers and handlers of
 	// another Pub/Sub in the same program. Default: DefaultSystem.
 	System string
@@ -83,6 +89,7 @@ type Telemetry struct {
 	within     time.Duration
 	logger     *slog.Logger
 	system     string
+	server     []attribute.KeyValue
 
 	observing atomic.Bool // whether anybody reports settlements
 	handlings handlings
@@ -97,6 +104,10 @@ func New(config Config) (*Telemetry, error) {
 		problem := fmt.Sprintf("is %s, want 0 or more", config.ChildWithin)
 		return nil, &redisdelay.ConfigError{Field: "ChildWithin", Problem: problem}
 	}
+	server, err := serverAttributes(config.Server)
+	if err != nil {
+		return nil, err
+	}
 	meters, err := newMeters(config.MeterProvider, config.System)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelayotel: MeterProvider: %w", err)
@@ -108,6 +119,7 @@ func New(config Config) (*Telemetry, error) {
 		within:     config.ChildWithin,
 		logger:     config.Logger,
 		system:     config.System,
+		server:     server,
 	}, nil
 }
 

@@ -211,6 +211,9 @@ func newScrubber(files string) *scrubber {
 		{`"due":\d+`, `"due":N`},
 		{fmt.Sprintf(`\b%d\b`, os.Getpid()), "PID"},
 		{`(version is|uses) \d[\d.]*( [KMG]?i?B)?`, "$1 N"},
+		{`about [\d.]+ [KMG]?i?B of memory`, "about N of memory"},
+		{`( [KMG]?i?B) +[\d.]+ [KMG]?i?B\b`, "$1  N"}, // what stats says of memory, beside that of bodies
+		{`"memory":\d+`, `"memory":N`},
 		{`(overdueMs|PerSecond)":-?[\d.]+`, `$1":N`},
 		{` {3,}`, "  "}, // columns are as wide as the times in them
 	} {

@@ -1,7 +1,9 @@
--- alive.lua: read some of a group's consumers that are alive. It changes nothing.
+-- alive.lua: read some of a group's consumers that are alive, or of all that it remembers. It
+-- changes nothing.
 --
 -- KEYS[1]  consumers  hash  consumer -> until when it counts as alive, and more about it
 -- ARGV[1]  cursor     '0', or where the call before has ended
+-- ARGV[2]  which      'alive' or 'all'
 -- Returns  { now in ms, cursor or '0' if that was all, { consumer, '<until> <seen> <since>
 --          <about>', ... }, perhaps some of them twice }
 
@@ -10,6 +12,7 @@ local STEP = 100 -- consumers, about; each says up to some KiB
 
 local _, now_ms = now_us()
 local some = redis.call('HSCAN', consumers, ARGV[1], 'COUNT', STEP)
+if ARGV[2] == 'all' then return { now_ms, some[1], some[2] } end
 local alive = {}
 for i = 1, #some[2], 2 do
   local till = tonumber(string.match(some[2][i + 1], '^%d+'))

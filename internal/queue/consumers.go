@@ -29,11 +29,16 @@ type Consumer struct {
 }
 
 // Consumers returns the group's consumers that are alive in the partition.
-func (g *Group) Consumers(ctx context.Context) ([]Consumer, error) {
+func (g *Group) Consumers(ctx context.Context) ([]Consumer, error) { return g.consumers(ctx, "alive") }
+
+// Remembered returns the group's consumers that the partition remembers, alive or not.
+func (g *Group) Remembered(ctx context.Context) ([]Consumer, error) { return g.consumers(ctx, "all") }
+
+func (g *Group) consumers(ctx context.Context, which string) ([]Consumer, error) {
 	found := map[string]bool{}
 	var list []Consumer
 	for cursor := "0"; ; {
-		reply, err := g.run(ctx, aliveScript, []any{cursor})
+		reply, err := g.run(ctx, aliveScript, []any{cursor, which})
 		if err != nil {
 			return nil, err
 		}

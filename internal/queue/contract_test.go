@@ -24,7 +24,7 @@ var scripts = []*script{
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
 	lookScript, holderScript, findScript,
 	departScript, movingScript, carryScript, arriveScript, departedScript,
-	orphansScript, bodilessScript, straysScript,
+	orphansScript, bodilessScript, straysScript, leftoversScript,
 }
 
 var (

@@ -8,10 +8,17 @@
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  from       a score, included; -inf
 -- ARGV[3]  before     a score, not included; +inf for no end
+-- ARGV[4]  id         of a message with that score: up to 1,000 that come before it at the same
+--                     score count, too; '' for none
 -- Returns  { count, the highest score, or '' in an empty place }
 
 local scheduled, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local place, from, before = ARGV[1], ARGV[2], ARGV[3]
+local place, from, before, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local MOST = 1000
 local set = ({ scheduled = scheduled, queue = queue, unack = unack, dead = dead })[place]
 local count = redis.call('ZCOUNT', set, from, before == '+inf' and before or '(' .. before)
+for i, other in ipairs(id == '' and {} or redis.call('ZRANGEBYSCORE', set, before, before, 'LIMIT', 0, MOST)) do
+  if other >= id then break end
+  count = count + 1
+end
 return { count, redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2] or '' }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
-	// lookedAt is about how many messages one call of the scripts for Orphans, Bodiless and
+	// lookedAt is about how many messages one call of the scripts for Orphans, Misplaced and
 	// Strays looks at.
 	lookedAt = 500
 
@@ -22,23 +24,24 @@ const (
 // Orphans calls found with ids that have a body and are in no set: neither scheduled, nor in
 // any set of a group, nor moved. It reads all bodies, in bounded steps, and looks into the
 // groups that are named, that are registered, and that need a body.
-func (p *Partition) Orphans(ctx context.Context, names []string, found func(ids []string)) error {
+func (p *Partition) Orphans(ctx context.Context, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
-	return p.scan(func(cursor string) ([]string, error) {
+	return p.scan(func(cursor string) ([]string, int, error) {
 		for range 20 {
 			count := max(1, min(lookedAt, lookedUp/(3*len(names)+1), fitting(looked, size)))
 			args := append([]any{cursor, count}, anys(names)...)
 			words, counts, err := p.words(ctx, orphansScript, orphansScript.keys(p.names, "", names), args)
-			if err != nil || len(counts) == 2 {
-				if err == nil {
-					looked, size = looked+counts[0], size+counts[1]
-				}
-				return words, err
+			if err != nil {
+				return nil, 0, err
+			}
+			if len(counts) == 2 {
+				looked, size = looked+counts[0], size+counts[1]
+				return words, counts[0], nil
 			}
 			names = append(names, words[1:]...)
 		}
-		return nil, errGroupsKeepChanging
+		return nil, 0, errGroupsKeepChanging
 	}, found)
 }
 
@@ -52,14 +55,147 @@ func fitting(looked, size int) int {
 	return most
 }
 
-// Bodiless calls found with the ids in a place of the group that have no body.
-func (g *Group) Bodiless(ctx context.Context, place Place, found func(ids []string)) error {
+// Misplaced is what is wrong with messages in one place of a group.
+type Misplaced struct {
+	Bodiless []string          // ids without a body
+	Twice    map[string]string // ids that are in a second place, and which: a Place, or "moving"
+}
+
+// Misplaced calls found with what is wrong with messages in a place of the group.
+func (g *Group) Misplaced(ctx context.Context, place Place, found func(looked int, wrong Misplaced)) error {
 	p := g.partition
-	return p.scan(func(cursor string) ([]string, error) {
-		args := []any{string(place), cursor, lookedAt}
-		words, _, err := p.words(ctx, bodilessScript, bodilessScript.keys(p.names, g.name, nil), args)
-		return words, err
-	}, found)
+	return p.scan(func(cursor string) ([]string, int, error) {
+		args := []any{string(place), cursor, lookedAt, g.name}
+		words, counts, err := p.words(ctx, bodilessScript, bodilessScript.keys(p.names, g.name, nil), args)
+		if err != nil {
+			return nil, 0, err
+		}
+		some, twice, looked, err := split(words, counts)
+		if err == nil && len(twice)%2 != 0 {
+			err = fmt.Errorf("%w: %q", errReply, twice)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		wrong := Misplaced{Bodiless: some, Twice: map[string]string{}}
+		for pair := range slices.Chunk(twice, 2) {
+			wrong.Twice[pair[0]] = pair[1]
+		}
+		found(looked, wrong)
+		return words[:1], looked, nil
+	}, nil)
+}
+
+// split takes the words after a cursor apart: how many of the first list there are is the
+// second count of the reply, and how many were looked at the first.
+func split(words []string, counts []int) (first, second []string, looked int, err error) {
+	if len(counts) != 2 || counts[1] < 0 || counts[1] > len(words)-1 {
+		return nil, nil, 0, fmt.Errorf("%w: %d words with counts %v", errReply, len(words), counts)
+	}
+	return words[1 : 1+counts[1]], words[1+counts[1]:], counts[0], nil
+}
+
+// Record is a hash with an entry for each of some messages.
+type Record string
+
+// The records that Leftovers looks into. RefsRecord is of the partition, the others are of a group.
+const (
+	RefsRecord     Record = "refs"
+	AttemptsRecord Record = "attempts"
+	ReasonsRecord  Record = "reasons"
+	ChangedRecord  Record = "changed"
+)
+
+// lookedInto is about how many entries one call for Leftovers reads, which may be some KiB each.
+const lookedInto = 100
+
+// Leftovers calls found with ids whose entries in a record no message needs, which it may drop,
+// and with ids whose entry cannot be read.
+func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
+	p := g.partition
+	return p.scan(func(cursor string) ([]string, int, error) {
+		args := []any{string(in), string(how), cursor, lookedInto}
+		words, counts, err := p.words(ctx, leftoversScript, leftoversScript.keys(p.names, g.name, nil), args)
+		if err != nil {
+			return nil, 0, err
+		}
+		gone, garbled, looked, err := split(words, counts)
+		if err != nil {
+			return nil, 0, err
+		}
+		found(looked, gone, garbled)
+		return words[:1], looked, nil
+	}, nil)
+}
+
+// WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
+// that this library does not write there.
+func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*KeyTypeError, error) {
+	return p.store.wrongTypes(ctx, p.keys(groups))
+}
+
+// WrongType is the list of topics, if it holds a value of another type; else nil.
+func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
+	wrong, err := s.wrongTypes(ctx, []typedKey{{s.registry(), kinds[topics].holds}})
+	if err != nil || len(wrong) == 0 {
+		return nil, err
+	}
+	return wrong[0], nil
+}
+
+// wrongTypes returns those of some keys in one slot that hold something else.
+func (s *Store) wrongTypes(ctx context.Context, keys []typedKey) (wrong []*KeyTypeError, err error) {
+	for some := range slices.Chunk(keys, MaxMessages) {
+		node, err := s.master(ctx, some[0].name)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*redis.StatusCmd, len(some))
+		_, err = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, key := range some {
+				answers[i] = pipe.Type(ctx, key.name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, key := range some {
+			if got := answers[i].Val(); got != key.holds && got != "none" {
+				wrong = append(wrong, &KeyTypeError{Key: key.name, Type: got, Want: key.holds})
+			}
+		}
+	}
+	return wrong, nil
+}
+
+// Expiry is what has become of a group that might end by itself.
+type Expiry string
+
+// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
+// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
+const (
+	NotExpired    Expiry = "alive"
+	ExpiryNoticed Expiry = "noticed"
+	Expired       Expiry = "expired"
+	NeverExpires  Expiry = "gone"
+)
+
+// EndIfExpired ends the group in the partition if it has expired, by the rules of
+// Topic.EndExpired, and frees all that it holds.
+func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
+	words, err := g.askWhile(ctx, "more", expireScript, g.name)
+	if err != nil {
+		return "", err
+	}
+	ending := Expiry(words[0])
+	if ending == Expired {
+		_, err = g.forgetAll(ctx, noDeadline)
+	}
+	if errors.Is(err, errNotRetired) { // another call has done the rest
+		err = nil
+	}
+	return ending, err
 }
 
 // Tidying says what Strays does with what it finds.
@@ -72,24 +208,30 @@ const (
 )
 
 // Strays calls found with message keys that lead to no body. No message holds them.
-func (p *Partition) Strays(ctx context.Context, how Tidying, found func(keys []string)) error {
-	return p.scan(func(cursor string) ([]string, error) {
+func (p *Partition) Strays(ctx context.Context, how Tidying, found func(looked int, keys []string)) error {
+	return p.scan(func(cursor string) ([]string, int, error) {
 		args := []any{string(how), cursor, lookedAt}
-		words, _, err := p.words(ctx, straysScript, straysScript.keys(p.names, "", nil), args)
-		return words, err
+		words, counts, err := p.words(ctx, straysScript, straysScript.keys(p.names, "", nil), args)
+		if err == nil && len(counts) != 1 {
+			err = fmt.Errorf("%w: it has counts %v", errReply, counts)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		return words, counts[0], nil
 	}, found)
 }
 
-// scan makes calls, each from the cursor of the one before, and calls found with what they
-// have found.
-func (p *Partition) scan(call func(cursor string) ([]string, error), found func([]string)) error {
+// scan makes calls, each from the cursor of the one before. Unless found is nil, scan calls it
+// with how many entries a call has looked at and what it has found.
+func (p *Partition) scan(call func(cursor string) ([]string, int, error), found func(looked int, words []string)) error {
 	for cursor := "0"; ; {
-		words, err := call(cursor)
+		words, looked, err := call(cursor)
 		if err != nil {
 			return err
 		}
-		if len(words) > 1 {
-			found(words[1:])
+		if found != nil {
+			found(looked, words[1:])
 		}
 		if cursor = words[0]; cursor == "0" {
 			return nil

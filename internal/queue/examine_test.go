@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// collected is what a call of Orphans, Bodiless or Strays has found, sorted.
-func collected(t *testing.T, call func(found func([]string)) error) []string {
+// collected is what a call of Orphans or Strays has found, sorted.
+func collected(t *testing.T, call func(found func(int, []string)) error) []string {
 	t.Helper()
 	var list []string
-	require.NoError(t, call(func(some []string) { list = append(list, some...) }))
+	require.NoError(t, call(func(_ int, some []string) { list = append(list, some...) }))
 	slices.Sort(list)
 	return list
 }
@@ -38,7 +38,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.NoError(t, r.client.HSet(t.Context(), names.key(messages), "needed", "x").Err())
 	require.NoError(t, r.client.HSet(t.Context(), names.key(refs), "needed", `["lost"]`).Err())
 	before := r.state()
-	orphans := collected(t, func(found func([]string)) error { return r.partition.Orphans(t.Context(), nil, found) })
+	orphans := collected(t, func(found func(int, []string)) error { return r.partition.Orphans(t.Context(), nil, found) })
 	assert.Equal(t, []string{"alone", "lone"}, orphans)
 	assert.Equal(t, before, r.state())
 }
@@ -55,7 +55,14 @@ func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 				require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), id, "").Err())
 			}
 		}
-		got := collected(t, func(found func([]string)) error { return g.Bodiless(t.Context(), place, found) })
+		var got []string
+		looked := 0
+		require.NoError(t, g.Misplaced(t.Context(), place, func(n int, wrong Misplaced) {
+			got, looked = append(got, wrong.Bodiless...), looked+n
+			assert.Empty(t, wrong.Twice)
+		}))
+		slices.Sort(got)
+		assert.GreaterOrEqual(t, looked, 1500)
 		assert.Equal(t, []string{string(place) + "0007", string(place) + "1007"}, slices.Compact(got))
 	}
 }
@@ -73,11 +80,133 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	require.NoError(t, r.client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
 	with := r.state()
 	look := func(how Tidying) []string {
-		return slices.Compact(collected(t, func(found func([]string)) error { return r.partition.Strays(t.Context(), how, found) }))
+		return slices.Compact(collected(t, func(found func(int, []string)) error { return r.partition.Strays(t.Context(), how, found) }))
 	}
 	assert.Len(t, look(LookForStrays), 1001)
 	assert.Equal(t, with, r.state())
 	assert.Len(t, look(DropStrays), 1001)
 	assert.Equal(t, before, r.state())
 	assert.Empty(t, look(DropStrays))
+}
+
+// TestMessagesInTwoPlacesAreFound from one of the two.
+func TestMessagesInTwoPlacesAreFound(t *testing.T) {
+	places := map[Place]kind{InScheduled: scheduled, InQueue: queueOf, InUnack: unackOf, InDead: deadOf, "moving": moving}
+	for a, one := range places {
+		for b, other := range places {
+			if a >= b {
+				continue
+			}
+			r := newScene(t)
+			g := r.group("g")
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), "id", "").Err())
+			for _, k := range []kind{one, other} {
+				key := r.partition.names.keyOf(k, "g")
+				if k == moving {
+					require.NoError(t, r.client.HSet(t.Context(), key, "id", `{"group":""}`).Err())
+				} else {
+					require.NoError(t, r.client.ZAdd(t.Context(), key, z(1, "id")).Err())
+				}
+			}
+			var found []string
+			for place := range places {
+				if place == "moving" {
+					continue
+				}
+				of := g
+				if place == InScheduled {
+					of = r.partition.Group("")
+				}
+				require.NoError(t, of.Misplaced(t.Context(), place, func(_ int, wrong Misplaced) {
+					for id, second := range wrong.Twice {
+						assert.Equal(t, "id", id)
+						found = append(found, string(place), second)
+					}
+				}))
+			}
+			assert.ElementsMatch(t, []string{string(a), string(b)}, found)
+		}
+	}
+}
+
+// TestKeysOfAnotherTypeAreFound of each kind that there is.
+func TestKeysOfAnotherTypeAreFound(t *testing.T) {
+	r := newScene(t)
+	wrong := func() (list []string) {
+		found, err := r.partition.WrongTypes(t.Context(), []string{"g", "h"})
+		require.NoError(t, err)
+		for _, w := range found {
+			list = append(list, w.Key)
+		}
+		return list
+	}
+	for k := range kind(len(kinds)) {
+		if k == topics {
+			continue
+		}
+		key := r.partition.names.keyOf(k, "h")
+		assert.Empty(t, wrong())
+		require.NoError(t, r.client.LPush(t.Context(), key, "x").Err())
+		assert.Equal(t, []string{key}, wrong())
+		require.NoError(t, r.client.Del(t.Context(), key).Err())
+	}
+}
+
+// TestLeftoversAreFoundAndDropped in each record.
+func TestLeftoversAreFoundAndDropped(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("held"), due("waits"))
+	r.claim(g, "c", 1)
+	names := r.partition.names
+	for in, k := range map[Record]kind{RefsRecord: refs, AttemptsRecord: attemptsOf, ReasonsRecord: reasonsOf, ChangedRecord: changedOf} {
+		key := names.keyOf(k, "g")
+		for i := range 1000 {
+			require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
+		}
+		require.NoError(t, r.client.HSet(t.Context(), key, "held", `["g"]`).Err())
+		look := func(how Tidying) (gone int) {
+			seen := map[string]bool{}
+			require.NoError(t, g.Leftovers(t.Context(), in, how, func(_ int, ids, garbled []string) {
+				assert.Empty(t, garbled)
+				for _, id := range ids {
+					seen[id] = true
+				}
+			}))
+			return len(seen)
+		}
+		before := r.state()
+		assert.Equal(t, 1000, look(LookForStrays), in)
+		assert.Equal(t, before, r.state())
+		assert.Equal(t, 1000, look(DropStrays), in)
+		assert.Zero(t, look(LookForStrays), in)
+		assert.Equal(t, int64(1), r.client.HLen(t.Context(), key).Val(), in)
+	}
+}
+
+// TestPartsOfDividedListsAreNotLeftOver as long as their message has a body.
+func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
+	r := newScene(t)
+	r.groups(100)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 2)
+	names := r.partition.names
+	fields, err := r.client.HLen(t.Context(), names.key(refs)).Result()
+	require.NoError(t, err)
+	require.Greater(t, fields, int64(10), "the lists are divided")
+	look := func(how Tidying) (gone, garbled []string) {
+		require.NoError(t, r.partition.Group("").Leftovers(t.Context(), RefsRecord, how, func(_ int, some, bad []string) {
+			gone, garbled = append(gone, some...), append(garbled, bad...)
+		}))
+		return gone, garbled
+	}
+	before := r.state()
+	gone, garbled := look(DropStrays)
+	assert.Empty(t, gone)
+	assert.Empty(t, garbled)
+	assert.Equal(t, before, r.state())
+	require.NoError(t, r.client.HDel(t.Context(), names.key(messages), "a", "b").Err())
+	gone, _ = look(DropStrays)
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
 }

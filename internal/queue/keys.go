@@ -100,3 +100,23 @@ var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+
 
 // IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
 func IsKey(name string) bool { return ours.MatchString(name) }
+
+// typedKey is a key and the type of value that it should hold.
+type typedKey struct{ name, holds string }
+
+// keys are all keys that the partition may have, with those of some groups.
+func (p *Partition) keys(groups []string) []typedKey {
+	var keys []typedKey
+	for k := range kind(len(kinds)) {
+		switch {
+		case k == topics:
+		case k < queueOf:
+			keys = append(keys, typedKey{p.names.key(k), kinds[k].holds})
+		default:
+			for _, group := range groups {
+				keys = append(keys, typedKey{p.names.keyOf(k, group), kinds[k].holds})
+			}
+		}
+	}
+	return keys
+}

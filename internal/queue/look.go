@@ -35,6 +35,8 @@ type FoundFor struct {
 	Score    string    // the same, as Redis writes it
 	Fence    int64     // of its last claim; 0 if it was never claimed
 	Attempts int       // deliveries that count, including one under way
+	Seen     int       // of these, how many a handler has certainly seen
+	Unsure   int       // and how many may have been lost with their consumers
 	Reason   string
 	Metadata []byte // as its last Nack left it
 	// LeftOut says that it has Metadata, which would make the reply too large.
@@ -125,14 +127,26 @@ func (f *FoundFor) read(entry string) {
 	if ms, err := msOf(f.Score); err == nil && f.Score != "" {
 		f.At = time.UnixMilli(ms)
 	}
-	var seen, unsure int
-	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &seen, &unsure)
-	if f.Attempts = seen + unsure; f.State == StateInDelivery { // a first claim leaves no entry
+	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)
+	if f.Attempts = f.Seen + f.Unsure; f.State == StateInDelivery { // a first claim leaves no entry
 		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)
 	}
 	if err != nil && entry != "" { // garbled
 		f.Fence = 1
 	}
+}
+
+// Exhausted is why a claim makes a message a dead letter when it may be delivered so often, 0 for
+// any number; "" if it does not. It says what lib.lua says.
+func (f *FoundFor) Exhausted(maxDeliveries int) string {
+	if maxDeliveries == 0 || f.Seen+f.Unsure < maxDeliveries {
+		return ""
+	}
+	reason := fmt.Sprintf("not acked in %d deliveries", f.Seen)
+	if f.Seen >= maxDeliveries {
+		return reason
+	}
+	return reason + fmt.Sprintf(", and lost with its consumer %d times", f.Unsure)
 }
 
 // Holder is the id of the consumer whose last claim has got a delivery of a message; "" if

@@ -64,8 +64,10 @@ var (
 		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
-	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf, moving)
 	straysScript   = newScript("strays", messageKeys, messages)
+
+	leftoversScript = newScript("leftovers", messages, refs, moving, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)

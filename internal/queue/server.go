@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ type Server struct {
 	AppendOnly bool
 	Failed     []string // what the last write of the append-only file or snapshot has to say
 	Replicas   int
+	Master     string // whose replica it is; "" for a master
 
 	Fsync     string // of the append-only file; "" if it is not known
 	Snapshots string // when it makes some; "" if it does not
@@ -92,6 +94,9 @@ func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, 
 	if server.Refused = err; err == nil {
 		server.read(info)
 	}
+	if !strings.Contains(addr, ":") { // a client of Sentinels does not say which server it uses
+		server.Addr = ownAddr(ctx, node, info)
+	}
 	if config, err := node.ConfigGet(ctx, "save").Result(); err == nil {
 		server.Config, server.Snapshots = true, config["save"]
 	}
@@ -103,6 +108,21 @@ func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, 
 	return server, ctx.Err()
 }
 
+// ownAddr is the address of a server as it says itself, as far as the user may ask.
+func ownAddr(ctx context.Context, node redis.UniversalClient, info string) string {
+	if text, err := node.Do(ctx, "CLIENT", "INFO").Text(); err == nil {
+		for field := range strings.FieldsSeq(text) {
+			if addr, found := strings.CutPrefix(field, "laddr="); found {
+				return addr
+			}
+		}
+	}
+	if port := infoField(info, "tcp_port"); port != "" {
+		return "the server with port " + port
+	}
+	return "the server"
+}
+
 func (s *Server) read(info string) {
 	s.Version, s.Eviction = infoField(info, "redis_version"), infoField(info, "maxmemory_policy")
 	major, _, _ := strings.Cut(s.Version, ".")
@@ -111,6 +131,9 @@ func (s *Server) read(info string) {
 	s.UsedMemory, _ = strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
 	s.AppendOnly = infoField(info, "aof_enabled") == "1"
 	s.Replicas, _ = strconv.Atoi(infoField(info, "connected_slaves"))
+	if infoField(info, "role") == "slave" {
+		s.Master = net.JoinHostPort(infoField(info, "master_host"), infoField(info, "master_port"))
+	}
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
 		if status := infoField(info, field); status != "" && status != "ok" {
 			s.Failed = append(s.Failed, field+": "+status)
@@ -136,7 +159,7 @@ func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 // neededByApplications.
 var needed = []string{
 	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
-	"GET K", "UNLINK K", "PEXPIRE K 1", "PEXPIREAT K 1", "PERSIST K", "TYPE K",
+	"GET K", "UNLINK K", "PEXPIRE K 1", "PEXPIREAT K 1", "PERSIST K", "TYPE K", "MEMORY USAGE K",
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
 	"HSET K x x", "HSETNX K x x", "HSTRLEN K x",
 	"SISMEMBER K x", "SMEMBERS K", "SREM K x",

@@ -2,10 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Survey is what a partition has, whatever the groups.
@@ -32,6 +35,40 @@ func (p *Partition) Survey(ctx context.Context) (Survey, error) {
 		Moving: r.count(),
 	}
 	return s, r.end()
+}
+
+// memorySamples is how many entries of a key Redis looks at to estimate the whole.
+const memorySamples = 50
+
+// Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
+// groups take. It is false if Redis refuses to say.
+func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
+	keys := p.keys(groups)
+	node, err := p.store.master(ctx, keys[0].name)
+	if err != nil {
+		return 0, false, err
+	}
+	for some := range slices.Chunk(keys, pipelined) {
+		answers := make([]*redis.IntCmd, len(some))
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+			for i, key := range some {
+				answers[i] = pipe.MemoryUsage(ctx, key.name, memorySamples)
+			}
+			return nil
+		})
+		for _, a := range answers {
+			size, err := a.Result()
+			switch {
+			case errors.Is(err, redis.Nil): // there is no such key
+			case err != nil && isAnswer(err):
+				return 0, false, nil
+			case err != nil:
+				return 0, false, err
+			}
+			bytes += size
+		}
+	}
+	return bytes, true, nil
 }
 
 // Tally is what a partition has for a group.

@@ -52,3 +52,33 @@ func descsOf(c prometheus.Collector) (list []*prometheus.Desc) {
 	}
 	return list
 }
+
+var (
+	rowOf  = regexp.MustCompile("(?m)^\\| (`[a-z_`, ]+`) \\| [^|]*(?:outcome|how|class|activity)[^|]* \\| (.*) \\|$")
+	valued = regexp.MustCompile("`([a-z_]+)`")
+	helpOf = regexp.MustCompile(`fqName: "redisdelay_(\w+)", help: "(.*?)", (?:unit|constLabels)`)
+)
+
+// TestTheHelpOfAMetricNamesTheValuesOfItsLabels: those that docs/watching.md has of a metric.
+func TestTheHelpOfAMetricNamesTheValuesOfItsLabels(t *testing.T) {
+	text, err := os.ReadFile(watchingFile)
+	require.NoError(t, err)
+	m, _ := newMetrics(t, Config{})
+	help := map[string]string{}
+	for _, d := range descsOf(m) {
+		found := helpOf.FindStringSubmatch(d.String())
+		help[found[1]] = found[2]
+	}
+	checked := 0
+	for _, row := range rowOf.FindAllStringSubmatch(string(text), -1) {
+		for _, name := range valued.FindAllStringSubmatch(row[1], -1) {
+			if strings.HasSuffix(name[1], "_total") && help[name[1]] != "" {
+				for _, value := range valued.FindAllStringSubmatch(row[2], -1) {
+					assert.Contains(t, help[name[1]], value[1], "the help of %s", name[1])
+					checked++
+				}
+			}
+		}
+	}
+	assert.Greater(t, checked, 15)
+}

@@ -73,7 +73,7 @@ func (m *Metrics) countCalls() {
 	m.publishing = histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
 	m.changed = counter("changed_total",
 		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+
-			"dead (it is a dead letter) or failed.", "topic", "how", "outcome")
+			"dead (it is a dead letter), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
 	m.calls = counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
 	m.calling = histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
 	m.failures = counter("failures_total",

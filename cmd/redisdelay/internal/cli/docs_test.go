@@ -77,6 +77,7 @@ var objects = []struct {
 	{"`dead reasons`", reasonJSON{}},
 	{"`explain`", explanationJSON{}},
 	{"`top`", sampleJSON{}},
+	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all acts; `export --file`, `import`", actJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},

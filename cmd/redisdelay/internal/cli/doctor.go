@@ -19,34 +19,107 @@ func (a *app) doctor() *cobra.Command {
 			if fix {
 				examine = a.admin.Fix
 			}
-			problems, fixable := 0, false
-			var failed error // of the output
-			err := examine(ctx, func(f admin.Finding) {
-				if f.Severity == admin.Problem && !f.Fixed {
-					problems++
-				}
-				fixable = fixable || f.Fixable && !f.Fixed
-				failed = errors.Join(failed, a.finding(f))
-			}, args...)
+			d := &diagnosis{app: a, bar: a.newBar("examined", 0), topics: map[alike][]string{}}
+			err := examine(ctx, d.find, d.update, args...)
+			d.bar.clear()
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return errors.New("stopped")
-			case err != nil || failed != nil:
-				return errors.Join(err, failed)
-			case fixable && !fix && !a.json():
-				failed = a.printf("redisdelay doctor --fix mends what can be mended without losing a message\n")
+			case err != nil:
+				return errors.Join(err, d.failed, d.more())
 			}
-			if problems > 0 {
-				return fmt.Errorf("found %s", words.Of(problems, "problem", "problems"))
-			}
-			return failed
+			return errors.Join(d.failed, d.more(), d.advise(fix), d.outcome())
 		})
 	cmd.Flags().BoolVar(&fix, "fix", false, "mend what can be mended without losing a message")
 	cmd.Example = "redisdelay doctor\nredisdelay doctor orders --fix"
 	return cmd
 }
 
-// finding shows a finding at once: the whole may take minutes.
+// diagnosis shows what is found: each finding at once, since the whole may take minutes. Of
+// findings that are alike in many topics, people see the first ones and how many there are.
+type diagnosis struct {
+	app      *app
+	bar      *bar
+	topic    string // that the bar is for
+	topics   map[alike][]string
+	order    []alike // of the topics
+	problems int
+	fixable  bool
+	failed   error // of the output
+}
+
+// alike is what findings have in common that differ in their topic.
+type alike struct {
+	severity admin.Severity
+	check    string
+	fixed    bool
+}
+
+// mostAlike is how many findings that are alike are shown in full.
+const mostAlike = 5
+
+func (d *diagnosis) find(f admin.Finding) {
+	if f.Severity == admin.Problem && !f.Fixed {
+		d.problems++
+	}
+	d.fixable = d.fixable || f.Fixable && !f.Fixed
+	if f.Topic != "" && !d.app.json() {
+		kind := alike{f.Severity, f.Check, f.Fixed}
+		if d.topics[kind] == nil {
+			d.order = append(d.order, kind)
+		}
+		if d.topics[kind] = append(d.topics[kind], f.Topic); len(d.topics[kind]) > mostAlike {
+			return
+		}
+	}
+	d.bar.clear()
+	d.failed = errors.Join(d.failed, d.app.finding(f))
+}
+
+// update shows how far the topic is.
+func (d *diagnosis) update(e admin.Examined) {
+	if e.Topic != d.topic {
+		d.bar.clear()
+		d.topic, d.bar = e.Topic, d.app.newBar("examined", e.Total)
+	}
+	d.bar.update(admin.Progress{Done: e.Done})
+}
+
+// more sums up the findings that were not shown.
+func (d *diagnosis) more() error {
+	for _, kind := range d.order {
+		rest := d.topics[kind]
+		if len(rest) <= mostAlike {
+			continue
+		}
+		rest = rest[mostAlike:]
+		text := fmt.Sprintf("the same of %s: %q", words.Of(len(rest), "more topic", "more topics"), words.Clean(rest[0]))
+		if len(rest) > 1 {
+			text += fmt.Sprintf(" … %q", words.Clean(rest[len(rest)-1]))
+		}
+		f := admin.Finding{Severity: kind.severity, Check: kind.check, Fixed: kind.fixed, Text: text}
+		if err := d.app.finding(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *diagnosis) advise(fix bool) error {
+	if !d.fixable || fix || d.app.json() {
+		return nil
+	}
+	return d.app.printf("redisdelay doctor --fix mends what can be mended without losing a message\n")
+}
+
+func (d *diagnosis) outcome() error {
+	if d.problems > 0 {
+		return fmt.Errorf("found %s", words.Of(d.problems, "problem", "problems"))
+	}
+	return nil
+}
+
+// finding writes a finding.
 func (a *app) finding(f admin.Finding) error {
 	if a.json() {
 		return a.object(findingJSON{string(f.Severity), f.Check, f.Topic, f.Text, f.Fixable, f.Fixed})

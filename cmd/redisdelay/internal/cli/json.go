@@ -39,7 +39,8 @@ type statsJSON struct {
 	InDelivery int         `json:"inDelivery"`
 	Dead       int         `json:"dead"`
 	Messages   int         `json:"messages"`
-	Bytes      int64       `json:"bytes"`
+	Bytes      int64       `json:"bytes"`            // of bodies
+	Memory     int64       `json:"memory,omitempty"` // of all in Redis
 	Keys       int         `json:"keys"`
 	Windows    int         `json:"windows"`
 	Moving     int         `json:"moving"`
@@ -98,7 +99,7 @@ func inStats(s admin.TopicStats) statsJSON {
 	o := statsJSON{
 		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
-		OverdueMs: s.Overdue().Milliseconds(), Dead: s.Dead(), Messages: s.Messages, Bytes: s.Bytes,
+		OverdueMs: s.Overdue().Milliseconds(), Dead: s.Dead(), Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
 		Keys: s.Keys, Windows: s.Windows, Moving: s.Moving, Pause: inPause(s.Pause), Groups: []groupJSON{},
 	}
 	for _, g := range s.Groups {

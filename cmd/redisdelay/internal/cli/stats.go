@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
@@ -77,7 +76,9 @@ IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their le
 DEAD         dead letters
 OVERDUE      how long the message has waited since its due time that has waited longest;
              groups that are paused do not count
-NEXT DUE     when the next scheduled message is due`
+NEXT DUE     when the next scheduled message is due
+BODIES       bytes of the messages' bodies alone, estimated from a sample
+MEMORY       what all keys of the topic take in Redis, estimated from samples`
 
 func (a *app) stats() *cobra.Command {
 	p := probe{given: map[string]bool{}}
@@ -89,14 +90,17 @@ func (a *app) stats() *cobra.Command {
 	}
 	cmd := a.command("stats [TOPIC]", "Count what waits, is late, in delivery and dead; probe for monitoring", check,
 		func(ctx context.Context, args []string) error {
-			all, err := a.statsOf(ctx, args)
-			if err != nil {
-				return err
+			all, failed := a.statsOf(ctx, args)
+			if failed != nil && len(all) == 0 {
+				return failed
 			}
 			if err := a.showStats(all, len(args) > 0); err != nil {
 				return err
 			}
 			var why []string
+			if failed != nil {
+				why = append(why, failed.Error())
+			}
 			for _, s := range all {
 				if failed := p.failed(s); failed != "" {
 					why = append(why, failed)
@@ -115,37 +119,48 @@ func (a *app) stats() *cobra.Command {
 	return cmd
 }
 
-// statsOf returns the statistics of a topic, or of all.
+// statsOf returns the statistics of a topic, or of all. Of all, the error says which topics could
+// not be read, and the list has the others.
 func (a *app) statsOf(ctx context.Context, args []string) ([]admin.TopicStats, error) {
 	if len(args) > 0 {
 		s, err := a.admin.Stats(ctx, args[0])
-		return []admin.TopicStats{s}, err
+		if err != nil {
+			return nil, err
+		}
+		return []admin.TopicStats{s}, nil
 	}
-	topics, err := a.admin.Topics(ctx)
+	all, err := a.admin.AllStats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]admin.TopicStats, len(topics))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
-	for i, t := range topics {
-		group.Go(func() error {
-			s, err := a.admin.Stats(ctx, t.Name)
-			if err != nil && !errors.Is(err, admin.ErrTopicNotFound) { // deleted meanwhile
-				return fmt.Errorf("topic %q: %w", t.Name, err)
-			}
-			all[i] = s
-			return nil
-		})
-	}
-	err = group.Wait()
-	found := all[:0]
+	readable, err := readableOf(all)
+	return readable, err
+}
+
+// mostUnreadable is how many topics that cannot be read an error names.
+const mostUnreadable = 5
+
+// readableOf leaves out the topics that could not be read, and says which they are.
+func readableOf(all []admin.TopicStats) ([]admin.TopicStats, error) {
+	var readable []admin.TopicStats
+	var why []string
+	failed := 0
 	for _, s := range all {
-		if s.Topic != "" {
-			found = append(found, s)
+		if s.Err == nil {
+			readable = append(readable, s)
+			continue
+		}
+		if failed++; failed <= mostUnreadable {
+			why = append(why, plain(s.Err))
 		}
 	}
-	return found, err
+	switch {
+	case failed == 0:
+		return readable, nil
+	case failed > mostUnreadable:
+		why = append(why, "…")
+	}
+	return readable, fmt.Errorf("%d of %s could not be read: %s", failed, words.Of(len(all), "topic", "topics"), strings.Join(why, "; "))
 }
 
 func (a *app) showStats(all []admin.TopicStats, one bool) error {
@@ -161,15 +176,23 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 		return a.showTopic(all[0])
 	}
 	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
-		"#+MESSAGES", "#+BYTES", "#+KEYS", "#+PARTITIONS", "PAUSED")
+		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for _, s := range all {
 		o := inStats(s)
 		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
 			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
-			count(s.Messages), words.Bytes(s.Bytes), count(s.Keys), count(s.Partitions), pausedText(s))
+			count(s.Messages), words.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
 	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
+}
+
+// memory writes a size that may not be known.
+func memory(bytes int64) string {
+	if bytes == 0 {
+		return "?"
+	}
+	return words.Bytes(bytes)
 }
 
 // overdue writes a lateness; a second is none to worry about.

@@ -26,8 +26,11 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	}
 	f.add("overdue", overdue(s.Overdue()))
 	f.add("next due", words.Full(s.NextDue, s.At.Local()))
-	f.add("held in all", fmt.Sprintf("%s, about %s, in %s", words.Of(s.Messages, "message", "messages"),
+	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", words.Of(s.Messages, "message", "messages"),
 		words.Bytes(s.Bytes), words.Of(s.Partitions, "partition", "partitions")))
+	if s.Memory > 0 {
+		f.add("in Redis", "about "+words.Bytes(s.Memory)+" of memory, with ids, keys, and what groups have noted")
+	}
 	if s.Keys > 0 || s.Windows > 0 {
 		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", words.Number(s.Keys), words.Number(s.Windows)))
 	}
@@ -220,9 +223,9 @@ func (a *app) consumers() *cobra.Command {
 	group := ""
 	cmd := a.command("consumers [TOPIC]", "Show which consumers are alive, and what they hold", nil,
 		func(ctx context.Context, args []string) error {
-			alive, err := a.alive(ctx, args, group)
-			if err != nil {
-				return err
+			alive, failed := a.alive(ctx, args, group)
+			if failed != nil && len(alive) == 0 {
+				return failed
 			}
 			g := a.newGrid("TOPIC", "GROUP", "CONSUMER", "#PID", "#SINCE", "#SEEN", "#HELD", "+ID", "+HELD MESSAGES")
 			now := a.now()
@@ -236,9 +239,9 @@ func (a *app) consumers() *cobra.Command {
 					words.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
 			if a.json() {
-				return nil
+				return failed
 			}
-			return a.printOr(g, "no consumer is alive")
+			return errors.Join(a.printOr(g, "no consumer is alive"), failed)
 		})
 	a.groupFlag(cmd, &group, "only of this group")
 	cmd.Long = "HELD is how many messages its handlers had at its last heartbeat, which comes every third of a lease.\n" +
@@ -248,7 +251,7 @@ func (a *app) consumers() *cobra.Command {
 
 func (a *app) alive(ctx context.Context, args []string, group string) ([]admin.Consumer, error) {
 	all, err := a.statsOf(ctx, args)
-	if err != nil {
+	if err != nil && len(all) == 0 {
 		return nil, err
 	}
 	var alive []admin.Consumer
@@ -262,9 +265,9 @@ func (a *app) alive(ctx context.Context, args []string, group string) ([]admin.C
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
+		return nil, errors.Join(fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group), err)
 	}
-	return alive, nil
+	return alive, err
 }
 
 func pid(n int) string {

@@ -20,6 +20,12 @@ type sampleJSON struct {
 	DeadPerS      float64 `json:"deadPerSecond"`
 }
 
+// unreadableJSON stands for a topic that could not be read.
+type unreadableJSON struct {
+	Topic string `json:"topic"`
+	Error string `json:"error"`
+}
+
 func (a *app) top() *cobra.Command {
 	interval, samples := time.Second, 0
 	cmd := a.command("top [TOPIC]", "Watch topics, or the groups of one: backlog, lateness, dead, and how they change",
@@ -32,7 +38,10 @@ func (a *app) top() *cobra.Command {
 			}
 			return nil
 		}, func(ctx context.Context, args []string) error {
-			load := func(ctx context.Context) ([]admin.TopicStats, error) { return a.statsOf(ctx, args) }
+			load := a.admin.AllStats
+			if len(args) > 0 {
+				load = func(ctx context.Context) ([]admin.TopicStats, error) { return a.statsOf(ctx, args) }
+			}
 			if a.json() {
 				return a.sampleTopics(ctx, load, interval, samples)
 			}
@@ -65,6 +74,12 @@ func (a *app) sampleTopics(ctx context.Context, load func(context.Context) ([]ad
 			return err
 		}
 		for _, s := range all {
+			if s.Err != nil {
+				if err := a.object(unreadableJSON{s.Topic, plain(s.Err)}); err != nil {
+					return err
+				}
+				continue
+			}
 			if histories[s.Topic] == nil {
 				histories[s.Topic] = &top.History{}
 			}

@@ -18,7 +18,7 @@ type Row struct {
 	Dead       int
 	Consumers  int
 	Overdue    time.Duration
-	Note       string // paused, retired
+	Note       string // paused, retired, or why it cannot be read
 }
 
 // Rates are changes a second: what came less what went.
@@ -108,6 +108,8 @@ func Total(s admin.TopicStats) Row {
 		row.Consumers += len(g.Consumers)
 	}
 	switch {
+	case s.Err != nil:
+		row.Note = "cannot be read: " + words.Clean(s.Err.Error())
 	case s.Pause != nil:
 		row.Note = "paused"
 	case paused > 0:

@@ -147,3 +147,12 @@ func TestATopicCountsAsStatsDoes(t *testing.T) {
 	s.Pause = &admin.Pause{All: true}
 	assert.Equal(t, "paused", Total(s).Note)
 }
+
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	broken := admin.TopicStats{Topic: "broken", Err: errors.New("its keys are\x1b[2J of another type")}
+	m := sampled(t, Config{Interval: time.Second}, 140, 20, topic("orders", 3, time.Minute), broken)
+	screen := ansi.Strip(m.screen())
+	assert.Regexp(t, `(?m)^orders .*1,500`, screen)
+	assert.Regexp(t, `(?m)^broken .*cannot be read: its keys are`, screen)
+	assert.NotContains(t, m.screen(), "\x1b[2J")
+}

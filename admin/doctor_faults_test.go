@@ -1,0 +1,334 @@
+package admin
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+// fault is planted by plant. Examine finds it; Fix mends it if it may.
+type fault struct {
+	check    string
+	plant    func(s *scene)
+	severity Severity
+	text     string
+	mends    bool
+}
+
+func (s *scene) hset(kind string, fields ...any) {
+	s.T.Helper()
+	require.NoError(s.T, s.Client.HSet(s.T.Context(), s.Key(kind), fields...).Err())
+}
+
+func (s *scene) zadd(kind string, score float64, members ...string) {
+	s.T.Helper()
+	for _, m := range members {
+		require.NoError(s.T, s.Client.ZAdd(s.T.Context(), s.Key(kind), z(score, m)).Err())
+	}
+}
+
+// worker is a group with a consumer that is alive.
+func (s *scene) worker(name string) {
+	s.T.Helper()
+	s.present(s.group(0, name), "{}")
+}
+
+// idOf is the id of the message with a key.
+func (s *scene) idOf(key string) string {
+	s.T.Helper()
+	return s.message(Ref{Key: key}).ID
+}
+
+var faults = map[string]fault{
+	"bodies in no set": {
+		check: CheckOrphans, severity: Warning, text: `2 messages' bodies are in no set`,
+		plant: func(s *scene) { s.hset("messages", "lone", "body", "alone", "body") },
+	},
+	"ids without a body": {
+		check: CheckBodies, severity: Problem, text: `2 messages have lost the body: "empty", "void"`,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.zadd("scheduled", 1e13, "empty")
+			s.zadd("queue:g", 1e12, "void")
+		},
+	},
+	"an id in two sets of a group": {
+		check: CheckTwice, severity: Warning, text: `2 messages are in two places at once: "`,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.hset("messages", "a", "body", "b", "body")
+			s.zadd("queue:g", 1e13, "a")
+			s.zadd("unack:g", 1e13, "a", "b")
+			s.zadd("scheduled", 1e13, "b")
+		},
+	},
+	"an id that is on its way and waits": {
+		check: CheckTwice, severity: Warning, text: `1 message is in two places at once: "k" (queue of "g" and moving)`,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.hset("messages", "k", "body")
+			s.zadd("queue:g", 1e13, "k")
+			s.hset("moving", "k", fmt.Sprintf(`{"to":"x","partition":0,"batch":"b","move":"b","since":%d,"place":"queue","group":"g","score":1}`,
+				s.Now().UnixMilli()))
+		},
+	},
+	"garbled refs": {
+		check: CheckRefs, severity: Warning, text: `1 message has garbled names of the groups that need it`,
+		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
+	},
+	"refs of messages that are gone": {
+		check: CheckLeftovers, severity: Info, text: `2 entries of refs are of messages that are gone: "x", "y"`, mends: true,
+		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
+	},
+	"entries of a group that are left over": {
+		check: CheckLeftovers, severity: Info, text: `4 entries of attempts, changed, reasons are of messages that are gone`, mends: true,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.hset("attempts:g", "x", "1/1/0", "y", "1/1/0")
+			s.hset("reasons:g", "x", "why")
+			s.hset("changed:g", "z", "{}")
+		},
+	},
+	"keys that lead nowhere": {
+		check: CheckKeys, severity: Info, text: `1 message key leads to no message: "k"`, mends: true,
+		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
+	},
+	"a move that was interrupted": {
+		check: CheckMoves, severity: Warning, text: "1 message is on the way to another topic, since a move was interrupted",
+		plant: func(s *scene) {
+			s.publish(time.Hour, 1, "moved")
+			some := Selection{Keys: []string{"moved"}}
+			for calls := 1; len(s.onTheirWay()) == 0; calls++ {
+				_, _ = s.another(killAfter(calls)).admin.Move(s.T.Context(), s.Topic, some, s.Topic+"/to", nil)
+			}
+			s.aged(resumeAfter)
+		},
+	},
+	"old arrivals": {
+		check: CheckArrivals, severity: Info, text: "1 message need not be remembered", mends: true,
+		plant: func(s *scene) { s.zadd("arrived", 1, "x") },
+	},
+	"a retired group that holds messages": {
+		check: CheckTombstones, severity: Warning, mends: true,
+		text: `1 group is retired, and holds 3 messages to be freed: "gone" since 2025-11-22T08:26:40Z`,
+		plant: func(s *scene) {
+			s.deadLetters(1, "gone", "d1", "d2", "d3")
+			require.NoError(s.T, s.Client.SRem(s.T.Context(), s.Key("groups"), "gone").Err())
+			s.hset("control", "retired:gone", "1763800000000")
+		},
+	},
+	"groups past their end": {
+		check: CheckExpired, severity: Warning, mends: true,
+		text: `7 groups have had no consumer for longer than they last, and hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
+		plant: func(s *scene) {
+			s.deadLetters(1, "e0", "d1", "d2")
+			for i := range 7 {
+				s.pastEnd(fmt.Sprint("e", i), time.Hour)
+				id := fmt.Sprint("q", i)
+				s.hset("messages", id, "body")
+				s.zadd(fmt.Sprintf("queue:e%d", i), 1, id)
+			}
+		},
+	},
+	"a group without a consumer": {
+		check: CheckGroups, severity: Warning, text: `1 group has no consumer that is alive, and 2 messages: "idle"`,
+		plant: func(s *scene) {
+			s.publish(0, 1, "a", "b")
+			s.group(0, "idle")
+		},
+	},
+	"many groups without a consumer": {
+		check: CheckGroups, severity: Info, text: `30 groups have no consumer that is alive, and no messages: "g0", "g1"`,
+		plant: func(s *scene) {
+			for i := range 30 {
+				s.group(0, fmt.Sprint("g", i))
+			}
+		},
+	},
+	"a pause without an end": {
+		check: CheckPauses, severity: Warning, text: `1 pause has no end: of group "g", by anna since 20`,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.worker("h")
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "g", redisdelay.Pause{By: "anna"}))
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "h", redisdelay.Pause{For: time.Hour}))
+		},
+	},
+	"a pause of all groups without an end": {
+		check: CheckPauses, severity: Warning, text: `1 pause has no end: of all groups, since 20`,
+		plant: func(s *scene) {
+			s.worker("g")
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+		},
+	},
+	"dead letters": {
+		check: CheckDead, severity: Warning, text: `3 dead letters, the oldest of `,
+		plant: func(s *scene) {
+			s.deadLetters(1, "g", "d1", "d2", "d3")
+			s.worker("g")
+		},
+	},
+}
+
+// pastEnd makes a group that has ended some time ago, which was noticed, and that nobody has freed.
+func (s *scene) pastEnd(name string, ago time.Duration) {
+	s.T.Helper()
+	s.group(0, name)
+	require.NoError(s.T, s.Client.Del(s.T.Context(), s.Key("consumers:"+name)).Err())
+	ended := s.Now().Add(-ago).UnixMilli()
+	s.hset("control", "expiry:"+name, fmt.Sprintf("60000 %d %d", ended, ended))
+	s.zadd("expiry", float64(ended), name)
+}
+
+func TestExamineFindsEachFault(t *testing.T) {
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.publish(time.Hour, 1, "fine", "")
+			require.Empty(t, s.findings(false))
+			fault.plant(s)
+			s.unchanged(func() {
+				found := s.findings(false)
+				require.Contains(t, found, fault.check)
+				f := found[fault.check]
+				assert.Contains(t, f.Text, fault.text)
+				want := Finding{Severity: fault.severity, Check: fault.check, Topic: s.Topic, Text: f.Text, Fixable: fault.mends}
+				assert.Equal(t, want, f)
+				assert.Len(t, found, 1, "%v", found)
+			})
+			f := s.findings(true)[fault.check]
+			assert.Equal(t, fault.mends, f.Fixed)
+			_, still := s.findings(false)[fault.check]
+			assert.NotEqual(t, fault.mends, still)
+			assert.Equal(t, 2, s.count(Query{In: Scheduled, Before: s.Now().Add(2 * time.Hour), From: s.Now().Add(time.Minute)}),
+				"the messages that are fine")
+		})
+	}
+}
+
+// TestExamineSaysNothingOfWhatIsWell: a topic in which each kind of key is in use.
+func TestExamineSaysNothingOfWhatIsWell(t *testing.T) {
+	s := newScene(t)
+	g, h := s.group(0, "g"), s.group(0, "h")
+	s.publish(0, 1, "a", "b", "c", "d", "")
+	claimed := s.claim(g, "c/01", 4, `{"name":"c"}`)
+	s.nack(g, time.Minute, claimed[0])
+	s.nack(g, 0, claimed[1])
+	s.claim(h, "c/01", 3, "{}")
+	s.publish(time.Hour, 1, "later")
+	s.expireIn("h", time.Hour)
+	s.unchanged(func() { assert.Empty(t, s.findings(false)) })
+	before := s.state()
+	assert.Empty(t, s.findings(true))
+	assert.Equal(t, before, s.state(), "Fix leaves what is well")
+}
+
+// expireIn makes a group expire unless it has a consumer.
+func (s *scene) expireIn(name string, in time.Duration) {
+	s.T.Helper()
+	ends := s.Now().Add(in).UnixMilli()
+	s.hset("control", "expiry:"+name, fmt.Sprintf("%d %d 0", in.Milliseconds(), ends))
+	s.zadd("expiry", float64(ends), name)
+}
+
+// TestAGroupThatWasSeenIsNotPastItsEnd although nobody has written down yet that it goes on.
+func TestAGroupThatWasSeenIsNotPastItsEnd(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "k")
+	s.pastEnd("g", time.Hour)
+	require.Contains(t, s.findings(false), CheckExpired)
+	seen := s.Now().Add(-30 * time.Second).UnixMilli()
+	s.hset("consumers:g", "c/01", fmt.Sprintf("%d %d %d {}", seen, seen, seen))
+	assert.NotContains(t, s.findings(false), CheckExpired)
+	assert.NotContains(t, s.findings(true), CheckExpired)
+	assert.Contains(t, s.state()[s.Key("groups")], "g")
+}
+
+// TestFixEndsAGroupOnlySomeTimeAfterItHasNoticed as a claim does.
+func TestFixEndsAGroupOnlySomeTimeAfterItHasNoticed(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "k")
+	s.pastEnd("g", time.Hour)
+	noticed := s.Now().Add(-8 * time.Second)
+	ends := s.Now().Add(-time.Hour).UnixMilli()
+	s.hset("control", "expiry:g", fmt.Sprintf("60000 %d %d", ends, noticed.UnixMilli()))
+	f := s.findings(true)[CheckExpired]
+	assert.True(t, f.Fixed)
+	assert.Greater(t, s.Now().Sub(noticed), 9*time.Second)
+	assert.Empty(t, s.findings(false))
+}
+
+var documentedKey = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")
+
+// TestExamineFindsKeysOfAnotherType of each kind that the protocol has.
+func TestExamineFindsKeysOfAnotherType(t *testing.T) {
+	text, err := os.ReadFile("../docs/protocol.md")
+	require.NoError(t, err)
+	kinds := documentedKey.FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(kinds), 20)
+	for _, kind := range kinds {
+		name, holds := kind[1], kind[3]
+		if name == "topics" {
+			continue
+		}
+		if kind[2] != "" {
+			name += ":g"
+		}
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.publish(time.Hour, 1, "k")
+			s.worker("g")
+			require.Empty(t, s.findings(false))
+			require.NoError(t, s.Client.Del(t.Context(), s.Key(name)).Err())
+			other := "list"
+			require.NoError(t, s.Client.RPush(t.Context(), s.Key(name), "x").Err())
+			for _, fix := range []bool{false, true} {
+				f := s.findings(fix)[CheckTypes]
+				assert.Equal(t, Problem, f.Severity)
+				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a %s, want a %s", s.Key(name), other, holds))
+			}
+		})
+	}
+}
+
+func TestExamineFindsAListOfTopicsOfAnotherType(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	require.NoError(t, s.Client.Set(t.Context(), "{redisdelay:topics}", "x", 0).Err())
+	var found []Finding
+	err := s.admin.Examine(t.Context(), func(f Finding) { found = append(found, f) }, nil)
+	var wrong *redisdelay.KeyTypeError
+	require.ErrorAs(t, err, &wrong)
+	assert.True(t, slices.ContainsFunc(found, func(f Finding) bool {
+		return f.Check == CheckTypes && f.Severity == Problem && strings.Contains(f.Text, "{redisdelay:topics}")
+	}))
+}
+
+// TestExamineTellsHowFarItIs of each topic, up to all of it.
+func TestExamineTellsHowFarItIs(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, numbered(3000)...)
+	s.publish(time.Hour, 2, "x")
+	var told []Examined
+	require.NoError(t, s.admin.Examine(t.Context(), func(Finding) {}, func(e Examined) { told = append(told, e) }, s.Topic))
+	require.Greater(t, len(told), 5)
+	for i, e := range told {
+		assert.Equal(t, s.Topic, e.Topic)
+		assert.LessOrEqual(t, e.Done, e.Total)
+		if i > 0 {
+			assert.GreaterOrEqual(t, e.Done, told[i-1].Done)
+		}
+	}
+	last := told[len(told)-1]
+	assert.Equal(t, last.Total, last.Done)
+	assert.GreaterOrEqual(t, last.Total, 9003, "bodies, ids and keys")
+}

@@ -1,0 +1,278 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// pastEndFor is for how long a group is past its end before that is worth telling: consumers
+	// and publishers look at each topic that they use more often.
+	pastEndFor = time.Minute
+
+	// noticeFor is for how long Fix waits for groups to end that it is the first to notice. A group
+	// ends 9 s after it was noticed.
+	noticeFor = 20 * time.Second
+	askAgain  = 250 * time.Millisecond
+)
+
+// groups examines the groups: which are past their end, retired, paused, have dead letters, or
+// have no consumer.
+func (c *checkup) groups(ctx context.Context, rosters []queue.Roster) error {
+	for n, roster := range rosters {
+		if err := c.pastEnd(ctx, n, roster); err != nil {
+			return err
+		}
+	}
+	if len(c.noticed) == 0 {
+		c.tellPast()
+	}
+	if err := c.tombstones(ctx); err != nil {
+		return err
+	}
+	c.pauses()
+	c.dead()
+	c.idle()
+	return nil
+}
+
+// noticed is a group that is past its end in a partition.
+type noticed struct {
+	partition int
+	group     string
+}
+
+// pastEnd looks for groups of a partition that are past their end, and ends those that were
+// noticed long enough before.
+func (c *checkup) pastEnd(ctx context.Context, number int, roster queue.Roster) error {
+	var names []string
+	for name, ends := range roster.Expiring {
+		if roster.Now.Sub(ends) > pastEndFor && slices.Contains(roster.Groups, name) {
+			names = append(names, name)
+		}
+	}
+	var mu sync.Mutex
+	return each(len(names), func(i int) error {
+		g := c.Partition(number).Group(names[i])
+		past, err := isPast(ctx, g, roster, names[i])
+		if err != nil || !past {
+			return c.unlessKnown(err)
+		}
+		became := queue.Expired
+		if c.mends {
+			if became, err = g.EndIfExpired(ctx); err != nil {
+				return c.unlessKnown(err)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch became {
+		case queue.ExpiryNoticed:
+			c.noticed = append(c.noticed, noticed{number, names[i]})
+			c.past[names[i]] = true
+		case queue.Expired:
+			c.past[names[i]] = true
+		}
+		return nil
+	})
+}
+
+// isPast tells whether the group is past its end, however late its consumers were seen.
+func isPast(ctx context.Context, g *queue.Group, roster queue.Roster, name string) (bool, error) {
+	consumers, err := g.Remembered(ctx)
+	ends := roster.Expiring[name]
+	for _, one := range consumers {
+		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Lasts[name])))
+	}
+	return roster.Now.Sub(ends) > pastEndFor, err
+}
+
+// endNoticed ends the groups that had to be noticed first. One that shows itself meanwhile stays.
+func (c *checkup) endNoticed(ctx context.Context) error {
+	if len(c.noticed) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(noticeFor)
+	for len(c.noticed) > 0 && time.Now().Before(deadline) {
+		wait(ctx, askAgain)
+		left, err := c.askNoticed(ctx)
+		if err != nil {
+			return err
+		}
+		c.noticed = left
+		c.tick(0)
+	}
+	c.tellPast()
+	return nil
+}
+
+// askNoticed asks once for each group that was noticed, and returns those that go on to be so.
+func (c *checkup) askNoticed(ctx context.Context) (left []noticed, err error) {
+	var mu sync.Mutex
+	err = each(len(c.noticed), func(i int) error {
+		one := c.noticed[i]
+		became, err := c.Partition(one.partition).Group(one.group).EndIfExpired(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		switch became {
+		case queue.ExpiryNoticed:
+			left = append(left, one)
+		case queue.NotExpired, queue.NeverExpires:
+			delete(c.past, one.group)
+		}
+		return err
+	})
+	return left, err
+}
+
+// wait waits for a while, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (c *checkup) tellPast() {
+	var groups names
+	messages := 0
+	for _, g := range c.stats.Groups {
+		if c.past[g.Group] {
+			groups.add([]string{g.Group})
+			messages += held(g)
+		}
+	}
+	if groups.count == 0 {
+		return
+	}
+	c.found(Finding{
+		Severity: Warning, Check: CheckExpired, Topic: c.name, Fixable: true, Fixed: c.mends && len(c.noticed) == 0,
+		Text: fmt.Sprintf("%s had no consumer for longer than %s, and hold%s %s: %s. Nobody publishes or subscribes, which would "+
+			"end such a group", amount(groups.count, "group has", "groups have"), plural(groups.count, "it lasts", "they last"),
+			plural(groups.count, "s", ""), messageCount(messages), groups.list()),
+	})
+}
+
+// tombstones looks at what retired groups still hold, and frees it.
+func (c *checkup) tombstones(ctx context.Context) error {
+	var groups names
+	messages := 0
+	for _, g := range c.stats.Groups {
+		if g.State == GroupActive || held(g) == 0 {
+			continue
+		}
+		if c.mends {
+			if err := c.Free(ctx, g.Group); err != nil {
+				return c.unlessKnown(err)
+			}
+		}
+		messages += held(g)
+		groups.note(fmt.Sprintf("%q since %s", g.Group, c.roster.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
+	}
+	if groups.count > 0 {
+		c.tellFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", amount(groups.count, "group is", "groups are"),
+			plural(groups.count, "s", ""), messageCount(messages), groups.list())
+	}
+	return nil
+}
+
+// pauses looks for pauses that end only if somebody resumes.
+func (c *checkup) pauses() {
+	var list []string
+	add := func(what string, p *Pause) {
+		if p == nil || !p.Until.IsZero() {
+			return
+		}
+		text := what + ","
+		if p.By != "" {
+			text += " by " + p.By
+		}
+		if text += " since " + p.Since.UTC().Format(time.RFC3339); p.Reason != "" {
+			text += fmt.Sprintf(" (%q)", p.Reason)
+		}
+		list = append(list, text)
+	}
+	add("of all groups", c.stats.Pause)
+	for _, g := range c.stats.Groups {
+		if g.Pause != nil && !g.Pause.All {
+			add(fmt.Sprintf("of group %q", g.Group), g.Pause)
+		}
+	}
+	if len(list) > 0 {
+		var some names
+		for _, text := range list {
+			some.note(text)
+		}
+		c.tell(Warning, CheckPauses, c.name, "%s no end: %s", amount(len(list), "pause has", "pauses have"), some.list())
+	}
+}
+
+// dead tells how many dead letters there are.
+func (c *checkup) dead() {
+	var groups names
+	var oldest time.Time
+	letters := 0
+	for _, g := range c.stats.Groups {
+		if g.Dead > 0 && g.State == GroupActive && !c.past[g.Group] {
+			groups.note(fmt.Sprintf("%d of %q", g.Dead, g.Group))
+			oldest, letters = earliest(oldest, g.OldestDead), letters+g.Dead
+		}
+	}
+	if groups.count > 0 {
+		c.tell(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", amount(letters, "dead letter", "dead letters"),
+			short(since(oldest, c.stats.At)), groups.list())
+	}
+}
+
+// idle looks for groups that have no consumer, and for messages that have no group.
+func (c *checkup) idle() {
+	var waiting, empty names
+	messages, active := c.stats.Due, 0
+	for _, g := range c.stats.Groups {
+		if g.State != GroupActive || c.past[g.Group] {
+			continue
+		}
+		active++
+		switch before := g.Queued + g.Retrying + g.InDelivery; {
+		case len(g.Consumers) > 0:
+		case before+c.stats.Due > 0:
+			waiting.add([]string{g.Group})
+			messages += before
+		default:
+			empty.add([]string{g.Group})
+		}
+	}
+	c.tellIdle(Warning, waiting, messages)
+	c.tellIdle(Info, empty, 0)
+	if active == 0 && c.stats.Due > 0 {
+		c.tell(Warning, CheckGroups, c.name, "%s due, and no group is registered", amount(c.stats.Due, "message is", "messages are"))
+	}
+}
+
+func (c *checkup) tellIdle(severity Severity, groups names, messages int) {
+	if groups.count > 0 {
+		c.tell(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", amount(groups.count, "group has", "groups have"),
+			messageCount(messages), groups.list())
+	}
+}
+
+func messageCount(n int) string {
+	if n == 0 {
+		return "no messages"
+	}
+	return amount(n, "message", "messages")
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,0 +1,67 @@
+-- leftovers.lua: look for entries that no message needs: of refs, whose message has no body; of
+-- attempts, reasons or changed, whose message is in no set of the group and does not move.
+-- They may be dropped. It also looks for refs that cannot be read, and leaves them.
+--
+-- KEYS[1]  messages  hash  id -> encoded message
+-- KEYS[2]  refs      hash  id, or a part of it -> names of the groups still to finish
+-- KEYS[3]  moving    hash  id -> where it was, and where it is moved to
+-- KEYS[4]  queue     zset  id -> due, ms: waiting for the group
+-- KEYS[5]  unack     zset  id -> lease deadline, ms
+-- KEYS[6]  dead      zset  id -> when buried, ms
+-- KEYS[7]  attempts  hash  id -> fence/seen/unsure
+-- KEYS[8]  reasons   hash  id -> why buried
+-- KEYS[9]  changed   hash  id -> metadata as a middleware of this group left them
+-- ARGV[1]  which     refs, attempts, reasons or changed
+-- ARGV[2]  how       'drop', or 'look' to change nothing
+-- ARGV[3]  cursor    0 to begin
+-- ARGV[4]  count     about how many to look at
+-- Returns  { cursor, how many it has looked at, how many ids of entries that are left over
+--          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
+--          0 after the last
+
+local messages, refs, moving, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local unack, dead, attempts, reasons, changed = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local call = redis.call
+
+local hash = ({ refs = refs, attempts = attempts, reasons = reasons, changed = changed })[which]
+local found, ids, needed = call('HSCAN', hash, cursor, 'COUNT', count), {}, {}
+for i = 1, #found[2], 2 do ids[#ids + 1] = found[2][i] end
+local result, gone = { found[1], #ids, 0 }, {}
+if #ids == 0 then return result end
+
+-- A part of a divided list has the id of its message and a number.
+local function has_body(field)
+  local id = string.match(field, '^(.+)/%d+$')
+  return call('HEXISTS', messages, field) == 1 or id and call('HEXISTS', messages, id) == 1
+end
+
+for i, id in ipairs(ids) do
+  if which == 'refs' then needed[i] = has_body(id) else needed[i] = call('HEXISTS', moving, id) == 1 end
+end
+for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
+  for i, score in ipairs(call('ZMSCORE', zset, unpack(ids))) do
+    if score then needed[i] = true end
+  end
+end
+
+-- readable tells whether an entry of refs is a list of names, or of the numbers of its parts.
+local function readable(list)
+  local whole, names = pcall(cjson.decode, divided(list) or list)
+  if not whole or type(names) ~= 'table' or #names == 0 then return false end
+  for _, name in ipairs(names) do
+    if type(name) ~= 'string' then return false end
+  end
+  return true
+end
+
+for i, id in ipairs(ids) do
+  if not needed[i] then gone[#gone + 1] = id end
+end
+for i, id in ipairs(gone) do result[3 + i] = id end
+result[3] = #gone
+for i, id in ipairs(ids) do
+  if which == 'refs' and needed[i] and not readable(found[2][2 * i]) then result[#result + 1] = id end
+end
+if how == 'drop' and #gone > 0 then call('HDEL', hash, unpack(gone)) end
+return result
