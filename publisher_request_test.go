@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -24,5 +25,20 @@ func TestPublishersOfRequestsLeaveNothingBehind(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, publisher.Close())
 	}
-	assert.LessOrEqual(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(2))
+	assert.LessOrEqual(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(2), "one has brought the script")
+}
+
+// TestSubscribersOfRequestsLeaveNoRecords of their claims.
+func TestSubscribersOfRequestsLeaveNoRecords(t *testing.T) {
+	s := fixture.New(t)
+	s.Publish("a")
+	for n := range 5 {
+		subscriber := s.Subscriber()
+		messages, err := subscriber.Subscribe(t.Context(), s.Topic)
+		require.NoError(t, err)
+		s.Next(messages).Ack()
+		s.Publish(fmt.Sprint(n))
+		require.NoError(t, subscriber.Close())
+	}
+	assert.LessOrEqual(t, s.Client.HLen(t.Context(), s.Key("claims:"+redisdelay.DefaultConsumerGroup)).Val(), int64(1), "one has brought the script")
 }

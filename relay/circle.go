@@ -6,8 +6,6 @@ import (
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
-	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -21,37 +19,6 @@ const (
 	// maxTrail is how many messages that may come back a relay remembers.
 	maxTrail = 10_000
 )
-
-// readByRelay tells whether a target stores messages where a relay with this client and prefix
-// takes them. It finds no target behind a decorator, and no server with two addresses: for
-// these, there is circles.
-func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
-	p, is := target.(*redisdelay.Publisher)
-	if !is {
-		return false
-	}
-	setDefault(&prefix, redisdelay.DefaultPrefix)
-	config := p.Config()
-	return config.Prefix == prefix && sameRedis(config.Client, client)
-}
-
-// sameRedis tells whether two clients certainly use the same database.
-func sameRedis(a, b redis.UniversalClient) bool {
-	if sameClient(a, b) {
-		return true
-	}
-	type single interface{ Options() *redis.Options }
-	one, ok := a.(single)
-	other, ok2 := b.(single)
-	if !ok || !ok2 {
-		return false
-	}
-	x, y := one.Options(), other.Options()
-	return x.Network == y.Network && x.Addr == y.Addr && x.DB == y.DB && x.Addr != sentinelAddr
-}
-
-// sentinelAddr is the address in the options of every client that asks Sentinels.
-const sentinelAddr = "FailoverClient"
 
 var errCircle = errors.New("the message runs in circles: the target publishes to topics that the relay reads")
 

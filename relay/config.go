@@ -192,3 +192,34 @@ func setDefault[T comparable](field *T, value T) {
 		*field = value
 	}
 }
+
+// readByRelay tells whether a target stores messages where a relay with this client and prefix
+// takes them. It finds no target behind a decorator, and no server with two addresses: for
+// these, there is circles.
+func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
+	p, is := target.(*redisdelay.Publisher)
+	if !is {
+		return false
+	}
+	setDefault(&prefix, redisdelay.DefaultPrefix)
+	config := p.Config()
+	return config.Prefix == prefix && sameRedis(config.Client, client)
+}
+
+// sameRedis tells whether two clients certainly use the same database.
+func sameRedis(a, b redis.UniversalClient) bool {
+	if sameClient(a, b) {
+		return true
+	}
+	type single interface{ Options() *redis.Options }
+	one, ok := a.(single)
+	other, ok2 := b.(single)
+	if !ok || !ok2 {
+		return false
+	}
+	x, y := one.Options(), other.Options()
+	return x.Network == y.Network && x.Addr == y.Addr && x.DB == y.DB && x.Addr != sentinelAddr
+}
+
+// sentinelAddr is the address in the options of every client that asks Sentinels.
+const sentinelAddr = "FailoverClient"

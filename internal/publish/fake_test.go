@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,8 @@ type fakeTopic struct {
 	ended      []queue.Ended    // what EndExpired returns
 	endFails   error
 	unrecorded []string // partitions and publishers
+
+	callersOver atomic.Bool // UnrecordCallers was called
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -89,6 +92,11 @@ func (f *fakeTopic) Unrecord(ctx context.Context, partition int, publishers []st
 	for _, name := range publishers {
 		f.unrecorded = append(f.unrecorded, fmt.Sprint(partition, " ", name))
 	}
+	return nil
+}
+
+func (f *fakeTopic) UnrecordCallers(context.Context) error {
+	f.callersOver.Store(true)
 	return nil
 }
 

@@ -40,7 +40,8 @@ func (p *Publisher) change(
 		return queue.Standing{}, ErrClosed
 	}
 	t := p.topics.find(told.Topic)
-	answers := make(chan answer, 1) // so a call that is given up writes where nobody reads
+	p.lanes.records.left(t.whole(), "", false) // the topic knows which calls may be repeated
+	answers := make(chan answer, 1)            // so a call that is given up writes where nobody reads
 	err := p.background.do(ctx, func(ctx context.Context) error {
 		standing, err := call(ctx, t)
 		answers <- answer{standing, err}

@@ -48,6 +48,8 @@ type Topic interface {
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error)
 	// Unrecord removes the records of publishers that have ended.
 	Unrecord(ctx context.Context, partition int, publishers []string) error
+	// UnrecordCallers removes the records of Cancel and Reschedule.
+	UnrecordCallers(ctx context.Context) error
 	Silence() error
 }
 

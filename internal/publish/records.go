@@ -74,7 +74,11 @@ func (p *Publisher) unrecord(ctx context.Context) {
 		calls.Add(1)
 		if err := p.background.start(ctx, func(context.Context) {
 			defer calls.Done()
-			_ = topic.Unrecord(ctx, to.partition, names)
+			if to.partition == wholeTopic {
+				_ = topic.UnrecordCallers(ctx)
+			} else {
+				_ = topic.Unrecord(ctx, to.partition, names)
+			}
 		}); err != nil {
 			calls.Done()
 			break

@@ -26,6 +26,11 @@ func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
 	assert.ElementsMatch(t, []string{"0 " + name, "1 " + name}, f.unrecorded)
 	require.NoError(t, p.Close(t.Context()))
 	assert.Len(t, f.unrecorded, 2)
+
+	p = f.publisher()
+	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), queue.ErrNotFound)
+	require.NoError(t, p.Close(t.Context()))
+	assert.True(t, f.callersOver.Load())
 }
 
 // TestARecordStaysIfACopyOfABatchMayCome: whatever came before or after that batch.

@@ -163,11 +163,16 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
 	}
+	name := &written{text: r.Consumer}
 	args := []any{
-		g.name, r.Consumer, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
+		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
 		r.Presence.Alive.Milliseconds(), r.Presence.About, g.others.asOf,
 	}
-	return g.run(ctx, claimScript, append(args, anys(g.others.names)...), g.others.names...)
+	reply, err := g.run(ctx, claimScript, append(args, anys(g.others.names)...), g.others.names...)
+	if err != nil || !name.once() {
+		g.repeatable.Store(true)
+	}
+	return reply, err
 }
 
 // needsWorker is the time to wait in a reply when the next message is only for a free

@@ -204,8 +204,12 @@ func (g *Group) askWhile(ctx context.Context, again string, s *script, args ...a
 	}
 }
 
-// Leave records that a consumer has ended.
+// Leave records that a consumer has ended, which has made all claims of this Group.
 func (g *Group) Leave(ctx context.Context, consumer string) error {
-	_, err := g.run(ctx, leaveScript, []any{consumer, g.name})
+	claims := "over"
+	if g.repeatable.Load() {
+		claims = "repeatable"
+	}
+	_, err := g.run(ctx, leaveScript, []any{consumer, g.name, claims})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
@@ -22,6 +23,8 @@ type Group struct {
 	name      string
 	topic     *Topic // nil without a Membership
 	terms     Terms
+
+	repeatable atomic.Bool // a copy of a claim may still run
 
 	// owned by Claim
 	others known // groups of the partition

@@ -34,8 +34,9 @@ type callers struct {
 }
 
 type caller struct {
-	name    string
-	request int64
+	name       string
+	request    int64
+	repeatable bool // a copy of a call may still run
 }
 
 // take waits for an idle caller, for as long as ctx lasts.
@@ -58,6 +59,32 @@ func (c *callers) take(ctx context.Context) (*caller, error) {
 
 func (c *callers) put(one *caller) { c.idle <- one }
 
+// over are the names of those that have made calls of which no copy can run any more, unless
+// they are in use.
+func (c *callers) over() (names []string) {
+	for range len(c.idle) {
+		select {
+		case one := <-c.idle:
+			if one.request > 0 && !one.repeatable {
+				names = append(names, one.name)
+			}
+			c.idle <- one
+		default:
+			return names
+		}
+	}
+	return names
+}
+
+// callAs makes one call of a caller, which is the first argument.
+func (p *Partition) callAs(ctx context.Context, c *caller, s *script, groups []string, args []any) ([]any, error) {
+	name := &written{text: c.name}
+	args = append(append([]any{name}, args...), anys(groups)...)
+	reply, err := p.run(ctx, s, s.keys(p.names, "", groups), args)
+	c.repeatable = c.repeatable || err != nil || !name.once()
+	return reply, err
+}
+
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
 // handle it. It returns ErrNotFound when there is none, and where the message was.
 func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
@@ -74,8 +101,7 @@ func (p *Partition) CancelID(ctx context.Context, id string) (Standing, error) {
 }
 
 func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) ([]any, error) {
-	args := []any{c.name, c.request, until, by, name, p.channel()}
-	return p.run(ctx, cancelScript, cancelScript.keys(p.names, "", groups), append(args, anys(groups)...))
+	return p.callAs(ctx, c, cancelScript, groups, []any{c.request, until, by, name, p.channel()})
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
@@ -102,8 +128,7 @@ func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Sta
 
 // reschedule makes one call. which says how the message is found, and when it is due.
 func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) ([]any, error) {
-	args := append([]any{c.name, c.request, until}, append(which, p.channel())...)
-	return p.run(ctx, rescheduleScript, rescheduleScript.keys(p.names, "", groups), append(args, anys(groups)...))
+	return p.callAs(ctx, c, rescheduleScript, groups, append([]any{c.request, until}, append(which, p.channel())...))
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script

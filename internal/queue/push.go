@@ -123,6 +123,20 @@ func (p *Partition) keep(ctx context.Context, s *script, keys []string, args []a
 	return reply, err
 }
 
+// UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
+// made through this Topic, except those of which a copy may still run.
+func (t *Topic) UnrecordCallers(ctx context.Context) error {
+	t.mu.Lock()
+	opened := len(t.partitions)
+	t.mu.Unlock()
+	return t.visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
+		if names := p.callers.over(); len(names) > 0 {
+			return p.Unrecord(ctx, names)
+		}
+		return nil
+	})
+}
+
 // Unrecord removes what Redis remembers of the last batches of publishers, which must not
 // publish any more. If a copy of a batch of theirs runs later, it is stored again.
 func (p *Partition) Unrecord(ctx context.Context, names []string) error {

@@ -38,7 +38,7 @@ var (
 		claimsOf, consumersOf, messages, refs, messageKeys, full, expiry)
 	restoreScript  = newScript("restore", control, queueOf, unackOf, deadOf)
 	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
-	leaveScript    = newScript("leave", consumersOf, control, expiry)
+	leaveScript    = newScript("leave", consumersOf, control, expiry, claimsOf)
 	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
 	expiringScript = newScript("expiring", expiry)
 

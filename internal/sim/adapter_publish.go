@@ -34,6 +34,9 @@ func (t publishTopic) EndExpired(context.Context) ([]queue.Ended, error) { retur
 // Unrecord implements publish.Topic. The simulation keeps all records.
 func (publishTopic) Unrecord(context.Context, int, []string) error { return nil }
 
+// UnrecordCallers implements publish.Topic.
+func (publishTopic) UnrecordCallers(context.Context) error { return nil }
+
 // Push implements publish.Topic. Messages are stored under readable ids.
 func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	batch := store.Batch{Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates)}
