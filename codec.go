@@ -27,11 +27,10 @@ var (
 
 // decode returns the message to hand out. Its context is ctx with a Delivery.
 func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
-	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+	msg, err := c.delivered(claimed)
 	if err != nil {
 		return nil, err
 	}
-	honour(msg.Metadata)
 	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		Topic:       c.topic,
@@ -47,6 +46,21 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 		uuid:        msg.UUID,
 		handling:    &handling{claimed: claimed, msg: msg},
 	}))
+	return msg, nil
+}
+
+// delivered is a message as its handler gets it. Its delay is over: what a Nack has kept was made
+// while the message was handled, what is in the body comes from the publisher.
+func (c codec) delivered(claimed queue.Claimed) (*message.Message, error) {
+	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	mark := markPublished
+	if len(claimed.Metadata) > 0 {
+		mark = markMade
+	}
+	honour(msg.Metadata, mark)
 	return msg, nil
 }
 

@@ -144,10 +144,9 @@ func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Met
 // metadataOf is the metadata of a message as it was delivered, if that can still be told: a
 // handler may have changed the body in place.
 func (c codec) metadataOf(claimed queue.Claimed) (metadata message.Metadata, known bool) {
-	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+	msg, err := c.delivered(claimed)
 	if err != nil {
 		return nil, false
 	}
-	honour(msg.Metadata)
 	return msg.Metadata, true
 }
