@@ -18,6 +18,7 @@ const maxChangedMetadata = 1 << 20
 type codec struct {
 	config SubscriberConfig
 	topic  string
+	group  string // not of config: with Broadcast, each subscription has its own
 }
 
 var (
@@ -34,7 +35,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		Topic:       c.topic,
-		Group:       c.config.ConsumerGroup,
+		Group:       c.group,
 		ID:          claimed.ID,
 		Attempt:     claimed.Attempt,
 		Token:       claimed.Fence,

@@ -31,7 +31,7 @@ type SubscriberConfig struct {
 	Unmarshaler Unmarshaler
 
 	// ConsumerGroup shares the messages of a topic among its subscribers; every
-	// group gets each message. Broadcast makes this Subscriber a group of its own, which
+	// group gets each message. Broadcast makes each Subscribe a group of its own, which
 	// an empty one means in watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
