@@ -91,6 +91,9 @@ func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := words.Full(s.DueAt, now), words.Clean(s.Reason)
+		if why == "" {
+			why = words.Clean(s.Content.LastError)
+		}
 		switch {
 		case !s.BuriedAt.IsZero():
 			when = "since " + words.Full(s.BuriedAt, now)
