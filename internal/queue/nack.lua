@@ -43,7 +43,7 @@ for i, id in ipairs(ids) do
       reason = decision == 'bury' and details[i] or exhausted(seen, unsure, max)
     end
     local delay, trouble = string.match(details[i], '^(%S+) ?(.*)$')
-    if reason and decision == '' and trouble ~= '' then reason = reason .. ': ' .. trouble end
+    if reason and decision == '' and trouble ~= '' then reason = table.concat({ reason, trouble }, ': ') end
     if metadata[i] ~= '' then redis.call('HSET', changed, id, metadata[i]) end
     redis.call('HSET', attempts, id, entry)
     if reason then
