@@ -14,7 +14,7 @@ import (
 )
 
 // MaxReasonBytes is the maximum length of the reason of a dead letter that its handler
-// has made (Delivery.Bury).
+// has made (Delivery.Bury), and of an error that is kept with a message (Delivery.RecordError).
 const MaxReasonBytes = 1000
 
 const noReason = "buried by its handler"

@@ -119,9 +119,9 @@ func TestWhatWentWrongFollowsTheReasonOfTheLastDelivery(t *testing.T) {
 		state map[string]string
 	}{
 		"the last":   {1, Nack{}, []Buried{{"a", "not acked in 1 deliveries: " + trouble}}, map[string]string{"dead:g a": "now+0s"}},
-		"a retry":    {2, Nack{Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+1m0s"}},
+		"a retry":    {2, Nack{Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+60s"}},
 		"a burial":   {1, Nack{Reason: "never"}, []Buried{{"a", "never"}}, map[string]string{"dead:g a": "now+0s"}},
-		"a deferral": {1, Nack{Deferred: true, Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+1m0s"}},
+		"a deferral": {1, Nack{Deferred: true, Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+60s"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
