@@ -34,11 +34,12 @@ func (s *Subscriber) SubscribeBatches(
 		return &ConfigError{"handle", "is nil"}
 	}
 	_, err := s.subscribe(ctx, topic, func(config *delivery.Config) {
+		place := config.Place
 		config.MaxInFlight, config.BatchSize = 1, size
 		config.Handle = func(batch []*message.Message) {
 			if err := guard(handle, batch); err != nil {
 				s.logger.Error("The handler of a batch has panicked; what it has not settled is nacked", err,
-					watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
+					watermill.LogFields{"topic": topic, "consumer_group": place.Group})
 			}
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,49 +12,95 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// broadcastExpiry is how long a group of a Subscriber's own lasts by default. It takes some
+// broadcastExpiry is how long a group of a subscription's own lasts by default. It takes some
 // seconds until somebody notices.
 const broadcastExpiry = 50 * time.Second
 
-// broadcastGroup returns a group name that no other Subscriber has. The host is for people
+// broadcastGroup returns a group name that no other subscription has. The host is for people
 // who look into Redis; it is short, since names are stored with each message.
 func broadcastGroup() string {
 	host, _ := os.Hostname()
 	return "broadcast-" + host[:min(len(host), 32)] + "-" + strings.ToLower(rand.Text()[:16])
 }
 
-// note remembers a topic in which the Subscriber registers a group of its own.
-func (s *Subscriber) note(topic string) {
-	if s.broadcast {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.topics[topic] = struct{}{}
+// reserved are the groups that wait for a Subscribe, one for each topic at most: SubscribeInitialize
+// has made them, or a Subscribe that has failed.
+type reserved struct {
+	mu     sync.Mutex
+	groups map[string]string // guarded by mu; by topic
+}
+
+// get returns the group that waits in a topic, and makes one if there is none.
+func (r *reserved) get(topic string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups[topic] == "" {
+		r.groups[topic] = broadcastGroup()
+	}
+	return r.groups[topic]
+}
+
+// take returns the group that waits in a topic, or a new one, for one Subscribe.
+func (r *reserved) take(topic string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	group, waits := r.groups[topic]
+	if !waits {
+		return broadcastGroup()
+	}
+	delete(r.groups, topic)
+	return group
+}
+
+// putBack keeps the group of a Subscribe that has failed for the next one.
+func (r *reserved) putBack(topic, group string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups[topic] == "" {
+		r.groups[topic] = group
 	}
 }
 
-// endGroup ends a group of the Subscriber's own in all topics. What is left when ctx ends
-// expires.
-func (s *Subscriber) endGroup(ctx context.Context) {
-	s.mu.Lock()
-	topics := slices.Collect(maps.Keys(s.topics))
-	s.mu.Unlock()
-	var calls sync.WaitGroup
-	for _, topic := range topics {
-		calls.Go(func() {
-			if err := s.store.Topic(topic).End(ctx, s.config.ConsumerGroup); err != nil {
-				s.logger.Info("Could not end the consumer group, so it expires", watermill.LogFields{
-					"topic": topic, "consumer_group": s.config.ConsumerGroup, "error": err.Error(),
-				})
-			}
-		})
+// all returns a copy.
+func (r *reserved) all() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.groups)
+}
+
+// groupFor is the group of one Subscribe to a topic; back returns it if Subscribe fails.
+func (s *Subscriber) groupFor(topic string) (group string, back func()) {
+	if !s.broadcast() {
+		return s.config.ConsumerGroup, func() {}
 	}
-	ended := make(chan struct{})
-	go func() { // ends with the calls, which the client's timeouts end
-		calls.Wait()
-		close(ended)
-	}()
+	group = s.reserved.take(topic)
+	return group, func() { s.reserved.putBack(topic, group) }
+}
+
+func (s *Subscriber) broadcast() bool { return s.config.ConsumerGroup == Broadcast }
+
+// endReserved ends the groups for which no Subscribe has come. What is left when ctx ends expires.
+func (s *Subscriber) endReserved(ctx context.Context) {
+	var calls sync.WaitGroup
+	for topic, group := range s.reserved.all() {
+		calls.Go(func() { s.endGroup(ctx, topic, group) })
+	}
+	calls.Wait()
+}
+
+// endGroup ends a group of a subscription's own. If ctx ends before, it expires.
+func (s *Subscriber) endGroup(ctx context.Context, topic, group string) {
+	ended := make(chan error, 1)
+	go func() { ended <- s.store.Topic(topic).End(ctx, group) }() // ends with the call, which the client's timeouts end
+	var err error
 	select {
-	case <-ended:
+	case err = <-ended:
 	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		s.logger.Info("Could not end the consumer group, so it expires", watermill.LogFields{
+			"topic": topic, "consumer_group": group, "error": err.Error(),
+		})
 	}
 }

@@ -18,6 +18,7 @@ const maxChangedMetadata = 1 << 20
 type codec struct {
 	config SubscriberConfig
 	topic  string
+	group  string // not of config: with Broadcast, each subscription has its own
 }
 
 var (
@@ -27,27 +28,44 @@ var (
 
 // decode returns the message to hand out. Its context is ctx with a Delivery.
 func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
-	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+	msg, lastError, err := c.delivered(claimed)
 	if err != nil {
 		return nil, err
 	}
-	honour(msg.Metadata)
 	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
-		Topic:       c.topic,
-		Group:       c.config.ConsumerGroup,
-		ID:          claimed.ID,
-		Attempt:     claimed.Attempt,
-		Token:       claimed.Fence,
-		DueAt:       claimed.DueAt,
-		LeasedUntil: claimed.LeasedUntil,
-		due:         claimed.ArrivedAt.Add(claimed.DueAt.Sub(leasedAt)),
-		held:        ctx,
-		key:         msg.Metadata.Get(KeyMetadata),
-		uuid:        msg.UUID,
-		handling:    &handling{claimed: claimed, msg: msg},
+		Topic:         c.topic,
+		Group:         c.group,
+		ID:            claimed.ID,
+		Attempt:       claimed.Attempt,
+		MaxDeliveries: c.config.MaxDeliveries,
+		Token:         claimed.Fence,
+		DueAt:         claimed.DueAt,
+		LeasedUntil:   claimed.LeasedUntil,
+		LastError:     lastError,
+		due:           claimed.ArrivedAt.Add(claimed.DueAt.Sub(leasedAt)),
+		held:          ctx,
+		key:           msg.Metadata.Get(KeyMetadata),
+		uuid:          msg.UUID,
+		handling:      &handling{claimed: claimed, msg: msg},
 	}))
 	return msg, nil
+}
+
+// delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is over: what a Nack has kept was made
+// while the message was handled, what is in the body comes from the publisher.
+func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
+	msg, err = c.unmarshal(claimed.Body, claimed.Metadata)
+	if err != nil {
+		return nil, "", err
+	}
+	mark := markPublished
+	if len(claimed.Metadata) > 0 {
+		mark = markMade
+		lastError = takeLastError(msg.Metadata)
+	}
+	honour(msg.Metadata, mark)
+	return msg, lastError, nil
 }
 
 // unmarshal decodes a message, with the metadata that a Nack kept, if any.
@@ -82,18 +100,40 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
 	if made := delivered.decided(); made != nil {
-		return c.carryOut(delivered, made, msg.Metadata)
+		nack, err = c.carryOut(delivered, made, msg.Metadata)
+	} else {
+		nack, err = c.retry(delivered, msg.Metadata)
 	}
-	headers := pendingHeaders(msg.Metadata)
+	nack.Error = delivered.recorded()
+	return nack, err
+}
+
+// retry returns the nack of a message about which nothing was decided.
+func (c codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
+	headers := pendingHeaders(metadata)
 	remaining, err := headers.remaining(time.Now())
 	if err != nil || headers == (delayHeaders{}) {
 		delay, failed := c.nackDelay(delivered.Attempt)
-		remaining, err = delay, errors.Join(err, failed)
+		remaining = delay
+		nack.Metadata, err = c.sameMetadata(delivered, errors.Join(err, failed))
 	} else {
-		nack.Metadata, err = c.changed(msg.Metadata)
+		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
 	}
 	nack.Delay = max(remaining, MinRedeliveryDelay)
 	return nack, err
+}
+
+// sameMetadata is the metadata as delivered, with a new error; nil if there is none to keep.
+func (c codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
+	if text := delivered.recorded(); text == "" || text == delivered.LastError {
+		return nil, before
+	}
+	was, known := c.metadataOf(delivered)
+	if !known {
+		return nil, before
+	}
+	encoded, err := c.changed(delivered.withLastError(was))
+	return encoded, errors.Join(before, err)
 }
 
 func (c codec) changed(metadata message.Metadata) ([]byte, error) {

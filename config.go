@@ -19,10 +19,10 @@ const (
 	// DefaultConsumerGroup is the group of a Subscriber that names none.
 	DefaultConsumerGroup = "default"
 
-	// Broadcast is the ConsumerGroup of a Subscriber that is a group of its own, with a name
-	// of its own (Subscriber.ConsumerGroup). It gets each message of a topic that was not
-	// given to the groups before Subscribe, and the group ends with Close, or GroupExpiry
-	// after a crash. It is for what each instance of a program must know, such as caches and
+	// Broadcast is the ConsumerGroup of a Subscriber each of whose Subscribes is a group of its own,
+	// with a name of its own (Delivery.Group). It gets each message of a topic that was not
+	// given to the groups before Subscribe, and the group ends with the subscription, or
+	// GroupExpiry after a crash. It is for what each instance of a program must know, such as caches and
 	// websockets. Each group costs Redis a little for each message; a topic can have 1,000.
 	// While a topic has no group at all, its messages wait.
 	Broadcast = "<broadcast>"

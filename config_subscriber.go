@@ -31,7 +31,7 @@ type SubscriberConfig struct {
 	Unmarshaler Unmarshaler
 
 	// ConsumerGroup shares the messages of a topic among its subscribers; every
-	// group gets each message. Broadcast makes this Subscriber a group of its own, which
+	// group gets each message. Broadcast makes each Subscribe a group of its own, which
 	// an empty one means in watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
@@ -61,7 +61,7 @@ type SubscriberConfig struct {
 
 	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
 	// the first delivery. A delay below MinRedeliveryDelay is raised to it. It must be
-	// safe for concurrent use. Default: 100ms doubled with each attempt and
+	// safe for concurrent use; see Backoff. Default: 100ms doubled with each attempt and
 	// lengthened by up to half, at most 1 minute; not lengthened in package redisdelaytest,
 	// so that each run of a test has the same times.
 	NackDelay func(attempt int) time.Duration

@@ -14,7 +14,7 @@ import (
 )
 
 // MaxReasonBytes is the maximum length of the reason of a dead letter that its handler
-// has made (Delivery.Bury).
+// has made (Delivery.Bury), and of an error that is kept with a message (Delivery.RecordError).
 const MaxReasonBytes = 1000
 
 const noReason = "buried by its handler"
@@ -35,6 +35,7 @@ type handling struct {
 	claimed  queue.Claimed
 	msg      *message.Message         // as handed out; only whether it is settled matters
 	decision atomic.Pointer[decision] // the last one; nil: none
+	failure  atomic.Pointer[string]   // the last error; nil or "": none
 }
 
 // decide makes a decision, unless it comes too late.
@@ -125,7 +126,7 @@ func (d Delivery) decided() *decision {
 
 // carryOut returns the nack of a decision. With an error, it does not keep the metadata.
 func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
-	was, known := c.metadataOf(delivered.handling.claimed)
+	was, known := c.metadataOf(delivered)
 	if made.reason != "" {
 		nack.Reason = made.reason
 	} else {
@@ -135,19 +136,18 @@ func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Met
 			headersOf(was).put(metadata)
 		}
 	}
-	if !known || !maps.Equal(was, metadata) {
-		nack.Metadata, err = c.changed(metadata)
+	if !known || !maps.Equal(was, metadata) || delivered.recorded() != "" {
+		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
 	}
 	return nack, err
 }
 
 // metadataOf is the metadata of a message as it was delivered, if that can still be told: a
 // handler may have changed the body in place.
-func (c codec) metadataOf(claimed queue.Claimed) (metadata message.Metadata, known bool) {
-	msg, err := c.unmarshal(claimed.Body, claimed.Metadata)
+func (c codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
+	msg, _, err := c.delivered(d.handling.claimed)
 	if err != nil {
 		return nil, false
 	}
-	honour(msg.Metadata)
 	return msg.Metadata, true
 }

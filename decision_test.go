@@ -194,7 +194,7 @@ func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
 	assert.Equal(t, int64(1), changed())
 	assert.Equal(t, "2", msg.Metadata.Get("step"))
 	assert.Equal(t, "1", msg.Metadata.Get("x"))
-	assert.Equal(t, "+10ms", msg.Metadata.Get(delay.DelayedForKey))
+	assert.Equal(t, "+ 10ms", msg.Metadata.Get(delay.DelayedForKey))
 	msg = deferred(msg)
 	assert.Equal(t, "2", msg.Metadata.Get("step"))
 	clear(msg.Metadata)

@@ -55,22 +55,34 @@ func remainingOf(to delay.Delay, now time.Time) (time.Duration, error) {
 }
 
 // A delay that is over is marked in its headers, so that it does not count again when the
-// message is published again, by any route. The mark keeps what the headers mean to a
-// parser, in a form that Watermill does not write. A handler or middleware that sets a new
+// message is published again, by any route. The mark keeps what until means to a parser, in a
+// form that Watermill does not write; so it does for a delay that handling has made, from which
+// DelayOnError grows the next. A delay that the publisher gave is no duration to a parser, so
+// that DelayOnError starts with its InitialInterval. A handler or middleware that sets a new
 // delay overwrites the mark, so even an equal delay counts as new.
 const (
 	overUntil     = "-00:00" // ends until, for UTC (RFC 3339, 4.3) instead of Z
 	overAfter     = "+"      // begins for
 	overAfterLess = "-0h"    // begins for, if it is negative
+	overPublished = "+ "     // begins for, if the publisher gave it
 )
 
+// markPublished marks a delay that the publisher gave.
+func markPublished(after string) string { return overPublished + after }
+
+// markMade marks a delay that was made while the message was handled.
+func markMade(after string) string {
+	if less, negative := strings.CutPrefix(after, "-"); negative {
+		return overAfterLess + less
+	}
+	return overAfter + after
+}
+
 // honour marks the delay of a delivered message as over.
-func honour(metadata message.Metadata) {
+func honour(metadata message.Metadata, mark func(after string) string) {
 	headers := pendingHeaders(metadata)
-	if less, negative := strings.CutPrefix(headers.after, "-"); negative {
-		metadata.Set(delay.DelayedForKey, overAfterLess+less)
-	} else if headers.after != "" {
-		metadata.Set(delay.DelayedForKey, overAfter+headers.after)
+	if headers.after != "" {
+		metadata.Set(delay.DelayedForKey, mark(headers.after))
 	}
 	if headers.until == "" {
 		return

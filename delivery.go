@@ -22,6 +22,9 @@ type Delivery struct {
 	// requeued starts again at 1.
 	Attempt int
 
+	// MaxDeliveries is that of the Subscriber; 0 for no limit. See Last.
+	MaxDeliveries int
+
 	// Token grows with each delivery of the message to the group, also when a dead letter
 	// is requeued, and is never repeated. Pass it on as a fencing token: a service that
 	// keeps the highest token it has seen can reject the work of a consumer that has
@@ -35,6 +38,10 @@ type Delivery struct {
 	// LeasedUntil is when the lease ends, by Redis's clock, if the consumer goes
 	// silent at once. A live consumer extends it.
 	LeasedUntil time.Time
+
+	// LastError is the text of the last error that was recorded for the message in the group
+	// (RecordErrors); "" if there is none.
+	LastError string
 
 	due      time.Time       // DueAt by this host's clock
 	held     context.Context // ends when the consumer no longer holds the message
@@ -72,6 +79,11 @@ func (d Delivery) Late() time.Duration {
 	}
 	return time.Since(d.due)
 }
+
+// Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message
+// becomes a dead letter of the group, unless the handler puts it off (Defer). If the consumer dies
+// instead, the message becomes one too, or is delivered once more. It is false without a limit.
+func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
 
 type deliveryKey struct{}
 

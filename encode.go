@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
@@ -33,7 +34,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	body, err := p.config.Marshaler.Marshal(topic, msg)
+	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg))
 	if err != nil {
 		return publish.Message{}, fmt.Errorf("marshal: %w", err)
 	}
@@ -45,6 +46,19 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 		m.PartitionKey = p.config.PartitionKey(topic, msg)
 	}
 	return m, nil
+}
+
+// withMadeDelay is a message to store. A delay that the handler or a middleware has given to the
+// delivered message, such as DelayOnError inside a poison queue, is marked, and so told apart from
+// one that a publisher gave. It delays all the same: only what was published is marked.
+func withMadeDelay(msg *message.Message) *message.Message {
+	after := pendingHeaders(msg.Metadata).after
+	if _, again := publishedAgain(msg); !again || after == "" {
+		return msg
+	}
+	marked := msg.CopyWithContext()
+	marked.Metadata.Set(delay.DelayedForKey, markMade(after))
+	return marked
 }
 
 // contextOf returns a context that ends when the context of any of the messages does. If

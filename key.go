@@ -150,11 +150,16 @@ func keyOf(msg *message.Message) (string, error) {
 	if !keyed {
 		return "", nil
 	}
-	delivery, _ := DeliveryFromContext(msg.Context())
-	if key != "" && key == delivery.key && msg.UUID == delivery.uuid {
+	if delivery, again := publishedAgain(msg); again && key != "" && key == delivery.key {
 		return "", nil
 	}
 	return key, validateKey(key)
+}
+
+// publishedAgain tells whether a message is the delivered one that its handler publishes again.
+func publishedAgain(msg *message.Message) (Delivery, bool) {
+	delivery, delivered := DeliveryFromContext(msg.Context())
+	return delivery, delivered && msg.UUID == delivery.uuid
 }
 
 // validateTarget reports why no message can be found by a key in a topic.

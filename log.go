@@ -79,6 +79,9 @@ func (j *journal) settled(e observe.Settled) {
 	if e.Took > 0 {
 		fields["took"] = e.Took
 	}
+	if e.Error != "" {
+		fields["error"] = e.Error
+	}
 	text := settlementText(e.How)
 	switch {
 	case e.Stale:

@@ -56,7 +56,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 	case p.publisher.Closed():
 		return ErrPublisherClosed
 	case group == Broadcast:
-		return &ConfigError{"group", "is Broadcast, which is a group of each Subscriber"}
+		return &ConfigError{"group", "is Broadcast, which is a group of each Subscribe"}
 	case group == "":
 		group = DefaultConsumerGroup
 	}

@@ -37,22 +37,25 @@ var (
 	ErrGroupRetired = queue.ErrGroupRetired
 )
 
-// Subscriber delivers messages to one consumer group. It is safe for concurrent use.
+// closeGrace is how much longer than CloseTimeout the end of a subscription may take.
+const closeGrace = time.Second
+
+// Subscriber delivers messages to one consumer group, or with Broadcast to a group for each
+// Subscribe. It is safe for concurrent use.
 type Subscriber struct {
-	config    SubscriberConfig
-	broadcast bool // the group is its own
-	store     *queue.Store
-	logger    watermill.LoggerAdapter
+	config   SubscriberConfig
+	store    *queue.Store
+	logger   watermill.LoggerAdapter
+	reserved reserved // groups, with Broadcast
 
 	closing context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	ending  sync.Once // of its own group
+	ending  sync.Once // of the reserved groups
 
 	mu     sync.Mutex
-	closed bool                // guarded by mu
-	errs   error               // guarded by mu; errors of subscriptions that did not end in time
-	topics map[string]struct{} // guarded by mu; where it has registered a group of its own
+	closed bool  // guarded by mu
+	errs   error // guarded by mu; errors of subscriptions that did not end in time
 }
 
 var (
@@ -75,39 +78,46 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err != nil {
 		return nil, err // from Validate
 	}
-	s := &Subscriber{config: config, store: store, logger: logger, topics: map[string]struct{}{}}
-	if s.broadcast = config.ConsumerGroup == Broadcast; s.broadcast {
-		s.config.ConsumerGroup = broadcastGroup()
-	}
+	s := &Subscriber{config: config, store: store, logger: logger, reserved: reserved{groups: map[string]string{}}}
 	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// ConsumerGroup returns the group of the Subscriber. With Broadcast it is one that no other
-// Subscriber has.
+// ConsumerGroup returns the group of the Subscriber as configured, or the default. With Broadcast
+// it is Broadcast: each Subscribe has a group of its own, which Delivery.Group names.
 func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
 // SubscribeInitialize registers the consumer group, so that it gets every message of
 // the topic that has not been given to the groups yet: what becomes due from now on and,
 // if no other group has looked since, what is already due. Subscribe does the same; call
 // SubscribeInitialize to register a group before its first subscriber runs. A group with a
-// GroupExpiry waits that long for it. With Broadcast, it registers the Subscriber's own group,
-// so the Subscriber that calls it has to be the one that subscribes. Close ends it. The errors are
-// those of Subscribe.
+// GroupExpiry waits that long for it. With Broadcast, it registers the group that the
+// Subscriber's next Subscribe to the topic takes; called again before, it registers the same one.
+// Close ends it. The errors are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	_, err := s.register(context.Background(), topic, s.membership(topic))
+	if err := s.usable(topic); err != nil {
+		return err
+	}
+	group := s.config.ConsumerGroup
+	if s.broadcast() {
+		group = s.reserved.get(topic)
+	}
+	_, err := s.register(context.Background(), topic, group, s.membership(topic, group))
 	return err
 }
 
+func (s *Subscriber) usable(topic string) error {
+	switch {
+	case topic == "":
+		return ErrEmptyTopic
+	case s.closing.Err() != nil:
+		return ErrSubscriberClosed
+	}
+	return nil
+}
+
 // register makes the group known, until ctx ends or Close is called.
-func (s *Subscriber) register(ctx context.Context, topic string, membership membership) (partitions int, err error) {
-	if topic == "" {
-		return 0, ErrEmptyTopic
-	}
-	if s.closing.Err() != nil {
-		return 0, ErrSubscriberClosed
-	}
-	s.note(topic)
+func (s *Subscriber) register(ctx context.Context, topic, group string, membership membership) (partitions int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.closing, func() { cancel(ErrSubscriberClosed) })() //nolint:contextcheck // ctx or Close, whichever is first
@@ -116,14 +126,14 @@ func (s *Subscriber) register(ctx context.Context, topic string, membership memb
 		err = ErrSubscriberClosed
 	}
 	if err != nil {
-		return 0, leave(err, "register group %q for %q", s.config.ConsumerGroup, topic)
+		return 0, leave(err, "register group %q for %q", group, topic)
 	}
 	return partitions, nil
 }
 
-func (s *Subscriber) membership(topic string) membership {
+func (s *Subscriber) membership(topic, group string) membership {
 	terms := queue.Terms{Lasts: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
-	return membership{s.store.Topic(topic).Membership(s.config.ConsumerGroup, terms)}
+	return membership{s.store.Topic(topic).Membership(group, terms)}
 }
 
 // membership is a topic as a subscription sees it.
@@ -147,7 +157,8 @@ func (m membership) Listen(partition int, consumer string, ear queue.Ear) delive
 // with msg.Context().
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
-// its messages. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
+// its messages. With Broadcast, each gets all of them: it is a group of its own, which ends with the
+// subscription, in CloseTimeout and a second at most, else by its GroupExpiry. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
 // ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
 // that of ctx or of Redis when the group cannot be registered. Subscribe does not try again: a Router
 // fails to start while Redis is away.
@@ -163,24 +174,30 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 func (s *Subscriber) subscribe(
 	ctx context.Context, topic string, change func(*delivery.Config),
 ) (*delivery.Subscription, error) {
-	membership := s.membership(topic)
-	partitions, err := s.register(ctx, topic, membership)
-	if err != nil {
+	if err := s.usable(topic); err != nil {
 		return nil, err
 	}
-	config := s.delivery(topic)
+	group, back := s.groupFor(topic)
+	membership := s.membership(topic, group)
+	partitions, err := s.register(ctx, topic, group, membership)
+	if err != nil {
+		back()
+		return nil, err
+	}
+	config := s.delivery(topic, group)
 	change(&config)
 	subscription := delivery.New(membership, config)
 	warn(s.store, s.logger)
-	if err := s.run(ctx, subscription, partitions); err != nil {
+	if err := s.run(ctx, subscription, config.Place, partitions); err != nil {
+		back()
 		return nil, err
 	}
 	return subscription, nil
 }
 
 // delivery is the config of a subscription that hands out single messages.
-func (s *Subscriber) delivery(topic string) delivery.Config {
-	codec := codec{config: s.config, topic: topic}
+func (s *Subscriber) delivery(topic, group string) delivery.Config {
+	codec := codec{config: s.config, topic: topic, group: group}
 	return delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
@@ -194,12 +211,14 @@ func (s *Subscriber) delivery(topic string) delivery.Config {
 		CloseTimeout:  s.config.CloseTimeout,
 		Punctual:      queue.NeverDeaf(s.config.Client),
 		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
-		Place:         observe.Place{Topic: topic, Group: s.config.ConsumerGroup},
+		Place:         observe.Place{Topic: topic, Group: group},
 	}
 }
 
 // run starts a subscription that ends with ctx or Close.
-func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscription, partitions int) error {
+func (s *Subscriber) run(
+	ctx context.Context, subscription *delivery.Subscription, place observe.Place, partitions int,
+) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -209,10 +228,18 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
-		if err := subscription.Run(ctx, partitions); err != nil {
+		ended := make(chan error, 1)
+		go func() { ended <- subscription.Run(ctx, partitions) }() // ends after ctx
+		<-ctx.Done()
+		last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.config.CloseTimeout+closeGrace)
+		defer cancelLast()
+		if err := <-ended; err != nil {
 			s.mu.Lock()
-			defer s.mu.Unlock()
 			s.errs = errors.Join(s.errs, err)
+			s.mu.Unlock()
+		}
+		if s.broadcast() {
+			s.endGroup(last, place.Topic, place.Group)
 		}
 	})
 	return nil
@@ -222,10 +249,10 @@ func (s *Subscriber) run(ctx context.Context, subscription *delivery.Subscriptio
 // CloseTimeout and a second. It leaves the Redis client open, may be called more than
 // once and from many goroutines, and waits each time. An error means that acks or
 // messages to give back did not reach Redis; those messages are delivered again when
-// their leases end. With Broadcast, Close also ends the group, if there is time left; else the
-// group expires.
+// their leases end. With Broadcast, Close also ends the groups, if there is time left; else they
+// expire.
 func (s *Subscriber) Close() error {
-	end := time.Now().Add(s.config.CloseTimeout + time.Second)
+	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -234,7 +261,7 @@ func (s *Subscriber) Close() error {
 	s.ending.Do(func() {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
-		s.endGroup(ctx)
+		s.endReserved(ctx)
 		_ = s.store.Rest(ctx) // the client's timeouts end the calls
 	})
 

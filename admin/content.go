@@ -12,6 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Content is a message as it was published, or as the last Nack of the group left its
@@ -21,6 +22,10 @@ type Content struct {
 	Message *message.Message
 	Body    []byte // nil if it is missing
 	Err     error  // why Message is nil
+
+	// LastError is the error of the handler that the group's last Nack has kept
+	// (redisdelay.RecordErrors); "" if none did.
+	LastError string
 }
 
 var (
@@ -35,6 +40,10 @@ func (a *Admin) content(topic string, body, metadata []byte) Content {
 	}
 	c := Content{Body: body}
 	c.Message, c.Err = a.decode(topic, bytes.Clone(body), metadata)
+	if c.Message != nil && len(metadata) > 0 {
+		c.LastError = c.Message.Metadata[queue.LastErrorMetadata]
+		delete(c.Message.Metadata, queue.LastErrorMetadata)
+	}
 	return c
 }
 

@@ -92,7 +92,11 @@ func (e *explainer) standing(ctx context.Context, i int) (string, error) {
 	case redisdelay.StateDone:
 		return "acked or discarded, or the group came later", nil
 	case redisdelay.StateDead:
-		return fmt.Sprintf("dead since %s, because: %s", e.clock(g.BuriedAt), g.Reason), nil
+		text := fmt.Sprintf("dead since %s, because: %s", e.clock(g.BuriedAt), g.Reason)
+		if last := g.Content.LastError; !strings.Contains(g.Reason, last) {
+			text += "; the last error was: " + last
+		}
+		return text, nil
 	case redisdelay.StateInDelivery:
 		return e.leased(ctx, g)
 	}
@@ -118,7 +122,11 @@ func (e *explainer) waiting(ctx context.Context, g GroupStanding) (string, error
 	if most > 1 {
 		text += fmt.Sprintf(" of %d", most-1)
 	}
-	return text + ", " + e.due(g.DueAt), err
+	text += ", " + e.due(g.DueAt)
+	if g.Content.LastError != "" {
+		text += ", after: " + g.Content.LastError
+	}
+	return text, err
 }
 
 // maxDeliveries is what the group's consumers say; 0 if none does.

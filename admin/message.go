@@ -43,7 +43,7 @@ type GroupStanding struct {
 	Extended    int       // in delivery: how often the lease was extended, as far as is known
 	BuriedAt    time.Time // dead
 	Reason      string    // dead
-	Content     Content   // with the metadata that the group's last Nack left; zero if none did
+	Content     Content   // with the metadata and error that the group's last Nack left; zero if none did
 }
 
 // String names the message for people.

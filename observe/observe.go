@@ -87,6 +87,8 @@ type Settled struct {
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.
 	RetryIn time.Duration
+	// Error is what was recorded of the handler's error (redisdelay.RecordErrors); "" if nothing.
+	Error string
 	// Stale says that the delivery was no longer the current one, so nothing has changed.
 	// It is also true when a reply was lost and the call was made again.
 	Stale bool

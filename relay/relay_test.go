@@ -30,7 +30,7 @@ func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
 	assert.Equal(t, "payload", string(got.Payload))
 	assert.Equal(t, "v", got.Metadata.Get("k"))
 	assert.Len(t, got.Metadata, 3)
-	assert.Equal(t, "+300ms", got.Metadata.Get(delay.DelayedForKey), "honoured")
+	assert.Equal(t, "+ 300ms", got.Metadata.Get(delay.DelayedForKey), "honoured")
 	_, delivered := redisdelay.DeliveryFromContext(got.Context())
 	assert.False(t, delivered, "a consumer does not find the relay's delivery")
 

@@ -41,7 +41,6 @@ func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
 				steady := s.Subscribe(group("steady"))
 				require.NoError(t, p.Publish(s.Topic, fixture.Delayed("delayed", 500*time.Millisecond)))
 				one, two := s.Subscriber(broadcast), s.Subscriber(broadcast)
-				require.NotEqual(t, one.ConsumerGroup(), two.ConsumerGroup())
 				require.NoError(t, one.SubscribeInitialize(s.Topic))
 				var all []<-chan *message.Message
 				for _, sub := range []*redisdelay.Subscriber{one, two} {
@@ -54,20 +53,23 @@ func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
 					want = append(want, fmt.Sprint(i))
 					require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
 				}
+				groups := make([]string, len(all))
 				for n, messages := range all {
 					var got []string
 					for range want {
 						msg := s.Next(messages)
 						got = append(got, msg.UUID)
+						groups[n] = fixture.Delivery(t, msg).Group
 						if n == 0 { // the other one holds them till its end
 							msg.Ack()
 						}
 					}
 					assert.ElementsMatch(t, want, got)
 				}
+				require.NotEqual(t, groups[0], groups[1])
 				require.NoError(t, one.Close())
 				members := s.Client.SMembers(t.Context(), s.Key("groups")).Val()
-				assert.ElementsMatch(t, []string{"steady", two.ConsumerGroup()}, members)
+				assert.ElementsMatch(t, []string{"steady", groups[1]}, members)
 				start := time.Now()
 				require.NoError(t, two.Close())
 				assert.Less(t, time.Since(start), 2*time.Second+500*time.Millisecond, "its handlers take all of CloseTimeout")
@@ -90,14 +92,16 @@ func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
 	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
 	s.Publish("a")
-	s.Next(messages).Nack()
+	msg := s.Next(messages)
+	group := fixture.Delivery(t, msg).Group
+	msg.Nack()
 	letter := dead.Letters(s, 1)[0]
-	assert.Equal(t, sub.ConsumerGroup(), letter.Group)
+	assert.Equal(t, group, letter.Group)
 	require.Equal(t, 1, dead.Requeue(s, letter.ID))
 	s.Next(messages).Nack()
 	dead.Letters(s, 1)
 	require.NoError(t, sub.Close())
-	assert.NotContains(t, s.Kinds(), "dead:"+sub.ConsumerGroup())
+	assert.NotContains(t, s.Kinds(), "dead:"+group)
 }
 
 // TestABroadcastSubscriberThatCrashesIsForgotten with all that it holds: its group expires.

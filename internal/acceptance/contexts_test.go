@@ -202,8 +202,21 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 		"Admin.Count":   func(ctx context.Context) error { return fixture.ErrOf(a.Count(ctx, topic, admin.Query{})) },
 		"Admin.Explain": func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
 		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
-		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, topic) },
-		"Admin.Fix":     func(ctx context.Context) error { return a.Fix(ctx, ignore, topic) },
+		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
+		"Admin.Fix":     func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
+		"Admin.AllStats": func(ctx context.Context) error {
+			stats, err := a.AllStats(ctx)
+			for _, s := range stats {
+				err = errors.Join(err, s.Err)
+			}
+			return err
+		},
+		"Admin.Find": func(ctx context.Context) (err error) {
+			for _, err = range a.Find(ctx, topic, "1b4e28ba-2fa1-11d2-883f-0016d3cca427", nil) {
+			}
+			return err
+		},
+		"Admin.Reasons": func(ctx context.Context) error { return fixture.ErrOf(a.Reasons(ctx, topic, admin.Query{}, nil)) },
 	}
 }
 

@@ -131,8 +131,12 @@ func decide(next message.HandlerFunc) message.HandlerFunc {
 func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	page, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
-	source, err := os.ReadFile("recipes_test.go")
-	require.NoError(t, err)
+	var source []byte
+	for _, file := range []string{"recipes_test.go", "patterns_test.go"} {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source = append(source, code...)
+	}
 	var shown, tested []string
 	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		shown = append(shown, strings.TrimSpace(m[1]))
@@ -140,7 +144,7 @@ func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// recipe: [^\n]*\n(.*?)\n// end of recipe\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 5)
+	require.Len(t, tested, 9)
 	assert.ElementsMatch(t, tested, shown)
 }
 

@@ -194,7 +194,6 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	if err != nil {
 		return err
 	}
-	j.Group = subscriber.ConsumerGroup() // with Broadcast, one of its own
 	messages, err := subscriber.Subscribe(ctx, j.Topic)
 	for err != nil && ctx.Err() == nil { // Redis may be away just now
 		messages, err = subscriber.Subscribe(ctx, j.Topic)
@@ -212,6 +211,7 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 
 func (j job) handle(msg *message.Message, report func(Event)) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
+	j.Group = d.Group // with Broadcast, one of its own
 	lease := j.Lease
 	if lease == 0 {
 		lease = 30 * time.Second

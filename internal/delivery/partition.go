@@ -68,6 +68,7 @@ type item struct {
 	requested time.Time     // when its claim set out
 	size      int           // bytes of body and metadata
 	took      time.Duration // how long a handler had the message; set before it is settled
+	failure   string        // what went wrong, as far as a nack says; set before its report
 	buried    bool          // owned by the settler; it is reported as a dead letter
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool

@@ -56,7 +56,8 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Duration, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
-			Place: r.place, ID: it.ID, Token: it.Fence, How: how, Took: it.took, RetryIn: retryIn, Stale: slices.Contains(stale, it.ID),
+			Place: r.place, ID: it.ID, Token: it.Fence, How: how, Took: it.took, RetryIn: retryIn, Error: it.failure,
+			Stale: slices.Contains(stale, it.ID),
 		})
 	}
 }

@@ -223,6 +223,7 @@ func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 		if n.item.buried || slices.Contains(stale, n.item.ID) {
 			retryIn = 0
 		}
+		n.item.failure = n.nack.Error
 		s.report.settled(n.item, n.how, retryIn, stale)
 	}
 	return nil

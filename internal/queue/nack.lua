@@ -13,7 +13,9 @@
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
--- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', delay in ms or why to bury, new metadata or ''
+-- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', detail, new metadata or ''. The
+--            detail is why to bury it, else its delay in ms. Without a decision, a space and
+--            what went wrong may follow, which is added to the reason of a dead letter
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
 --          the current one, and those buried, by this call or one before with the token
 
@@ -40,6 +42,8 @@ for i, id in ipairs(ids) do
     else
       reason = decision == 'bury' and details[i] or exhausted(seen, unsure, max)
     end
+    local delay, trouble = string.match(details[i], '^(%S+) ?(.*)$')
+    if reason and decision == '' and trouble ~= '' then reason = table.concat({ reason, trouble }, ': ') end
     if metadata[i] ~= '' then redis.call('HSET', changed, id, metadata[i]) end
     redis.call('HSET', attempts, id, entry)
     if reason then
@@ -47,7 +51,7 @@ for i, id in ipairs(ids) do
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else
-      local due = due_ms(now, tonumber(details[i]))
+      local due = due_ms(now, tonumber(delay))
       if not first or due < first then first = due end
       redis.call('ZADD', queue, int(due), id)
     end

@@ -108,6 +108,43 @@ func TestNackDistinguishesDeliveriesFromLosses(t *testing.T) {
 	assert.Equal(t, []Buried{{"a", "not acked in 1 deliveries, and lost with its consumer 1 times"}}, buried)
 }
 
+// TestWhatWentWrongFollowsTheReasonOfTheLastDelivery whatever is in it, and changes nothing of a retry,
+// a deferral or a burial by the handler.
+func TestWhatWentWrongFollowsTheReasonOfTheLastDelivery(t *testing.T) {
+	const trouble = "500 smtp:\n 550 %d \x00 full "
+	tests := map[string]struct {
+		max   int
+		nack  Nack
+		want  []Buried
+		state map[string]string
+	}{
+		"the last":   {1, Nack{}, []Buried{{"a", "not acked in 1 deliveries: " + trouble}}, map[string]string{"dead:g a": "now+0s"}},
+		"a retry":    {2, Nack{Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+60s"}},
+		"a burial":   {1, Nack{Reason: "never"}, []Buried{{"a", "never"}}, map[string]string{"dead:g a": "now+0s"}},
+		"a deferral": {1, Nack{Deferred: true, Delay: time.Minute}, nil, map[string]string{"queue:g a": "now+60s"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due("a"))
+			r.claim(g, "c", 1)
+			test.nack.Delivery, test.nack.Error = Delivery{"a", "1"}, trouble
+			_, buried, err := g.Nack(t.Context(), test.max, []Nack{test.nack})
+			require.NoError(t, err)
+			assert.Equal(t, test.want, buried)
+			state := r.state()
+			for key, want := range test.state {
+				assert.Equal(t, want, state[key], key)
+			}
+			if _, again, err := g.Nack(t.Context(), test.max, []Nack{test.nack}); test.want != nil {
+				require.NoError(t, err)
+				assert.Equal(t, test.want, again, "its reply was lost")
+			}
+		})
+	}
+}
+
 func TestABurialIsAnsweredAgainIfTheReplyWasLost(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

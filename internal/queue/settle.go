@@ -41,7 +41,12 @@ type Nack struct {
 	Metadata []byte        // what Claim returns from now on; nil keeps the old
 	Deferred bool          // the delivery does not count
 	Reason   string        // if not empty, the message becomes a dead letter for it
+	Error    string        // what went wrong, if that is known: it follows the reason of the last delivery
 }
+
+// LastErrorMetadata is under what a Nack's metadata have the error of the delivery. It is not part
+// of the message, and handlers do not see it.
+const LastErrorMetadata = "_redisdelay_last_error"
 
 // decision is what the handler has decided, and how nack.lua gets the details.
 func (n Nack) decision() (decision string, detail any) {
@@ -50,6 +55,8 @@ func (n Nack) decision() (decision string, detail any) {
 		return "bury", n.Reason
 	case n.Deferred:
 		return "defer", milliseconds(n.Delay)
+	case n.Error != "":
+		return "", fmt.Sprintf("%d %s", milliseconds(n.Delay), n.Error)
 	default:
 		return "", milliseconds(n.Delay)
 	}
@@ -155,7 +162,7 @@ func listsOf(reply []any, want int) ([][]string, error) {
 // returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
-		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) })
+		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
 		args := []any{g.name, g.partition.channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
 			decision, detail := n.decision()

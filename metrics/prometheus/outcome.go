@@ -71,8 +71,9 @@ const (
 // classOf is the class of a reason. Reasons are texts for people, so their number has no
 // bound. What does not read like one of the library's own is a handler's.
 func classOf(reason string) string {
+	own, _, _ := strings.Cut(reason, ": ") // the handler's last error follows
 	switch {
-	case strings.HasPrefix(reason, "not acked in ") && strings.Contains(reason, "lost with its consumer"):
+	case strings.HasPrefix(own, "not acked in ") && strings.Contains(own, "lost with its consumer"):
 		return lost
 	case strings.HasPrefix(reason, "not acked in "):
 		return deliveries

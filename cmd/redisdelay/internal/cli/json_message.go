@@ -17,6 +17,7 @@ type entryJSON struct {
 	PublishedAt stamp  `json:"publishedAt,omitzero"`
 	Attempts    int    `json:"attempts"`
 	Reason      string `json:"reason,omitempty"`
+	LastError   string `json:"lastError,omitempty"`
 	Size        int    `json:"size"`
 	contentJSON
 }
@@ -25,7 +26,7 @@ func inEntry(e admin.Entry) entryJSON {
 	o := entryJSON{
 		Topic: e.Topic, ID: e.ID, Key: e.Key, Key64: inKey(e.Key), Partition: e.Partition, Set: string(e.Set), Group: e.Group,
 		State: string(e.State), PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
-		Size: e.Size, contentJSON: inContent(e.Content),
+		LastError: e.Content.LastError, Size: e.Size, contentJSON: inContent(e.Content),
 	}
 	switch e.Set {
 	case admin.InDelivery:
@@ -64,6 +65,7 @@ type standingJSON struct {
 	Extended    int               `json:"extended,omitempty"`
 	BuriedAt    stamp             `json:"buriedAt,omitzero"`
 	Reason      string            `json:"reason,omitempty"`
+	LastError   string            `json:"lastError,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"` // as the group's last nack left it
 	Metadata64  map[string]string `json:"metadata64,omitempty"`
 }
@@ -78,7 +80,7 @@ func inMessage(m admin.Message) messageJSON {
 		s := standingJSON{
 			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt},
 			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
-			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason,
+			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason, LastError: g.Content.LastError,
 		}
 		if g.Content.Message != nil {
 			s.Metadata, s.Metadata64 = inMetadata(g.Content.Message.Metadata)

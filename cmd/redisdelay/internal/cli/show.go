@@ -161,6 +161,9 @@ func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := words.Full(s.DueAt, now), s.Reason
+		if why == "" {
+			why = s.Content.LastError
+		}
 		switch {
 		case !s.BuriedAt.IsZero():
 			when = "since " + words.Full(s.BuriedAt, now)
