@@ -17,15 +17,28 @@ func (w *world) checkIdle() {
 	before, bytesBefore := w.network.counted()
 	wait(during)
 	after, bytesAfter := w.network.counted()
-	subscriptions := 0
-	for _, number := range w.plan.Groups {
-		subscriptions += number
-	}
-	most := subscriptions * int(during/time.Second)
+	most := w.subscriptions() * int(during/time.Second)
 	if sent := after - before; sent > most {
 		w.fail("idle", "%d idle subscriptions have sent %d requests with %d bytes in %v, and may send %d",
-			subscriptions, sent, bytesAfter-bytesBefore, during, most)
+			w.subscriptions(), sent, bytesAfter-bytesBefore, during, most)
 	}
+}
+
+// checkRequests counts what has been sent until now.
+func (w *world) checkRequests() {
+	sent, _ := w.network.counted()
+	most := w.stats.Published*w.plan.MostRequests + w.subscriptions()*int(time.Since(w.start)/time.Second)/2
+	if w.plan.MostRequests > 0 && sent > most {
+		w.fail("requests", "%d messages took %d requests of %d consumers, and may take %d",
+			w.stats.Published, sent, w.subscriptions(), most)
+	}
+}
+
+func (w *world) subscriptions() (number int) {
+	for _, n := range w.plan.Groups {
+		number += n
+	}
+	return number
 }
 
 // checkGroups looks for groups that have ended, or whose processes died, some time ago.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -16,8 +17,9 @@ var errRefused = errors.New("connection refused")
 
 // network joins processes and Redis.
 type network struct {
-	dial func() (net.Conn, error)
-	trip time.Duration // one way
+	dial  func() (net.Conn, error)
+	trip  time.Duration // one way
+	trace bool          // print each request
 
 	mu    sync.Mutex
 	hangs time.Time // guarded by mu; until when Redis hangs
@@ -101,11 +103,14 @@ func (n *network) hang(until time.Time) {
 }
 
 // count counts a request.
-func (n *network) count(size int) {
+func (n *network) count(process string, request []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sent++
-	n.bytes += size
+	n.bytes += len(request)
+	if n.trace {
+		fmt.Printf("%s  %s: %d bytes, %.120q\n", time.Now().Format("15:04:05.000"), process, len(request), request)
+	}
 }
 
 func (n *network) counted() (requests, bytes int) {
@@ -182,7 +187,7 @@ func (l *line) request(chunk []byte) (trip time.Duration, lost bool) {
 	if hello {
 		return 0, false
 	}
-	l.process.net.count(len(chunk))
+	l.process.net.count(l.process.name, chunk)
 	return l.process.net.trip, l.loses()
 }
 

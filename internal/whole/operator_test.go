@@ -103,6 +103,8 @@ func (o *operator) examine(found func(admin.Finding)) {
 func (o *operator) look() {
 	o.call("Topics", func(ctx context.Context) error { _, err := o.admin.Topics(ctx); return err })
 	o.call("Stats", func(ctx context.Context) error { _, err := o.admin.Stats(ctx, topic); return err })
+	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
+	o.call("Backlogs", func(ctx context.Context) error { _, err := o.admin.Backlogs(ctx); return err })
 	o.call("Entries", func(ctx context.Context) error { _, err := o.admin.Entries(ctx, topic, admin.Query{}); return err })
 }
 

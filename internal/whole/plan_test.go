@@ -13,6 +13,9 @@ type Plan struct {
 	Groups   map[string]int
 	Strict   bool // no fault can make a message come twice
 
+	// MostRequests is how many requests one message may cost, all consumers together; 0: any number.
+	MostRequests int
+
 	Publishers []PublisherPlan
 	Comers     ComerPlan
 	Faults     FaultPlan
@@ -28,6 +31,7 @@ type PublisherPlan struct {
 	Window     time.Duration // DeduplicationWindow
 	Changes    float64       // the share of keyed messages that are cancelled or rescheduled
 	Failing    float64       // the share of messages that fail until they are dead letters
+	Timeout    time.Duration // of the message's context; 0: none
 	EachItsOwn bool          // each call has a Publisher of its own, as in a web server's handler
 }
 
@@ -72,6 +76,11 @@ var profiles = []struct {
 }{
 	{"calm", func(p *Plan) { p.Strict = true }},
 	{"far", func(p *Plan) { p.Strict, p.Trip = true, far }},
+	{"many far", func(p *Plan) {
+		p.Strict, p.Trip, p.MostRequests = true, far, 8
+		p.Groups = map[string]int{"billing": 20}
+		p.Publishers = []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
+	}},
 	{"keys", func(p *Plan) {
 		p.Strict = true
 		p.Publishers[0].Keyed, p.Publishers[0].Window, p.Publishers[0].Changes = 1, 3*time.Second, 0.6
@@ -81,8 +90,8 @@ var profiles = []struct {
 		p.Publishers = []PublisherPlan{{Gap: 50 * time.Millisecond, Immediate: 1, EachItsOwn: true}}
 	}},
 	{"churn", func(p *Plan) {
-		p.Strict = true
-		p.Comers = ComerPlan{PerSecond: 30, MostLife: 4 * time.Second}
+		p.Strict, p.Duration = true, 8*time.Second
+		p.Comers = ComerPlan{PerSecond: 30, MostLife: 2 * time.Second}
 	}},
 	{"churn far", func(p *Plan) {
 		p.Strict, p.Trip, p.Duration = true, far, 8*time.Second
@@ -98,6 +107,8 @@ var profiles = []struct {
 		p.Faults = FaultPlan{Every: 15 * time.Second, Recovery: 5 * time.Second, Hang: 1}
 		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
 		p.Operator = everything(2*time.Second, 500*time.Millisecond)
+		p.Publishers[0].Timeout, p.Publishers[0].Keyed, p.Publishers[0].Changes = 400*time.Millisecond, 0.5, 1
+		p.Groups["guest"] = 1
 	}},
 	{"flushed", func(p *Plan) {
 		p.Duration = 90 * time.Second

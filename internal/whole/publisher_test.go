@@ -37,7 +37,7 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		if plan.EachItsOwn {
 			p = w.publisher(process, plan)
 		}
-		w.put(process, p, e, after)
+		w.put(process, p, e, after, plan.Timeout)
 		if e.key != "" && changes {
 			own := rngOf(w.seed, "change of "+e.uuid)
 			w.actors.Go(func() {
@@ -65,7 +65,7 @@ func (w *world) closePublisher(process *process, p *redisdelay.Publisher) {
 }
 
 // put publishes one message.
-func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after time.Duration) {
+func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, timeout time.Duration) {
 	msg := message.NewMessage(e.uuid, []byte("{}"))
 	if e.key != "" {
 		redisdelay.SetKey(msg, e.key)
@@ -74,7 +74,16 @@ func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after t
 	if after > 0 {
 		delay.Message(msg, delay.For(after))
 	}
-	err := w.call(process, "Publish", publishTimeout, func(context.Context) error { return p.Publish(topic, msg) })
+	limit := publishTimeout
+	if timeout > 0 {
+		limit = timeout
+	}
+	err := w.call(process, "Publish", limit, func(ctx context.Context) error {
+		if timeout > 0 {
+			msg.SetContext(ctx)
+		}
+		return p.Publish(topic, msg)
+	})
 	switch {
 	case err == nil:
 		w.published(e, after, stored)
@@ -91,7 +100,11 @@ func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *r
 	var standing redisdelay.Standing
 	cancels, to := r.Float64() < 0.5, between(r, 0, 4*time.Second)
 	called := time.Now()
+	rescheduled := called.Add(to).Truncate(time.Millisecond)
 	var err error
+	if !cancels { // it may be delivered before the answer comes
+		w.ledger.change(e, func(e *entry) { e.earliest = minTime(e.earliest, rescheduled) })
+	}
 	if cancels {
 		err = w.call(process, "Cancel", limit, func(ctx context.Context) (err error) {
 			standing, err = p.Cancel(ctx, topic, e.key)
@@ -107,16 +120,23 @@ func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *r
 		switch {
 		case errors.Is(err, redisdelay.ErrMessageNotFound), errors.Is(err, redisdelay.ErrMessageDead):
 		case err != nil: // it may have been carried out, or may still be
-			e.uncertain, e.earliest = true, e.called
+			e.uncertain = true
 		case cancels && standing.Scheduled:
 			e.cancelled = time.Now()
 		case cancels:
 			e.uncertain = true
 		default:
 			e.latest = time.Now().Add(max(to, e.latest.Sub(called)))
-			if e.earliest = called; standing.Scheduled {
-				e.earliest = called.Add(to).Truncate(time.Millisecond)
+			if standing.Scheduled {
+				e.earliest = rescheduled
 			}
 		}
 	})
+}
+
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

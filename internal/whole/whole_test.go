@@ -17,6 +17,7 @@ var (
 	wholeProfile = flag.String("whole.profile", "", "only this profile")
 	wholeTime    = flag.Duration("whole.time", 0, "simulate for this long, and print how much that was")
 	wholeTries   = flag.Int("whole.tries", 5, "how often to try a replayed seed")
+	wholeTrace   = flag.Bool("whole.trace", false, "print each request that is sent to Redis")
 )
 
 // simulate plays one seed in a bubble of its own, and returns the rules that were broken.

@@ -43,7 +43,7 @@ func newWorld(t *testing.T, seed uint64, plan *Plan) *world {
 		ledger: &ledger{plan: plan, start: time.Now(), entries: map[string]*entry{}, failures: map[string]*broken{}},
 		t:      t, seed: seed, redis: r, over: make(chan struct{}), closing: make(chan struct{}),
 	}
-	w.network = &network{trip: plan.Trip, dial: func() (net.Conn, error) { return dial(t.Context(), "", "") }}
+	w.network = &network{trip: plan.Trip, trace: *wholeTrace, dial: func() (net.Conn, error) { return dial(t.Context(), "", "") }}
 	return w
 }
 
@@ -114,8 +114,9 @@ func (w *world) run() {
 	close(w.over)
 	w.actors.Wait()
 	w.settle()
-	w.checkIdle()
+	w.checkRequests()
 	w.checkGroups()
+	w.checkIdle()
 	w.checkDoctor()
 	w.checkListed()
 	close(w.closing)
