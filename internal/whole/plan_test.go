@@ -102,7 +102,14 @@ var profiles = []struct {
 		p.Duration = 10 * time.Second
 		p.Comers = ComerPlan{PerSecond: 20, MostLife: 10 * time.Second, Dying: 0.2}
 	}},
-	{"notifications", func(p *Plan) { p.Faults = FaultPlan{Every: 3 * time.Second, Notifications: 1} }},
+	{"notifications", func(p *Plan) {
+		p.Faults = FaultPlan{Every: 1500 * time.Millisecond, Notifications: 1}
+		p.Publishers[0].Gap = 100 * time.Millisecond
+	}},
+	{"notifications far", func(p *Plan) {
+		p.Trip, p.Faults = far, FaultPlan{Every: 1500 * time.Millisecond, Notifications: 1}
+		p.Publishers[0].Gap = 100 * time.Millisecond
+	}},
 	{"hung", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 15 * time.Second, Recovery: 5 * time.Second, Hang: 1}
 		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
