@@ -103,12 +103,12 @@ var profiles = []struct {
 		p.Comers = ComerPlan{PerSecond: 20, MostLife: 10 * time.Second, Dying: 0.2}
 	}},
 	{"notifications", func(p *Plan) {
-		p.Faults = FaultPlan{Every: 1500 * time.Millisecond, Notifications: 1}
-		p.Publishers[0].Gap = 100 * time.Millisecond
+		p.Faults = FaultPlan{Every: 5 * time.Second, Notifications: 1}
+		p.Duration, p.Publishers = time.Minute, []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
 	{"notifications far", func(p *Plan) {
-		p.Trip, p.Faults = far, FaultPlan{Every: 1500 * time.Millisecond, Notifications: 1}
-		p.Publishers[0].Gap = 100 * time.Millisecond
+		p.Trip, p.Faults = far, FaultPlan{Every: 5 * time.Second, Notifications: 1}
+		p.Duration, p.Publishers = time.Minute, []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
 	{"hung", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 15 * time.Second, Recovery: 5 * time.Second, Hang: 1}
