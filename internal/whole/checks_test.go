@@ -9,28 +9,38 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
+// idleBytes are what an idle subscription may send in a second, whatever other groups there are.
+const idleBytes = 500
+
 // checkIdle counts what consumers send while nothing happens: by the docs half a command a second
 // for each subscription, and now and then a ping.
 func (w *world) checkIdle() {
 	const during = 40 * time.Second
 	wait(2 * pollInterval)
-	before, bytesBefore := w.network.counted()
+	sent, bytes := w.network.counted()
 	wait(during)
-	after, bytesAfter := w.network.counted()
+	sentThen, bytesThen := w.network.counted()
+	sent, bytes = sentThen-sent, bytesThen-bytes
 	most := w.subscriptions() * int(during/time.Second)
-	if sent := after - before; sent > most {
-		w.fail("idle", "%d idle subscriptions have sent %d requests with %d bytes in %v, and may send %d",
-			w.subscriptions(), sent, bytesAfter-bytesBefore, during, most)
+	if sent > most || bytes > most*idleBytes {
+		w.fail("idle", "%d idle subscriptions have sent %d requests with %d bytes in %v, and may send %d with %d",
+			w.subscriptions(), sent, bytes, during, most, most*idleBytes)
 	}
 }
 
-// checkRequests counts what has been sent until now.
-func (w *world) checkRequests() {
-	sent, _ := w.network.counted()
-	most := w.stats.Published*w.plan.MostRequests + w.subscriptions()*int(time.Since(w.start)/time.Second)/2
-	if w.plan.MostRequests > 0 && sent > most {
-		w.fail("requests", "%d messages took %d requests of %d consumers, and may take %d",
-			w.stats.Published, sent, w.subscriptions(), most)
+// checkCost compares what has been sent until now with what messages and idle time may cost.
+func (w *world) checkCost() {
+	plan := w.plan
+	sent, bytes := w.network.counted()
+	deliveries := w.stats.Published * len(plan.Groups)
+	idle := w.subscriptions() * int(time.Since(w.start)/time.Second)
+	if most := deliveries*plan.MostRequests + idle; plan.MostRequests > 0 && sent > most {
+		w.fail("requests", "%d messages for each of %d groups took %d requests of %d consumers, and may take %d",
+			w.stats.Published, len(plan.Groups), sent, w.subscriptions(), most)
+	}
+	if most := deliveries*plan.MostBytes + idle*idleBytes; plan.MostBytes > 0 && bytes > most {
+		w.fail("bytes", "%d messages for each of %d groups took %d bytes of %d consumers, and may take %d",
+			w.stats.Published, len(plan.Groups), bytes, w.subscriptions(), most)
 	}
 }
 

@@ -1,6 +1,7 @@
 package whole
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -13,8 +14,10 @@ type Plan struct {
 	Groups   map[string]int
 	Strict   bool // no fault can make a message come twice
 
-	// MostRequests is how many requests one message may cost, all consumers together; 0: any number.
-	MostRequests int
+	// MostRequests and MostBytes are what a message may cost for each group: requests that are sent,
+	// and bytes in them; 0: any number.
+	MostRequests, MostBytes int
+	Partitions              int
 
 	Publishers []PublisherPlan
 	Comers     ComerPlan
@@ -81,6 +84,14 @@ var profiles = []struct {
 		p.Groups = map[string]int{"billing": 20}
 		p.Publishers = []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
+	{"many groups", func(p *Plan) {
+		p.Strict, p.MostRequests, p.MostBytes, p.Duration = true, 5, 4000, 8*time.Second
+		p.Groups = map[string]int{}
+		for n := range 60 {
+			p.Groups[fmt.Sprintf("group number %d", n)] = 1
+		}
+		p.Publishers = []PublisherPlan{{Gap: 500 * time.Millisecond, Immediate: 0.5, MostDelay: time.Second}}
+	}},
 	{"keys", func(p *Plan) {
 		p.Strict = true
 		p.Publishers[0].Keyed, p.Publishers[0].Window, p.Publishers[0].Changes = 1, 3*time.Second, 0.6
@@ -123,6 +134,7 @@ var profiles = []struct {
 	}},
 	{"lossy", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 5 * time.Second, Recovery: 5 * time.Second, Lossy: 3, Lines: 1, FlushScripts: 1}
+		p.Partitions = 2
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 0.5, 0.5
 	}},
 	{"deadly", func(p *Plan) {
@@ -142,6 +154,7 @@ var profiles = []struct {
 		p.Operator = everything(3*time.Second, 5*time.Second)
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 0.5, 0.5
 		p.Groups["guest"] = 1
+		p.Partitions = 3
 	}},
 }
 
@@ -154,7 +167,7 @@ func planOf(profile string) *Plan {
 	for _, candidate := range profiles {
 		if candidate.name == profile {
 			p := &Plan{
-				Profile: profile, Duration: 30 * time.Second, Trip: near,
+				Profile: profile, Duration: 30 * time.Second, Trip: near, Partitions: 1,
 				Groups: map[string]int{"billing": 2, "audit": 1},
 				Publishers: []PublisherPlan{
 					{Gap: 200 * time.Millisecond, MostDelay: 5 * time.Second, Immediate: 0.3},

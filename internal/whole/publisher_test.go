@@ -53,7 +53,9 @@ func (w *world) publish(name string, plan PublisherPlan) {
 }
 
 func (w *world) publisher(process *process, plan PublisherPlan) *redisdelay.Publisher {
-	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: process.client, DeduplicationWindow: plan.Window}, nil)
+	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client: process.client, DeduplicationWindow: plan.Window, Partitions: w.plan.Partitions,
+	}, nil)
 	if err != nil {
 		w.fail("call", "NewPublisher: %v", err)
 	}

@@ -114,7 +114,7 @@ func (w *world) run() {
 	close(w.over)
 	w.actors.Wait()
 	w.settle()
-	w.checkRequests()
+	w.checkCost()
 	w.checkGroups()
 	w.checkIdle()
 	w.checkDoctor()
