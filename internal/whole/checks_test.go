@@ -28,10 +28,11 @@ func (w *world) checkIdle() {
 	}
 }
 
-// checkCost compares what has been sent until now with what messages and idle time may cost.
-func (w *world) checkCost() {
+// checkCost compares what has been sent since then with what messages and idle time may cost.
+func (w *world) checkCost(sentBefore, bytesBefore int) {
 	plan := w.plan
 	sent, bytes := w.network.counted()
+	sent, bytes = sent-sentBefore, bytes-bytesBefore
 	deliveries := w.stats.Published * len(plan.Groups)
 	idle := w.subscriptions() * int(time.Since(w.start)/time.Second)
 	if most := deliveries*plan.MostRequests + idle; plan.MostRequests > 0 && sent > most {

@@ -85,7 +85,7 @@ var profiles = []struct {
 		p.Publishers = []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
 	{"many groups", func(p *Plan) {
-		p.Strict, p.MostRequests, p.MostBytes, p.Duration = true, 5, 4000, 8*time.Second
+		p.Strict, p.MostRequests, p.MostBytes, p.Duration = true, 5, 3000, 8*time.Second
 		p.Groups = map[string]int{}
 		for n := range 60 {
 			p.Groups[fmt.Sprintf("group number %d", n)] = 1
@@ -101,7 +101,7 @@ var profiles = []struct {
 		p.Publishers = []PublisherPlan{{Gap: 50 * time.Millisecond, Immediate: 1, EachItsOwn: true}}
 	}},
 	{"churn", func(p *Plan) {
-		p.Strict, p.Duration = true, 8*time.Second
+		p.Strict, p.Duration = true, 6*time.Second
 		p.Comers = ComerPlan{PerSecond: 30, MostLife: 2 * time.Second}
 	}},
 	{"churn far", func(p *Plan) {
@@ -110,8 +110,8 @@ var profiles = []struct {
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 1, 0.6
 	}},
 	{"crowd", func(p *Plan) {
-		p.Duration = 10 * time.Second
-		p.Comers = ComerPlan{PerSecond: 20, MostLife: 10 * time.Second, Dying: 0.2}
+		p.Duration = 8 * time.Second
+		p.Comers = ComerPlan{PerSecond: 12, MostLife: 5 * time.Second, Dying: 0.2}
 	}},
 	{"notifications", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 5 * time.Second, Notifications: 1}

@@ -103,6 +103,7 @@ func (w *world) run() {
 		}
 	}
 	wait(time.Second)
+	sent, bytes := w.network.counted()
 	for n, p := range w.plan.Publishers {
 		w.actors.Go(func() { w.publish(fmt.Sprintf("publisher %d", n+1), p) })
 	}
@@ -114,7 +115,7 @@ func (w *world) run() {
 	close(w.over)
 	w.actors.Wait()
 	w.settle()
-	w.checkCost()
+	w.checkCost(sent, bytes)
 	w.checkGroups()
 	w.checkIdle()
 	w.checkDoctor()
@@ -134,6 +135,8 @@ func (w *world) settle() {
 	w.heal()
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
+		w.requeueAll()
+		wait(5 * time.Second)
 		uuid, group := w.left(w.plan.Groups)
 		if uuid == "" {
 			return
@@ -142,8 +145,6 @@ func (w *world) settle() {
 			w.fail("lost", "%s was not delivered to %s two minutes after the last fault", uuid, group)
 			return
 		}
-		w.requeueAll()
-		wait(2 * time.Second)
 	}
 }
 
