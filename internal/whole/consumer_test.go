@@ -53,6 +53,28 @@ func (w *world) subscribe(name, group string, p *process) *consumer {
 	return c
 }
 
+// initialize registers a group, as a program does before it starts. Close ends that.
+func (w *world) initialize(p *process) {
+	s, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client: p.client, ConsumerGroup: redisdelay.Broadcast, CloseTimeout: closeTimeout,
+	}, nil)
+	if err != nil {
+		w.fail("call", "NewSubscriber: %v", err)
+		return
+	}
+	closed := make(chan struct{}) // two calls of Close at once wait in a sync.Once, which stops virtual time
+	closing := func() { _ = s.Close(); close(closed) }
+	_ = w.call(p, "SubscribeInitialize", time.Second, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, closing)
+		err := s.SubscribeInitialize(topic)
+		if stop() {
+			go closing()
+		}
+		return err
+	})
+	_ = w.call(p, "Subscriber.Close", closeTimeout+time.Second, func(context.Context) error { <-closed; return nil })
+}
+
 func (w *world) handle(c *consumer, messages <-chan *message.Message) {
 	defer close(c.read)
 	for msg := range messages {
@@ -145,12 +167,13 @@ func (w *world) comers() {
 }
 
 func (w *world) comer(name string, p *process, life time.Duration, dies bool) {
+	w.initialize(p)
 	c := w.subscribe(name, redisdelay.Broadcast, p)
 	if c == nil {
 		return
 	}
 	wait(life)
-	w.missing(c.group, c.since, time.Now().Add(-maxLate))
+	w.missing(c.group, c.since, time.Now().Add(-w.plan.MaxLate))
 	if dies {
 		p.die()
 	}

@@ -10,9 +10,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// maxLate is how long a due message may wait while an idle consumer can reach Redis.
-const maxLate = 300 * time.Millisecond
-
 // ledger knows what was published and what came of it.
 type ledger struct {
 	plan  *Plan
@@ -32,6 +29,7 @@ type Stats struct {
 	Virtual                                          time.Duration
 	Published, Delivered, Duplicates, Comers, Faults int
 	Requests                                         int
+	MostLate                                         time.Duration // of an idle consumer, while nothing was wrong
 }
 
 // broken is a rule that was broken.
@@ -116,7 +114,7 @@ func (l *ledger) waited(due, now time.Time, group string) time.Duration {
 	for moved := true; moved; {
 		moved = false
 		for _, t := range l.troubles {
-			if t.concerns([]string{group}) && t.from.Before(due.Add(maxLate)) && t.to.After(due) {
+			if t.concerns([]string{group}) && t.from.Before(due.Add(l.plan.MaxLate)) && t.to.After(due) {
 				due, moved = t.to, true
 			}
 		}
@@ -168,8 +166,8 @@ func (l *ledger) delivered(c *consumer, msg *message.Message) bool {
 	case !e.cancelled.IsZero() && now.After(e.cancelled):
 		l.broke("unexpected", "%s was delivered to %s %v after it was cancelled", e.uuid, c.name, now.Sub(e.cancelled))
 	}
-	if waited := l.waited(d.DueAt, now, c.group); waited > maxLate && d.Attempt == 1 {
-		l.broke("late", "%s waited %v for %s, which was idle", e.uuid, waited, c.name)
+	if d.Attempt == 1 {
+		l.punctual(e, c, l.waited(d.DueAt, now, c.group))
 	}
 	if e.fails {
 		return false
@@ -180,6 +178,14 @@ func (l *ledger) delivered(c *consumer, msg *message.Message) bool {
 		}
 	}
 	return true
+}
+
+// punctual checks how long a message has waited for a consumer. The caller holds mu.
+func (l *ledger) punctual(e *entry, c *consumer, waited time.Duration) {
+	l.stats.MostLate = max(l.stats.MostLate, waited)
+	if waited > l.plan.MaxLate {
+		l.broke("late", "%s waited %v for %s, which was idle", e.uuid, waited, c.name)
+	}
 }
 
 // missing checks what a group was owed: all that was certainly stored, and due in a time.

@@ -103,6 +103,8 @@ func (o *operator) examine(found func(admin.Finding)) {
 func (o *operator) look() {
 	o.call("Topics", func(ctx context.Context) error { _, err := o.admin.Topics(ctx); return err })
 	o.call("Stats", func(ctx context.Context) error { _, err := o.admin.Stats(ctx, topic); return err })
+	_ = o.w.call(o.process, "Drain", o.limit, func(ctx context.Context) error { return o.admin.Drain(ctx, topic, operated, nil) },
+		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
 	o.call("Backlogs", func(ctx context.Context) error { _, err := o.admin.Backlogs(ctx); return err })
 	o.call("Entries", func(ctx context.Context) error { _, err := o.admin.Entries(ctx, topic, admin.Query{}); return err })

@@ -12,7 +12,8 @@ type Plan struct {
 	Duration time.Duration // until faults, publishing and churn end
 	Trip     time.Duration // between a process and Redis, one way
 	Groups   map[string]int
-	Strict   bool // no fault can make a message come twice
+	MaxLate  time.Duration // that a due message waits while an idle consumer can reach Redis
+	Strict   bool          // no fault can make a message come twice
 
 	// MostRequests and MostBytes are what a message may cost for each group: requests that are sent,
 	// and bytes in them; 0: any number.
@@ -121,6 +122,9 @@ var profiles = []struct {
 		p.Trip, p.Faults = far, FaultPlan{Every: 5 * time.Second, Notifications: 1}
 		p.Duration, p.Publishers = time.Minute, []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
+	{"flapping", func(p *Plan) { // connections for notifications that hold for a second or two
+		p.Trip, p.MaxLate, p.Faults = far, pollInterval+time.Second, FaultPlan{Every: 1500 * time.Millisecond, Notifications: 1}
+	}},
 	{"hung", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 15 * time.Second, Recovery: 5 * time.Second, Hang: 1}
 		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
@@ -167,7 +171,7 @@ func planOf(profile string) *Plan {
 	for _, candidate := range profiles {
 		if candidate.name == profile {
 			p := &Plan{
-				Profile: profile, Duration: 30 * time.Second, Trip: near, Partitions: 1,
+				Profile: profile, Duration: 30 * time.Second, Trip: near, MaxLate: 300 * time.Millisecond, Partitions: 1,
 				Groups: map[string]int{"billing": 2, "audit": 1},
 				Publishers: []PublisherPlan{
 					{Gap: 200 * time.Millisecond, MostDelay: 5 * time.Second, Immediate: 0.3},

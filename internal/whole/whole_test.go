@@ -102,4 +102,5 @@ func (s *Stats) add(o Stats) {
 	s.Comers += o.Comers
 	s.Faults += o.Faults
 	s.Requests += o.Requests
+	s.MostLate = max(s.MostLate, o.MostLate)
 }
