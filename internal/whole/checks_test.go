@@ -45,9 +45,10 @@ func (w *world) checkCost(sentBefore, bytesBefore int) {
 	}
 }
 
+// subscriptions is how many there are, each partition counted by itself.
 func (w *world) subscriptions() (number int) {
 	for _, n := range w.plan.Groups {
-		number += n
+		number += n * w.plan.Partitions
 	}
 	return number
 }

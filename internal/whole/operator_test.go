@@ -72,7 +72,7 @@ func (o *operator) pause(lasts time.Duration) {
 
 func (o *operator) rate(lasts time.Duration) {
 	o.w.trouble(operated, time.Hour)
-	limits := redisdelay.GroupLimits{MaxInFlight: 5, Rate: redisdelay.Rate{Messages: 2, Per: time.Second}}
+	limits := redisdelay.GroupLimits{MaxInFlight: 6, Rate: redisdelay.Rate{Messages: 6, Per: 2 * time.Second}}
 	o.call("LimitGroup", func(ctx context.Context) error { return o.admin.LimitGroup(ctx, topic, operated, limits) })
 	wait(lasts)
 	o.until("LimitGroup", func(ctx context.Context) error {
