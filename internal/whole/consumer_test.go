@@ -92,7 +92,7 @@ func (w *world) handle(c *consumer, messages <-chan *message.Message) {
 // closeConsumer ends a consumer. Close ends its own group, too, if it has one.
 func (w *world) closeConsumer(c *consumer) {
 	c.cancel()
-	_ = w.call(c.process, "Subscriber.Close", closeTimeout+time.Second, func(context.Context) error { return c.subscriber.Close() })
+	_ = w.call(c.process, "Subscriber.Close of "+c.group, closeTimeout+time.Second, func(context.Context) error { return c.subscriber.Close() })
 }
 
 // keep keeps a steady consumer of a group running: it replaces one whose process has died.

@@ -192,7 +192,10 @@ func (l *line) request(chunk []byte) (trip time.Duration, lost bool) {
 	return l.process.net.trip, l.loses()
 }
 
-func (l *line) reply([]byte) (trip time.Duration, lost bool) {
+func (l *line) reply(chunk []byte) (trip time.Duration, lost bool) {
+	if bytes.HasPrefix(chunk, []byte("-")) && !bytes.HasPrefix(chunk, []byte("-NOSCRIPT")) && l.process.net.trace {
+		fmt.Printf("%s  to %s: %.300q\n", time.Now().Format("15:04:05.000"), l.process.name, chunk)
+	}
 	l.mu.Lock()
 	works := l.works
 	l.mu.Unlock()
