@@ -41,7 +41,7 @@ func (w *world) operate() {
 		{plan.Retire, func() { o.retire(between(r, 100*time.Millisecond, 2*time.Second)) }},
 		{plan.Examine, func() { o.examine(func(admin.Finding) {}) }},
 		{plan.Look, o.look},
-		{plan.Requeue, o.requeue},
+		{plan.Requeue, func() { o.requeue() }},
 	}
 	for w.rest(between(r, 0, 2*plan.Every)) {
 		choose(r, actions)
@@ -110,15 +110,12 @@ func (o *operator) look() {
 	o.call("Entries", func(ctx context.Context) error { _, err := o.admin.Entries(ctx, topic, admin.Query{}); return err })
 }
 
-func (o *operator) requeue() {
-	o.call("Requeue", func(ctx context.Context) error {
+func (o *operator) requeue() bool {
+	return o.call("Requeue", func(ctx context.Context) error {
 		_, err := o.admin.Requeue(ctx, topic, admin.Selection{Matching: &admin.Query{In: admin.Dead}}, nil)
 		return err
 	})
 }
-
-// requeueAll requeues all dead letters.
-func (w *world) requeueAll() { w.operator("last operator", 10*time.Second).requeue() }
 
 // untroubled ends the troubles of a scope that have no end yet; the consumers have a moment to
 // notice.

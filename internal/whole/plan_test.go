@@ -162,6 +162,13 @@ var profiles = []struct {
 	}},
 }
 
+// shorten makes a plan for a run of a second or two.
+func (p *Plan) shorten() {
+	p.Duration /= 3
+	p.Comers.PerSecond /= 3
+	p.Faults.Every /= 2
+}
+
 func everything(every, limit time.Duration) OperatorPlan {
 	return OperatorPlan{Every: every, Limit: limit, Pause: 1, Rate: 1, Retire: 1, Examine: 1, Look: 2, Requeue: 1}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -23,6 +24,8 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		shared = w.publisher(process, plan)
 		defer w.closePublisher(process, shared)
 	}
+	var changes sync.WaitGroup
+	defer changes.Wait()
 	for n := 1; w.rest(between(r, 0, 2*plan.Gap)); n++ {
 		e := &entry{uuid: fmt.Sprintf("%s, message %d", name, n), fails: r.Float64() < plan.Failing}
 		if r.Float64() < plan.Keyed {
@@ -32,15 +35,15 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		if r.Float64() < plan.Immediate {
 			after = 0
 		}
-		changes, at := r.Float64() < plan.Changes, between(r, 0, plan.MostDelay)
+		changed, at := r.Float64() < plan.Changes, between(r, 0, plan.MostDelay)
 		p := shared
 		if plan.EachItsOwn {
 			p = w.publisher(process, plan)
 		}
 		w.put(process, p, e, after, plan.Timeout)
-		if e.key != "" && changes {
+		if e.key != "" && changed {
 			own := rngOf(w.seed, "change of "+e.uuid)
-			w.actors.Go(func() {
+			changes.Go(func() {
 				if w.rest(at) {
 					w.change(process, p, e, own)
 				}

@@ -31,6 +31,32 @@ var mistakes = []struct {
 		}},
 	},
 	{
+		"who hears nothing waits until the connection is there again, and that begins with a pause", "notifications", "late", []edit{
+			{"internal/listen/line.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
+			{"internal/delivery/deaf.go", "deafPoll = 250 * time.Millisecond", "deafPoll = time.Minute"},
+		},
+	},
+	{
+		"calls wait for the client's timeout while Redis hangs", "hung", "context", []edit{{
+			"internal/queue/promptly.go", "if ctx.Done() == nil {", "if ctx != nil {",
+		}},
+	},
+	{
+		"a topic that Redis has lost from its list is never listed again", "flushed", "listed", []edit{{
+			"internal/queue/registry.go", "relyFor = time.Minute", "relyFor = 1000 * time.Hour",
+		}},
+	},
+	{
+		"all idle consumers claim each message if Redis is far", "many far", "requests", []edit{{
+			"internal/delivery/hints.go", "maxFar  = 50 * time.Millisecond", "maxFar  = 0 * time.Millisecond",
+		}},
+	},
+	{
+		"a Publisher leaves its record", "requests", "records", []edit{{
+			"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", "",
+		}},
+	},
+	{
 		"windows that are over stay", "keys", "keys", []edit{{
 			"internal/queue/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,",
 		}},

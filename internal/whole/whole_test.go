@@ -17,6 +17,7 @@ var (
 	wholeProfile = flag.String("whole.profile", "", "only this profile")
 	wholeTime    = flag.Duration("whole.time", 0, "simulate for this long, and print how much that was")
 	wholeTries   = flag.Int("whole.tries", 5, "how often to try a replayed seed")
+	wholeShort   = flag.Bool("whole.short", false, "make all runs short, as they are without -whole.seed and -whole.time")
 	wholeTrace   = flag.Bool("whole.trace", false, "print each request that is sent to Redis")
 )
 
@@ -26,6 +27,9 @@ func simulate(t *testing.T, profile string, seed uint64) (Stats, map[string]*bro
 	plan := planOf(profile)
 	if plan == nil {
 		t.Fatalf("no profile %q", profile)
+	}
+	if *wholeShort {
+		plan.shorten()
 	}
 	var w *world
 	synctest.Test(t, func(t *testing.T) {
@@ -40,12 +44,14 @@ func describe(profile string, seed uint64, failures map[string]*broken) string {
 	for _, rule := range slices.Sorted(maps.Keys(failures)) {
 		fmt.Fprintf(&text, "%s (%d times): %s\n", rule, failures[rule].times, failures[rule].first)
 	}
-	fmt.Fprintf(&text, "replay: go test ./internal/whole -run TestWhole -whole.profile %q -whole.seed %d", profile, seed)
+	fmt.Fprintf(&text, "replay: go test ./internal/whole -run TestWhole -whole.profile %q -whole.seed %d -whole.short=%t",
+		profile, seed, *wholeShort)
 	return text.String()
 }
 
 // TestWhole plays a few seeds of each profile, or what the flags say.
 func TestWhole(t *testing.T) {
+	*wholeShort = *wholeShort || *wholeSeed == 0 && *wholeTime == 0
 	for _, profile := range profiles {
 		if *wholeProfile != "" && *wholeProfile != profile.name {
 			continue
