@@ -48,14 +48,14 @@ const (
 
 // entry is a message.
 type entry struct {
-	uuid, key          string
-	called, answered   time.Time
-	earliest, latest   time.Time // between which it falls due
-	outcome            outcome
-	changed, uncertain bool      // by Cancel or Reschedule; uncertain: it may be gone, for some groups
-	cancelled          time.Time // nobody may get it from then on
-	fails              bool      // until it is requeued
-	got                map[string]int
+	uuid, key        string
+	called, answered time.Time
+	earliest, latest time.Time // between which it falls due
+	outcome          outcome
+	uncertain        bool      // by Cancel or Reschedule: it may be gone, for some groups
+	cancelled        time.Time // nobody may get it from then on
+	fails            bool      // until it is requeued
+	got              map[string]int
 }
 
 // trouble is a time in which promises are not kept.
