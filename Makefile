@@ -62,10 +62,13 @@ soak: redis-server
 months:
 	$(GO) test -timeout 30m -v ./redisdelaytest -run ThirtyDays -runs 1000
 
-## sim: delivery and publish in virtual time against random faults, for SIM (10m by default)
+## sim: delivery and publish, then the whole library, in virtual time against random faults, each for
+## SIM (10m by default); then mistakes that are put back on purpose
 SIM ?= 10m
 sim:
 	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
+	$(GO) test -timeout 0 -v ./internal/whole -run TestWhole -whole.time $(SIM)
+	$(GO) test -timeout 30m -v ./internal/whole -run TestMistakesAreFound -whole.putback
 
 ## explore: all states of small universes, and torn files, on the real scripts; about 15 minutes
 explore: explore-sound explore-damage explore-torn

@@ -35,7 +35,8 @@ local function rate_of(group) return 'rate:' .. group end
 local function interval_of(control, group)
   if redis.call('HLEN', control) == 0 then return 0 end
   local limits = redis.call('HGET', control, limits_of(group))
-  return tonumber(string.match(limits or '', '^%d+ ([%d.]+) ')) or 0
+  local interval = string.match(limits or '', '^%d+ ([%d.]+) ')
+  return tonumber(interval or 0) -- the Redis of redisdelaytest passes on no value, not nil, if nothing matches
 end
 
 -- give_back takes back some µs of what a group's claims have used up of its rate.
