@@ -109,11 +109,15 @@ func (w *world) checkKeys() {
 	if err != nil {
 		w.fail("call", "KEYS: %v", err)
 	}
+	var left []string
 	for _, key := range keys {
 		kind := key[strings.LastIndex(key, ":")+1:]
 		if !slices.Contains(lasting, strings.TrimSuffix(kind, "}")) {
-			w.fail("keys", "a day after the end there still is %q", key)
+			left = append(left, key)
 		}
+	}
+	if len(left) > 0 {
+		w.fail("keys", "a day after the end there still are %q", left)
 	}
 }
 
