@@ -82,7 +82,7 @@ func (w *world) checkDoctor() {
 		if f.Topic != "" && f.Severity != admin.Info {
 			w.fail("doctor", "%s: %s", f.Check, f.Text)
 		}
-	})
+	}, nil)
 	if err != nil {
 		w.fail("call", "Examine at the end: %v", err)
 	}

@@ -97,7 +97,7 @@ func (o *operator) retire(lasts time.Duration) {
 }
 
 func (o *operator) examine(found func(admin.Finding)) {
-	o.call("Examine", func(ctx context.Context) error { return o.admin.Examine(ctx, found) })
+	o.call("Examine", func(ctx context.Context) error { return o.admin.Examine(ctx, found, nil) })
 }
 
 func (o *operator) look() {
