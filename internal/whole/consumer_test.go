@@ -32,8 +32,11 @@ func (w *world) subscribe(name, group string, p *process) *consumer {
 		return nil
 	}
 	c := &consumer{
-		name: name, group: s.ConsumerGroup(), process: p, subscriber: s,
+		name: name, group: group, process: p, subscriber: s,
 		died: make(chan struct{}), read: make(chan struct{}),
+	}
+	if group == redisdelay.Broadcast { // a group of its own
+		c.group = name
 	}
 	var messages <-chan *message.Message
 	err = w.call(p, "Subscribe", time.Second, func(ctx context.Context) (err error) {

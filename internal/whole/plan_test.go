@@ -166,7 +166,9 @@ var profiles = []struct {
 func (p *Plan) shorten() {
 	p.Duration /= 3
 	p.Comers.PerSecond /= 3
-	p.Faults.Every /= 2
+	if p.Faults.Recovery > 0 { // not connections for notifications, which have to work for a while
+		p.Faults.Every /= 2
+	}
 }
 
 func everything(every, limit time.Duration) OperatorPlan {
