@@ -136,8 +136,10 @@ func (w *world) watchRecords() {
 	}
 }
 
+// inspect is package admin on a connection of its own. That of redisdelaytest has no room for
+// requests while replies wait, as long pipelines need.
 func (w *world) inspect() *admin.Admin {
-	a, err := admin.New(admin.Config{Client: w.inspector()})
+	a, err := admin.New(admin.Config{Client: w.process("inspector").client})
 	if err != nil {
 		w.fail("call", "admin.New: %v", err)
 	}
