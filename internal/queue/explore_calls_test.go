@@ -146,6 +146,9 @@ func (u *universe) keyCall(s explored, o op) call {
 
 // reached lists the groups whose keys are in a call of cancel or reschedule.
 func reached(s explored, o op) []string {
+	if o.knows == knowsNobody {
+		return nil
+	}
 	names := registered(s)
 	if refs, ok := s.get("refs", s.meant(o)); ok {
 		for _, name := range refNames(refs) {

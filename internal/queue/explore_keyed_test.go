@@ -12,6 +12,10 @@ func (t *step) keyTruth() string {
 	record, ok := t.before.get("publishers", "z")
 	again := ok && recordNumber(record) == o.number
 	switch answer := t.answer(); {
+	case t.lacksHolder(msg) && answer != "groups":
+		return "groups: not asked for"
+	case o.knows == knowsNobody && answer == "groups":
+		return t.nothing()
 	case answer == "groups" && o.arg != "overdue":
 		return "groups: the answer lacks them"
 	case o.arg == "overdue":
@@ -37,6 +41,17 @@ func (t *step) keyTruth() string {
 		return "cancelled: the window stays, or ends in a repeated call"
 	}
 	return t.cancelTruth(msg)
+}
+
+// lacksHolder tells whether a call does not name a group that has the message, and that can be
+// known to have it.
+func (t *step) lacksHolder(msg string) bool {
+	all := t.op
+	all.knows = ""
+	known := reached(t.before, all)
+	return t.op.knows == knowsNobody && slices.ContainsFunc(t.u.holders(t.before, msg), func(g string) bool {
+		return slices.Contains(known, g)
+	})
 }
 
 // standing is the answer to a new call about a message.

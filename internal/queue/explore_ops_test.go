@@ -232,6 +232,9 @@ func (u *universe) keyCalls(s explored, add func(op)) {
 	}
 	for _, verb := range u.verbs {
 		add(op{kind: verb, arg: "new", number: number})
+		if msg := s.keyLead(); len(u.groups) > 1 && u.between == 0 && msg != "" && !s.has("scheduled", msg) {
+			add(op{kind: verb, arg: "new", number: number, knows: knowsNobody})
+		}
 		if u.between > 0 {
 			add(op{kind: verb, arg: "lost", number: number})
 		}
@@ -276,7 +279,7 @@ func (o op) String() string {
 	case "forget":
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
-		return fmt.Sprintf("%s the holder of the key: %s, request %d", o.kind, o.arg, o.number)
+		return strings.TrimSpace(fmt.Sprintf("%s the holder of the key: %s, request %d %s", o.kind, o.arg, o.number, o.knows))
 	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":

@@ -16,7 +16,7 @@ func exploreScripts() map[string]string {
 	explored := []string{
 		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
 	}
-	for _, name := range append(explored, allLibraries...) {
+	for _, name := range append(append(explored, idleLibrary), allLibraries...) {
 		loaded[name] = sourceOf(name)
 	}
 	return loaded
@@ -101,6 +101,9 @@ return results
 // withLibraries is a script behind all libraries.
 func withLibraries(sources map[string]string, name string) string {
 	text := "local NOTIFY = 'PUBLISH'\n"
+	if name == "claim" {
+		text += sources[idleLibrary]
+	}
 	for _, library := range allLibraries {
 		text += sources[library]
 	}

@@ -109,6 +109,9 @@ func newScript(name string, once ...kind) *script {
 		source += sourceOf(library)
 	}
 	source += sourceOf(name)
+	if name == "claim" {
+		source = sourceOf(idleLibrary) + source
+	}
 	return &script{
 		name: name, once: once,
 		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
@@ -116,6 +119,9 @@ func newScript(name string, once ...kind) *script {
 		awaited: slices.Contains(awaited, name),
 	}
 }
+
+// idleLibrary answers claims that find nothing before any other library is loaded.
+const idleLibrary = "lib_idle"
 
 // allLibraries are what scripts share, in the order in which they build on each other.
 var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}

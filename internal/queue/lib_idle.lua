@@ -1,0 +1,45 @@
+-- lib_idle.lua: answers a claim that finds nothing, as most claims of idle consumers do. It stands
+-- in front of the libraries of claim.lua, whose KEYS and ARGV it uses: to make their functions
+-- takes several times as long as all that is done here. It leaves everything unusual to claim.lua
+-- and then changes nothing.
+
+do
+  local call = redis.call
+  local scheduled, groups, queue, unack = KEYS[1], KEYS[3], KEYS[6], KEYS[7]
+  local claims, consumers, partitions, expiry = KEYS[9], KEYS[14], KEYS[16], KEYS[17]
+  local group, consumer, request, alive_ms, about = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[10]), ARGV[11]
+  local HOUR_MS, DAY_MS = 3600000, 86400000
+  local SOON_MS = 10000 -- groups that may end so soon are for claim.lua
+
+  local time = call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local now_ms = math.floor(now / 1000)
+  local first
+  for _, zset in ipairs({ scheduled, queue, unack }) do
+    local score = tonumber(call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
+    if score and (not first or score < first) then first = score end
+  end
+  local ends = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
+  local number, last_ms = string.match(call('HGET', claims, consumer) or '', '^(%d+) (%d+) ')
+  local seen = about ~= '' and call('HGET', consumers, consumer) or ''
+  local since = string.match(seen, '^%d+ %d+ (%d+)')
+
+  -- A consumer that others may wait for tells them; a new hour renews the expiry of the records.
+  local alone = call('HLEN', claims) == 1
+  if (not first or first > now_ms) and (not ends or ends > now_ms + SOON_MS) and number and alone
+    and tonumber(number) < tonumber(request) and (about == '' or since)
+    and math.floor(last_ms / HOUR_MS) == math.floor(now_ms / HOUR_MS) and call('SISMEMBER', groups, group) == 1 then
+    local count = tonumber(call('GET', partitions)) or 0
+    local ms = string.format('%.0f', now_ms)
+    local deadline = string.format('%.0f', math.ceil(now / 1000) + ARGV[6])
+    call('ZREM', unack, '') -- first, so that no lack of memory refuses the record; see lib.lua
+    call('HSET', claims, consumer, request .. ' ' .. ms .. ' ["' .. deadline .. '","",{},{}]')
+    if about ~= '' and math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
+      local alive = string.format('%.0f', now_ms + alive_ms)
+      redis.pcall('HSET', consumers, consumer, table.concat({ alive, ms, since, about }, ' '))
+      redis.pcall('PEXPIRE', consumers, DAY_MS)
+    end
+    return { 'claimed', tonumber(deadline), first and first * 1000 - now or -1, '', {}, {}, {}, {}, count, 0 }
+  end
+end
+
