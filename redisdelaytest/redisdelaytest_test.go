@@ -156,7 +156,7 @@ func TestPendingShowsWhatWaits(t *testing.T) {
 		_, err := p.Reschedule(t.Context(), "reminders", "order-1", delay.For(3*time.Hour))
 		require.NoError(t, err)
 		r.Advance(time.Hour)
-		assert.Equal(t, []string{"3h0m0s b order-1", "3h0m0s a  g"}, show())
+		assert.Equal(t, []string{"2h0m0s a  g", "3h0m0s b order-1"}, show(), "the first retry comes after InitialInterval")
 	})
 }
 
