@@ -19,6 +19,10 @@ import (
 // grace is how much longer than its context a step of a bulk act may take.
 const grace = 250 * time.Millisecond
 
+// hopeless is when a call that does not end with its context gets its answer, so that the test
+// fails and does not hang.
+const hopeless = 5 * time.Second
+
 // stall is a client's hook under which one command, and those after it, get no answer until it is
 // released. Like a client that waits for a reply, it heeds no context.
 type stall struct {
@@ -64,7 +68,8 @@ func stalled(t *testing.T, server *redistest.Server, name string, n int) bool {
 	client := server.Client(t)
 	hook := &stall{at: int64(n), release: make(chan struct{})}
 	client.AddHook(hook)
-	defer close(hook.release)
+	release := sync.OnceFunc(func() { close(hook.release) })
+	defer release()
 	c := newCallers(t, healthy.Beside(""))
 	c.Client = client
 	c = newCallers(t, c.Scene)
@@ -73,6 +78,7 @@ func stalled(t *testing.T, server *redistest.Server, name string, n int) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), ends)
 	defer cancel()
 	what := fmt.Sprintf("%s, command %d", name, n)
+	defer time.AfterFunc(hopeless, release).Stop()
 	err := bounded(t, ends+grace, what, func() error { return c.bounds()[name](ctx) })
 	if ctx.Err() != nil && err != nil {
 		assert.ErrorIs(t, err, context.DeadlineExceeded, what)

@@ -56,8 +56,6 @@ func (f *fakeNetwork) set(change func()) {
 type fakeNode struct {
 	mu       sync.Mutex
 	away     bool            // guarded by mu
-	deaf     bool            // guarded by mu; it answers nothing
-	mute     bool            // guarded by mu; it answers no request
 	forbids  map[string]bool // guarded by mu; channels
 	attempts []time.Time     // guarded by mu; of connections
 	requests []string        // guarded by mu
@@ -79,7 +77,7 @@ func (n *fakeNode) say(channel, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
-		if c.channels[channel] && !n.deaf {
+		if c.channels[channel] && !c.deaf {
 			c.sent <- Event{Kind: Message, Channel: channel, Text: text}
 		}
 	}
@@ -105,6 +103,15 @@ func (n *fakeNode) cut() {
 	n.conns = nil
 }
 
+// each changes the connections that are open now.
+func (n *fakeNode) each(change func(c *fakeConn)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		change(c)
+	}
+}
+
 // connections is how many there are.
 func (n *fakeNode) connections() int {
 	n.mu.Lock()
@@ -115,6 +122,8 @@ func (n *fakeNode) connections() int {
 type fakeConn struct {
 	node     *fakeNode
 	opened   bool            // guarded by fakeNode.mu
+	deaf     bool            // guarded by fakeNode.mu; nothing arrives, as when a router has forgotten it
+	mute     bool            // guarded by fakeNode.mu; no request is answered
 	channels map[string]bool // guarded by fakeNode.mu
 	sent     chan Event
 	lost     chan struct{} // closed when it ends
@@ -135,7 +144,7 @@ func (c *fakeConn) request(what, channel string, answer Kind) error {
 	}
 	n.requests = append(n.requests, what+channel)
 	switch {
-	case n.deaf, n.mute && answer != Pong:
+	case c.deaf, c.mute && answer != Pong:
 	case n.forbids[channel]:
 		c.sent <- Event{Kind: Refused, Err: errNoRight}
 	default:

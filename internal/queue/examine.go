@@ -146,13 +146,29 @@ func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
 // wrongTypes returns those of some keys in one slot that hold something else.
 func (s *Store) wrongTypes(ctx context.Context, keys []typedKey) (wrong []*KeyTypeError, err error) {
 	for some := range slices.Chunk(keys, MaxMessages) {
-		node, err := s.master(ctx, some[0].name)
+		holds, err := s.types(ctx, some)
 		if err != nil {
 			return nil, err
 		}
-		answers := make([]*redis.StatusCmd, len(some))
+		for i, key := range some {
+			if got := holds[i]; got != key.holds && got != "none" {
+				wrong = append(wrong, &KeyTypeError{Key: key.name, Type: got, Want: key.holds})
+			}
+		}
+	}
+	return wrong, nil
+}
+
+// types are what some keys in one slot hold; "none" for those that do not exist.
+func (s *Store) types(ctx context.Context, keys []typedKey) ([]string, error) {
+	return promptly(ctx, s, func(ctx context.Context) ([]string, error) {
+		node, err := s.master(ctx, keys[0].name)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*redis.StatusCmd, len(keys))
 		_, err = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, key := range some {
+			for i, key := range keys {
 				answers[i] = pipe.Type(ctx, key.name)
 			}
 			return nil
@@ -160,13 +176,12 @@ func (s *Store) wrongTypes(ctx context.Context, keys []typedKey) (wrong []*KeyTy
 		if err != nil {
 			return nil, err
 		}
-		for i, key := range some {
-			if got := answers[i].Val(); got != key.holds && got != "none" {
-				wrong = append(wrong, &KeyTypeError{Key: key.name, Type: got, Want: key.holds})
-			}
+		types := make([]string, len(keys))
+		for i, answer := range answers {
+			types[i] = answer.Val()
 		}
-	}
-	return wrong, nil
+		return types, nil
+	})
 }
 
 // Expiry is what has become of a group that might end by itself.

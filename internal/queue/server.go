@@ -199,29 +199,49 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 
 // denied are the commands that the user may not call.
 func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
+	answers := make([]*redis.Cmd, len(commands))
+	_, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, command := range commands {
+			answers[i] = pipe.Do(ctx, s.dryRun(user, key, command)...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for _, command := range commands {
-		if other, is := sharded[command]; is && s.cluster != nil {
-			command = other
-		}
-		args := []any{"ACL", "DRYRUN", user}
-		for _, word := range strings.Fields(command) {
-			switch word {
-			case "K":
-				word = key
-			case "C":
-				word = key + ":wake:0"
-			}
-			args = append(args, word)
-		}
-		answer, err := node.Do(ctx, args...).Text()
+	for i, command := range commands {
+		answer, err := answers[i].Text()
 		if err != nil {
 			return nil, err
 		}
 		if answer != "OK" {
-			name, _, _ := strings.Cut(command, " ")
+			name, _, _ := strings.Cut(s.onTopology(command), " ")
 			names = append(names, name)
 		}
 	}
 	return names, nil
+}
+
+// dryRun asks whether the user may call a command.
+func (s *Store) dryRun(user, key, command string) []any {
+	args := []any{"ACL", "DRYRUN", user}
+	for _, word := range strings.Fields(s.onTopology(command)) {
+		switch word {
+		case "K":
+			word = key
+		case "C":
+			word = key + ":wake:0"
+		}
+		args = append(args, word)
+	}
+	return args
+}
+
+// onTopology is the form of a command on this kind of server.
+func (s *Store) onTopology(command string) string {
+	if other, is := sharded[command]; is && s.cluster != nil {
+		return other
+	}
+	return command
 }

@@ -43,19 +43,11 @@ const memorySamples = 50
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
 // groups take. It is false if Redis refuses to say.
 func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
-	keys := p.keys(groups)
-	node, err := p.store.master(ctx, keys[0].name)
-	if err != nil {
-		return 0, false, err
-	}
-	for some := range slices.Chunk(keys, pipelined) {
-		answers := make([]*redis.IntCmd, len(some))
-		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
-			for i, key := range some {
-				answers[i] = pipe.MemoryUsage(ctx, key.name, memorySamples)
-			}
-			return nil
-		})
+	for some := range slices.Chunk(p.keys(groups), pipelined) {
+		answers, err := p.store.memory(ctx, some)
+		if err != nil {
+			return 0, false, err
+		}
 		for _, a := range answers {
 			size, err := a.Result()
 			switch {
@@ -69,6 +61,24 @@ func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, k
 		}
 	}
 	return bytes, true, nil
+}
+
+// memory asks how many bytes some keys in one slot take. Each answer has its own error.
+func (s *Store) memory(ctx context.Context, keys []typedKey) ([]*redis.IntCmd, error) {
+	return promptly(ctx, s, func(ctx context.Context) ([]*redis.IntCmd, error) {
+		node, err := s.master(ctx, keys[0].name)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*redis.IntCmd, len(keys))
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, key := range keys {
+				answers[i] = pipe.MemoryUsage(ctx, key.name, memorySamples)
+			}
+			return nil
+		})
+		return answers, nil
+	})
 }
 
 // Tally is what a partition has for a group.
