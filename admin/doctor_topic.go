@@ -263,8 +263,8 @@ func (c *checkup) moves(ctx context.Context, p *queue.Partition, list *census) e
 func (c *checkup) tellOf(list *census) {
 	torn := "A crash of Redis that cuts its append-only file leaves such"
 	if n := list.orphans.count; n > 0 {
-		c.tell(Warning, CheckOrphans, c.name, "%s in no set, so no group gets them: %s. %s",
-			amount(n, "message's body is", "messages' bodies are"), list.orphans.list(), torn)
+		c.tell(Warning, CheckOrphans, c.name, "%s: %s. %s",
+			amount(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
 		c.tell(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",

@@ -41,5 +41,5 @@ func TestDoctorShowsHowFarItIsOnATerminal(t *testing.T) {
 	assert.Contains(t, err.String(), " 25%  250 of 1,000")
 	err.Reset()
 	d.find(admin.Finding{Severity: admin.Info, Check: admin.CheckServer, Text: "a server"})
-	assert.Equal(t, clearLine, err.String(), "before the finding")
+	assert.Equal(t, string(clearLine), err.String(), "before the finding")
 }
