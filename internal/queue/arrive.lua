@@ -99,15 +99,10 @@ if #dues > 0 then
 end
 if #marks > 0 then call('ZADD', arrived, 'GT', unpack(marks)) end
 
--- All is stored, so nothing may fail from here on. A small set expires by itself; a large one
--- would keep Redis busy.
+-- All is stored, so nothing may fail from here on.
 local over = redis.pcall('ZRANGEBYSCORE', arrived, '-inf', now_ms, 'LIMIT', 0, MOST)
 if #over > 0 then redis.pcall('ZREM', arrived, unpack(over)) end
 local last = redis.pcall('ZRANGE', arrived, -1, -1, 'WITHSCORES')[2]
-if last and redis.pcall('ZCARD', arrived) <= MOST then
-  redis.pcall('PEXPIREAT', arrived, last)
-else
-  redis.pcall('PERSIST', arrived)
-end
+if last then may_expire(arrived, redis.pcall('ZCARD', arrived), int(last - now_ms)) end
 if first and first <= (head(scheduled) or first) then wake(channel, now, first) end
 return answers

@@ -15,7 +15,7 @@ import (
 
 // scripts are all scripts.
 var scripts = []*script{
-	pushScript, putScript, unrecordScript, registerScript, raiseScript, enlistScript, neededScript,
+	pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript, enlistScript, neededScript,
 	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
 	expireScript, expiringScript,
 	claimScript, ackScript, relayScript, nackScript, extendScript, releaseScript, buryScript,

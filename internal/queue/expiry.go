@@ -50,13 +50,22 @@ func (t *Topic) noticed(partitions int, near []string) {
 // (Partitions, Raise) has found any, and frees what they hold. It takes about a second at
 // most, and may have to be called again. While a call is under way, another does nothing.
 // After an error, what it returns is true.
-func (t *Topic) EndExpired(ctx context.Context) ([]Ended, error) {
+//
+// It also takes apart what is too large to expire at once: see sweep.lua.
+func (t *Topic) EndExpired(ctx context.Context) ([]Ended, error) { return t.endExpired(ctx, "") }
+
+// endExpired is EndExpired for a caller that knows a group, or "".
+func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	near, others, begun := t.beginSearch()
 	if !begun {
 		return nil, nil
 	}
-	found, ended, err := t.endAll(ctx, near, others)
-	return t.endSearch(found, ended), err
+	deadline := time.Now().Add(endFor)
+	found, ended, err := t.endAll(ctx, near, others, deadline)
+	swept := t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
+		return p.Group(group).sweep(ctx, deadline)
+	})
+	return t.endSearch(found, ended), joined([]error{err, swept})
 }
 
 // beginSearch returns the groups to look at in the first partition, and how many others to
@@ -97,8 +106,7 @@ func (t *Topic) endSearch(found map[string]int, ended []string) []Ended {
 }
 
 // endAll ends groups in all partitions at once.
-func (t *Topic) endAll(ctx context.Context, near []string, others int) (found map[string]int, ended []string, err error) {
-	deadline := time.Now().Add(endFor)
+func (t *Topic) endAll(ctx context.Context, near []string, others int, deadline time.Time) (found map[string]int, ended []string, err error) {
 	var mu sync.Mutex
 	found, over := map[string]int{}, map[string]bool{}
 	err = t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
@@ -122,6 +130,20 @@ func (t *Topic) endAll(ctx context.Context, near []string, others int) (found ma
 		}
 	}
 	return found, slices.Sorted(maps.Keys(over)), err
+}
+
+// sweep takes apart what is too large to expire at once in the partition, and of the group
+// its records, until the deadline.
+func (g *Group) sweep(ctx context.Context, deadline time.Time) error {
+	for {
+		reply, err := g.run(ctx, sweepScript, nil)
+		if err != nil {
+			return err
+		}
+		if words, err := stringsOf(reply); err != nil || !slices.Equal(words, []string{"more"}) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // expiring names groups that may end soon in the partition.

@@ -173,16 +173,28 @@ end
 
 local DAY_MS = 86400000
 local HOUR_MS = 3600000
+local FEW = 1000 -- entries that Redis frees at once without anybody noticing
+
+-- may_expire lets a key expire in some ms if it is small. A large one would keep Redis busy at
+-- its end, for half a second with a million entries: sweep.lua takes it apart first. It must not
+-- fail: the caller's writes stand.
+local function may_expire(key, size, ms)
+  if (tonumber(size) or 0) > FEW then
+    redis.pcall('PERSIST', key)
+  else
+    redis.pcall('PEXPIRE', key, ms)
+  end
+end
 
 -- write_record stores a record and keeps its hash small: the hash expires a day
--- after its last use (renewed once an hour, not on each call), and a newcomer looks
--- at a few random records and drops those that are a day old. Redis may refuse that
--- part; it must not fail, since the caller's writes stand.
+-- after its last use (renewed once an hour, not on each call), unless it is large, and a
+-- newcomer looks at a few random records and drops those that are a day old. Redis may
+-- refuse that part; it must not fail, since the caller's writes stand.
 local function write_record(hash, owner, number, now_ms, result, last_ms)
   redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)
   local ms = tonumber(now_ms)
   if last_ms and math.floor(last_ms / HOUR_MS) == math.floor(ms / HOUR_MS) then return end
-  redis.pcall('PEXPIRE', hash, DAY_MS + HOUR_MS)
+  may_expire(hash, redis.pcall('HLEN', hash), DAY_MS + HOUR_MS)
   if last_ms then return end
   local some = redis.pcall('HRANDFIELD', hash, 16, 'WITHVALUES')
   for i = 1, #some, 2 do

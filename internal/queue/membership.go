@@ -65,7 +65,7 @@ func (m *Membership) enlist(ctx context.Context) error {
 
 // EndExpired ends groups of the topic; see Topic.EndExpired.
 func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
-	return m.topic.EndExpired(ctx)
+	return m.topic.endExpired(ctx, m.group)
 }
 
 // Group returns the group in one of the partitions.

@@ -227,7 +227,7 @@ if keyed and keyed.windows > 0 then
 end
 if keyed and tonumber(ARGV[5]) > 0 then
   local last = tonumber(redis.pcall('ZRANGE', taken, -1, -1, 'WITHSCORES')[2])
-  if last then redis.pcall('PEXPIRE', taken, int(last - now_ms)) end
+  if last then may_expire(taken, redis.pcall('ZCARD', taken), int(last - now_ms)) end
 end
 local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
 for i = 1, count, 2 do

@@ -15,6 +15,7 @@ var (
 	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
 	putScript      = newScript("put", scheduled, messages, publishers)
 	unrecordScript = newScript("unrecord", publishers)
+	sweepScript    = newScript("sweep", publishers, taken, arrived, claimsOf)
 	registerScript = newScript("register", groups, control, expiry)
 	raiseScript    = newScript("raise", count, groups, control, expiry)
 	adoptScript    = newScript("adopt", groups, control, expiry)

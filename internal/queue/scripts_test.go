@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,7 +19,10 @@ var (
 	variadic    = regexp.MustCompile(`unpack\(ARGV, (\d+)[,)]`)
 	cursor      = regexp.MustCompile(`local at, \w+ = (\d+), `)
 	rows        = regexp.MustCompile(`columns\((\d+), (\d+)\)`)
-	from        = regexp.MustCompile(`differ\(members, (\d+)`)
+	whole       = regexp.MustCompile(`unpack\(ARGV\)`)
+	beside      = regexp.MustCompile(`for i = (\d+), #KEYS[^\n]*\bARGV\[i - (\d+)\]`)
+	computed    = regexp.MustCompile(`ARGV\[(\d+) \+ `)
+	lacked      = regexp.MustCompile(`lacking\([\w, ]+, (\d+), (\d+), \d+\)`)
 )
 
 // TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
@@ -59,10 +63,21 @@ func used(body string) []string {
 	for _, m := range loop.FindAllStringSubmatch(body, -1) {
 		list = append(list, openRange(m[2], m[1]))
 	}
-	for _, pattern := range []*regexp.Regexp{cursor, from, rows, variadic} {
+	for _, pattern := range []*regexp.Regexp{cursor, rows, variadic, computed} {
 		for _, m := range pattern.FindAllStringSubmatch(body, -1) {
 			list = append(list, openRange("ARGV", m[1]))
 		}
+	}
+	for _, m := range lacked.FindAllStringSubmatch(body, -1) {
+		list = append(list, openRange("ARGV", m[1]), openRange("KEYS", m[2]))
+	}
+	for _, m := range beside.FindAllStringSubmatch(body, -1) {
+		key, _ := strconv.Atoi(m[1])
+		less, _ := strconv.Atoi(m[2])
+		list = append(list, openRange("ARGV", strconv.Itoa(key-less)))
+	}
+	if whole.MatchString(body) {
+		list = append(list, openRange("ARGV", "1"))
 	}
 	return unique(list, "")
 }

@@ -98,6 +98,15 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 		return func() { require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call)) }
 	},
+	"use what is large, and sweep it": func(r *scene, g *Group) func() {
+		r.crowd(g.name)
+		return func() {
+			r.use(g)
+			for range 3 {
+				require.NoError(r.t, g.sweep(r.ctx(), time.Now()))
+			}
+		}
+	},
 	"claim 1,000 small messages": func(r *scene, g *Group) func() {
 		r.store(r.partition.names.key(scheduled), 1000, 200)
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }

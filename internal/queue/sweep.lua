@@ -1,0 +1,44 @@
+-- sweep.lua: take apart what is too large to expire at once, and has entries that nobody needs
+-- any more. What is small expires by itself.
+--
+-- KEYS[1]  publishers  hash  publisher, or caller -> record of its last batch or request
+-- KEYS[2]  taken       zset  message key -> until when it is taken, ms
+-- KEYS[3]  arrived     zset  id without its key, or a move of it -> until when to remember it, ms
+-- KEYS[4]  claims      hash  consumer -> record of its last claim
+-- Returns  { 'more' } if there is more to drop, or { 'done' }
+
+local publishers, taken, arrived, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local MOST = 500 -- entries of each key that one call looks at
+local _, now_ms = now_us()
+local now = tonumber(now_ms)
+local more = false
+expect_hashes(publishers, claims)
+expect_zsets(taken, arrived)
+
+-- Old records are where chance finds them. It is worth looking on while a quarter is old.
+local function sweep_records(hash)
+  if redis.call('HLEN', hash) <= FEW then return end
+  local some, old = redis.call('HRANDFIELD', hash, MOST, 'WITHVALUES'), {}
+  for i = 1, #some, 2 do
+    local _, written = parse_record(some[i + 1])
+    if not written or now - written > DAY_MS then old[#old + 1] = some[i] end
+  end
+  if #old > 0 then redis.call('HDEL', hash, unpack(old)) end
+  more = more or #old * 4 >= MOST
+  may_expire(hash, redis.call('HLEN', hash), DAY_MS + HOUR_MS)
+end
+
+local function sweep_times(zset)
+  if redis.call('ZCARD', zset) <= FEW then return end
+  local over = redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'LIMIT', 0, MOST)
+  if #over > 0 then redis.call('ZREM', zset, unpack(over)) end
+  more = more or #over == MOST
+  local last = tonumber(redis.call('ZRANGE', zset, -1, -1, 'WITHSCORES')[2])
+  if last then may_expire(zset, redis.call('ZCARD', zset), int(last - now)) end
+end
+
+sweep_records(publishers)
+sweep_records(claims)
+sweep_times(taken)
+sweep_times(arrived)
+return { more and 'more' or 'done' }

@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+)
+
+const manyEntries = 200_000
+
+// crowd fills what remembers calls and keys with entries that nobody needs any more.
+func (r *scene) crowd(group string) (large []string) {
+	r.t.Helper()
+	const hashes = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
+	const zsets = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
+	for k, fill := range map[kind]string{publishers: hashes, claimsOf: hashes, taken: zsets, arrived: zsets} {
+		key := r.partition.names.keyOf(k, group)
+		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, manyEntries).Err())
+		large = append(large, key)
+	}
+	return large
+}
+
+// use makes an entry of each kind that is needed.
+func (r *scene) use(g *Group) {
+	r.t.Helper()
+	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
+	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	r.claim(g, "c", 1)
+}
+
+// TestWhatIsLargeEndsInPieces: Redis would free all of it at once when it expires.
+func TestWhatIsLargeEndsInPieces(t *testing.T) {
+	r := newSceneOn(t, redistest.New(t, "--save", ""))
+	topic := r.topicOf(1)
+	g := r.group("g")
+	large := r.crowd(g.name)
+	for _, key := range large { // as an older library has left it
+		require.NoError(t, r.client.PExpire(t.Context(), key, time.Hour).Err())
+	}
+	r.use(g)
+	for _, key := range large {
+		assert.Negative(t, r.client.PTTL(t.Context(), key).Val(), "%s expires at once", key)
+	}
+	_, err := topic.Partitions(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		topic.search.next = time.Now().Add(-time.Second)
+		_, err := topic.endExpired(t.Context(), g.name)
+		require.NoError(t, err)
+		small := 0
+		for _, key := range large {
+			if r.size(key) <= 1000 {
+				small++
+			}
+		}
+		return small == len(large)
+	}, time.Minute, time.Millisecond)
+	for _, key := range large {
+		ttl := r.client.PTTL(t.Context(), key).Val()
+		assert.Positive(t, ttl, "%s has no end", key)
+		assert.LessOrEqual(t, ttl, 25*time.Hour, key)
+	}
+	for key, field := range map[string]string{r.partition.names.key(publishers): "p", r.partition.names.keyOf(claimsOf, g.name): "c"} {
+		assert.True(t, r.client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
+	}
+	for key, member := range map[string]string{r.partition.names.key(taken): "k", r.partition.names.key(arrived): plainID(9)} {
+		require.NoError(t, r.client.ZScore(t.Context(), key, member).Err(), member)
+	}
+}
+
+// size is how many entries a key has.
+func (r *scene) size(key string) int64 {
+	r.t.Helper()
+	sizes, err := r.client.Pipelined(r.ctx(), func(p redis.Pipeliner) error {
+		p.HLen(r.ctx(), key)
+		return nil
+	})
+	if err != nil { // a zset
+		return r.client.ZCard(r.ctx(), key).Val()
+	}
+	return sizes[0].(*redis.IntCmd).Val()
+}
