@@ -36,6 +36,9 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 	slots := make(chan struct{}, topicsAtOnce)
 	var calls sync.WaitGroup
 	for i, t := range topics {
+		if ctx.Err() != nil {
+			break
+		}
 		slots <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-slots }()

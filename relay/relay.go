@@ -58,7 +58,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 }
 
 // Run publishes what is due until ctx ends. Then it lets the Publish calls under way finish,
-// for CloseTimeout at most, and gives back what it holds. A call that takes longer runs on, and
+// for CloseTimeout at most, and gives back what it holds, in a second more at most. A call that takes longer runs on, and
 // its messages are published again: close the target when no call is under way. Any number of
 // processes may run a relay for the same topics.
 //
