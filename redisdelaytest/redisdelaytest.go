@@ -104,8 +104,16 @@ func (r *Redis) Client() redis.UniversalClient { return r.client }
 func (r *Redis) Options() *redis.Options {
 	return &redis.Options{
 		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return r.server.Dial() },
+		Dialer: r.dial,
 	}
+}
+
+func (r *Redis) dial(context.Context, string, string) (net.Conn, error) {
+	conn, err := r.server.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return newRoomy(conn), nil
 }
 
 // PublisherConfig is a config with the Client, and else with the defaults.
