@@ -85,7 +85,7 @@ type SubscriberConfig struct {
 
 	// PollInterval is how often an idle subscription asks for messages without a
 	// notification. It limits the delay when notifications are lost without a sign; while it is
-	// known that they are, an idle subscription asks every 250ms for about 10s first. At least
+	// known that they are, an idle subscription asks every 150ms for about 10s first. At least
 	// 100ms. Default: 5s; a year in package redisdelaytest, where none is lost.
 	PollInterval time.Duration
 

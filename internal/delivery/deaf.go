@@ -11,8 +11,8 @@ const (
 	// A consumer that hears no notifications looks for itself each deafPoll, so that nothing is
 	// late while they fail for a moment. After maxLooks of these it looks less and less, down to
 	// once in a poll interval. Once they have come for the time of recovery, all this begins anew.
-	deafPoll = 250 * time.Millisecond
-	maxLooks = 40
+	deafPoll = 150 * time.Millisecond
+	maxLooks = 70
 	recovery = 10 * time.Second
 )
 
