@@ -16,11 +16,13 @@ const manyEntries = 200_000
 // crowd fills what remembers calls and keys with entries that nobody needs any more.
 func (r *scene) crowd(group string) (large []string) {
 	r.t.Helper()
-	const hashes = "for i = 1, ARGV[1] do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
-	const zsets = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
+	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
+	const zsets = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
 	for k, fill := range map[kind]string{publishers: hashes, claimsOf: hashes, taken: zsets, arrived: zsets} {
 		key := r.partition.names.keyOf(k, group)
-		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, manyEntries).Err())
+		for from := 1; from < manyEntries; from += 10_000 {
+			require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, from).Err())
+		}
 		large = append(large, key)
 	}
 	return large
