@@ -228,17 +228,16 @@ func (s *Subscriber) run(
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
-		ended := make(chan error, 1)
-		go func() { ended <- subscription.Run(ctx, partitions) }() // ends after ctx
-		<-ctx.Done()
-		last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.config.CloseTimeout+closeGrace)
-		defer cancelLast()
-		if err := <-ended; err != nil {
+		deadline := make(chan time.Time, 1)
+		context.AfterFunc(ctx, func() { deadline <- time.Now().Add(s.config.CloseTimeout + closeGrace) })
+		if err := subscription.Run(ctx, partitions); err != nil {
 			s.mu.Lock()
 			s.errs = errors.Join(s.errs, err)
 			s.mu.Unlock()
 		}
 		if s.broadcast() {
+			last, cancelLast := context.WithDeadline(context.WithoutCancel(ctx), <-deadline) // Run ends after ctx
+			defer cancelLast()
 			s.endGroup(last, place.Topic, place.Group)
 		}
 	})

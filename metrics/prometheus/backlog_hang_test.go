@@ -73,9 +73,9 @@ func TestAScrapeEndsInTimeThoughRedisHangs(t *testing.T) {
 					require.Fail(t, "the scrapes have not ended")
 				}
 			}
-			assert.False(t, b.last.ended(), "what reads waits for its reply")
-			assert.Equal(t, before+1, calls.calls.Load(), "all scrapes wait for one reading")
-			assert.Equal(t, map[string]float64{"redis_scrape_errors_total": 1}, shown(t, registry, "errors"))
+			assert.True(t, b.last.ended(), "what reads ends with its timeout")
+			assert.LessOrEqual(t, calls.calls.Load(), before+4, "the scrapes of a round share a reading")
+			assert.Equal(t, map[string]float64{"redis_scrape_errors_total": 3}, shown(t, registry, "errors"), "this one fails, too")
 			require.NoError(t, resume())
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
 				got := shown(t, registry, "")
