@@ -16,7 +16,7 @@ import (
 func Backoff(initial, longest time.Duration, factor float64) func(attempt int) time.Duration {
 	initial = max(initial, MinRedeliveryDelay)
 	longest = max(longest, initial)
-	if !(factor >= 1) { //nolint:staticcheck // it may be NaN
+	if !(factor >= 1) { // also of NaN
 		factor = 1
 	}
 	return func(attempt int) time.Duration {
