@@ -90,14 +90,7 @@ func (s *Subscriber) endReserved(ctx context.Context) {
 
 // endGroup ends a group of a subscription's own. If ctx ends before, it expires.
 func (s *Subscriber) endGroup(ctx context.Context, topic, group string) {
-	ended := make(chan error, 1)
-	go func() { ended <- s.store.Topic(topic).End(ctx, group) }() // ends with the call, which the client's timeouts end
-	var err error
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	err := s.store.Topic(topic).End(ctx, group)
 	if err != nil {
 		s.logger.Info("Could not end the consumer group, so it expires", watermill.LogFields{
 			"topic": topic, "consumer_group": group, "error": err.Error(),
