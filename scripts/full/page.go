@@ -31,8 +31,8 @@ const top = `# Evidence
 
 What the long forms of the tests say, and on which code. ` + "`make full`" + ` runs them and writes this page after each;
 ` + "`make full FORMS='explore sim'`" + ` runs some again and replaces their rows. A digest names the code: it stays the same as
-long as only comments and documentation change. ` + "`make test`" + ` fails if a row is red, or older than the code, unless
-the end of this page says what has changed since.
+long as only comments and documentation change. ` + "`make test`" + ` fails if a row is red, and if one is older than the code or
+missing, unless the end of this page says so.
 
 | form | result | figure | took | server | machine | commit | code | command |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -41,7 +41,8 @@ the end of this page says what has changed since.
 const bottom = `
 ## Changed since
 
-By hand, one line for today's code: its digest and what is different, if that cannot matter to the rows above.
+By hand, one line for today's code: its digest and what is different, if that cannot matter to the rows above, or which
+forms have not run.
 
 `
 
@@ -105,11 +106,11 @@ func (p *page) problems(forms []form, code string) []string {
 		again := "; run `make full FORMS=" + f.name + "`"
 		r, ran := p.rows[f.name]
 		switch {
-		case !ran:
+		case !ran && p.changed[code] == "":
 			list = append(list, f.name+" has never run"+again)
 		case strings.HasPrefix(r.result, failed):
 			list = append(list, f.name+" failed: mend it"+again)
-		case r.code != code && p.changed[code] == "":
+		case ran && r.code != code && p.changed[code] == "":
 			list = append(list, fmt.Sprintf("%s ran on code %s, and today's is %s%s, or, if the change cannot matter to it, "+
 				"say what has changed at the end of %s: - `%s` what has changed", f.name, r.code, code, again, pageFile, code))
 		}

@@ -50,7 +50,8 @@ func TestWhatAPageLacks(t *testing.T) {
 	}{
 		"it passed today":                {rows: map[string]row{"sim": {result: passed, code: today}}},
 		"its server was missing":         {rows: map[string]row{"sim": {result: "skipped: no server", code: today}}},
-		"it never ran":                   {changed: map[string]string{today: "Much."}, want: "never run"},
+		"it never ran":                   {want: "never run"},
+		"the page says what never ran":   {changed: map[string]string{today: "sim has not run."}},
 		"it failed":                      {rows: map[string]row{"sim": {result: failed, code: today}}, want: "failed"},
 		"it failed, and the code is new": {rows: map[string]row{"sim": {result: failed + ": x", code: other}}, changed: map[string]string{today: "Much."}, want: "failed"},
 		"the code is new":                {rows: map[string]row{"sim": {result: passed, code: other}}, want: "today's is " + today},
