@@ -194,24 +194,30 @@ func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
 }
 
+// TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing, also when nothing is due.
 func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 	for _, kind := range []string{
 		"scheduled", "messages", "groups", "refs", "keys", "queue:g", "unack:g",
 		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g", "control", "full",
 	} {
-		t.Run(kind, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(due("a"))
-			key := string(r.partition.names) + ":" + kind
-			require.NoError(t, r.client.Del(t.Context(), key).Err())
-			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
-			before := r.state()
-			_, err := g.Claim(t.Context(), r.request("c", 10))
-			var typeErr *KeyTypeError
-			require.ErrorAs(t, err, &typeErr)
-			assert.Equal(t, key, typeErr.Key)
-			assert.Equal(t, before, r.state())
-		})
+		for name, message := range map[string]Message{"due": due("a"), "idle": after("a", 60)} {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				r := newScene(t)
+				g := r.group("g")
+				if name == "idle" {
+					require.Empty(t, r.claim(g, "c", 10), "an earlier claim")
+				}
+				r.push(message)
+				key := string(r.partition.names) + ":" + kind
+				require.NoError(t, r.client.Del(t.Context(), key).Err())
+				require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
+				before := r.state()
+				_, err := g.Claim(t.Context(), r.request("c", 10))
+				var typeErr *KeyTypeError
+				require.ErrorAs(t, err, &typeErr)
+				assert.Equal(t, key, typeErr.Key)
+				assert.Equal(t, before, r.state())
+			})
+		}
 	}
 }

@@ -11,6 +11,12 @@ do
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local SOON_MS = 10000 -- groups that may end so soon are for claim.lua
 
+  -- A key of another type is an error now, not only once something is due.
+  for _, hash in ipairs({ KEYS[2], KEYS[4], KEYS[5], KEYS[8], KEYS[11], KEYS[12], KEYS[13], KEYS[15] }) do
+    call('HLEN', hash)
+  end
+  call('ZCARD', KEYS[10])
+
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
   local now_ms = math.floor(now / 1000)
