@@ -35,6 +35,13 @@ func (d *distant) publish(delay time.Duration) {
 	d.notify("", queue.Hint{In: delay})
 }
 
+// claimed is how many claims there were.
+func (d *distant) claimed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.claims
+}
+
 // notify tells the consumers something, except one. The lock is held.
 func (d *distant) notify(except string, hint queue.Hint) {
 	for consumer, ear := range d.ears {
@@ -143,12 +150,12 @@ func TestIdleConsumersFarFromRedisDoNotAllClaimTheSameMessage(t *testing.T) {
 					d := &distant{way: trip / 2}
 					end := d.crowd(t, consumers, work)
 					pass(time.Second)
-					before := d.claims
+					before := d.claimed()
 					for range messages {
 						d.publish(200 * time.Millisecond)
 						pass(500 * time.Millisecond)
 					}
-					claims := float64(d.claims-before) / messages
+					claims := float64(d.claimed()-before) / messages
 					pass(time.Minute)
 					late := end()
 					slices.Sort(late)
