@@ -10,7 +10,7 @@ import (
 )
 
 // idleBytes are what an idle subscription may send in a second, whatever other groups there are.
-const idleBytes = 500
+const idleBytes = 1000
 
 // checkIdle counts what consumers send while nothing happens: by the docs half a command a second
 // for each subscription, and now and then a ping.
