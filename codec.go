@@ -52,8 +52,9 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 	return msg, nil
 }
 
-// delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is over: what a Nack has kept was made
-// while the message was handled, what is in the body comes from the publisher.
+// delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is
+// over: what a Nack has kept was made while the message was handled, what is in the body comes from
+// the publisher.
 func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
 	msg, err = c.unmarshal(claimed.Body, claimed.Metadata)
 	if err != nil {

@@ -158,8 +158,8 @@ func (m membership) Listen(partition int, consumer string, ear queue.Ear) delive
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. With Broadcast, each gets all of them: it is a group of its own, which ends with the
-// subscription, in CloseTimeout and a second at most, else by its GroupExpiry. The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups,
-// ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
+// subscription, in CloseTimeout and a second at most, else by its GroupExpiry. The error is
+// ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
 // that of ctx or of Redis when the group cannot be registered. Subscribe does not try again: a Router
 // fails to start while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {

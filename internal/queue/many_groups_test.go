@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// groupsNamed registers groups, in steps that a pipeline takes at once.
+// groupsNamed registers so many groups.
 func (r *scene) groupsNamed(count int) []*Group {
 	r.t.Helper()
 	list := make([]*Group, count)
