@@ -29,7 +29,7 @@ var forms = []form{
 	{name: "failover", command: "make failover", limit: 20 * time.Minute, waits: true, figure: tests},
 	{name: "model", command: "make model", limit: 8 * time.Minute, figure: tests},
 	explored("explore-sound"), explored("explore-damage"), explored("explore-torn"),
-	{name: "sim", command: "make sim", limit: 15 * time.Minute, figure: both(sum(`([\d.]+) h of virtual time`, "hours of virtual time"), tests)},
+	{name: "sim", command: "make sim", limit: 40 * time.Minute, figure: both(sum(`([\d.]+) h of virtual time`, "hours of virtual time"), tests)},
 	{name: "months", command: "make months", limit: 20 * time.Minute, figure: tests},
 	{name: "stress", command: "make stress", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
