@@ -100,7 +100,7 @@ type SubscriberConfig struct {
 }
 
 func defaultPoll(client redis.UniversalClient) time.Duration {
-	if queue.NeverDeaf(client) {
+	if queue.OptionsOf(client).LosesNothing {
 		return 365 * 24 * time.Hour
 	}
 	return 5 * time.Second
@@ -126,7 +126,7 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay
-		if queue.NeverDeaf(c.Client) {
+		if queue.OptionsOf(c.Client).LosesNothing {
 			c.NackDelay = steadyNackDelay
 		}
 	}

@@ -209,7 +209,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
-		Punctual:      queue.NeverDeaf(s.config.Client),
+		Punctual:      queue.OptionsOf(s.config.Client).LosesNothing,
 		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
 		Place:         observe.Place{Topic: topic, Group: group},
 	}

@@ -1,53 +1,27 @@
 package queue
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
 // alone that has another one by now.
 type Seen struct{ ID, Score string }
 
-// Now is the time in ms by the clock of the partition's master, as the scripts have it.
-func (p *Partition) Now(ctx context.Context) (int64, error) {
-	return p.store.nowAt(ctx, p.names.key(messages))
-}
-
-// nowAt is the time in ms by the clock of the master that has a key.
-func (s *Store) nowAt(ctx context.Context, key string) (int64, error) {
-	return promptly(ctx, s, func(ctx context.Context) (int64, error) {
-		node, err := s.master(ctx, key)
-		if err != nil {
-			return 0, err
-		}
-		now, err := node.Time(ctx).Result()
-		if err != nil {
-			if Transient(err) {
-				s.look(ctx)
-			}
-			return 0, err
-		}
-		return now.UnixMilli(), nil
-	})
-}
-
 // Withdraw takes back messages that no group has been given yet: up to MaxMessages. It
 // returns the ids of those that are not scheduled for the time that was seen.
 func (p *Partition) Withdraw(ctx context.Context, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := p.run(ctx, withdrawScript, withdrawScript.keys(p.names, "", nil), append([]any{maxFreedBytes}, pairs(some)...))
+		reply, err := p.Run(ctx, withdrawScript, "", append([]any{maxFreedBytes}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}
-		lists, err := listsOf(reply, 2)
-		if err != nil {
+		others, again := reply.Texts(), reply.Texts()
+		if len(again) >= len(some) {
+			reply.Fail("all %d ids are left", len(some))
+		}
+		if err := reply.End(); err != nil {
 			return left, err
 		}
-		if len(lists[1]) >= len(some) {
-			return left, fmt.Errorf("%w: all %d ids are left", errReply, len(some))
-		}
-		left, some = append(left, lists[0]...), only(some, lists[1])
+		left, some = append(left, others...), only(some, again)
 	}
 	return left, nil
 }
@@ -80,7 +54,7 @@ func only(some []Seen, ids []string) []Seen {
 // Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
 // for the time that was seen.
 func (g *Group) Retime(ctx context.Context, place Place, due int64, some []Seen) (left []string, err error) {
-	args := append([]any{string(place), due, g.partition.channel()}, pairs(some)...)
+	args := append([]any{string(place), due, g.partition.Channel()}, pairs(some)...)
 	return g.settle(ctx, retimeScript, args)
 }
 
@@ -92,7 +66,7 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 	if err != nil {
 		return nil, err
 	}
-	args := []any{g.name, g.partition.channel(), now + leftOf(ctx).Milliseconds()}
+	args := []any{g.name, g.partition.Channel(), now + Patience(ctx).Milliseconds()}
 	for _, id := range ids {
 		args = append(args, id, "", reason)
 	}

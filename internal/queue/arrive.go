@@ -2,9 +2,7 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -42,7 +40,7 @@ func (p *Partition) Arrived(ctx context.Context, messages []Arrival) ([]Outcome,
 }
 
 func (p *Partition) arrive(ctx context.Context, how string, keep time.Duration, messages []Arrival) ([]Outcome, error) {
-	args := []any{int64(0), keep.Milliseconds(), p.channel(), how}
+	args := []any{int64(0), keep.Milliseconds(), p.Channel(), how}
 	for _, m := range messages {
 		var due any = ""
 		if !m.DueAt.IsZero() {
@@ -51,26 +49,24 @@ func (p *Partition) arrive(ctx context.Context, how string, keep time.Duration, 
 		args = append(args, m.ID, m.Move, due, m.Body)
 	}
 	var outcomes []Outcome
-	err := p.inTime(ctx, func(until int64) (late time.Time, err error) {
+	err := p.InTime(ctx, func(until int64) (late time.Time, err error) {
 		args[0] = until
-		reply, err := p.run(ctx, arriveScript, arriveScript.keys(p.names, "", nil), args)
+		reply, err := p.Run(ctx, arriveScript, "", args)
 		if err != nil {
 			return time.Time{}, err
 		}
-		words, err := stringsOf(reply)
-		switch {
-		case err != nil:
-			return time.Time{}, err
-		case len(words) == 2 && words[1] == "late":
-			return timeOf(words[0])
-		case len(words) != 2+len(messages):
-			return time.Time{}, fmt.Errorf("%w: %d outcomes of %d arrivals", errReply, len(words)-2, len(messages))
+		now, how := reply.Time(), reply.Text()
+		if how == "late" {
+			return now, reply.End()
+		}
+		if reply.Len() != len(messages) {
+			reply.Fail("it has %d outcomes of %d arrivals", reply.Len(), len(messages))
 		}
 		outcomes = outcomes[:0]
-		for _, word := range words[2:] {
-			outcomes = append(outcomes, Outcome(word))
+		for reply.More() {
+			outcomes = append(outcomes, Outcome(reply.Text()))
 		}
-		return time.Time{}, nil
+		return time.Time{}, reply.End()
 	})
 	return outcomes, err
 }
@@ -81,16 +77,16 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return promptly(ctx, p.store, func(ctx context.Context) (int, error) {
-		key := p.names.key(arrived)
-		node, err := p.store.master(ctx, key)
+	return Promptly(ctx, p.client, func(ctx context.Context) (int, error) {
+		key := p.Key(Arrived, "")
+		node, err := p.client.Master(ctx, key)
 		if err != nil {
 			return 0, err
 		}
 		n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
 		if err != nil {
-			call := p.call(arriveScript, arriveScript.keys(p.names, "", nil), nil)
-			return 0, p.store.failed(ctx, call, err)
+			call := p.Call(arriveScript, p.Keys(arriveScript, ""), nil)
+			return 0, p.client.Failed(ctx, call, err)
 		}
 		return int(n), nil
 	})
@@ -103,41 +99,4 @@ func (p *Partition) Forget(ctx context.Context) error {
 		_, err = p.Arrive(ctx, 0, nil)
 	}
 	return err
-}
-
-// clock is what a partition knows of Redis's clock, for the time limits of calls. No host's
-// clock is compared with Redis's: a call that comes too late is told the time.
-type clock struct {
-	mu    sync.Mutex
-	redis time.Time // guarded by mu
-	at    time.Time // guarded by mu; when the host learned it
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at.IsZero() {
-		return time.UnixMilli(0)
-	}
-	return c.redis.Add(time.Since(c.at))
-}
-
-func (c *clock) set(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.redis, c.at = now, time.Now()
-}
-
-// inTime makes a call that counts only until a time by Redis's clock, in ms: a copy that comes
-// later, when nobody waits for it, must change nothing. If the call is late, it returns
-// Redis's time, and is made again.
-func (p *Partition) inTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
-	for range 4 {
-		late, err := call(p.clock.now().Add(leftOf(ctx)).UnixMilli())
-		if err != nil || late.IsZero() {
-			return err
-		}
-		p.clock.set(late)
-	}
-	return errLate
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrServerTooOld says that the server is older than Redis 7.0.
-var ErrServerTooOld = errors.New("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
+var ErrServerTooOld = Permanent("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
 // checking is a check under way. Others that need one wait for it.
 type checking struct {
@@ -19,25 +19,25 @@ type checking struct {
 	err  error
 }
 
-// check makes sure that the server is new enough, and looks for settings that lose
+// Check makes sure that the server is new enough, and looks for settings that lose
 // messages (Warnings). After one success it does nothing. It skips what the user may
 // not ask. The key determines which node of a Cluster to ask.
-func (s *Store) check(ctx context.Context, key string) error {
-	for !s.checked.Load() {
-		s.mu.Lock()
-		current := s.checking
+func (c *Client) Check(ctx context.Context, key string) error {
+	for !c.checked.Load() {
+		c.mu.Lock()
+		current := c.checking
 		if current == nil {
 			current = &checking{done: make(chan struct{})}
-			s.checking = current
-			s.mu.Unlock()
-			_, current.err = promptly(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.inspect(ctx, key) })
-			s.mu.Lock()
-			s.checking = nil
-			s.mu.Unlock()
+			c.checking = current
+			c.mu.Unlock()
+			_, current.err = Promptly(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.ask(ctx, key) })
+			c.mu.Lock()
+			c.checking = nil
+			c.mu.Unlock()
 			close(current.done)
 			return current.err
 		}
-		s.mu.Unlock()
+		c.mu.Unlock()
 		select {
 		case <-current.done:
 			if current.err != nil && !isContextError(current.err) {
@@ -54,55 +54,56 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (s *Store) inspect(ctx context.Context, key string) error {
-	node, err := s.master(ctx, key)
+func (c *Client) ask(ctx context.Context, key string) error {
+	node, err := c.Master(ctx, key)
 	if err != nil {
 		return err
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
-			s.checked.Store(true) // errors of scripts will show it
+			c.checked.Store(true) // errors of scripts will show it
 			return nil
 		}
 		return err
 	}
-	version := infoField(info, "redis_version")
-	if major, _, _ := strings.Cut(version, "."); older(major) {
+	version := InfoField(info, "redis_version")
+	if TooOld(version) {
 		return fmt.Errorf("%w: it is %s", ErrServerTooOld, version)
 	}
 	warnings := warningsOf(ctx, node, info)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version, s.warnings = version, warnings
-	s.checked.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.warnings = version, warnings
+	c.checked.Store(true)
 	return nil
 }
 
-// older reports whether a major version is known to be too old. One that cannot be
-// parsed gets the benefit of the doubt.
-func older(major string) bool {
+// TooOld reports whether a version is known to be too old. One that cannot be parsed gets the
+// benefit of the doubt.
+func TooOld(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && n < 7
 }
 
 // Warnings says which settings of the server lose messages, and what to do. It returns
 // each warning once, after the first check.
-func (s *Store) Warnings() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	warnings := s.warnings
-	s.warnings = nil
+func (c *Client) Warnings() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	warnings := c.warnings
+	c.warnings = nil
 	return warnings
 }
 
 func warningsOf(ctx context.Context, node redis.UniversalClient, info string) []string {
 	var warnings []string
-	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+	if policy := InfoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
 		warnings = append(warnings, fmt.Sprintf(
 			"Redis may evict messages, since its maxmemory-policy is %s; set it to noeviction", policy))
 	}
-	if infoField(info, "aof_enabled") == "0" {
+	if InfoField(info, "aof_enabled") == "0" {
 		snapshots, err := node.ConfigGet(ctx, "save").Result()
 		if err == nil && snapshots["save"] == "" {
 			warnings = append(warnings,
@@ -112,7 +113,8 @@ func warningsOf(ctx context.Context, node redis.UniversalClient, info string) []
 	return warnings
 }
 
-func infoField(info, field string) string {
+// InfoField is a field of what INFO says; "" without it.
+func InfoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
 			return value
@@ -123,14 +125,14 @@ func infoField(info, field string) string {
 
 // tooOld wraps an error in ErrServerTooOld if only a server before 7.0 answers so: it
 // cannot run the script, or it wraps its errors. This is for users who may not call INFO.
-func (s *Store) tooOld(err error) error {
+func (c *Client) tooOld(err error) error {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return err
 	}
-	s.mu.Lock()
-	version := s.version
-	s.mu.Unlock()
+	c.mu.Lock()
+	version := c.version
+	c.mu.Unlock()
 	text := answer.Error()
 	if version == "" && (strings.Contains(text, "Unknown Redis command called from") ||
 		strings.HasPrefix(text, "ERR Error running script (call to f_")) {

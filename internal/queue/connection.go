@@ -37,22 +37,22 @@ type sharedHub struct {
 	users int // guarded by registry.mu
 }
 
-// of returns the hub of a store's client until it is released. A client that cannot be told
-// apart from others, a struct with a map for instance, has one for each Store.
-func (r *registry) of(s *Store) (hub *listen.Hub, release func()) {
-	var key any = s
-	if reflect.ValueOf(s.client).Comparable() {
-		key = s.client
+// of returns the hub of a client until it is released. A client that cannot be told
+// apart from others, a struct with a map for instance, has one for each script.Client.
+func (r *registry) of(c *Client) (hub *listen.Hub, release func()) {
+	var key any = c
+	if reflect.ValueOf(c.Redis()).Comparable() {
+		key = c.Redis()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	shared := r.hubs[key]
 	if shared == nil {
 		quiet := silence
-		if NeverDeaf(s.client) {
+		if OptionsOf(c.Redis()).LosesNothing {
 			quiet = 0 // for ever
 		}
-		shared = &sharedHub{Hub: newHub(s, quiet, patience)}
+		shared = &sharedHub{Hub: newHub(c, quiet, patience)}
 		r.hubs[key] = shared
 	}
 	shared.users++
@@ -65,15 +65,15 @@ func (r *registry) of(s *Store) (hub *listen.Hub, release func()) {
 	})
 }
 
-func newHub(s *Store, silence, patience time.Duration) *listen.Hub {
-	if s.cluster != nil {
-		return listen.New(shards{s.cluster}, silence, patience)
+func newHub(c *Client, silence, patience time.Duration) *listen.Hub {
+	if cluster := c.Cluster(); cluster != nil {
+		return listen.New(shards{cluster}, silence, patience)
 	}
-	return listen.New(&server{s.client}, silence, patience)
+	return listen.New(&server{c.Redis()}, silence, patience)
 }
 
 // shards are the masters of a Cluster.
-type shards struct{ cluster cluster }
+type shards struct{ cluster Cluster }
 
 // Node implements listen.Network.
 func (s shards) Node(ctx context.Context, channel string) (listen.Node, error) {
@@ -132,7 +132,7 @@ func (c connection) Receive(ctx context.Context, patience time.Duration) (listen
 	switch {
 	case timedOut(err):
 		return listen.Event{Kind: listen.Silence}, nil
-	case isAnswer(err):
+	case IsAnswer(err):
 		return listen.Event{Kind: listen.Refused, Err: err}, nil
 	case err != nil:
 		return listen.Event{}, err

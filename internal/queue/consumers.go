@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -38,25 +37,23 @@ func (g *Group) consumers(ctx context.Context, which string) ([]Consumer, error)
 	found := map[string]bool{}
 	var list []Consumer
 	for cursor := "0"; ; {
-		reply, err := g.run(ctx, aliveScript, []any{cursor, which})
+		reply, err := g.Run(ctx, aliveScript, []any{cursor, which})
 		if err != nil {
 			return nil, err
 		}
-		if len(reply) != 3 {
-			return nil, fmt.Errorf("%w: consumers in %d values", errReply, len(reply))
+		reply.Text() // Redis's time
+		cursor = reply.Text()
+		rows := reply.Pairs()
+		if err := reply.End(); err != nil {
+			return nil, err
 		}
-		next, ok := reply[1].(string)
-		lists, err := listsOf(reply[2:], 1)
-		if err != nil || !ok || len(lists[0])%2 != 0 {
-			return nil, fmt.Errorf("%w: consumers up to %v", errReply, reply[1])
-		}
-		for i := 0; i < len(lists[0]); i += 2 {
-			if id := lists[0][i]; !found[id] {
+		for _, row := range rows {
+			if id := row[0]; !found[id] {
 				found[id] = true
-				list = append(list, consumerOf(id, lists[0][i+1]))
+				list = append(list, consumerOf(id, row[1]))
 			}
 		}
-		if cursor = next; cursor == "0" {
+		if cursor == "0" {
 			return list, nil
 		}
 	}

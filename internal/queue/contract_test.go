@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,20 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// scripts are all scripts.
-var scripts = []*script{
-	pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript, enlistScript, neededScript,
-	adoptScript, pauseScript, resumeScript, limitScript, retireScript, forgetScript, restoreScript, leaveScript, backlogScript,
-	expireScript, expiringScript,
-	claimScript, ackScript, relayScript, nackScript, extendScript, releaseScript, buryScript,
-	requeueScript, discardScript,
-	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
-	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
-	lookScript, holderScript, findScript,
-	departScript, movingScript, carryScript, arriveScript, departedScript,
-	orphansScript, bodilessScript, straysScript, leftoversScript,
-}
 
 var (
 	headerKey   = regexp.MustCompile(`(?m)^-- KEYS\[(\d+)\] +(\w+) +(\w+)`)
@@ -42,31 +29,30 @@ var (
 )
 
 func TestEachScriptIsDeclared(t *testing.T) {
-	files, err := filepath.Glob("*.lua")
+	files, err := filepath.Glob("lua/*.lua")
 	require.NoError(t, err)
-	declared := []string{idleLibrary + ".lua"}
-	for _, library := range allLibraries {
-		declared = append(declared, library+".lua")
+	declared := map[string]bool{}
+	for _, s := range Scripts() {
+		for _, file := range s.Files() {
+			declared["lua/"+file.Name+".lua"] = true
+		}
 	}
-	for _, s := range scripts {
-		declared = append(declared, s.name+".lua")
-	}
-	assert.ElementsMatch(t, files, declared)
+	assert.ElementsMatch(t, files, slices.Collect(maps.Keys(declared)))
 }
 
 // TestKeysAreInTheSameOrderEverywhere: in a script's header, in its body, and in Go.
 func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
-	for _, s := range scripts {
-		t.Run(s.name, func(t *testing.T) {
-			header, body := splitHeader(sourceOf(s.name))
+	for _, s := range Scripts() {
+		t.Run(s.Name(), func(t *testing.T) {
+			header, body := splitHeader(s.Files()[len(s.Files())-1].Text)
 			once, many := keysOfHeader(t, header)
 			assert.Equal(t, named(s), once, "the keys in the header")
-			assert.Equal(t, called(s.many), many, "the keys for each group in the header")
+			assert.Equal(t, called(s.each), many, "the keys for each group in the header")
 			for place, name := range keysOfBody(body) {
 				n, _ := strconv.Atoi(strings.TrimPrefix(place, "+"))
 				if strings.HasPrefix(place, "+") {
-					require.Less(t, n, len(s.many), "KEYS[i + %d] is declared", n)
-					assert.Equal(t, kinds[s.many[n]].name, name, "the body's name of KEYS[i + %d]", n)
+					require.Less(t, n, len(s.each), "KEYS[i + %d] is declared", n)
+					assert.Equal(t, s.each[n].Name(), name, "the body's name of KEYS[i + %d]", n)
 				} else {
 					require.LessOrEqual(t, n, len(once), "KEYS[%d] is declared", n)
 					want, _, _ := strings.Cut(once[n-1], " ")
@@ -113,18 +99,18 @@ func keysOfBody(body string) map[string]string {
 }
 
 // checkLoops checks where a body loops over the keys of each group.
-func checkLoops(t *testing.T, s *script, body string) {
+func checkLoops(t *testing.T, s *Script, body string) {
 	t.Helper()
 	loops := bodyLoop.FindAllStringSubmatch(body, -1)
-	assert.Equal(t, len(s.many) > 0, len(loops) > 0)
+	assert.Equal(t, len(s.each) > 0, len(loops) > 0)
 	for _, match := range loops {
-		assert.Equal(t, strconv.Itoa(len(s.once)+1), match[1], "%s", match[0])
-		if step := strconv.Itoa(len(s.many)); step != "1" || match[2] != "" {
+		assert.Equal(t, strconv.Itoa(len(s.keys)+1), match[1], "%s", match[0])
+		if step := strconv.Itoa(len(s.each)); step != "1" || match[2] != "" {
 			assert.Equal(t, step, match[2], "%s", match[0])
 		}
 	}
 	for _, match := range bodyHowMany.FindAllStringSubmatch(body, -1) {
-		assert.Equal(t, strconv.Itoa(len(s.once)), match[1], "%s", match[0])
+		assert.Equal(t, strconv.Itoa(len(s.keys)), match[1], "%s", match[0])
 	}
 }
 
@@ -142,7 +128,7 @@ func checkRows(t *testing.T, header, body string) {
 }
 
 // checkTypes checks that a body expects the right type of each key.
-func checkTypes(t *testing.T, s *script, body string) {
+func checkTypes(t *testing.T, s *Script, body string) {
 	t.Helper()
 	for _, match := range expectation.FindAllStringSubmatch(body, -1) {
 		for _, name := range strings.Split(match[2], ", ") {
@@ -151,33 +137,33 @@ func checkTypes(t *testing.T, s *script, body string) {
 	}
 }
 
-func named(s *script) []string {
+func named(s *Script) []string {
 	var names []string
-	for _, k := range s.once {
-		names = append(names, kinds[k].name+" "+kinds[k].holds)
+	for _, k := range s.keys {
+		names = append(names, k.Name()+" "+k.Type())
 	}
-	for _, foreign := range s.beyond {
+	for _, foreign := range s.foreign {
 		names = append(names, foreign+" "+foreign)
 	}
 	return names
 }
 
-func called(list []kind) []string {
+func called(list []Kind) []string {
 	var names []string
 	for _, k := range list {
-		names = append(names, kinds[k].name)
+		names = append(names, k.Name())
 	}
 	return names
 }
 
 func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
-	s := &script{once: []kind{unackOf, messages}, many: []kind{queueOf, deadOf}}
+	s := &Script{keys: []Kind{UnackOf, Messages}, each: []Kind{QueueOf, DeadOf}}
 	assert.Equal(t, []string{
 		"{p:t:0}:unack:g", "{p:t:0}:messages",
 		"{p:t:0}:queue:x", "{p:t:0}:dead:x", "{p:t:0}:queue:y:z", "{p:t:0}:dead:y:z",
-	}, s.keys(newNames("p", "t", 0), "g", []string{"x", "y:z"}))
+	}, NewNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
 	assert.Equal(t, []string{"zset", "hash", "zset", "zset", "zset", "zset"},
-		[]string{s.holds(0), s.holds(1), s.holds(2), s.holds(3), s.holds(4), s.holds(5)})
+		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }
 
 // TestKindsOfKeysMatchTheDocumentation of the protocol.
@@ -189,12 +175,12 @@ func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
 		want = append(want, match[1]+match[2]+" "+match[3])
 	}
 	var got []string
-	for k, described := range kinds {
-		name := described.name
-		if kind(k) >= queueOf {
+	for _, k := range Kinds() {
+		name := k.Name()
+		if k.OfGroup() {
 			name += ":G"
 		}
-		got = append(got, name+" "+described.holds)
+		got = append(got, name+" "+k.Type())
 	}
 	slices.Sort(want)
 	slices.Sort(got)

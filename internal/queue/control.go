@@ -44,7 +44,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, pauseScript, group, milliseconds(pause.Lasts), text, p.channel(), p.deciding())
+		return p.Group(group).told(ctx, pauseScript, group, Milliseconds(pause.Lasts), text, p.Channel(), p.deciding())
 	})
 }
 
@@ -52,14 +52,14 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 // or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, resumeScript, group, p.channel(), p.deciding())
+		return p.Group(group).told(ctx, resumeScript, group, p.Channel(), p.deciding())
 	})
 }
 
 // deciding says how a partition takes what a group is told: the first one decides whether
 // there is such a group, and the others follow.
 func (p *Partition) deciding() string {
-	if p.number == 0 {
+	if p.Number() == 0 {
 		return "known"
 	}
 	return string(retireFollow)
@@ -67,9 +67,9 @@ func (p *Partition) deciding() string {
 
 // told calls a script that tells a group something. Its answer may be that the group is
 // not known.
-func (g *Group) told(ctx context.Context, s *script, args ...any) error {
-	reply, err := g.run(ctx, s, args)
-	if err == nil && len(reply) > 0 && reply[0] == "unknown" {
+func (g *Group) told(ctx context.Context, s *Script, args ...any) error {
+	reply, err := g.Run(ctx, s, args)
+	if err == nil && reply.Begins("unknown") {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
 	}
 	return err
@@ -167,39 +167,28 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
 	var sum Backlog
 	for _, name := range names {
-		reply, err := p.Group(name).run(ctx, backlogScript, nil)
+		reply, err := p.Group(name).Run(ctx, backlogScript, nil)
 		if err != nil {
 			return Backlog{}, err
 		}
-		var counts [3]int64
-		for i, value := range reply {
-			n, ok := value.(int64)
-			if !ok || len(reply) != len(counts) {
-				return Backlog{}, fmt.Errorf("%w: a backlog of %v", errReply, reply)
-			}
-			counts[i] = n
+		sum = Backlog{reply.Count(), sum.Queued + reply.Count(), sum.InDelivery + reply.Count()}
+		if err := reply.End(); err != nil {
+			return Backlog{}, err
 		}
-		sum = Backlog{int(counts[0]), sum.Queued + int(counts[1]), sum.InDelivery + int(counts[2])}
 	}
 	return sum, nil
 }
 
 // askWhile calls a script until its first word is another one.
-func (g *Group) askWhile(ctx context.Context, again string, s *script, args ...any) ([]string, error) {
+func (g *Group) askWhile(ctx context.Context, again string, s *Script, args ...any) (word string, rest []string, err error) {
 	for {
-		reply, err := g.run(ctx, s, args)
+		reply, err := g.Run(ctx, s, args)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		words, err := stringsOf(reply)
-		if err != nil {
-			return nil, err
-		}
-		if len(words) == 0 {
-			return nil, fmt.Errorf("%w: it is empty", errReply)
-		}
-		if words[0] != again {
-			return words, nil
+		word, rest := reply.Text(), reply.Rest()
+		if err := reply.End(); err != nil || word != again {
+			return word, rest, err
 		}
 	}
 }
@@ -210,6 +199,6 @@ func (g *Group) Leave(ctx context.Context, consumer string) error {
 	if g.repeatable.Load() {
 		claims = "repeatable"
 	}
-	_, err := g.run(ctx, leaveScript, []any{consumer, g.name, claims})
+	_, err := g.Run(ctx, leaveScript, []any{consumer, g.name, claims})
 	return err
 }

@@ -12,7 +12,7 @@ import (
 // topicOf is a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *Topic {
 	r.t.Helper()
-	topic := newStore(r.t, r.client).Topic(r.partition.topic)
+	topic := newStore(r.t, r.client).Topic(r.partition.Topic())
 	require.NoError(r.t, topic.Enlist(r.ctx()))
 	_, err := topic.Raise(r.ctx(), partitions)
 	require.NoError(r.t, err)
@@ -106,14 +106,14 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	topic = r.topicOf(3)
 	for n := range 3 {
-		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).names.key(control)).Result()
+		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).Key(Control, "")).Result()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{"paused", "paused:g"}, fields, "partition %d", n)
 	}
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), topic.Partition(n).names.key(control)).Result()
+		exists, err := r.client.Exists(t.Context(), topic.Partition(n).Key(Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}
@@ -121,7 +121,7 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 
 func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	r := newScene(t)
-	topic := newStore(t, r.client).Topic(r.partition.topic)
+	topic := newStore(t, r.client).Topic(r.partition.Topic())
 	require.ErrorIs(t, topic.Pause(t.Context(), "", Pause{}), ErrTopicNotFound)
 	require.ErrorIs(t, topic.Resume(t.Context(), ""), ErrTopicNotFound)
 	_, err := retire(t, topic, "g", RetireIdle)
@@ -149,7 +149,7 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
-		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).names.key(control), "paused:G", "0 1 {}").Err())
+		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).Key(Control, ""), "paused:G", "0 1 {}").Err())
 	}
 	require.NoError(t, topic.Resume(t.Context(), "G"))
 	assert.Equal(t, before, r.state())
@@ -195,14 +195,14 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	r.group("g")
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	slow := newStore(t, r.client).Topic(r.partition.topic)
+	slow := newStore(t, r.client).Topic(r.partition.Topic())
 	number, taught, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), slow.Partition(n).names.key(control)).Result()
+		exists, err := r.client.Exists(t.Context(), slow.Partition(n).Key(Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}

@@ -5,7 +5,7 @@ import "context"
 // Requeue makes dead letters due again, as if they had never been delivered, if they were
 // buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
 func (g *Group) Requeue(ctx context.Context, latest int64, ids []string) ([]string, error) {
-	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.channel(), latest}, anys(ids)...))
+	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.Channel(), latest}, Strings(ids)...))
 }
 
 // Discard removes dead letters for good, if they were buried no later than a time by

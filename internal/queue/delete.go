@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 )
 
 // Delete removes all that the topic has, and takes it off the list of topics. Calling it
@@ -42,25 +41,19 @@ func (p *Partition) drop(ctx context.Context) error {
 	}
 	until := int64(0) // so that the first call only asks
 	for range 6 {
-		args := append([]any{until}, anys(names)...)
-		reply, err := p.run(ctx, dropScript, dropScript.keys(p.names, "", names), args)
+		args := append([]any{until}, Strings(names)...)
+		reply, err := p.Run(ctx, dropScript, "", args)
 		if err != nil {
 			return err
 		}
-		words, err := stringsOf(reply)
-		switch {
-		case err != nil:
-			return err
-		case len(words) == 1 && words[0] == "dropped":
+		if reply.Begins("dropped") {
 			return nil
-		case len(words) < 2 || words[0] != "groups":
-			return fmt.Errorf("%w: %q", errReply, words)
 		}
-		now, err := strconv.ParseInt(words[1], 10, 64)
+		more, err := knownOf(reply)
 		if err != nil {
-			return fmt.Errorf("%w: time %q", errReply, words[1])
+			return err
 		}
-		until, names = now+leftOf(ctx).Milliseconds(), append(names, words[2:]...)
+		until, names = more.asOf+Patience(ctx).Milliseconds(), append(names, more.names...)
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
@@ -71,19 +64,16 @@ func (p *Partition) drop(ctx context.Context) error {
 func (p *Partition) named(ctx context.Context) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {
-		reply, err := p.run(ctx, namedScript, namedScript.keys(p.names, "", nil), []any{cursor})
+		reply, err := p.Run(ctx, namedScript, "", []any{cursor})
 		if err != nil {
 			return nil, err
 		}
-		words, err := stringsOf(reply)
-		if err != nil || len(words) == 0 {
-			return nil, fmt.Errorf("%w: %v", errReply, reply)
-		}
-		names = append(names, words[1:]...)
+		cursor = reply.Text()
+		names = append(names, reply.Rest()...)
 		slices.Sort(names)
 		names = slices.Compact(names)
-		if cursor = words[0]; cursor == "0" {
-			return names, nil
+		if err := reply.End(); err != nil || cursor == "0" {
+			return names, err
 		}
 	}
 }
@@ -91,21 +81,21 @@ func (p *Partition) named(ctx context.Context) ([]string, error) {
 // delist takes a topic off the list of topics.
 func (s *Store) delist(ctx context.Context, topic string) error {
 	for range 3 {
-		now, err := s.nowAt(ctx, s.registry())
+		now, err := s.Now(ctx, s.Registry())
 		if err != nil {
 			return err
 		}
-		reply, err := s.run(ctx, scriptCall{
-			script: delistScript, topic: topic, partition: -1, keys: []string{s.registry()},
-			args: []any{topic, now + leftOf(ctx).Milliseconds()},
+		reply, err := s.Run(ctx, Call{
+			Script: delistScript, Topic: topic, Partition: -1, Keys: []string{s.Registry()},
+			Args: []any{topic, now + Patience(ctx).Milliseconds()},
 		})
 		if err != nil {
 			return err
 		}
-		if len(reply) == 1 && reply[0] == "delisted" {
+		if reply.Begins("delisted") {
 			s.unlist(topic)
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a call arrives later than it was sent for", errReply)
+	return fmt.Errorf("%w: a call arrives later than it was sent for", ErrReply)
 }

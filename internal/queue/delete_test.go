@@ -12,18 +12,19 @@ import (
 
 // TestDropRemovesEachKindOfKey that a partition can have.
 func TestDropRemovesEachKindOfKey(t *testing.T) {
-	var once, many []kind
-	for k := range kinds {
+	var once, many []Kind
+	for _, k := range Kinds() {
 		switch {
-		case kind(k) == topics: // of no partition
-		case kind(k) < queueOf:
-			once = append(once, kind(k))
+		case k == Topics: // of no partition
+		case !k.OfGroup():
+			once = append(once, k)
 		default:
-			many = append(many, kind(k))
+			many = append(many, k)
 		}
 	}
-	assert.ElementsMatch(t, once, dropScript.once)
-	assert.ElementsMatch(t, many, dropScript.many)
+	keys, each, _ := dropScript.Keys()
+	assert.ElementsMatch(t, once, keys)
+	assert.ElementsMatch(t, many, each)
 }
 
 // fill gives each partition of a topic messages in all places, for groups of all sorts, and
@@ -53,9 +54,9 @@ func (r *scene) fill(partitions int) *Topic {
 	}
 	require.NoError(r.t, topic.Retire(r.ctx(), "old", RetireIdle, func(int) {}))
 	for n := range partitions {
-		p := topic.Partition(n).names
-		require.NoError(r.t, r.client.SRem(r.ctx(), p.key(groups), "gone").Err(), "only refs names it")
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.keyOf(deadOf, "old"), z(1, "left behind")).Err())
+		p := topic.Partition(n)
+		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(Groups, ""), "gone").Err(), "only refs names it")
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(DeadOf, "old"), z(1, "left behind")).Err())
 	}
 	return topic
 }
@@ -63,7 +64,7 @@ func (r *scene) fill(partitions int) *Topic {
 // keysOf lists the keys of a topic's partitions.
 func (r *scene) keysOf() []string {
 	r.t.Helper()
-	keys, err := r.client.Keys(r.ctx(), "{"+"test:"+escapeGlob(topicEscaper.Replace(r.partition.topic))+":*").Result()
+	keys, err := r.client.Keys(r.ctx(), "{"+"test:"+escapeGlob(topicEscaper.Replace(r.partition.Topic()))+":*").Result()
 	require.NoError(r.t, err)
 	slices.Sort(keys)
 	return keys
@@ -94,7 +95,7 @@ func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
 			for n := range dropped {
 				require.NoError(t, topic.Partition(2-n).drop(t.Context()))
 			}
-			require.NoError(t, newStore(t, r.client).Topic(r.partition.topic).Delete(t.Context()))
+			require.NoError(t, newStore(t, r.client).Topic(r.partition.Topic()).Delete(t.Context()))
 			assert.Empty(t, r.keysOf())
 		})
 	}
@@ -113,29 +114,30 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 		for _, name := range args[1:] {
 			names = append(names, name.(string))
 		}
-		reply, err := r.partition.run(t.Context(), dropScript, dropScript.keys(r.partition.names, "", names), args)
+		reply, err := r.partition.Run(t.Context(), dropScript, "", args, names...)
 		require.NoError(t, err)
-		require.Len(t, reply, 3)
-		assert.Equal(t, []any{"groups", "g"}, []any{reply[0], reply[2]})
+		answer, _, groups := reply.Text(), reply.Time(), reply.Rest()
+		assert.Equal(t, "groups", answer)
+		assert.Equal(t, []string{"g"}, groups)
 		assert.Equal(t, before, r.state())
 	}
 	store := newStore(t, r.client)
-	reply, err := store.run(t.Context(), scriptCall{
-		script: delistScript, topic: topic.name, keys: []string{store.registry()}, args: []any{topic.name, late},
+	reply, err := store.Run(t.Context(), Call{
+		Script: delistScript, Topic: topic.name, Keys: []string{store.Registry()}, Args: []any{topic.name, late},
 	})
 	require.NoError(t, err)
-	assert.Equal(t, []any{"late"}, reply)
+	assert.Equal(t, []any{"late"}, reply.Values())
 	assert.NoError(t, store.Topic(topic.name).known(t.Context()))
 }
 
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.
 func TestNamedGoesThroughAllRefs(t *testing.T) {
 	r := newScene(t)
-	ids := r.store(r.partition.names.key(scheduled), 3000, 1)
+	ids := r.store(r.partition.Key(Scheduled, ""), 3000, 1)
 	for n, id := range ids {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(refs), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(refs), "damaged", "[", "number", "1").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Refs, ""), "damaged", "[", "number", "1").Err())
 	names, err := r.partition.named(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, names, 300)

@@ -73,8 +73,8 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
 	require.NoError(t, err)
-	broken := topic.Partition(1).names.key(publishers)
-	require.NoError(t, topic.store.client.Set(t.Context(), broken, "x", 0).Err())
+	broken := topic.Partition(1).Key(Publishers, "")
+	require.NoError(t, topic.store.Redis().Set(t.Context(), broken, "x", 0).Err())
 	var wrong *KeyTypeError
 	require.True(t, errors.As(errOf(topic.Cancel(t.Context(), "k")), &wrong))
 	assert.Equal(t, broken, wrong.Key)

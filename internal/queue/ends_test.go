@@ -13,29 +13,29 @@ import (
 
 // ends says what becomes of each kind of key when all messages of its topic are done and
 // nobody uses it any more.
-var ends = map[kind]string{
-	topics:      lasts, // until somebody deletes the topic
-	count:       lasts,
-	groups:      lasts, // until somebody retires the group, or it expires
-	control:     lasts, // what somebody has said about a group
-	expiry:      lasts, // as long as the group
-	scheduled:   empties,
-	messages:    empties,
-	refs:        empties,
-	messageKeys: empties,
-	full:        empties,
-	moving:      empties,
-	queueOf:     empties,
-	unackOf:     empties,
-	attemptsOf:  empties,
-	changedOf:   empties,
-	deadOf:      empties, // once somebody has decided about the dead letters
-	reasonsOf:   empties,
-	consumersOf: empties,
-	taken:       expires,
-	publishers:  expires,
-	claimsOf:    expires,
-	arrived:     expires,
+var ends = map[Kind]string{
+	Topics:         lasts, // until somebody deletes the topic
+	PartitionCount: lasts,
+	Groups:         lasts, // until somebody retires the group, or it expires
+	Control:        lasts, // what somebody has said about a group
+	Expiries:       lasts, // as long as the group
+	Scheduled:      empties,
+	Messages:       empties,
+	Refs:           empties,
+	MessageKeys:    empties,
+	Full:           empties,
+	Moving:         empties,
+	QueueOf:        empties,
+	UnackOf:        empties,
+	AttemptsOf:     empties,
+	ChangedOf:      empties,
+	DeadOf:         empties, // once somebody has decided about the dead letters
+	ReasonsOf:      empties,
+	ConsumersOf:    empties,
+	Taken:          expires,
+	Publishers:     expires,
+	ClaimsOf:       expires,
+	Arrived:        expires,
 }
 
 const (
@@ -48,7 +48,7 @@ const (
 // without an end.
 func TestEachKindOfKeyEnds(t *testing.T) {
 	r := newScene(t)
-	made := map[kind]bool{}
+	made := map[Kind]bool{}
 	r.live(func() {
 		for k := range r.kindsOf() {
 			made[k] = true
@@ -56,7 +56,7 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 	})
 	left := r.kindsOf()
 	for n := range kinds {
-		k := kind(n)
+		k := Kind(n)
 		end, known := ends[k]
 		require.True(t, known, "%s: its end is not known", kinds[k].name)
 		assert.True(t, made[k], "%s was never made", kinds[k].name)
@@ -119,20 +119,20 @@ func (r *scene) live(look func()) {
 }
 
 // kindsOf lists the keys of the topic and of the list of topics by their kind.
-func (r *scene) kindsOf() map[kind][]string {
+func (r *scene) kindsOf() map[Kind][]string {
 	r.t.Helper()
-	list := map[kind][]string{}
-	registry := r.partition.store.registry()
+	list := map[Kind][]string{}
+	registry := r.partition.Client().Registry()
 	if r.client.Exists(r.ctx(), registry).Val() == 1 {
-		list[topics] = []string{registry}
+		list[Topics] = []string{registry}
 	}
 	for _, key := range r.keysOf() {
 		_, rest, _ := strings.Cut(key, "}:")
 		name, _, _ := strings.Cut(rest, ":")
 		found := false
-		for n, described := range kinds {
-			if described.name == name {
-				list[kind(n)], found = append(list[kind(n)], key), true
+		for _, k := range Kinds() {
+			if k.Name() == name {
+				list[k], found = append(list[k], key), true
 			}
 		}
 		require.True(r.t, found, key)
@@ -143,7 +143,7 @@ func (r *scene) kindsOf() map[kind][]string {
 // TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(taken)
+	key := r.partition.Key(Taken, "")
 	ttl := func() float64 { return r.client.PTTL(t.Context(), key).Val().Seconds() }
 	for n, step := range []struct {
 		window time.Duration

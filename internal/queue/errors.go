@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var errReply = errors.New("unexpected reply from script")
+// Permanent returns an error that no other attempt can mend.
+func Permanent(text string) error { return &permanentError{text} }
 
-// ErrStalePublisher says that Redis has seen a different batch with this number, or a
-// later batch: the publisher's memory was set back, as when a virtual machine is
-// restored from a snapshot, or two publishers share a name. The cure is a new name.
-var ErrStalePublisher = errors.New("the publisher's batch numbers are stale")
+type permanentError struct{ text string }
+
+func (e *permanentError) Error() string { return e.text }
 
 // KeyTypeError says that a key of ours holds a value of the wrong type, so another
 // program must have written it.
@@ -75,10 +75,9 @@ func Transient(err error) bool {
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
+	var permanent *permanentError
 	switch {
-	case errors.Is(err, redis.ErrClosed), errors.Is(err, errReply), errors.Is(err, ErrServerTooOld),
-		errors.Is(err, ErrStalePublisher), errors.Is(err, ErrProtocolTooNew), errors.Is(err, errVersion),
-		errors.Is(err, ErrLimitTooLow):
+	case errors.Is(err, redis.ErrClosed), errors.As(err, &permanent):
 		return false
 	case errors.As(err, &noTLS): // a port without TLS
 		return false

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -27,22 +26,28 @@ const (
 func (p *Partition) Orphans(ctx context.Context, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
-	return p.scan(func(cursor string) ([]string, int, error) {
+	return scan(func(cursor string) (next string, err error) {
 		for range 20 {
 			count := max(1, min(lookedAt, lookedUp/(3*len(names)+1), fitting(looked, size)))
-			args := append([]any{cursor, count}, anys(names)...)
-			words, counts, err := p.words(ctx, orphansScript, orphansScript.keys(p.names, "", names), args)
+			reply, err := p.Run(ctx, orphansScript, "", append([]any{cursor, count}, Strings(names)...), names...)
 			if err != nil {
-				return nil, 0, err
+				return "", err
 			}
-			if len(counts) == 2 {
-				looked, size = looked+counts[0], size+counts[1]
-				return words, counts[0], nil
+			next = reply.Text()
+			if next == "groups" {
+				names = append(names, reply.Rest()...)
+				continue
 			}
-			names = append(names, words[1:]...)
+			some, bytes, ids := reply.Count(), reply.Count(), reply.Rest()
+			if err := reply.End(); err != nil {
+				return "", err
+			}
+			looked, size = looked+some, size+bytes
+			found(some, ids)
+			return next, nil
 		}
-		return nil, 0, errGroupsKeepChanging
-	}, found)
+		return "", errGroupsKeepChanging
+	})
 }
 
 // fitting is how many bodies to look at next, after some of a size. A few large ones among many
@@ -63,36 +68,23 @@ type Misplaced struct {
 
 // Misplaced calls found with what is wrong with messages in a place of the group.
 func (g *Group) Misplaced(ctx context.Context, place Place, found func(looked int, wrong Misplaced)) error {
-	p := g.partition
-	return p.scan(func(cursor string) ([]string, int, error) {
-		args := []any{string(place), cursor, lookedAt, g.name}
-		words, counts, err := p.words(ctx, bodilessScript, bodilessScript.keys(p.names, g.name, nil), args)
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt, g.name})
 		if err != nil {
-			return nil, 0, err
+			return "", err
 		}
-		some, twice, looked, err := split(words, counts)
-		if err == nil && len(twice)%2 != 0 {
-			err = fmt.Errorf("%w: %q", errReply, twice)
+		next, looked := reply.Text(), reply.Count()
+		wrong := Misplaced{Bodiless: reply.First(reply.Count()), Twice: map[string]string{}}
+		for reply.More() {
+			id := reply.Text()
+			wrong.Twice[id] = reply.Text()
 		}
-		if err != nil {
-			return nil, 0, err
-		}
-		wrong := Misplaced{Bodiless: some, Twice: map[string]string{}}
-		for pair := range slices.Chunk(twice, 2) {
-			wrong.Twice[pair[0]] = pair[1]
+		if err := reply.End(); err != nil {
+			return "", err
 		}
 		found(looked, wrong)
-		return words[:1], looked, nil
-	}, nil)
-}
-
-// split takes the words after a cursor apart: how many of the first list there are is the
-// second count of the reply, and how many were looked at the first.
-func split(words []string, counts []int) (first, second []string, looked int, err error) {
-	if len(counts) != 2 || counts[1] < 0 || counts[1] > len(words)-1 {
-		return nil, nil, 0, fmt.Errorf("%w: %d words with counts %v", errReply, len(words), counts)
-	}
-	return words[1 : 1+counts[1]], words[1+counts[1]:], counts[0], nil
+		return next, nil
+	})
 }
 
 // Record is a hash with an entry for each of some messages.
@@ -112,31 +104,31 @@ const lookedInto = 100
 // Leftovers calls found with ids whose entries in a record no message needs, which it may drop,
 // and with ids whose entry cannot be read.
 func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
-	p := g.partition
-	return p.scan(func(cursor string) ([]string, int, error) {
-		args := []any{string(in), string(how), cursor, lookedInto}
-		words, counts, err := p.words(ctx, leftoversScript, leftoversScript.keys(p.names, g.name, nil), args)
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
 		if err != nil {
-			return nil, 0, err
+			return "", err
 		}
-		gone, garbled, looked, err := split(words, counts)
-		if err != nil {
-			return nil, 0, err
+		next, looked := reply.Text(), reply.Count()
+		gone := reply.First(reply.Count())
+		garbled := reply.Rest()
+		if err := reply.End(); err != nil {
+			return "", err
 		}
 		found(looked, gone, garbled)
-		return words[:1], looked, nil
-	}, nil)
+		return next, nil
+	})
 }
 
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
 func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*KeyTypeError, error) {
-	return p.store.wrongTypes(ctx, p.keys(groups))
+	return wrongTypes(ctx, p.client, p.All(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.
 func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
-	wrong, err := s.wrongTypes(ctx, []typedKey{{s.registry(), kinds[topics].holds}})
+	wrong, err := wrongTypes(ctx, s.Client, []TypedKey{{s.Registry(), Topics.Type()}})
 	if err != nil || len(wrong) == 0 {
 		return nil, err
 	}
@@ -144,32 +136,32 @@ func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
 }
 
 // wrongTypes returns those of some keys in one slot that hold something else.
-func (s *Store) wrongTypes(ctx context.Context, keys []typedKey) (wrong []*KeyTypeError, err error) {
+func wrongTypes(ctx context.Context, c *Client, keys []TypedKey) (wrong []*KeyTypeError, err error) {
 	for some := range slices.Chunk(keys, MaxMessages) {
-		holds, err := s.types(ctx, some)
+		holds, err := typesOf(ctx, c, some)
 		if err != nil {
 			return nil, err
 		}
 		for i, key := range some {
-			if got := holds[i]; got != key.holds && got != "none" {
-				wrong = append(wrong, &KeyTypeError{Key: key.name, Type: got, Want: key.holds})
+			if got := holds[i]; got != key.Type && got != "none" {
+				wrong = append(wrong, &KeyTypeError{Key: key.Name, Type: got, Want: key.Type})
 			}
 		}
 	}
 	return wrong, nil
 }
 
-// types are what some keys in one slot hold; "none" for those that do not exist.
-func (s *Store) types(ctx context.Context, keys []typedKey) ([]string, error) {
-	return promptly(ctx, s, func(ctx context.Context) ([]string, error) {
-		node, err := s.master(ctx, keys[0].name)
+// typesOf are what some keys in one slot hold; "none" for those that do not exist.
+func typesOf(ctx context.Context, c *Client, keys []TypedKey) ([]string, error) {
+	return Promptly(ctx, c, func(ctx context.Context) ([]string, error) {
+		node, err := c.Master(ctx, keys[0].Name)
 		if err != nil {
 			return nil, err
 		}
 		answers := make([]*redis.StatusCmd, len(keys))
 		_, err = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i, key := range keys {
-				answers[i] = pipe.Type(ctx, key.name)
+				answers[i] = pipe.Type(ctx, key.Name)
 			}
 			return nil
 		})
@@ -199,11 +191,11 @@ const (
 // EndIfExpired ends the group in the partition if it has expired, by the rules of
 // Topic.EndExpired, and frees all that it holds.
 func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
-	words, err := g.askWhile(ctx, "more", expireScript, g.name)
+	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
 	if err != nil {
 		return "", err
 	}
-	ending := Expiry(words[0])
+	ending := Expiry(word)
 	if ending == Expired {
 		_, err = g.forgetAll(ctx, noDeadline)
 	}
@@ -224,54 +216,29 @@ const (
 
 // Strays calls found with message keys that lead to no body. No message holds them.
 func (p *Partition) Strays(ctx context.Context, how Tidying, found func(looked int, keys []string)) error {
-	return p.scan(func(cursor string) ([]string, int, error) {
-		args := []any{string(how), cursor, lookedAt}
-		words, counts, err := p.words(ctx, straysScript, straysScript.keys(p.names, "", nil), args)
-		if err == nil && len(counts) != 1 {
-			err = fmt.Errorf("%w: it has counts %v", errReply, counts)
-		}
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
 		if err != nil {
-			return nil, 0, err
+			return "", err
 		}
-		return words, counts[0], nil
-	}, found)
+		next, looked, keys := reply.Text(), reply.Count(), reply.Rest()
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		found(looked, keys)
+		return next, nil
+	})
 }
 
-// scan makes calls, each from the cursor of the one before. Unless found is nil, scan calls it
-// with how many entries a call has looked at and what it has found.
-func (p *Partition) scan(call func(cursor string) ([]string, int, error), found func(looked int, words []string)) error {
+// scan makes calls, each from the cursor that the one before has returned.
+func scan(call func(cursor string) (next string, err error)) error {
 	for cursor := "0"; ; {
-		words, looked, err := call(cursor)
-		if err != nil {
+		next, err := call(cursor)
+		if err != nil || next == "0" {
 			return err
 		}
-		if found != nil {
-			found(looked, words[1:])
-		}
-		if cursor = words[0]; cursor == "0" {
-			return nil
-		}
+		cursor = next
 	}
-}
-
-// words calls a script. The numbers that a reply has after its first value are apart.
-func (p *Partition) words(ctx context.Context, s *script, keys []string, args []any) (words []string, counts []int, err error) {
-	reply, err := p.run(ctx, s, keys, args)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(reply) == 0 {
-		return nil, nil, fmt.Errorf("%w: it is empty", errReply)
-	}
-	for len(reply) > 1 {
-		count, is := reply[1].(int64)
-		if !is {
-			break
-		}
-		counts, reply = append(counts, int(count)), slices.Delete(reply, 1, 2)
-	}
-	words, err = stringsOf(reply)
-	return words, counts, err
 }
 
 // Free frees what a retired group still holds. If it is not retired, Free does nothing.

@@ -20,7 +20,7 @@ func collected(t *testing.T, call func(found func(int, []string)) error) []strin
 
 func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	r := newScene(t)
-	names := r.partition.names
+	names := r.partition.Names
 	g, h := r.group("g"), r.group("h")
 	for i := range 300 {
 		r.push(due(fmt.Sprintf("w%03d", i)))
@@ -32,11 +32,11 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.Len(t, r.depart(r.partition.Group(""), d), 1)
 	r.claim(g, "c", 1000)
 	require.NoError(t, errOf(g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})))
-	require.NoError(t, r.client.SRem(t.Context(), names.key(groups), "h").Err(), "a group whose registration is gone")
-	require.NoError(t, r.client.HSet(t.Context(), names.key(messages), "lone", "x", "alone", make([]byte, 100<<10)).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), names.keyOf(queueOf, "lost"), z(1, "needed")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.key(messages), "needed", "x").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.key(refs), "needed", `["lost"]`).Err())
+	require.NoError(t, r.client.SRem(t.Context(), names.Key(Groups, ""), "h").Err(), "a group whose registration is gone")
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(QueueOf, "lost"), z(1, "needed")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(Messages, ""), "needed", "x").Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(Refs, ""), "needed", `["lost"]`).Err())
 	before := r.state()
 	orphans := collected(t, func(found func(int, []string)) error { return r.partition.Orphans(t.Context(), nil, found) })
 	assert.Equal(t, []string{"alone", "lone"}, orphans)
@@ -46,13 +46,13 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	for place, of := range map[Place]kind{InScheduled: scheduled, InQueue: queueOf, InUnack: unackOf, InDead: deadOf} {
-		key := r.partition.names.keyOf(of, "g")
+	for place, of := range map[Place]Kind{InScheduled: Scheduled, InQueue: QueueOf, InUnack: UnackOf, InDead: DeadOf} {
+		key := r.partition.Key(of, "g")
 		for i := range 1500 {
 			id := fmt.Sprintf("%s%04d", place, i)
 			require.NoError(t, r.client.ZAdd(t.Context(), key, z(float64(i), id)).Err())
 			if i%1000 != 7 {
-				require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), id, "").Err())
+				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Messages, ""), id, "").Err())
 			}
 		}
 		var got []string
@@ -72,7 +72,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	g := r.group("g")
 	r.push(after(keyed(1, "held"), 60), due(keyed(2, "lost")))
 	r.bury(g, keyed(2, "lost"))
-	keys := r.partition.names.key(messageKeys)
+	keys := r.partition.Key(MessageKeys, "")
 	before := r.state()
 	for i := range 1000 {
 		require.NoError(t, r.client.HSet(t.Context(), keys, fmt.Sprintf("s%04d", i), keyed(i+10, "x")).Err())
@@ -91,7 +91,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 
 // TestMessagesInTwoPlacesAreFound from one of the two.
 func TestMessagesInTwoPlacesAreFound(t *testing.T) {
-	places := map[Place]kind{InScheduled: scheduled, InQueue: queueOf, InUnack: unackOf, InDead: deadOf, "moving": moving}
+	places := map[Place]Kind{InScheduled: Scheduled, InQueue: QueueOf, InUnack: UnackOf, InDead: DeadOf, "moving": Moving}
 	for a, one := range places {
 		for b, other := range places {
 			if a >= b {
@@ -99,10 +99,10 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 			}
 			r := newScene(t)
 			g := r.group("g")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), "id", "").Err())
-			for _, k := range []kind{one, other} {
-				key := r.partition.names.keyOf(k, "g")
-				if k == moving {
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Messages, ""), "id", "").Err())
+			for _, k := range []Kind{one, other} {
+				key := r.partition.Key(k, "g")
+				if k == Moving {
 					require.NoError(t, r.client.HSet(t.Context(), key, "id", `{"group":""}`).Err())
 				} else {
 					require.NoError(t, r.client.ZAdd(t.Context(), key, z(1, "id")).Err())
@@ -140,11 +140,11 @@ func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 		}
 		return list
 	}
-	for k := range kind(len(kinds)) {
-		if k == topics {
+	for k := range Kind(len(kinds)) {
+		if k == Topics {
 			continue
 		}
-		key := r.partition.names.keyOf(k, "h")
+		key := r.partition.Key(k, "h")
 		assert.Empty(t, wrong())
 		require.NoError(t, r.client.LPush(t.Context(), key, "x").Err())
 		assert.Equal(t, []string{key}, wrong())
@@ -158,9 +158,9 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	g := r.group("g")
 	r.push(due("held"), due("waits"))
 	r.claim(g, "c", 1)
-	names := r.partition.names
-	for in, k := range map[Record]kind{RefsRecord: refs, AttemptsRecord: attemptsOf, ReasonsRecord: reasonsOf, ChangedRecord: changedOf} {
-		key := names.keyOf(k, "g")
+	names := r.partition.Names
+	for in, k := range map[Record]Kind{RefsRecord: Refs, AttemptsRecord: AttemptsOf, ReasonsRecord: ReasonsOf, ChangedRecord: ChangedOf} {
+		key := names.Key(k, "g")
 		for i := range 1000 {
 			require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
 		}
@@ -191,8 +191,8 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 2)
-	names := r.partition.names
-	fields, err := r.client.HLen(t.Context(), names.key(refs)).Result()
+	names := r.partition.Names
+	fields, err := r.client.HLen(t.Context(), names.Key(Refs, "")).Result()
 	require.NoError(t, err)
 	require.Greater(t, fields, int64(10), "the lists are divided")
 	look := func(how Tidying) (gone, garbled []string) {
@@ -206,7 +206,7 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	assert.Empty(t, gone)
 	assert.Empty(t, garbled)
 	assert.Equal(t, before, r.state())
-	require.NoError(t, r.client.HDel(t.Context(), names.key(messages), "a", "b").Err())
+	require.NoError(t, r.client.HDel(t.Context(), names.Key(Messages, ""), "a", "b").Err())
 	gone, _ = look(DropStrays)
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
 }

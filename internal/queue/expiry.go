@@ -111,7 +111,7 @@ func (t *Topic) endAll(ctx context.Context, near []string, others int, deadline 
 	found, over := map[string]int{}, map[string]bool{}
 	err = t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
 		names, err := near, error(nil)
-		if p.number > 0 {
+		if p.Number() > 0 {
 			names, err = p.expiring(ctx)
 		}
 		for _, name := range names {
@@ -136,30 +136,30 @@ func (t *Topic) endAll(ctx context.Context, near []string, others int, deadline 
 // its records, until the deadline.
 func (g *Group) sweep(ctx context.Context, deadline time.Time) error {
 	for {
-		reply, err := g.run(ctx, sweepScript, nil)
+		reply, err := g.Run(ctx, sweepScript, nil)
 		if err != nil {
 			return err
 		}
-		if words, err := stringsOf(reply); err != nil || !slices.Equal(words, []string{"more"}) || time.Now().After(deadline) {
-			return err
+		if !reply.Begins("more") || time.Now().After(deadline) {
+			return nil
 		}
 	}
 }
 
 // expiring names groups that may end soon in the partition.
 func (p *Partition) expiring(ctx context.Context) ([]string, error) {
-	reply, err := p.run(ctx, expiringScript, expiringScript.keys(p.names, "", nil), nil)
+	reply, err := p.Run(ctx, expiringScript, "", nil)
 	if err != nil {
 		return nil, err
 	}
-	return stringsOf(reply)
+	return reply.Rest(), reply.End()
 }
 
 // endExpired ends the group in the partition if it has expired, and frees what it holds
 // until the deadline.
 func (g *Group) endExpired(ctx context.Context, deadline time.Time) (freed int, ended bool, err error) {
-	words, err := g.askWhile(ctx, "more", expireScript, g.name)
-	if err != nil || words[0] != "expired" {
+	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
+	if err != nil || word != "expired" {
 		return 0, false, err
 	}
 	freed, err = g.forgetAll(ctx, deadline)

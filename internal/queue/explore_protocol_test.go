@@ -11,7 +11,7 @@ import (
 // exploreProtocol is what the explorer knows about the form of calls, answers and values
 // in Redis, except tokens and refs (explore_tokens_test.go).
 type exploreProtocol struct {
-	names    names
+	names    Names
 	u        *universe
 	lengthen *strings.Replacer
 	shorten  *strings.Replacer
@@ -26,7 +26,7 @@ const (
 	condemned    = "hopeless" // why a handler buries
 )
 
-func newExploreProtocol(of names, u *universe) *exploreProtocol {
+func newExploreProtocol(of Names, u *universe) *exploreProtocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)

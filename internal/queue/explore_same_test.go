@@ -65,7 +65,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	hook := &lastCall{}
 	r.client.AddHook(hook)
 	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}
-	p := newExploreProtocol(r.partition.names, u)
+	p := newExploreProtocol(r.partition.Names, u)
 	g, _ := r.group("g"), r.group("h")
 	s := explored{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", exploreBody("#1")}}
 	id, held := p.long("#1"), Delivery{p.long("#1"), "2/0/1"}

@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Stored is a message with its body.
 type Stored struct {
@@ -17,25 +14,20 @@ type Stored struct {
 // an error of step.
 func (p *Partition) Find(ctx context.Context, text string, step func(looked int, found []Stored) error) error {
 	looked, size := 0, 0 // so far
-	for cursor := "0"; ; {
-		args := []any{text, cursor, max(1, min(lookedAt, fitting(looked, size)))}
-		words, counts, err := p.words(ctx, findScript, findScript.keys(p.names, "", nil), args)
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := p.Run(ctx, findScript, "", []any{text, cursor, max(1, min(lookedAt, fitting(looked, size)))})
 		if err != nil {
-			return err
+			return "", err
 		}
-		if len(counts) != 2 || len(words)%2 != 1 {
-			return fmt.Errorf("%w: found %d values and %d counts", errReply, len(words), len(counts))
-		}
+		next, some, bytes := reply.Text(), reply.Count(), reply.Count()
 		var found []Stored
-		for i := 1; i < len(words); i += 2 {
-			found = append(found, Stored{words[i], []byte(words[i+1])})
+		for reply.More() {
+			found = append(found, Stored{reply.Text(), reply.Bytes()})
 		}
-		looked, size = looked+counts[0], size+counts[1]
-		if err := step(counts[0], found); err != nil {
-			return err
+		if err := reply.End(); err != nil {
+			return "", err
 		}
-		if cursor = words[0]; cursor == "0" {
-			return nil
-		}
-	}
+		looked, size = looked+some, size+bytes
+		return next, step(some, found)
+	})
 }

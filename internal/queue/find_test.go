@@ -14,7 +14,7 @@ import (
 // TestFindLooksAtAllBodiesInBoundedSteps for a text, which is no pattern.
 func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(messages)
+	key := r.partition.Key(Messages, "")
 	for i := range 3000 {
 		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("id", i), fmt.Sprint("body a.c ", i, ";")).Err())
 	}

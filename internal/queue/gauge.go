@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // gaugeGroups is how many groups one call counts at most: each may have a hundred consumers
@@ -43,8 +41,8 @@ type GroupGauge struct {
 // nothing. Once ctx has ended, it returns what was read until then.
 func (s *Store) Gauges(ctx context.Context, topics []Listed) []TopicGauge {
 	// By the master of the first partition, so that none waits for the rosters of another.
-	first := func(t Listed) string { return newNames(s.prefix, t.Name, 0).key(scheduled) }
-	return byMaster(ctx, s, topics, first, func(_ *redis.Client, some []Listed) []TopicGauge {
+	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(Scheduled, "") }
+	return ByMaster(ctx, s.Client, topics, first, func(some []Listed) []TopicGauge {
 		return s.gauges(ctx, some)
 	})
 }
@@ -60,15 +58,15 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 			calls = append(calls, gaugeCalls(i, p, g.Roster.All())...)
 		}
 	}
-	list := make([]scriptCall, len(calls))
+	list := make([]Call, len(calls))
 	for i, c := range calls {
-		list[i] = c.partition.call(gaugeScript, gaugeScript.keys(c.partition.names, "", c.groups), nil)
+		list[i] = c.partition.Call(gaugeScript, c.partition.Keys(gaugeScript, "", c.groups...), nil)
 	}
-	for i, a := range s.runMany(ctx, list) {
+	for i, a := range s.RunMany(ctx, list) {
 		c := calls[i]
 		g := &gauges[c.topic]
 		if g.Err == nil {
-			g.Err = c.read(ctx, a, &g.Partitions[c.partition.number])
+			g.Err = c.read(ctx, a, &g.Partitions[c.partition.Number()])
 		}
 	}
 	return gauges
@@ -76,13 +74,13 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 
 // rosters reads which groups the topics have, and returns how many partitions.
 func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGauge) (partitions []int) {
-	calls := make([]scriptCall, 0, 2*len(topics))
+	calls := make([]Call, 0, 2*len(topics))
 	for _, t := range topics {
 		p := newPartition(s, t.Name, 0)
-		calls = append(calls, p.rosterCall("0"), p.call(raiseScript, raiseScript.keys(p.names, "", nil), []any{1, 0, p.channel()}))
+		calls = append(calls, p.rosterCall("0"), p.Call(raiseScript, p.Keys(raiseScript, ""), []any{1, 0, p.Channel()}))
 	}
 	partitions = make([]int, len(topics))
-	answers := s.runMany(ctx, calls)
+	answers := s.RunMany(ctx, calls)
 	for i, t := range topics {
 		g := &gauges[i]
 		if g.Err = compatible(t.Version); g.Err == nil {
@@ -96,12 +94,12 @@ func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGaug
 }
 
 // rosterOf reads the first answer of a roster, and the rest if there is more of it.
-func (s *Store) rosterOf(ctx context.Context, topic string, a answer) (Roster, error) {
-	if a.err != nil {
-		return Roster{}, a.err
+func (s *Store) rosterOf(ctx context.Context, topic string, a Answer) (Roster, error) {
+	if a.Err != nil {
+		return Roster{}, a.Err
 	}
 	page := newRosterPage()
-	cursor, err := page.add(a.reply)
+	cursor, err := page.add(a.Reply)
 	switch {
 	case err != nil:
 		return Roster{}, err
@@ -111,16 +109,15 @@ func (s *Store) rosterOf(ctx context.Context, topic string, a answer) (Roster, e
 	return page.roster, page.read()
 }
 
-func partitionsOf(a answer) (int, error) {
-	if a.err != nil {
-		return 0, a.err
+func partitionsOf(a Answer) (int, error) {
+	if a.Err != nil {
+		return 0, a.Err
 	}
-	if len(a.reply) > 0 {
-		if n, ok := a.reply[0].(int64); ok && n > 0 && n <= MaxPartitions {
-			return int(n), nil
-		}
+	n := a.Reply.Count()
+	if n < 1 || n > MaxPartitions {
+		return 0, fmt.Errorf("%w: %d partitions", ErrReply, n)
 	}
-	return 0, fmt.Errorf("%w: partitions in %v", errReply, a.reply)
+	return n, nil
 }
 
 // All are the names of all groups, sorted, those that are retired included.
@@ -146,25 +143,31 @@ func gaugeCalls(topic int, p *Partition, groups []string) []gaugeCall {
 }
 
 // read reads an answer into a gauge.
-func (c gaugeCall) read(ctx context.Context, a answer, g *Gauge) error {
-	if a.err != nil {
-		return a.err
+func (c gaugeCall) read(ctx context.Context, a Answer, g *Gauge) error {
+	if a.Err != nil {
+		return a.Err
 	}
-	r := reader{reply: a.reply}
-	g.Now, g.Scheduled, g.Due, g.OldestDue = r.time(), r.count(), r.count(), r.score()
-	g.Keys, g.Moving = r.count(), r.count()
+	r := a.Reply
+	g.Now, g.Scheduled, g.Due, g.OldestDue = r.Time(), r.Count(), r.Count(), r.Score()
+	g.Keys, g.Moving = r.Count(), r.Count()
 	for _, name := range c.groups {
-		row := reader{reply: r.list(), err: r.err}
+		row := r.List()
 		one := GroupGauge{
-			Queued: row.count(), Later: row.count(), OldestQueued: row.score(), InDelivery: row.count(),
-			Expired: row.count(), Dead: row.count(), Consumers: row.count(),
+			Queued: row.Count(), Later: row.Count(), OldestQueued: row.Score(), InDelivery: row.Count(),
+			Expired: row.Count(), Dead: row.Count(), Consumers: row.Count(),
 		}
-		cursor := row.text()
-		if r.err = row.end(); r.err == nil && cursor != "0" {
+		cursor := row.Text()
+		if err := row.End(); err != nil {
+			return err
+		}
+		if cursor != "0" {
 			all, err := c.partition.Group(name).Consumers(ctx)
-			one.Consumers, r.err = len(all), err
+			if err != nil {
+				return err
+			}
+			one.Consumers = len(all)
 		}
 		g.Groups[name] = one
 	}
-	return r.end()
+	return r.End()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 )
 
@@ -46,20 +45,16 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts), share})
-		if err != nil {
-			return err
-		}
-		words, err := stringsOf(reply)
+		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, Milliseconds(g.terms.Lasts), share})
 		if err != nil {
 			return err
 		}
 		switch {
-		case slices.Equal(words, []string{"full"}):
+		case reply.Begins("full"):
 			return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
-		case slices.Equal(words, []string{"retired"}):
+		case reply.Begins("retired"):
 			return fmt.Errorf("%w: %q", ErrGroupRetired, g.name)
-		case !slices.Equal(words, []string{"expired"}):
+		case !reply.Begins("expired"):
 			return nil
 		}
 		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
@@ -78,10 +73,10 @@ func (g *Group) share(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return g.terms.Limits.share(g.partition.number, partitions)
+	return g.terms.Limits.share(g.partition.Number(), partitions)
 }
 
-// run calls a script with the group's keys, and with those of each for each other group.
-func (g *Group) run(ctx context.Context, s *script, args []any, each ...string) ([]any, error) {
-	return g.partition.run(ctx, s, s.keys(g.partition.names, g.name, each), args)
+// Run calls a script with the group's keys, and with those of each for each other group.
+func (g *Group) Run(ctx context.Context, s *Script, args []any, each ...string) (Reply, error) {
+	return g.partition.Run(ctx, s, g.name, args, each...)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// idLength is the length of an id without a message key.
-const idLength = ulid.EncodedSize
+// IDLength is the length of an id without a message key.
+const IDLength = ulid.EncodedSize
 
 // IDs makes message ids: ULIDs, followed by the message's key if it has one. The ids of
 // one IDs sort in the order in which it made them. It is safe for concurrent use.

@@ -27,7 +27,7 @@ func TestNamesNeverMix(t *testing.T) {
 		for _, topic := range awkward {
 			for _, number := range []int{0, 1, 10} {
 				name := fmt.Sprintf("%q %q %d", prefix, topic, number)
-				tag := string(newNames(prefix, topic, number))
+				tag := string(NewNames(prefix, topic, number))
 				assert.Empty(t, seen[tag], "%s and %s share %s", name, seen[tag], tag)
 				seen[tag] = name
 				assert.Equal(t, len(tag)-1, strings.Index(tag, "}"), "the hash tag of %s ends early", name)
@@ -92,12 +92,12 @@ func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
 func TestKeysOfAnyPrefixAreKnown(t *testing.T) {
 	for _, prefix := range []string{"redisdelay", "a:b", "{x"} {
 		for _, number := range []int{0, 3} {
-			for k := range kinds {
-				name := newNames(prefix, "a{:}%topic", number).keyOf(kind(k), "g:}h")
+			for _, k := range Kinds() {
+				name := NewNames(prefix, "a{:}%topic", number).Key(k, "g:}h")
 				assert.True(t, IsKey(name), name)
 			}
 		}
-		assert.True(t, IsKey((&Store{prefix: prefix}).registry()))
+		assert.True(t, IsKey((&Client{prefix: prefix}).Registry()))
 	}
 	for _, name := range []string{"orders", "{orders}", "{orders}:messages", "{a:b}:c", "orders:{1}:messages", "{a:topics}s", "x{a:b:0}:c"} {
 		assert.False(t, IsKey(name), name)

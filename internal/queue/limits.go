@@ -11,7 +11,7 @@ import (
 )
 
 // ErrLimitTooLow says that the limits of a group give no share to some partitions.
-var ErrLimitTooLow = errors.New("a group's limits are lower than the number of partitions")
+var ErrLimitTooLow = Permanent("a group's limits are lower than the number of partitions")
 
 const limitsField = "limits:"
 
@@ -65,7 +65,7 @@ func parseLimits(share string) (Limits, error) {
 	var l Limits
 	parts := strings.SplitN(share, " ", 5)
 	if err := json.Unmarshal([]byte(parts[len(parts)-1]), &l); err != nil || len(parts) != 5 {
-		return Limits{}, fmt.Errorf("%w: limits %q", errReply, share)
+		return Limits{}, fmt.Errorf("%w: limits %q", ErrReply, share)
 	}
 	return l, nil
 }
@@ -101,11 +101,11 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 		if err != nil || number == done {
 			return err
 		}
-		words, err := t.Partition(0).limit(ctx, group, l, number, "")
+		answer, err := t.Partition(0).limit(ctx, group, l, number, "")
 		switch {
 		case err != nil:
 			return err
-		case words[0] == "grown":
+		case answer == "grown":
 			continue
 		}
 		err = t.visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
@@ -129,17 +129,17 @@ func (l Limits) fits(partitions int) error {
 
 // limit gives the partition its share of limits, if it has the one that they replace; "" for
 // any.
-func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) ([]string, error) {
-	share, err := l.share(p.number, partitions)
+func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) (answer string, err error) {
+	share, err := l.share(p.Number(), partitions)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	g := p.Group(group)
-	words, err := g.askWhile(ctx, "", limitScript, group, share, p.channel(), p.deciding(), partitions, was)
-	if err == nil && words[0] == "unknown" {
+	answer, _, err = g.askWhile(ctx, "", limitScript, group, share, p.Channel(), p.deciding(), partitions, was)
+	if err == nil && answer == "unknown" {
 		err = fmt.Errorf("%w: %q", ErrGroupNotFound, group)
 	}
-	return words, err
+	return answer, err
 }
 
 // shareOfFirst gives the first partition its share for a number of partitions, unless somebody

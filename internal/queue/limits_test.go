@@ -102,7 +102,7 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	r.limit("g", perSecond(10, 3))
 	r.push(due("a"))
 	in := r.now().Add(time.Hour).UnixMicro()
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(control), "rate:g", in).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Control, ""), "rate:g", in).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -194,7 +194,7 @@ func TestLimitsAreDividedAmongPartitions(t *testing.T) {
 		}
 	}
 	_, err := parseLimits("1 0 0")
-	require.ErrorIs(t, err, errReply)
+	require.ErrorIs(t, err, ErrReply)
 }
 
 // shares are the limits of group g in each partition of a topic.
@@ -202,7 +202,7 @@ func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
 	for n := range partitions {
-		share, err := r.client.HGet(t.Context(), topic.Partition(n).names.key(control), "limits:g").Result()
+		share, err := r.client.HGet(t.Context(), topic.Partition(n).Key(Control, ""), "limits:g").Result()
 		require.NoError(t, err)
 		text, _, _ := strings.Cut(share, " {")
 		list = append(list, text)
@@ -273,7 +273,7 @@ func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
 
-	keys, err := r.client.Keys(t.Context(), escapeGlob(string(r.partition.names))+"*").Result()
+	keys, err := r.client.Keys(t.Context(), escapeGlob(string(r.partition.Names))+"*").Result()
 	require.NoError(t, err)
 	require.NoError(t, r.client.Del(t.Context(), keys...).Err()) // Redis has lost everything
 	r.push(due("a"), due("b"))

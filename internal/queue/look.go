@@ -79,52 +79,50 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		args := append([]any{id, key, maxReplyBytes}, anys(names)...)
-		reply, err := p.run(ctx, lookScript, lookScript.keys(p.names, "", names), args)
+		args := append([]any{id, key, maxReplyBytes}, Strings(names)...)
+		reply, err := p.Run(ctx, lookScript, "", args)
 		if err != nil {
 			return Found{}, err
 		}
-		if len(reply) > 0 && reply[0] == "groups" {
-			more, err := stringsOf(reply[1:])
-			if err != nil {
-				return Found{}, err
-			}
-			names = append(names, more...)
-			continue
+		first := reply.Text()
+		switch first {
+		case "groups":
+			names = append(names, reply.Rest()...)
+		case "none":
+			return Found{}, ErrNoMessage
+		default:
+			return p.parseFound(reply)
 		}
-		return p.parseFound(reply)
+		if err := reply.End(); err != nil {
+			return Found{}, err
+		}
 	}
 	return Found{}, errGroupsKeepChanging
 }
 
-func (p *Partition) parseFound(reply []any) (Found, error) {
-	r := reader{reply: reply}
-	if r.text() == "none" {
-		return Found{}, ErrNoMessage
-	}
-	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value())}
+func (p *Partition) parseFound(r Reply) (Found, error) {
+	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
 	f.Scheduled = !f.DueAt.IsZero()
-	if move, err := parseMove(f.ID, r.text()); err == nil {
+	if move, err := parseMove(f.ID, r.Text()); err == nil {
 		f.Moving = move.To
 	}
-	rows := reader{reply: r.list(), err: r.end()}
-	for len(rows.reply) > 0 && rows.err == nil {
-		one := FoundFor{Group: rows.text(), State: State(rows.text()), Score: rows.text()}
-		entry := rows.text()
-		one.Reason = rows.text()
-		size := rows.count()
-		one.Metadata = bytesOf(rows.value())
+	for rows := r.List(); rows.More(); {
+		one := FoundFor{Group: rows.Text(), State: State(rows.Text()), Score: rows.Text()}
+		entry := rows.Text()
+		one.Reason = rows.Text()
+		size := rows.Count()
+		one.Metadata = rows.Bytes()
 		one.LeftOut = size > 0 && one.Metadata == nil
 		one.read(entry)
 		f.Groups = append(f.Groups, one)
 	}
 	slices.SortFunc(f.Groups, func(a, b FoundFor) int { return strings.Compare(a.Group, b.Group) })
-	return f, rows.err
+	return f, r.End()
 }
 
 // read reads the score and the attempts entry.
 func (f *FoundFor) read(entry string) {
-	if ms, err := msOf(f.Score); err == nil && f.Score != "" {
+	if ms, err := Score(f.Score); err == nil && f.Score != "" {
 		f.At = time.UnixMilli(ms)
 	}
 	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)
@@ -155,13 +153,12 @@ func (g *Group) Holder(ctx context.Context, id string, fence int64) (string, err
 	const steps = 100
 	cursor := "0"
 	for range steps {
-		reply, err := g.run(ctx, holderScript, []any{cursor, id, strconv.FormatInt(fence, 10)})
+		reply, err := g.Run(ctx, holderScript, []any{cursor, id, strconv.FormatInt(fence, 10)})
 		if err != nil {
 			return "", err
 		}
-		r := reader{reply: reply}
-		next, consumer := r.text(), r.text()
-		if err := r.end(); err != nil {
+		next, consumer := reply.Text(), reply.Text()
+		if err := reply.End(); err != nil {
 			return "", fmt.Errorf("holder of %s: %w", id, err)
 		}
 		if consumer != "" || next == "0" {

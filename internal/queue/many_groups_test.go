@@ -25,10 +25,10 @@ func (r *scene) groupsNamed(count int) []*Group {
 	return list
 }
 
-func (r *scene) count(k kind, group string) int64 {
+func (r *scene) count(k Kind, group string) int64 {
 	r.t.Helper()
 	var cmd *redis.IntCmd
-	switch key := r.partition.names.keyOf(k, group); kinds[k].holds {
+	switch key := r.partition.Key(k, group); kinds[k].holds {
 	case "hash":
 		cmd = r.client.HLen(r.ctx(), key)
 	default:
@@ -91,7 +91,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 					require.NoError(t, end(groups[n]), "again")
 				}
 			}
-			for _, k := range []kind{messages, refs, messageKeys} {
+			for _, k := range []Kind{Messages, Refs, MessageKeys} {
 				assert.Zero(t, r.count(k, ""), kinds[k].name)
 			}
 		})
@@ -99,7 +99,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 }
 
 func (r *scene) body(id string) []byte {
-	body, err := r.client.HGet(r.ctx(), r.partition.names.key(messages), id).Bytes()
+	body, err := r.client.HGet(r.ctx(), r.partition.Key(Messages, ""), id).Bytes()
 	require.NoError(r.t, err)
 	return body
 }
@@ -135,8 +135,8 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
 				require.NoError(t, errOf(g.Discard(t.Context(), ever, []string{id})))
 			}
-			assert.Zero(t, r.count(messages, ""))
-			assert.Zero(t, r.count(refs, ""))
+			assert.Zero(t, r.count(Messages, ""))
+			assert.Zero(t, r.count(Refs, ""))
 		})
 	}
 }
@@ -147,7 +147,8 @@ func TestAClaimCostsTheSameWithManyGroups(t *testing.T) {
 	groups := r.groupsNamed(100)
 	hook := &lastCall{}
 	r.client.AddHook(hook)
-	bare := len(claimScript.once)
+	kinds, _, _ := claimScript.Keys()
+	bare := len(kinds)
 	claimed := func(g *Group) int {
 		_, err := g.Claim(t.Context(), r.request("c "+g.name, 10))
 		require.NoError(t, err)
@@ -172,13 +173,13 @@ func TestOneOfManyGroupsFansOut(t *testing.T) {
 	r.push(due("a"))
 	require.LessOrEqual(t, heard().In, time.Duration(0), "the message")
 
-	ask := func(g *Group) []any {
+	ask := func(g *Group) Reply {
 		reply, err := g.claim(t.Context(), r.request("c "+g.name, 10))
 		require.NoError(t, err)
 		return reply
 	}
-	require.Equal(t, "groups", ask(groups[0])[0])
-	require.Equal(t, "groups", ask(groups[0])[0], "a repeated call")
+	require.Equal(t, "groups", first(ask(groups[0])))
+	require.Equal(t, "groups", first(ask(groups[0])), "a repeated call")
 	claims, err := parseClaims(ask(groups[1]))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -190,9 +191,11 @@ func TestOneOfManyGroupsFansOut(t *testing.T) {
 	require.Equal(t, []string{"a#1"}, r.claim(groups[1], "c "+groups[1].name, 10))
 
 	r.push(due("b"))
-	require.Equal(t, "groups", ask(groups[0])[0], "it does not come back")
+	require.Equal(t, "groups", first(ask(groups[0])), "it does not come back")
 	require.Equal(t, "b", r.claimUntil(groups[1], 1)[0].ID)
 }
+
+func first(reply Reply) any { return reply.Values()[0] }
 
 // comer registers another group before each script call, and lets the one before go.
 type comer struct {
@@ -226,7 +229,7 @@ func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
 			client := redis.NewClient(r.client.Options())
 			t.Cleanup(func() { _ = client.Close() })
 			client.AddHook(hook)
-			churning := newStore(t, client).Topic(r.partition.topic).Partition(0)
+			churning := newStore(t, client).Topic(r.partition.Topic()).Partition(0)
 
 			for n := range 5 {
 				id := keyed(n, fmt.Sprint("k", n))

@@ -54,7 +54,7 @@ func (m *model) pickScheduled(rt *rapid.T) Seen {
 		rt.Skip("none is scheduled")
 	}
 	slices.Sort(ids)
-	return m.seen(m.scene.partition.names.key(scheduled), rapid.SampledFrom(ids).Draw(rt, "scheduled"))
+	return m.seen(m.scene.partition.Key(Scheduled, ""), rapid.SampledFrom(ids).Draw(rt, "scheduled"))
 }
 
 func (m *model) seen(key, id string) Seen {
@@ -80,7 +80,7 @@ func (m *model) retime(rt *rapid.T) {
 		return
 	}
 	id, group, _ := m.pick(rt, "queue")
-	seen := m.seen(m.scene.partition.names.keyOf(queueOf, group), id)
+	seen := m.seen(m.scene.partition.Key(QueueOf, group), id)
 	m.again(func() { m.must(errOf(m.group(group).Retime(m.scene.ctx(), InQueue, due, []Seen{seen}))) })
 }
 

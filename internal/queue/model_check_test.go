@@ -54,26 +54,26 @@ func (m *model) check() {
 // snapshot reads what the topic has in Redis, as "kind id" -> value, without the values of
 // times and reasons.
 func (m *model) snapshot() map[string]string {
-	p := m.scene.partition.names
+	p := m.scene.partition.Names
 	ctx := m.scene.ctx()
 	pipe := m.scene.client.Pipeline()
 	sets := map[string]*redis.StringSliceCmd{
-		"scheduled": pipe.ZRange(ctx, p.key(scheduled), 0, -1),
-		"taken":     pipe.ZRange(ctx, p.key(taken), 0, -1),
-		"expiry":    pipe.ZRange(ctx, p.key(expiry), 0, -1),
+		"scheduled": pipe.ZRange(ctx, p.Key(Scheduled, ""), 0, -1),
+		"taken":     pipe.ZRange(ctx, p.Key(Taken, ""), 0, -1),
+		"expiry":    pipe.ZRange(ctx, p.Key(Expiries, ""), 0, -1),
 	}
 	hashes := map[string]*redis.MapStringStringCmd{
-		"messages": pipe.HGetAll(ctx, p.key(messages)),
-		"keys":     pipe.HGetAll(ctx, p.key(messageKeys)),
-		"refs":     pipe.HGetAll(ctx, p.key(refs)),
+		"messages": pipe.HGetAll(ctx, p.Key(Messages, "")),
+		"keys":     pipe.HGetAll(ctx, p.Key(MessageKeys, "")),
+		"refs":     pipe.HGetAll(ctx, p.Key(Refs, "")),
 	}
 	for _, g := range allGroups {
-		sets["queue:"+g] = pipe.ZRange(ctx, p.keyOf(queueOf, g), 0, -1)
-		sets["unack:"+g] = pipe.ZRange(ctx, p.keyOf(unackOf, g), 0, -1)
-		sets["dead:"+g] = pipe.ZRange(ctx, p.keyOf(deadOf, g), 0, -1)
-		sets["reasons:"+g] = pipe.HKeys(ctx, p.keyOf(reasonsOf, g))
-		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.keyOf(attemptsOf, g))
-		hashes["changed:"+g] = pipe.HGetAll(ctx, p.keyOf(changedOf, g))
+		sets["queue:"+g] = pipe.ZRange(ctx, p.Key(QueueOf, g), 0, -1)
+		sets["unack:"+g] = pipe.ZRange(ctx, p.Key(UnackOf, g), 0, -1)
+		sets["dead:"+g] = pipe.ZRange(ctx, p.Key(DeadOf, g), 0, -1)
+		sets["reasons:"+g] = pipe.HKeys(ctx, p.Key(ReasonsOf, g))
+		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.Key(AttemptsOf, g))
+		hashes["changed:"+g] = pipe.HGetAll(ctx, p.Key(ChangedOf, g))
 	}
 	_, err := pipe.Exec(ctx)
 	m.must(err)

@@ -107,7 +107,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 // fanOut reads from Redis which due messages the groups were given, which depends on the
 // limit of the claim. All groups must have got them together.
 func (m *model) fanOut() {
-	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.names.key(scheduled), 0, -1).Val()
+	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.Key(Scheduled, ""), 0, -1).Val()
 	for id, msg := range m.messages {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue

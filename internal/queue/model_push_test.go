@@ -88,5 +88,5 @@ func (m *model) endWindow(rt *rapid.T) {
 		rt.Skip("only a message may hold", key)
 	}
 	m.taken[key] = false
-	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.names.key(taken), redis.Z{Score: 1000, Member: key}).Err())
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.Key(Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
 }

@@ -109,7 +109,7 @@ func TestModel(t *testing.T) {
 		m := newModel(rt, r)
 		m.addGroup("g", 0)
 		rt.Repeat(m.operations())
-		keys := client.Keys(t.Context(), string(r.partition.names)+"*").Val()
+		keys := client.Keys(t.Context(), string(r.partition.Names)+"*").Val()
 		client.Del(t.Context(), keys...)
 	})
 }
@@ -192,7 +192,7 @@ func (m *model) again(operation func()) {
 
 // fallDue makes all scheduled and queued messages due, as time would.
 func (m *model) fallDue(*rapid.T) {
-	for _, key := range append([]string{m.scene.partition.names.key(scheduled)}, m.each(queueOf)...) {
+	for _, key := range append([]string{m.scene.partition.Key(Scheduled, "")}, m.each(QueueOf)...) {
 		for i, id := range m.scene.client.ZRange(m.scene.ctx(), key, 0, -1).Val() {
 			m.must(m.scene.client.ZAddXX(m.scene.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
@@ -200,10 +200,10 @@ func (m *model) fallDue(*rapid.T) {
 	m.last = nil // a repeated operation may find messages due now
 }
 
-func (m *model) each(k kind) []string {
+func (m *model) each(k Kind) []string {
 	var keys []string
 	for _, g := range m.groups {
-		keys = append(keys, m.scene.partition.names.keyOf(k, g))
+		keys = append(keys, m.scene.partition.Key(k, g))
 	}
 	return keys
 }

@@ -18,9 +18,6 @@ const (
 	KeepCopied = 24 * time.Hour
 )
 
-// errLate says that Redis's clock keeps running ahead of the time limits of calls.
-var errLate = errors.New("no answer in time, by Redis's clock")
-
 // Departure is some messages of one place that are to be moved to a partition of another
 // topic, as one batch.
 type Departure struct {
@@ -39,22 +36,18 @@ func NewBatch() string { return "move/" + rand.Text() }
 // the ids of those that the batch has taken out. Nobody gets them until EndMove.
 func (g *Group) Depart(ctx context.Context, d Departure) ([]string, error) {
 	var ids []string
-	err := g.partition.inTime(ctx, func(until int64) (late time.Time, err error) {
+	err := g.partition.InTime(ctx, func(until int64) (late time.Time, err error) {
 		args := []any{d.Batch, until, d.To, d.Partition, string(d.Place), g.name}
 		args = append(args, pairs(d.Messages)...)
-		reply, err := g.run(ctx, departScript, args)
+		reply, err := g.Run(ctx, departScript, args)
 		if err != nil {
 			return time.Time{}, err
 		}
-		words, err := stringsOf(reply)
-		if err != nil || len(words) == 0 {
-			return time.Time{}, fmt.Errorf("%w: a departure of %v", errReply, reply)
+		if reply.Text() == "late" {
+			return reply.Time(), reply.End()
 		}
-		if words[0] == "late" && len(words) == 2 {
-			return timeOf(words[1])
-		}
-		ids = words[1:]
-		return time.Time{}, nil
+		ids = reply.Rest()
+		return time.Time{}, reply.End()
 	})
 	return ids, err
 }
@@ -130,57 +123,42 @@ func (p *Partition) TakeOver(ctx context.Context, cursor, batch string, idle, mo
 func (p *Partition) moves(
 	ctx context.Context, cursor, batch string, age, most time.Duration,
 ) (m []Move, next string, damaged, err error) {
-	args := []any{cursor, MaxMessages / 2, batch, milliseconds(age), milliseconds(most)}
-	reply, err := p.run(ctx, movingScript, movingScript.keys(p.names, "", nil), args)
+	args := []any{cursor, MaxMessages / 2, batch, Milliseconds(age), Milliseconds(most)}
+	reply, err := p.Run(ctx, movingScript, "", args)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if len(reply) != 3 {
-		return nil, "", nil, fmt.Errorf("%w: moves with %d values", errReply, len(reply))
-	}
-	lists, err := listsOf(reply[2:], 1)
-	next, ok := reply[0].(string)
-	if err != nil || !ok || len(lists[0])%2 != 0 {
-		return nil, "", nil, fmt.Errorf("%w: moves up to %v", errReply, reply[0])
-	}
-	for i := 0; i < len(lists[0]); i += 2 {
-		one, err := parseMove(lists[0][i], lists[0][i+1])
+	next = reply.Text()
+	reply.Time()
+	for _, row := range reply.Pairs() {
+		one, err := parseMove(row[0], row[1])
 		if err != nil {
 			damaged = errors.Join(damaged, err)
 			continue
 		}
 		m = append(m, one)
 	}
-	return m, next, damaged, nil
+	return m, next, damaged, reply.End()
 }
 
 // Carry reads messages that a batch moves, as many as fit in one reply. left are the ids to
 // ask for next.
 func (g *Group) Carry(ctx context.Context, batch string, ids []string) (moves []Move, left []string, err error) {
-	const fields = 5
-	reply, err := g.run(ctx, carryScript, append([]any{batch, maxReplyBytes}, anys(ids)...))
+	reply, err := g.Run(ctx, carryScript, append([]any{batch, maxReplyBytes}, Strings(ids)...))
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(reply) != 2 {
-		return nil, nil, fmt.Errorf("%w: carried messages with %d values", errReply, len(reply))
-	}
-	rows, ok := reply[0].([]any)
-	lists, err := listsOf(reply[1:], 1)
-	if !ok || err != nil || len(rows)%fields != 0 {
-		return nil, nil, fmt.Errorf("%w: carried messages with %d values", errReply, len(rows))
-	}
-	for ; len(rows) > 0; rows = rows[fields:] {
-		id, ok := rows[0].(string)
-		entry, ok2 := rows[1].(string)
+	for rows := reply.List(); rows.More(); {
+		id, entry := rows.Text(), rows.Text()
 		m, err := parseMove(id, entry)
-		if !ok || !ok2 || err != nil {
-			return nil, nil, fmt.Errorf("%w: carried message %v: %w", errReply, rows[0], err)
+		if err != nil {
+			rows.Fail("carried message %q: %w", id, err)
 		}
-		m.Body, m.Metadata, m.Here = bytesOf(rows[2]), bytesOf(rows[3]), rows[4] == "here"
+		m.Body, m.Metadata, m.Here = rows.Bytes(), rows.Bytes(), string(rows.Bytes()) == "here"
 		moves = append(moves, m)
 	}
-	return moves, lists[0], nil
+	left = reply.Texts()
+	return moves, left, reply.End()
 }
 
 // Ending is how the move of a message ends.
@@ -203,7 +181,7 @@ func (g *Group) EndMove(ctx context.Context, batch string, endings []Ending) err
 		}
 	}
 	for len(ids) > 0 {
-		args := []any{batch, g.name, g.partition.channel(), maxFreedBytes}
+		args := []any{batch, g.name, g.partition.Channel(), maxFreedBytes}
 		for _, id := range ids {
 			args = append(args, id, how[id])
 		}
@@ -212,7 +190,7 @@ func (g *Group) EndMove(ctx context.Context, batch string, endings []Ending) err
 			return err
 		}
 		if len(left) >= len(ids) {
-			return fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
+			return fmt.Errorf("%w: all %d ids are left", ErrReply, len(ids))
 		}
 		ids = left
 	}

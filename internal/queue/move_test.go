@@ -168,7 +168,7 @@ func TestOnlyWhatIsStillThereDeparts(t *testing.T) {
 	none := r.partition.Group("")
 	r.push(due("a"), after("b", 60), after("c", 60))
 	require.Len(t, r.claim(g, "c", 1), 1)
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "c").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(Messages, ""), "c").Err())
 	before := r.state()
 	d := departure(InScheduled, "a", "c", "unknown")
 	d.Messages = append(d.Messages, Seen{"b", "1"})
@@ -188,10 +188,9 @@ func TestALateDepartureTakesNothing(t *testing.T) {
 	r.push(after("a", 60))
 	before := r.state()
 	args := []any{NewBatch(), r.now().Add(-time.Second).UnixMilli(), "other", 0, "scheduled", "", "a", ""}
-	reply, err := r.partition.Group("").run(t.Context(), departScript, args)
+	reply, err := r.partition.Group("").Run(t.Context(), departScript, args)
 	require.NoError(t, err)
-	require.Len(t, reply, 2)
-	assert.Equal(t, "late", reply[0])
+	assert.Equal(t, "late", reply.Text())
 	assert.Equal(t, before, r.state())
 }
 

@@ -141,7 +141,7 @@ func TestAHandlersBurialKeepsItsReasonAndMetadata(t *testing.T) {
 func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	ids := r.store(r.partition.names.keyOf(unackOf, "g"), 1500, 10)
+	ids := r.store(r.partition.Key(UnackOf, "g"), 1500, 10)
 	var nacks []Nack
 	for i, id := range ids {
 		n := Nack{Delivery: Delivery{id, "1"}, Delay: time.Hour}
@@ -153,12 +153,12 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 		}
 		nacks = append(nacks, n)
 	}
-	evals := r.watch("ZREM", r.partition.names.keyOf(unackOf, "g"))
+	evals := r.watch("ZREM", r.partition.Key(UnackOf, "g"))
 	stale, buried, err := g.Nack(t.Context(), 0, nacks)
 	require.NoError(t, err)
 	assert.Empty(t, stale)
 	assert.Len(t, buried, 500)
-	entries := r.client.HVals(t.Context(), r.partition.names.keyOf(attemptsOf, "g")).Val()
+	entries := r.client.HVals(t.Context(), r.partition.Key(AttemptsOf, "g")).Val()
 	counts := map[string]int{}
 	for _, entry := range entries {
 		counts[entry]++

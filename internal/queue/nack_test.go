@@ -65,7 +65,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(Groups, ""), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)

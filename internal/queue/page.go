@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -83,7 +82,7 @@ func (g *Group) Page(ctx context.Context, r PageRequest) (Page, error) {
 	if r.Bytes > 0 {
 		bytes, content = min(r.Bytes, maxReplyBytes), "bodies"
 	}
-	reply, err := g.run(ctx, pageScript, []any{
+	reply, err := g.Run(ctx, pageScript, []any{
 		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
 		r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
 	})
@@ -120,85 +119,35 @@ func (g *Group) End(ctx context.Context, place Place) (before int64, err error) 
 	if err != nil || last == "" {
 		return 0, err
 	}
-	ms, err := msOf(last)
+	ms, err := Score(last)
 	return ms + 1, err
 }
 
 func (g *Group) count(ctx context.Context, place Place, from Position, before int64, id string) (count int, last string, err error) {
-	reply, err := g.run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
+	reply, err := g.Run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
 	if err != nil {
 		return 0, "", err
 	}
-	r := reader{reply: reply}
-	count, last = r.count(), r.text()
-	return count, last, r.end()
+	count, last = reply.Count(), reply.Text()
+	return count, last, reply.End()
 }
 
-func parsePage(reply []any, from Position) (Page, error) {
-	const fields = 8
-	if len(reply) != 5 {
-		return Page{}, fmt.Errorf("%w: a page with %d values", errReply, len(reply))
+func parsePage(reply Reply, from Position) (Page, error) {
+	page := Page{Now: reply.Time(), More: reply.Int() == 1, Next: from}
+	if last := (Position{reply.Text(), reply.Text()}); last.Score != "" {
+		page.Next = last.Next()
 	}
-	now, err := timeOf(reply[0])
-	score, ok := reply[2].(string)
-	id, ok2 := reply[3].(string)
-	rows, ok3 := reply[4].([]any)
-	if err != nil || !ok || !ok2 || !ok3 || len(rows)%fields != 0 {
-		return Page{}, fmt.Errorf("%w: a page at %v up to %v %v with %d values", errReply, reply[0], reply[2], reply[3], len(rows))
-	}
-	page := Page{Now: now, More: reply[1] == int64(1), Next: from}
-	if score != "" {
-		page.Next = Position{score, id}.Next()
-	}
-	for ; len(rows) > 0; rows = rows[fields:] {
-		entry, err := parsePageEntry(rows[:fields])
+	for rows := reply.List(); rows.More(); {
+		entry := PageEntry{ID: rows.Text()}
+		score := rows.Text()
+		ms, err := Score(score)
 		if err != nil {
-			return Page{}, err
+			rows.Fail("message %q has the score %q", entry.ID, score)
 		}
+		entry.Score, entry.Position = ms, Position{score, entry.ID}
+		entry.Token, entry.Attempts, entry.Reason = rows.Text(), rows.Count(), string(rows.Bytes())
+		entry.Size, entry.Body, entry.Metadata = rows.Count(), rows.Bytes(), rows.Bytes()
 		page.Entries = append(page.Entries, entry)
 	}
-	return page, nil
-}
-
-func parsePageEntry(row []any) (PageEntry, error) {
-	id, ok := row[0].(string)
-	score, ok2 := row[1].(string)
-	token, ok3 := row[2].(string)
-	attempts, ok4 := row[3].(int64)
-	size, ok5 := row[5].(int64)
-	ms, err := msOf(score)
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || err != nil {
-		return PageEntry{}, fmt.Errorf("%w: message %v with score %v", errReply, row[0], row[1])
-	}
-	entry := PageEntry{
-		ID: id, Score: ms, Token: token, Attempts: int(attempts), Size: int(size), Position: Position{score, id},
-	}
-	entry.Reason, _ = row[4].(string)
-	entry.Body, entry.Metadata = bytesOf(row[6]), bytesOf(row[7])
-	return entry, nil
-}
-
-// bytesOf is a value of a reply that may be missing.
-func bytesOf(value any) []byte {
-	if text, ok := value.(string); ok {
-		return []byte(text)
-	}
-	return nil
-}
-
-// msOf is a score in whole ms, rounded down. Another program may have written any score.
-func msOf(score string) (int64, error) {
-	const most = 1 << 53 // as far as scores are exact
-	ms, err := strconv.ParseFloat(score, 64)
-	return int64(math.Floor(min(max(ms, -most), most))), err
-}
-
-// timeOf is a time in a reply: text, in ms.
-func timeOf(value any) (time.Time, error) {
-	text, ok := value.(string)
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if !ok || err != nil {
-		return time.Time{}, fmt.Errorf("%w: time %v", errReply, value)
-	}
-	return time.UnixMilli(ms), nil
+	return page, reply.End()
 }

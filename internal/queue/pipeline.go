@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pipelined is how many calls go out at once. Redis answers them without a look at other
+// PipelineSize is how many calls go out at once. Redis answers them without a look at other
 // clients.
-const pipelined = 32
+const PipelineSize = 32
 
-// answer is how one of many calls has ended.
-type answer struct {
-	reply []any
-	err   error
+// Answer is how one of many calls has ended.
+type Answer struct {
+	Reply Reply
+	Err   error
 }
 
 // pipeliner is a client of a single node, or of a Cluster whose masters are not known.
@@ -24,23 +24,28 @@ type pipeliner interface {
 	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
-// runMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
+// RunMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
 // When a master answers none of the calls that went out together, it gets no others.
-func (s *Store) runMany(ctx context.Context, calls []scriptCall) []answer {
-	key := func(c scriptCall) string { return c.keys[0] }
-	return byMaster(ctx, s, calls, key, func(node *redis.Client, some []scriptCall) []answer {
-		return s.runOn(ctx, s.inTime(ctx, node), some)
+func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
+	key := func(call Call) string { return call.Keys[0] }
+	return byMaster(ctx, c, calls, key, func(node *redis.Client, some []Call) []Answer {
+		return c.runOn(ctx, c.inTime(ctx, node), some)
 	})
 }
 
-// byMaster calls do for what each master has, side by side, so that one that does not
-// answer holds up no other. It returns the results in the order of the values. See node.
+// ByMaster calls do for what each master has, side by side, so that one that does not
+// answer holds up no other. It returns the results in the order of the values.
+func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {
+	return byMaster(ctx, c, values, key, func(_ *redis.Client, some []T) []R { return do(some) })
+}
+
+// byMaster is ByMaster for a call that needs the master. See node.
 func byMaster[T, R any](
-	ctx context.Context, s *Store, values []T, key func(T) string, do func(node *redis.Client, some []T) []R,
+	ctx context.Context, c *Client, values []T, key func(T) string, do func(node *redis.Client, some []T) []R,
 ) []R {
 	indices := map[*redis.Client][]int{}
 	for i, v := range values {
-		node := s.node(ctx, key(v))
+		node := c.node(ctx, key(v))
 		indices[node] = append(indices[node], i)
 	}
 	results := make([]R, len(values))
@@ -62,11 +67,11 @@ func byMaster[T, R any](
 
 // node is a client of the master that has a key; nil without a Cluster, and if no master
 // is known.
-func (s *Store) node(ctx context.Context, key string) *redis.Client {
-	if s.cluster == nil {
+func (c *Client) node(ctx context.Context, key string) *redis.Client {
+	if c.cluster == nil {
 		return nil
 	}
-	node, err := promptly(ctx, s, func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) })
+	node, err := Promptly(ctx, c, func(ctx context.Context) (*redis.Client, error) { return c.cluster.MasterForKey(ctx, key) })
 	if err != nil {
 		return nil // the client of the Cluster says why
 	}
@@ -75,8 +80,8 @@ func (s *Store) node(ctx context.Context, key string) *redis.Client {
 
 // inTime is a client of a node whose calls end with ctx: by itself, it heeds a deadline
 // only until it waits for a reply, unless it has ContextTimeoutEnabled.
-func (s *Store) inTime(ctx context.Context, node *redis.Client) pipeliner {
-	client := pipeliner(s.client)
+func (c *Client) inTime(ctx context.Context, node *redis.Client) pipeliner {
+	client := pipeliner(c.redis)
 	if node != nil {
 		client = node
 	}
@@ -90,10 +95,10 @@ func (s *Store) inTime(ctx context.Context, node *redis.Client) pipeliner {
 	return client
 }
 
-func (s *Store) runOn(ctx context.Context, node pipeliner, calls []scriptCall) []answer {
-	answers := make([]answer, 0, len(calls))
-	for some := range slices.Chunk(calls, pipelined) {
-		more, answered := s.runSome(ctx, node, some)
+func (c *Client) runOn(ctx context.Context, node pipeliner, calls []Call) []Answer {
+	answers := make([]Answer, 0, len(calls))
+	for some := range slices.Chunk(calls, PipelineSize) {
+		more, answered := c.runSome(ctx, node, some)
 		if answers = append(answers, more...); answered {
 			continue
 		}
@@ -103,32 +108,33 @@ func (s *Store) runOn(ctx context.Context, node pipeliner, calls []scriptCall) [
 }
 
 // runSome makes calls in one pipeline, and returns whether any has an answer.
-func (s *Store) runSome(ctx context.Context, node pipeliner, calls []scriptCall) (answers []answer, answered bool) {
-	results, err := promptly(ctx, s, func(ctx context.Context) ([]*redis.Cmd, error) {
+func (c *Client) runSome(ctx context.Context, node pipeliner, calls []Call) (answers []Answer, answered bool) {
+	results, err := Promptly(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
 		results := make([]*redis.Cmd, len(calls))
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
-			for i, c := range calls {
-				results[i] = s.form(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
+			for i, call := range calls {
+				results[i] = c.form(call.Script).EvalSha(ctx, pipe, call.Keys, call.Args...)
 			}
 			return nil
 		})
 		return results, nil
 	})
 	if err != nil {
-		return slices.Repeat([]answer{{err: err}}, len(calls)), false
+		return slices.Repeat([]Answer{{Err: err}}, len(calls)), false
 	}
-	answers = make([]answer, len(calls))
-	for i, c := range calls {
-		reply, err := results[i].Slice()
-		answered = answered || err == nil || isAnswer(err)
+	answers = make([]Answer, len(calls))
+	for i, call := range calls {
+		values, err := results[i].Slice()
+		answered = answered || err == nil || IsAnswer(err)
+		reply := Reply{values: values}
 		switch {
 		case err == nil:
 		case elsewhere(err):
-			reply, err = s.send(ctx, c)
+			reply, err = c.send(ctx, call)
 		default:
-			_, err = promptly(ctx, s, func(ctx context.Context) ([]any, error) { return nil, s.failed(ctx, c, err) })
+			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, err) })
 		}
-		answers[i] = answer{reply, err}
+		answers[i] = Answer{reply, err}
 	}
 	return answers, answered
 }

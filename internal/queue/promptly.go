@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// maxCalls is how many calls that can be given up a Store makes at once. The client usually has
+// maxCalls is how many calls that can be given up a Client makes at once. The client usually has
 // fewer connections; the limit is for calls that hang.
 const maxCalls = 256
 
@@ -23,47 +23,47 @@ type calls struct {
 func newCalls() *calls { return &calls{slots: make(chan struct{}, maxCalls)} }
 
 // begin waits until a call may be made.
-func (c *calls) begin(ctx context.Context) error {
+func (l *calls) begin(ctx context.Context) error {
 	select {
-	case c.slots <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running++
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running++
 	return nil
 }
 
-func (c *calls) end() {
-	<-c.slots
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running--; c.running == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
+func (l *calls) end() {
+	<-l.slots
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running--; l.running == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
 	}
 }
 
 // ended is closed when no call is under way; nil if none is now.
-func (c *calls) ended() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running == 0 {
+func (l *calls) ended() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running == 0 {
 		return nil
 	}
-	if c.idle == nil {
-		c.idle = make(chan struct{})
+	if l.idle == nil {
+		l.idle = make(chan struct{})
 	}
-	return c.idle
+	return l.idle
 }
 
-// promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. The client
+// Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. The client
 // heeds the end of ctx only until it waits for a reply. A call that is given up goes on, at the
 // latest until the client's timeouts; it must leave alone what its caller has.
 //
-// Callers that give up their calls by themselves need it not: see script.awaited.
-func promptly[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
+// Callers that give up their calls by themselves need it not: see Script.Awaited.
+func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return call(ctx)
 	}
@@ -72,12 +72,12 @@ func promptly[T any](ctx context.Context, s *Store, call func(ctx context.Contex
 		err   error
 	}
 	var none T
-	if err := s.calls.begin(ctx); err != nil {
-		return none, s.silent(err)
+	if err := c.calls.begin(ctx); err != nil {
+		return none, c.silent(err)
 	}
 	done := make(chan result, 1) // so nobody has to read it
 	go func() {                  // ends with the call, which the client's timeouts end
-		defer s.calls.end()
+		defer c.calls.end()
 		value, err := call(ctx)
 		done <- result{value, err}
 	}()
@@ -85,16 +85,16 @@ func promptly[T any](ctx context.Context, s *Store, call func(ctx context.Contex
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, s.silent(context.Cause(ctx))
+		return none, c.silent(context.Cause(ctx))
 	}
 }
 
 // silent adds to the end of a context what is known of why Redis has not answered before.
-func (s *Store) silent(cause error) error { return fmt.Errorf("%w: %w", cause, s.Silence()) }
+func (c *Client) silent(cause error) error { return fmt.Errorf("%w: %w", cause, c.Silence()) }
 
 // Rest waits until no call is under way that its caller has given up, or ctx ends.
-func (s *Store) Rest(ctx context.Context) error {
-	ended := s.calls.ended()
+func (c *Client) Rest(ctx context.Context) error {
+	ended := c.calls.ended()
 	if ended == nil {
 		return nil
 	}

@@ -15,13 +15,13 @@ import (
 func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := NewStore(client, "p", observe.Observer{})
+	s, err := NewClient(client, "p", observe.Observer{})
 	require.NoError(t, err)
 	require.NoError(t, s.Rest(t.Context()), "no call is under way")
 
 	answer := make(chan int)
 	ask := func(ctx context.Context) (int, error) {
-		return promptly(ctx, s, func(context.Context) (int, error) { return <-answer, nil })
+		return Promptly(ctx, s, func(context.Context) (int, error) { return <-answer, nil })
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -34,7 +34,7 @@ func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 
 	close(answer)
 	require.NoError(t, s.Rest(t.Context()))
-	n, err := promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
+	n, err := Promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
 	require.NoError(t, err)
 	assert.Equal(t, 7, n)
 }

@@ -15,7 +15,7 @@ import (
 // forget deletes the publishers' records, as an eviction policy may: they expire.
 func (r *scene) forget() {
 	r.t.Helper()
-	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(publishers)).Err())
+	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.Key(Publishers, "")).Err())
 }
 
 // TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since its own id holds the key.
@@ -38,7 +38,7 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newScene(t)
 			id := keyed(1, "k")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messageKeys), "k", keyed(0, "k")).Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(MessageKeys, ""), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
 			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
 		})
@@ -90,7 +90,8 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 }
 
 func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
-	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake", 0}, calls...))
+	reply, err := r.partition.Run(r.ctx(), pushScript, "", append([]any{"p", number, string(policy), "wake", 0}, calls...))
+	return reply.Values(), err
 }
 
 func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
@@ -115,7 +116,7 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 		assert.Equal(t, test.refused, Refused(err), "%d %s", test.number, test.id)
 		assert.Equal(t, before, r.state())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "p", "garbage").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Publishers, ""), "p", "garbage").Err())
 	_, err := r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})

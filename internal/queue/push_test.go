@@ -39,7 +39,7 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 		before := r.now()
 		r.push(Message{ID: id, Delay: 37 * time.Millisecond})
 		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.partition.names.key(scheduled), id).Result()
+		score, err := r.client.ZScore(t.Context(), r.partition.Key(Scheduled, ""), id).Result()
 		require.NoError(t, err)
 		stored := time.UnixMilli(int64(score))
 		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
@@ -51,7 +51,7 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	r := newScene(t)
 	before := r.now().UnixMilli()
 	r.push(Message{ID: "far", Delay: math.MaxInt64}) // 292 years
-	score, err := r.client.ZScore(t.Context(), r.partition.names.key(scheduled), "far").Result()
+	score, err := r.client.ZScore(t.Context(), r.partition.Key(Scheduled, ""), "far").Result()
 	require.NoError(t, err)
 	due := float64(before + math.MaxInt64/1_000_000 + 1)
 	assert.InDelta(t, due, score, 10_000)
@@ -148,7 +148,7 @@ func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
-			key := string(r.partition.names) + ":" + kind
+			key := string(r.partition.Names) + ":" + kind
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
 			_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
@@ -173,7 +173,7 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 
 func TestPushForgetsYesterdaysPublishers(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(publishers)
+	key := r.partition.Key(Publishers, "")
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	for i := range 10 {
 		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())

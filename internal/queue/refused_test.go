@@ -46,7 +46,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-	for _, s := range []*script{cancelScript, rescheduleScript} {
+	for _, s := range []*Script{cancelScript, rescheduleScript} {
 		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.name)
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
@@ -226,7 +226,7 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		r := newSceneOn(t, server)
-		require.NoError(t, r.client.Set(t.Context(), string(r.partition.names)+":"+kind, "x", 0).Err())
+		require.NoError(t, r.client.Set(t.Context(), string(r.partition.Names)+":"+kind, "x", 0).Err())
 		before := r.state()
 		limited := r.through(r.deny(server, "hdel"))
 		_, err := limited.Push(t.Context(), Batch{

@@ -27,7 +27,7 @@ func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
 }
 
 // stream is the stream of the test.
-func (r *scene) stream() Stream { return Stream{Key: r.partition.topic} }
+func (r *scene) stream() Stream { return Stream{Key: r.partition.Topic()} }
 
 // entries are the ids in the stream.
 func (r *scene) entries() (ids []string) {
@@ -188,7 +188,7 @@ func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	topic := ""
 	for n := 0; ; n++ {
 		topic = fmt.Sprint(t.Name(), n)
-		if slotOf(topic) == slotOfKey(string(newNames("test", topic, 0))) {
+		if SlotOf(topic) == NewNames("test", topic, 0).Slot() {
 			break
 		}
 	}

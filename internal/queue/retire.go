@@ -34,7 +34,7 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 		return err
 	}
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		if p.number > 0 {
+		if p.Number() > 0 {
 			return p.Group(group).retire(ctx, retireFollow)
 		}
 		return p.Group(group).retire(ctx, how)
@@ -66,8 +66,8 @@ func (t *Topic) Restore(ctx context.Context, group string) error {
 
 func (g *Group) restore(ctx context.Context) error {
 	for how := ""; ; how = "freed" {
-		words, err := g.askWhile(ctx, "", restoreScript, g.name, how)
-		if err != nil || words[0] != "held" {
+		word, _, err := g.askWhile(ctx, "", restoreScript, g.name, how)
+		if err != nil || word != "held" {
 			return err
 		}
 		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
@@ -78,34 +78,28 @@ func (g *Group) restore(ctx context.Context) error {
 
 // retire marks the group as retired in the partition.
 func (g *Group) retire(ctx context.Context, how Retirement) error {
-	words, err := g.askWhile(ctx, "more", retireScript, g.name, string(how))
+	word, rest, err := g.askWhile(ctx, "more", retireScript, g.name, string(how))
 	if err != nil {
 		return err
 	}
-	switch words[0] {
+	switch word {
 	case "unknown":
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
 	case "alive":
-		return fmt.Errorf("%w: %q has %s", ErrGroupAlive, g.name, strings.Join(words[1:], ", "))
+		return fmt.Errorf("%w: %q has %s", ErrGroupAlive, g.name, strings.Join(rest, ", "))
 	}
 	return nil
 }
 
 // forget frees some of what a retired group holds in the partition; 0 if nothing is left.
 func (g *Group) forget(ctx context.Context) (freed int, err error) {
-	reply, err := g.run(ctx, forgetScript, []any{g.name, forgetMessages, maxFreedBytes})
+	reply, err := g.Run(ctx, forgetScript, []any{g.name, forgetMessages, maxFreedBytes})
 	if err != nil {
 		return 0, err
 	}
-	if len(reply) != 2 {
-		return 0, fmt.Errorf("%w: it has %d values", errReply, len(reply))
-	}
-	n, ok := reply[1].(int64)
-	switch {
-	case !ok:
-		return 0, fmt.Errorf("%w: %v freed", errReply, reply[1])
-	case reply[0] == "not retired":
+	if reply.Begins("not retired") {
 		return 0, errNotRetired
 	}
-	return int(n), nil
+	reply.Text() // whether there is more
+	return reply.Count(), reply.End()
 }

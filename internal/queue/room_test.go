@@ -87,7 +87,7 @@ func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
 	request := r.request("e", 10)
 	request.MaxDeliveries = 1
 	assert.Equal(t, []string{"c#1"}, r.claimWith(g, request), "the spent one leaves its place to another")
-	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val())
+	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.Key(UnackOf, "g")).Val())
 }
 
 func TestACancelledMessageMakesRoom(t *testing.T) {

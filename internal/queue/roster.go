@@ -63,7 +63,7 @@ func (r Roster) lately(most int) []string {
 func (p *Partition) Roster(ctx context.Context) (Roster, error) {
 	page := newRosterPage()
 	for cursor := "0"; ; {
-		reply, err := p.store.run(ctx, p.rosterCall(cursor))
+		reply, err := p.client.Run(ctx, p.rosterCall(cursor))
 		if err != nil {
 			return Roster{}, err
 		}
@@ -76,8 +76,8 @@ func (p *Partition) Roster(ctx context.Context) (Roster, error) {
 	}
 }
 
-func (p *Partition) rosterCall(cursor string) scriptCall {
-	return p.call(rosterScript, rosterScript.keys(p.names, "", nil), []any{cursor})
+func (p *Partition) rosterCall(cursor string) Call {
+	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
 }
 
 // rosterPage is what has been read of a roster.
@@ -97,21 +97,13 @@ func newRosterPage() *rosterPage {
 }
 
 // add adds a reply and returns the cursor of the next call.
-func (p *rosterPage) add(reply []any) (cursor string, err error) {
-	if len(reply) != 4 {
-		return "", fmt.Errorf("%w: a roster with %d values", errReply, len(reply))
+func (p *rosterPage) add(reply Reply) (cursor string, err error) {
+	p.roster.Now, cursor = reply.Time(), reply.Text()
+	p.roster.Groups = append(p.roster.Groups, reply.Texts()...)
+	for _, field := range reply.Pairs() {
+		p.told[field[0]] = field[1]
 	}
-	lists, err := listsOf(reply[2:], 2)
-	next, ok := reply[1].(string)
-	now, err2 := timeOf(reply[0])
-	if err != nil || err2 != nil || !ok || len(lists[1])%2 != 0 {
-		return "", fmt.Errorf("%w: a roster at %v up to %v", errReply, reply[0], reply[1])
-	}
-	p.roster.Now, p.roster.Groups = now, append(p.roster.Groups, lists[0]...)
-	for i := 0; i < len(lists[1]); i += 2 {
-		p.told[lists[1][i]] = lists[1][i+1]
-	}
-	return next, nil
+	return cursor, reply.End()
 }
 
 // read reads what was added.
@@ -150,11 +142,11 @@ func (r *Roster) read(told map[string]string) error {
 func (r *Roster) readPause(group, value string) error {
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
-		return fmt.Errorf("%w: %q", errReply, value)
+		return fmt.Errorf("%w: %q", ErrReply, value)
 	}
 	var told Pause
 	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
-		return fmt.Errorf("%w: %q", errReply, value)
+		return fmt.Errorf("%w: %q", ErrReply, value)
 	}
 	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
 	if pause.Until.IsZero() || pause.Until.After(r.Now) {
@@ -174,7 +166,7 @@ func shareOf(limits, rate string) (Share, error) {
 	interval, err2 := strconv.ParseFloat(parts[1], 64)
 	burst, err3 := strconv.Atoi(parts[2])
 	if err != nil || err2 != nil || err3 != nil {
-		return Share{}, fmt.Errorf("%w: %q", errReply, limits)
+		return Share{}, fmt.Errorf("%w: %q", ErrReply, limits)
 	}
 	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
 	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,117 +12,108 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// scriptCall is a call of a script.
-type scriptCall struct {
-	script    *script
-	topic     string
-	partition int // -1: none
-	keys      []string
-	args      []any
+// Call is a call of a script.
+type Call struct {
+	Script    *Script
+	Topic     string
+	Partition int // -1: none
+	Keys      []string
+	Args      []any
 
-	replicas int // how many must have its writes; 0: do not wait for any
-	patience time.Duration
+	Replicas int // how many must have its writes; 0: do not wait for any
+	Patience time.Duration
 }
 
-// call is a call of a script in the partition.
-func (p *Partition) call(s *script, keys []string, args []any) scriptCall {
-	return scriptCall{script: s, topic: p.topic, partition: p.number, keys: keys, args: args}
-}
-
-// run calls a script in the partition.
-func (p *Partition) run(ctx context.Context, s *script, keys []string, args []any) ([]any, error) {
-	return p.store.run(ctx, p.call(s, keys, args))
-}
-
-// run calls a script and tells the Observer. All scripts return arrays. The client may
+// Run calls a script and tells the Observer. All scripts return arrays. The client may
 // send a call more than once when a reply is lost; the scripts allow for that.
-func (s *Store) run(ctx context.Context, c scriptCall) ([]any, error) {
-	if s.observer.Called == nil {
-		return s.send(ctx, c)
+func (c *Client) Run(ctx context.Context, call Call) (Reply, error) {
+	if c.observer.Called == nil {
+		return c.send(ctx, call)
 	}
 	start := time.Now()
-	reply, err := s.send(ctx, c)
-	s.observer.Called(observe.Called{
-		Topic: c.topic, Partition: c.partition, Script: c.script.name, Took: time.Since(start), Err: err,
+	reply, err := c.send(ctx, call)
+	c.observer.Called(observe.Called{
+		Topic: call.Topic, Partition: call.Partition, Script: call.Script.name, Took: time.Since(start), Err: err,
 	})
 	return reply, err
 }
 
-func (s *Store) send(ctx context.Context, c scriptCall) ([]any, error) {
-	if c.script.awaited {
-		return s.sendNow(ctx, c)
+func (c *Client) send(ctx context.Context, call Call) (Reply, error) {
+	if call.Script.awaited {
+		return c.sendNow(ctx, call)
 	}
-	return promptly(ctx, s, func(ctx context.Context) ([]any, error) { return s.sendNow(ctx, c) })
+	return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
 }
 
 // sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
-func (s *Store) sendNow(ctx context.Context, c scriptCall) ([]any, error) {
-	if c.replicas > 0 {
-		return s.sendAndWait(ctx, c)
+func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
+	if call.Replicas > 0 {
+		return c.sendAndWait(ctx, call)
 	}
-	reply, err := s.form(c.script).Run(ctx, s.client, c.keys, c.args...).Slice()
+	values, err := c.form(call.Script).Run(ctx, c.redis, call.Keys, call.Args...).Slice()
 	if err != nil {
-		return nil, s.failed(ctx, c, err)
+		return Reply{}, c.Failed(ctx, call, err)
 	}
-	return reply, nil
+	return Reply{values: values}, nil
 }
 
 // sendAndWait calls a script and then waits until enough replicas have its writes, or for
 // a timeout. It sends both in one pipeline, since WAIT covers only the writes of its own
 // connection. An error that comes with a reply is a *ReplicationError.
-func (s *Store) sendAndWait(ctx context.Context, c scriptCall) (reply []any, err error) {
-	node, err := s.master(ctx, c.keys[0])
+func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
+	node, err := c.Master(ctx, call.Keys[0])
 	if err != nil {
-		return nil, s.failed(ctx, c, err)
+		return Reply{}, c.Failed(ctx, call, err)
 	}
 	var result, wait *redis.Cmd
-	call := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
+	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
-			result = eval(ctx, pipe, c.keys, c.args...)
-			wait = pipe.Do(ctx, "wait", c.replicas, c.patience.Milliseconds())
+			result = eval(ctx, pipe, call.Keys, call.Args...)
+			wait = pipe.Do(ctx, "wait", call.Replicas, call.Patience.Milliseconds())
 			return nil
 		})
 	}
-	call(s.form(c.script).EvalSha) // Run does not fall back to EVAL in a pipeline
+	pipeline(c.form(call.Script).EvalSha) // Run does not fall back to EVAL in a pipeline
 	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
-		call(s.form(c.script).Eval)
+		pipeline(c.form(call.Script).Eval)
 	}
-	reply, err = result.Slice()
+	values, err := result.Slice()
 	if err != nil {
-		return nil, s.failed(ctx, c, err)
+		return Reply{}, c.Failed(ctx, call, err)
 	}
 	got, err := wait.Int()
-	if err != nil && (Transient(err) || !isAnswer(err)) {
-		return nil, s.failed(ctx, c, err) // so the caller sends it again
+	if err != nil && (Transient(err) || !IsAnswer(err)) {
+		return Reply{}, c.Failed(ctx, call, err) // so the caller sends it again
 	}
-	if err != nil || got < c.replicas {
-		return reply, &ReplicationError{Want: c.replicas, Got: got, Err: err}
+	if err != nil || got < call.Replicas {
+		return Reply{values: values}, &ReplicationError{Want: call.Replicas, Got: got, Err: err}
 	}
-	return reply, nil
+	return Reply{values: values}, nil
 }
 
-func isAnswer(err error) bool {
+// IsAnswer tells whether an error is what a server has answered.
+func IsAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
 }
 
-// failed explains the error of a script. If it is transient, a Cluster client looks up
+// Failed explains the error of a call. If it is transient, a Cluster client looks up
 // the masters again.
-func (s *Store) failed(ctx context.Context, c scriptCall, err error) error {
+func (c *Client) Failed(ctx context.Context, call Call, err error) error {
 	if Transient(err) {
-		s.look(ctx)
+		c.reload(ctx)
 		return err
 	}
-	return s.explain(ctx, c, s.tooOld(unmark(err)))
+	return c.explain(ctx, call, c.tooOld(unmark(err)))
 }
 
 // explain names the key behind a WRONGTYPE error; Redis does not.
-func (s *Store) explain(ctx context.Context, c scriptCall, err error) error {
+func (c *Client) explain(ctx context.Context, call Call, err error) error {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
 	}
-	for i, key := range c.keys {
-		node, nodeErr := s.master(ctx, key)
+	for i, key := range call.Keys {
+		node, nodeErr := c.Master(ctx, key)
 		if nodeErr != nil {
 			return err
 		}
@@ -129,31 +121,69 @@ func (s *Store) explain(ctx context.Context, c scriptCall, err error) error {
 		if typeErr != nil {
 			return err
 		}
-		if want := c.script.holds(i); got != want && got != "none" {
+		if want := call.Script.typeAt(i); got != want && got != "none" {
 			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
 		}
 	}
 	return err
 }
 
-func stringsOf(reply []any) ([]string, error) {
-	list := make([]string, len(reply))
-	for i, value := range reply {
-		s, ok := value.(string)
-		if !ok {
-			return nil, fmt.Errorf("%w: got %T, want a string", errReply, value)
-		}
-		list[i] = s
-	}
-	return list, nil
+// Written is an argument of a call that counts how often the call is written to a connection.
+// The client sends a call again when it fails, and does not say so; each time, it asks the
+// arguments for their bytes.
+//
+// A call that was written once, and whose answer came, has run, and no copy of it can run any
+// more: a connection brings each command once, and nobody wrote it to another one. If it was
+// written twice, the first copy may still be on its way when the second is answered.
+type Written struct {
+	Text  string
+	times atomic.Int32
 }
 
-// milliseconds is a duration as the scripts want it, rounded up so that no message is due
+// MarshalBinary is for the client.
+func (w *Written) MarshalBinary() ([]byte, error) {
+	w.times.Add(1)
+	return []byte(w.Text), nil
+}
+
+// String is for hooks of the client that describe calls.
+func (w *Written) String() string { return w.Text }
+
+// Once tells whether the call was written once.
+func (w *Written) Once() bool { return w.times.Load() == 1 }
+
+// Milliseconds is a duration as the scripts want it, rounded up so that no message is due
 // early.
-func milliseconds(d time.Duration) int64 {
+func Milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {
 		ms++
 	}
 	return ms
 }
+
+// Strings are values as arguments of a call.
+func Strings(values []string) []any {
+	list := make([]any, len(values))
+	for i, v := range values {
+		list[i] = v
+	}
+	return list
+}
+
+// ReplicationError says that messages are stored, but fewer replicas than wanted
+// acknowledged them in time.
+type ReplicationError struct {
+	Want int // replicas
+	Got  int
+	Err  error // why Redis did not wait for any; nil if it did
+}
+
+func (e *ReplicationError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("stored, but perhaps not replicated: WAIT was refused: %v", e.Err)
+	}
+	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
+}
+
+func (e *ReplicationError) Unwrap() error { return e.Err }

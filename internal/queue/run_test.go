@@ -18,7 +18,7 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 	var calls []observe.Called
 	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
 	require.NoError(t, err)
-	topic := store.Topic(t.Name() + newScene(t).partition.topic)
+	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
 	told := func() observe.Called {
 		t.Helper()
 		require.Len(t, calls, 1)
@@ -74,11 +74,11 @@ func TestACallWithoutAnObserverCostsNothingExtra(t *testing.T) {
 	client := answering{reply: redis.NewCmd(t.Context())}
 	client.reply.SetVal([]any{})
 	allocations := func(observer observe.Observer) float64 {
-		store, err := NewStore(client, "test", observer)
+		c, err := NewClient(client, "test", observer)
 		require.NoError(t, err)
-		p := store.Topic("t").Partition(0)
-		keys := pushScript.keys(p.names, "", nil)
-		return testing.AllocsPerRun(100, func() { _, _ = p.run(t.Context(), pushScript, keys, nil) })
+		p := c.Partition("t", 0)
+		call := p.Call(pushScript, p.Keys(pushScript, ""), nil)
+		return testing.AllocsPerRun(100, func() { _, _ = c.Run(t.Context(), call) })
 	}
 	assert.Zero(t, allocations(observe.Observer{}))
 }

@@ -201,7 +201,7 @@ func deliveries(claims Claims) []string {
 // expire ends the lease of a message that a group holds.
 func (r *scene) expire(g *Group, id string) {
 	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.keyOf(unackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.Key(UnackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
 // state is everything that the topic has in Redis, as "kind id" -> value. Times are in
@@ -210,10 +210,10 @@ func (r *scene) expire(g *Group, id string) {
 func (r *scene) state() map[string]string {
 	r.t.Helper()
 	state := map[string]string{}
-	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.partition.names))+"*").Result()
+	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.partition.Names))+"*").Result()
 	require.NoError(r.t, err)
 	for _, key := range keys {
-		kind := strings.TrimPrefix(key, string(r.partition.names)+":")
+		kind := strings.TrimPrefix(key, string(r.partition.Names)+":")
 		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
 			continue
 		}
@@ -275,7 +275,7 @@ func (r *scene) score(ms float64) string {
 
 // through is the partition as another client sees it.
 func (r *scene) through(client redis.UniversalClient) *Partition {
-	return newPartition(newStore(r.t, client), r.partition.topic, r.partition.number)
+	return newPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
 }
 
 // errOf is the error of a call.

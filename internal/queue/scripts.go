@@ -1,200 +1,99 @@
 package queue
 
-import (
-	"embed"
-	"slices"
+import "embed"
 
-	"github.com/redis/go-redis/v9"
-)
-
-//go:embed *.lua
-var sources embed.FS
+//go:embed lua/*.lua
+var lua embed.FS
 
 // The scripts, with the kinds of their KEYS.
 var (
-	pushScript     = newScript("push", scheduled, messages, publishers, messageKeys, taken)
-	putScript      = newScript("put", scheduled, messages, publishers)
-	unrecordScript = newScript("unrecord", publishers)
-	sweepScript    = newScript("sweep", publishers, taken, arrived, claimsOf)
-	registerScript = newScript("register", groups, control, expiry)
-	raiseScript    = newScript("raise", count, groups, control, expiry)
-	adoptScript    = newScript("adopt", groups, control, expiry)
-	enlistScript   = newScript("enlist", topics)
-	neededScript   = newScript("needed", control, taken)
+	pushScript     = New(lua, "push", Scheduled, Messages, Publishers, MessageKeys, Taken).Awaited()
+	putScript      = New(lua, "put", Scheduled, Messages, Publishers).Alone().Awaited()
+	unrecordScript = New(lua, "unrecord", Publishers)
+	sweepScript    = New(lua, "sweep", Publishers, Taken, Arrived, ClaimsOf)
+	registerScript = New(lua, "register", Groups, Control, Expiries)
+	raiseScript    = New(lua, "raise", PartitionCount, Groups, Control, Expiries)
+	adoptScript    = New(lua, "adopt", Groups, Control, Expiries)
+	enlistScript   = New(lua, "enlist", Topics)
+	neededScript   = New(lua, "needed", Control, Taken)
 
-	claimScript = newScript("claim", scheduled, messages, groups, refs, messageKeys,
-		queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, control, consumersOf, full, count, expiry).each(queueOf)
-	ackScript     = newScript("ack", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full)
-	relayScript   = newScript("relay", unackOf, attemptsOf, messages, refs, changedOf, messageKeys, full).and("stream")
-	nackScript    = newScript("nack", unackOf, attemptsOf, queueOf, changedOf, deadOf, reasonsOf, messageKeys, full)
-	extendScript  = newScript("extend", unackOf, attemptsOf, groups, consumersOf)
-	releaseScript = newScript("release", unackOf, attemptsOf, queueOf, full, control)
-	buryScript    = newScript("bury", unackOf, attemptsOf, deadOf, reasonsOf, messageKeys, full, queueOf)
+	claimScript = New(lua, "claim", Scheduled, Messages, Groups, Refs, MessageKeys,
+		QueueOf, UnackOf, AttemptsOf, ClaimsOf, DeadOf, ReasonsOf, ChangedOf, Control, ConsumersOf, Full, PartitionCount, Expiries).
+		Behind("lib_idle").With("lib_claim", "lib_fan_out").Each(QueueOf).Awaited()
+	ackScript     = New(lua, "ack", UnackOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys, Full).Awaited()
+	relayScript   = New(lua, "relay", UnackOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys, Full).Foreign("stream").Awaited()
+	nackScript    = New(lua, "nack", UnackOf, AttemptsOf, QueueOf, ChangedOf, DeadOf, ReasonsOf, MessageKeys, Full).Awaited()
+	extendScript  = New(lua, "extend", UnackOf, AttemptsOf, Groups, ConsumersOf).Awaited()
+	releaseScript = New(lua, "release", UnackOf, AttemptsOf, QueueOf, Full, Control).Awaited()
+	buryScript    = New(lua, "bury", UnackOf, AttemptsOf, DeadOf, ReasonsOf, MessageKeys, Full, QueueOf)
 
-	pauseScript  = newScript("pause", groups, control)
-	resumeScript = newScript("resume", groups, control)
-	limitScript  = newScript("limit", groups, control, count)
-	retireScript = newScript("retire", groups, control, consumersOf)
-	forgetScript = newScript("forget", control, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf,
-		claimsOf, consumersOf, messages, refs, messageKeys, full, expiry)
-	restoreScript  = newScript("restore", control, queueOf, unackOf, deadOf)
-	backlogScript  = newScript("backlog", scheduled, queueOf, unackOf)
-	leaveScript    = newScript("leave", consumersOf, control, expiry, claimsOf)
-	expireScript   = newScript("expire", groups, control, consumersOf, expiry)
-	expiringScript = newScript("expiring", expiry)
+	pauseScript  = New(lua, "pause", Groups, Control)
+	resumeScript = New(lua, "resume", Groups, Control)
+	limitScript  = New(lua, "limit", Groups, Control, PartitionCount)
+	retireScript = New(lua, "retire", Groups, Control, ConsumersOf)
+	forgetScript = New(lua, "forget", Control, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf,
+		ClaimsOf, ConsumersOf, Messages, Refs, MessageKeys, Full, Expiries)
+	restoreScript  = New(lua, "restore", Control, QueueOf, UnackOf, DeadOf)
+	backlogScript  = New(lua, "backlog", Scheduled, QueueOf, UnackOf)
+	leaveScript    = New(lua, "leave", ConsumersOf, Control, Expiries, ClaimsOf)
+	expireScript   = New(lua, "expire", Groups, Control, ConsumersOf, Expiries)
+	expiringScript = New(lua, "expiring", Expiries)
 
-	pageScript = newScript("page", scheduled, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, messages, changedOf)
+	pageScript = New(lua, "page", Scheduled, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, Messages, ChangedOf)
 
-	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
-	rosterScript = newScript("roster", groups, control)
-	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
-	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
-	aliveScript  = newScript("alive", consumersOf)
-	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
-	topicsScript = newScript("topics", topics)
-	holderScript = newScript("holder", claimsOf)
-	findScript   = newScript("find", messages)
-	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
-			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	countScript  = New(lua, "count", Scheduled, QueueOf, UnackOf, DeadOf)
+	rosterScript = New(lua, "roster", Groups, Control)
+	surveyScript = New(lua, "survey", Scheduled, Messages, MessageKeys, Taken, Moving)
+	tallyScript  = New(lua, "tally", QueueOf, UnackOf, DeadOf)
+	aliveScript  = New(lua, "alive", ConsumersOf)
+	gaugeScript  = New(lua, "gauge", Scheduled, MessageKeys, Moving).Each(QueueOf, UnackOf, DeadOf, ConsumersOf)
+	topicsScript = New(lua, "topics", Topics)
+	holderScript = New(lua, "holder", ClaimsOf)
+	findScript   = New(lua, "find", Messages)
+	lookScript   = New(lua, "look", Scheduled, Messages, Groups, Refs, MessageKeys, Moving).With("lib_keyed").
+			Each(QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
 
-	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
-	movingScript   = newScript("moving", moving)
-	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
-	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
-	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
-		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	departScript   = New(lua, "depart", Moving, Publishers, Messages, Refs, MessageKeys, Scheduled, QueueOf, DeadOf)
+	movingScript   = New(lua, "moving", Moving)
+	carryScript    = New(lua, "carry", Moving, Messages, ChangedOf, Scheduled, QueueOf, DeadOf)
+	arriveScript   = New(lua, "arrive", Scheduled, Messages, MessageKeys, Taken, Moving, Arrived)
+	departedScript = New(lua, "departed", Moving, Publishers, Scheduled, Messages, Refs, MessageKeys, Control, Arrived,
+		QueueOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
 
-	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
-	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf, moving)
-	straysScript   = newScript("strays", messageKeys, messages)
+	orphansScript  = New(lua, "orphans", Messages, Groups, Refs, Scheduled, Moving).Each(QueueOf, UnackOf, DeadOf)
+	bodilessScript = New(lua, "bodiless", Messages, Scheduled, QueueOf, UnackOf, DeadOf, Moving)
+	straysScript   = New(lua, "strays", MessageKeys, Messages)
 
-	leftoversScript = newScript("leftovers", messages, refs, moving, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	leftoversScript = New(lua, "leftovers", Messages, Refs, Moving, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
 
-	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
-	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
+	requeueScript = New(lua, "requeue", DeadOf, ReasonsOf, AttemptsOf, QueueOf)
+	discardScript = New(lua, "discard", DeadOf, ReasonsOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
-			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
-	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys, moving).
-				each(queueOf, unackOf, deadOf, attemptsOf)
+	cancelScript = New(lua, "cancel", Scheduled, Messages, Publishers, Groups, Refs, MessageKeys, Taken, Full, Moving).With("lib_keyed").
+			Each(QueueOf, UnackOf, DeadOf, AttemptsOf, ChangedOf)
+	rescheduleScript = New(lua, "reschedule", Scheduled, Messages, Publishers, Groups, Refs, MessageKeys, Moving).With("lib_keyed").
+				Each(QueueOf, UnackOf, DeadOf, AttemptsOf)
 
-	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken)
-	retimeScript   = newScript("retime", scheduled, queueOf)
-	namedScript    = newScript("named", refs)
-	delistScript   = newScript("delist", topics)
-	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
-		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
+	withdrawScript = New(lua, "withdraw", Scheduled, Messages, MessageKeys, Taken)
+	retimeScript   = New(lua, "retime", Scheduled, QueueOf)
+	namedScript    = New(lua, "named", Refs)
+	delistScript   = New(lua, "delist", Topics)
+	dropScript     = New(lua, "drop", Scheduled, Messages, Groups, Refs, MessageKeys, Taken, Publishers, Control, Full,
+		PartitionCount, Expiries, Moving, Arrived).Each(QueueOf, UnackOf, AttemptsOf, ClaimsOf, DeadOf, ReasonsOf, ChangedOf, ConsumersOf)
 )
 
-// awaited are the scripts of which script.awaited says more.
-var awaited = []string{"push", "put", "claim", "ack", "relay", "nack", "extend", "release"}
-
-// script is a script with the kinds of its KEYS: first those of the partition and of one
-// group, then those that are repeated for each of several groups. Keys of others may follow,
-// whose names in the script are those of their types. It has a plain form, and
-// one for a Cluster, where a notification stays on the nodes of its slot.
-type script struct {
-	name           string
-	once, many     []kind
-	beyond         []string
-	plain, sharded *redis.Script
-
-	// awaited says that its callers have goroutines for it, and give those up at the end of a
-	// context: they publish and consume, where a goroutine for each call would cost too much.
-	awaited bool
-}
-
-func newScript(name string, once ...kind) *script {
-	source := ""
-	for _, library := range librariesOf(name, once) {
-		source += sourceOf(library)
+// Scripts are all scripts.
+func Scripts() []*Script {
+	return []*Script{
+		pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
+		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
+		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
+		limitScript, retireScript, forgetScript, restoreScript, backlogScript, leaveScript,
+		expireScript, expiringScript, pageScript, countScript, rosterScript, surveyScript,
+		tallyScript, aliveScript, gaugeScript, topicsScript, holderScript, findScript,
+		lookScript, departScript, movingScript, carryScript, arriveScript, departedScript,
+		orphansScript, bodilessScript, straysScript, leftoversScript, requeueScript, discardScript,
+		cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript,
+		dropScript,
 	}
-	source += sourceOf(name)
-	if name == "claim" {
-		source = sourceOf(idleLibrary) + source
-	}
-	return &script{
-		name: name, once: once,
-		plain:   redis.NewScript("local NOTIFY = 'PUBLISH'\n" + source),
-		sharded: redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + source),
-		awaited: slices.Contains(awaited, name),
-	}
-}
-
-// idleLibrary answers claims that find nothing before any other library is loaded.
-const idleLibrary = "lib_idle"
-
-// allLibraries are what scripts share, in the order in which they build on each other.
-var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}
-
-// librariesOf are the libraries in front of a script with these KEYS. It does without those
-// that it does not need: each function of a library takes time in each call.
-func librariesOf(name string, once []kind) []string {
-	if name == "put" {
-		return nil
-	}
-	libraries := []string{"lib"}
-	if slices.Contains(once, refs) {
-		libraries = append(libraries, "lib_refs")
-	}
-	if slices.ContainsFunc(once, func(k kind) bool { return k == groups || k == control || k == consumersOf }) {
-		libraries = append(libraries, "lib_groups")
-	}
-	if slices.Contains(once, expiry) {
-		libraries = append(libraries, "lib_expiry")
-	}
-	if slices.Contains(once, moving) {
-		libraries = append(libraries, "lib_moving")
-	}
-	switch name {
-	case "claim":
-		libraries = append(libraries, "lib_claim", "lib_fan_out")
-	case "cancel", "reschedule", "look":
-		libraries = append(libraries, "lib_keyed")
-	}
-	return libraries
-}
-
-func (s *script) each(many ...kind) *script {
-	s.many = many
-	return s
-}
-
-func (s *script) and(beyond ...string) *script {
-	s.beyond = beyond
-	return s
-}
-
-func sourceOf(name string) string {
-	source, err := sources.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err) // the file was missing at build time
-	}
-	return string(source)
-}
-
-// keys are the KEYS of the script in a partition, for one group and then for each of
-// several groups.
-func (s *script) keys(n names, group string, each []string) []string {
-	keys := make([]string, 0, len(s.once)+len(s.many)*len(each))
-	for _, k := range s.once {
-		keys = append(keys, n.keyOf(k, group))
-	}
-	for _, g := range each {
-		for _, k := range s.many {
-			keys = append(keys, n.keyOf(k, g))
-		}
-	}
-	return keys
-}
-
-// holds is the type of the value at KEYS[i+1].
-func (s *script) holds(i int) string {
-	if i < len(s.once) {
-		return kinds[s.once[i]].holds
-	}
-	if len(s.many) == 0 {
-		return s.beyond[i-len(s.once)]
-	}
-	return kinds[s.many[(i-len(s.once))%len(s.many)]].holds
 }

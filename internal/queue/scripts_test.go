@@ -28,18 +28,18 @@ var (
 // TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
 // with the code below it: every index used is declared, and the other way round.
 func TestScriptHeadersMatchTheirBodies(t *testing.T) {
-	files, err := filepath.Glob("*.lua")
+	files, err := filepath.Glob("lua/*.lua")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 6)
 	for _, file := range files {
-		if strings.HasPrefix(file, "lib") {
+		if strings.HasPrefix(file, "lua/lib") {
 			continue
 		}
 		t.Run(file, func(t *testing.T) {
 			source, err := os.ReadFile(file)
 			require.NoError(t, err)
 			header, body := splitHeader(string(source))
-			assert.True(t, strings.HasPrefix(header, "-- "+file+": "), "the header starts with the file's name")
+			assert.True(t, strings.HasPrefix(header, "-- "+filepath.Base(file)+": "), "the header starts with the file's name")
 			assert.Contains(t, header, "\n-- Returns  ")
 			assert.ElementsMatch(t, unique(declaration.FindAllString(header, -1), "-- "), used(body))
 		})
@@ -98,7 +98,7 @@ func unique(list []string, prefix string) []string {
 }
 
 func TestScriptsTouchOnlyDeclaredKeys(t *testing.T) {
-	files, err := filepath.Glob("*.lua")
+	files, err := filepath.Glob("lua/*.lua")
 	require.NoError(t, err)
 	literal := regexp.MustCompile(`\bp?call\('[A-Z]+', *['"]`)
 	for _, file := range files {

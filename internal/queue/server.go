@@ -43,7 +43,7 @@ type Server struct {
 // Servers asks the masters that have topics, each once; without topics, the one that has the
 // list of them. An error says that a master does not answer at all.
 func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
-	first := s.registry()
+	first := s.Registry()
 	keys := []string{first}
 	for _, name := range names {
 		t := s.Topic(name)
@@ -52,13 +52,13 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			return nil, err
 		}
 		for n := range number {
-			keys = append(keys, t.Partition(n).names.key(messages))
+			keys = append(keys, t.Partition(n).Key(Messages, ""))
 		}
 	}
 	var list []Server
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
-		node, err := promptly(ctx, s, func(ctx context.Context) (redis.UniversalClient, error) { return s.master(ctx, key) })
+		node, err := Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			continue
 		}
 		seen[addr] = true
-		server, err := promptly(ctx, s, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
+		server, err := Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 }
 
 func addrOf(node redis.UniversalClient) string {
-	if one, ok := node.(singleNode); ok {
+	if one, ok := node.(interface{ Options() *redis.Options }); ok {
 		return one.Options().Addr
 	}
 	return ""
@@ -88,7 +88,7 @@ func addrOf(node redis.UniversalClient) string {
 func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
-	if err != nil && !isAnswer(err) {
+	if err != nil && !IsAnswer(err) {
 		return Server{}, err
 	}
 	if server.Refused = err; err == nil {
@@ -117,25 +117,24 @@ func ownAddr(ctx context.Context, node redis.UniversalClient, info string) strin
 			}
 		}
 	}
-	if port := infoField(info, "tcp_port"); port != "" {
+	if port := InfoField(info, "tcp_port"); port != "" {
 		return "the server with port " + port
 	}
 	return "the server"
 }
 
 func (s *Server) read(info string) {
-	s.Version, s.Eviction = infoField(info, "redis_version"), infoField(info, "maxmemory_policy")
-	major, _, _ := strings.Cut(s.Version, ".")
-	s.TooOld = older(major)
-	s.MaxMemory, _ = strconv.ParseInt(infoField(info, "maxmemory"), 10, 64)
-	s.UsedMemory, _ = strconv.ParseInt(infoField(info, "used_memory"), 10, 64)
-	s.AppendOnly = infoField(info, "aof_enabled") == "1"
-	s.Replicas, _ = strconv.Atoi(infoField(info, "connected_slaves"))
-	if infoField(info, "role") == "slave" {
-		s.Master = net.JoinHostPort(infoField(info, "master_host"), infoField(info, "master_port"))
+	s.Version, s.Eviction = InfoField(info, "redis_version"), InfoField(info, "maxmemory_policy")
+	s.TooOld = TooOld(s.Version)
+	s.MaxMemory, _ = strconv.ParseInt(InfoField(info, "maxmemory"), 10, 64)
+	s.UsedMemory, _ = strconv.ParseInt(InfoField(info, "used_memory"), 10, 64)
+	s.AppendOnly = InfoField(info, "aof_enabled") == "1"
+	s.Replicas, _ = strconv.Atoi(InfoField(info, "connected_slaves"))
+	if InfoField(info, "role") == "slave" {
+		s.Master = net.JoinHostPort(InfoField(info, "master_host"), InfoField(info, "master_port"))
 	}
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
-		if status := infoField(info, field); status != "" && status != "ok" {
+		if status := InfoField(info, field); status != "" && status != "ok" {
 			s.Failed = append(s.Failed, field+": "+status)
 		}
 	}
@@ -183,7 +182,7 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 		return
 	}
 	commands := needed
-	if s.cluster != nil {
+	if s.Cluster() != nil {
 		commands = slices.Concat(neededOnACluster, needed)
 	}
 	denied, err := s.denied(ctx, node, user, key, commands)
@@ -240,7 +239,7 @@ func (s *Store) dryRun(user, key, command string) []any {
 
 // onTopology is the form of a command on this kind of server.
 func (s *Store) onTopology(command string) string {
-	if other, is := sharded[command]; is && s.cluster != nil {
+	if other, is := sharded[command]; is && s.Cluster() != nil {
 		return other
 	}
 	return command

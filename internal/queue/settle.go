@@ -54,11 +54,11 @@ func (n Nack) decision() (decision string, detail any) {
 	case n.Reason != "":
 		return "bury", n.Reason
 	case n.Deferred:
-		return "defer", milliseconds(n.Delay)
+		return "defer", Milliseconds(n.Delay)
 	case n.Error != "":
-		return "", fmt.Sprintf("%d %s", milliseconds(n.Delay), n.Error)
+		return "", fmt.Sprintf("%d %s", Milliseconds(n.Delay), n.Error)
 	default:
-		return "", milliseconds(n.Delay)
+		return "", Milliseconds(n.Delay)
 	}
 }
 
@@ -89,7 +89,7 @@ func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 			ids = append(ids, d.ID)
 		}
 		done = done[n:]
-		lists, err := g.runUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.channel()}, ids)
+		lists, err := g.runUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.Channel()}, ids)
 		if err != nil {
 			return acked, err
 		}
@@ -114,20 +114,23 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 // runUntilDone calls a script that returns some lists, of which the second has the ids to
 // send again, until none are left to send. It joins the lists of all calls.
 func (g *Group) runUntilDone(
-	ctx context.Context, s *script, lists int, args []any, ids []string,
+	ctx context.Context, s *Script, lists int, args []any, ids []string,
 ) (joined [][]string, err error) {
 	joined = make([][]string, lists)
 	for len(ids) > 0 {
-		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
+		reply, err := g.Run(ctx, s, append(slices.Clone(args), Strings(ids)...))
 		if err != nil {
 			return joined, err
 		}
-		some, err := listsOf(reply, lists)
-		if err != nil {
-			return joined, err
+		some := make([][]string, lists)
+		for i := range some {
+			some[i] = reply.Texts()
 		}
 		if len(some[1]) >= len(ids) {
-			return joined, fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
+			reply.Fail("all %d ids are left", len(ids))
+		}
+		if err := reply.End(); err != nil {
+			return joined, err
 		}
 		ids = some[1]
 		for i, list := range some {
@@ -137,25 +140,6 @@ func (g *Group) runUntilDone(
 	return joined, nil
 }
 
-func listsOf(reply []any, want int) ([][]string, error) {
-	if len(reply) != want {
-		return nil, fmt.Errorf("%w: %d lists, want %d", errReply, len(reply), want)
-	}
-	lists := make([][]string, want)
-	for i, value := range reply {
-		values, ok := value.([]any)
-		if !ok {
-			return nil, fmt.Errorf("%w: got %T, want a list", errReply, value)
-		}
-		list, err := stringsOf(values)
-		if err != nil {
-			return nil, err
-		}
-		lists[i] = list
-	}
-	return lists, nil
-}
-
 // Nack makes any number of messages due again after a delay, or dead letters. If
 // maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
 // deliveries that are no longer current, and returns their ids. After an error, what it
@@ -163,25 +147,21 @@ func listsOf(reply []any, want int) ([][]string, error) {
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
 		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
-		args := []any{g.name, g.partition.channel(), maxDeliveries}
+		args := []any{g.name, g.partition.Channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
 			decision, detail := n.decision()
 			args = append(args, n.ID, n.Token, decision, detail, n.Metadata)
 		}
 		nacks = nacks[count:]
-		reply, err := g.run(ctx, nackScript, args)
+		reply, err := g.Run(ctx, nackScript, args)
 		if err != nil {
 			return stale, buried, err
 		}
-		lists, err := listsOf(reply, 2)
-		if err != nil {
+		ids, some := reply.Texts(), buriedIn(&reply)
+		if err := reply.End(); err != nil {
 			return stale, buried, err
 		}
-		some, err := buriedOf(reply[1])
-		if err != nil {
-			return stale, buried, err
-		}
-		stale, buried = append(stale, lists[0]...), append(buried, some...)
+		stale, buried = append(stale, ids...), append(buried, some...)
 	}
 	return stale, buried, nil
 }
@@ -210,26 +190,26 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 
 // Release gives messages back with their old due times. The deliveries do not count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
-	args := []any{g.name, g.partition.channel()}
+	args := []any{g.name, g.partition.Channel()}
 	for _, r := range releases {
-		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), milliseconds(r.Age))
+		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), Milliseconds(r.Age))
 	}
 	return g.settle(ctx, releaseScript, args)
 }
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	args := []any{g.name, g.partition.channel(), 0}
+	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
 	return g.settle(ctx, buryScript, args)
 }
 
-func (g *Group) settle(ctx context.Context, s *script, args []any) ([]string, error) {
-	reply, err := g.run(ctx, s, args)
+func (g *Group) settle(ctx context.Context, s *Script, args []any) ([]string, error) {
+	reply, err := g.Run(ctx, s, args)
 	if err != nil {
 		return nil, err
 	}
-	return stringsOf(reply)
+	return reply.Rest(), reply.End()
 }

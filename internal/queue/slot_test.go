@@ -31,7 +31,7 @@ func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
 		for n := range 200 {
 			counts := make([]int, c.masters)
 			for p := range c.partitions {
-				counts[slotOfPartition(newNames("redisdelay", fmt.Sprint("topic", n), p))*c.masters/slots]++
+				counts[slotOfPartition(NewNames("redisdelay", fmt.Sprint("topic", n), p))*c.masters/slots]++
 			}
 			for _, count := range counts {
 				if count > c.most || count < c.least {
@@ -45,13 +45,13 @@ func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
 	}
 }
 
-func slotOfPartition(p names) int { return slotOf(strings.Trim(string(p), "{}")) }
+func slotOfPartition(p Names) int { return slotOf(strings.Trim(string(p), "{}")) }
 
 func TestAPartitionIsNearItsIdealSlot(t *testing.T) {
 	for _, topic := range awkward {
-		first := slotOfPartition(newNames("p", topic, 0))
+		first := slotOfPartition(NewNames("p", topic, 0))
 		for n := 1; n < MaxPartitions; n++ {
-			distance := (slotOfPartition(newNames("p", topic, n)) - first - offset(n)) & (slots - 1)
+			distance := (slotOfPartition(NewNames("p", topic, n)) - first - offset(n)) & (slots - 1)
 			require.Less(t, distance, nearby, "partition %d of %q", n, topic)
 		}
 	}
@@ -61,7 +61,7 @@ func TestAPartitionIsNearItsIdealSlot(t *testing.T) {
 func TestPartitionNamesNeverChange(t *testing.T) {
 	var list []string
 	for n := range 5 {
-		list = append(list, string(newNames("redisdelay", "orders", n)))
+		list = append(list, string(NewNames("redisdelay", "orders", n)))
 	}
 	assert.Equal(t, []string{
 		"{redisdelay:orders:0}",

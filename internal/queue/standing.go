@@ -1,7 +1,5 @@
 package queue
 
-import "fmt"
-
 // Standing says where a message stood when Redis ran a call of Cancel or Reschedule. The
 // zero value says that there was none.
 type Standing struct {
@@ -22,21 +20,22 @@ const (
 	StateDead       State = "dead"        // a dead letter
 )
 
-// standingOf parses the answer of cancel or reschedule.
-func standingOf(reply []string) (Standing, error) {
-	const first = 3 // group
-	if len(reply) == 1 && reply[0] == "none" {
+// standingOf reads the answer of cancel or reschedule.
+func standingOf(reply Reply) (Standing, error) {
+	how := reply.Text()
+	if how == "none" && reply.Len() == 0 {
 		return Standing{}, ErrNotFound
 	}
-	if len(reply) < first || len(reply)%2 != first%2 {
-		return Standing{}, fmt.Errorf("%w: a standing of %d values", errReply, len(reply))
+	s := Standing{ID: reply.Text(), Scheduled: reply.Text() != "", Groups: map[string]State{}}
+	for reply.More() {
+		group := reply.Text()
+		s.Groups[group] = State(reply.Text())
 	}
-	s := Standing{ID: reply[1], Scheduled: reply[2] != "", Groups: map[string]State{}}
-	for i := first; i < len(reply); i += 2 {
-		s.Groups[reply[i]] = State(reply[i+1])
+	if err := reply.End(); err != nil {
+		return Standing{}, err
 	}
 	switch {
-	case reply[0] != "none":
+	case how != "none":
 		return s, nil
 	case s.some(StateDead) && !s.some(StateInDelivery):
 		return s, ErrDead

@@ -190,7 +190,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 // TestACallSentAgainTellsTheSame although what it tells of has changed, by the call itself or
 // by another group.
 func TestACallSentAgainTellsTheSame(t *testing.T) {
-	for _, s := range []*script{rescheduleScript, cancelScript} {
+	for _, s := range []*Script{rescheduleScript, cancelScript} {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
@@ -198,15 +198,13 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 				if s == rescheduleScript {
 					args = append(args, "in", 3_600_000)
 				}
-				args = append(args, r.partition.channel())
-				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))
+				args = append(args, r.partition.Channel())
+				reply, err := r.partition.Run(r.ctx(), s, "", append(args, Strings(groups)...), groups...)
 				require.NoError(r.t, err)
-				return reply
+				return reply.Values()
 			}
 			first := call("g", "h")
-			list, err := stringsOf(first)
-			require.NoError(r.t, err)
-			standing, _ := standingOf(list)
+			standing, _ := standingOf(ReplyOf(first...))
 			assert.Equal(r.t, want, standing)
 			r.group("i")
 			before := r.state()
@@ -221,8 +219,8 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 
 func TestAStandingThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
-		_, err := standingOf(reply)
-		assert.ErrorIs(t, err, errReply, "%q", reply)
+		_, err := standingOf(ReplyOf(Strings(reply)...))
+		assert.ErrorIs(t, err, ErrReply, "%q", reply)
 	}
 }
 

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,17 +23,17 @@ type Survey struct {
 
 // Survey counts what the partition has.
 func (p *Partition) Survey(ctx context.Context) (Survey, error) {
-	reply, err := p.run(ctx, surveyScript, surveyScript.keys(p.names, "", nil), nil)
+	reply, err := p.Run(ctx, surveyScript, "", nil)
 	if err != nil {
 		return Survey{}, err
 	}
-	r := reader{reply: reply}
+	r := reply
 	s := Survey{
-		Now: r.time(), Scheduled: r.count(), Due: r.count(), OldestDue: r.score(), NextDue: r.score(),
-		Messages: r.count(), Sample: r.counts(), Keys: r.count(), Windows: r.count(),
-		Moving: r.count(),
+		Now: r.Time(), Scheduled: r.Count(), Due: r.Count(), OldestDue: r.Score(), NextDue: r.Score(),
+		Messages: r.Count(), Sample: r.Counts(), Keys: r.Count(), Windows: r.Count(),
+		Moving: r.Count(),
 	}
-	return s, r.end()
+	return s, r.End()
 }
 
 // memorySamples is how many entries of a key Redis looks at to estimate the whole.
@@ -43,8 +42,8 @@ const memorySamples = 50
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
 // groups take. It is false if Redis refuses to say.
 func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
-	for some := range slices.Chunk(p.keys(groups), pipelined) {
-		answers, err := p.store.memory(ctx, some)
+	for some := range slices.Chunk(p.All(groups), PipelineSize) {
+		answers, err := memory(ctx, p.client, some)
 		if err != nil {
 			return 0, false, err
 		}
@@ -52,7 +51,7 @@ func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, k
 			size, err := a.Result()
 			switch {
 			case errors.Is(err, redis.Nil): // there is no such key
-			case err != nil && isAnswer(err):
+			case err != nil && IsAnswer(err):
 				return 0, false, nil
 			case err != nil:
 				return 0, false, err
@@ -64,16 +63,16 @@ func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, k
 }
 
 // memory asks how many bytes some keys in one slot take. Each answer has its own error.
-func (s *Store) memory(ctx context.Context, keys []typedKey) ([]*redis.IntCmd, error) {
-	return promptly(ctx, s, func(ctx context.Context) ([]*redis.IntCmd, error) {
-		node, err := s.master(ctx, keys[0].name)
+func memory(ctx context.Context, c *Client, keys []TypedKey) ([]*redis.IntCmd, error) {
+	return Promptly(ctx, c, func(ctx context.Context) ([]*redis.IntCmd, error) {
+		node, err := c.Master(ctx, keys[0].Name)
 		if err != nil {
 			return nil, err
 		}
 		answers := make([]*redis.IntCmd, len(keys))
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i, key := range keys {
-				answers[i] = pipe.MemoryUsage(ctx, key.name, memorySamples)
+				answers[i] = pipe.MemoryUsage(ctx, key.Name, memorySamples)
 			}
 			return nil
 		})
@@ -94,16 +93,16 @@ type Tally struct {
 
 // Tally counts what the partition has for the group.
 func (g *Group) Tally(ctx context.Context) (Tally, error) {
-	reply, err := g.run(ctx, tallyScript, nil)
+	reply, err := g.Run(ctx, tallyScript, nil)
 	if err != nil {
 		return Tally{}, err
 	}
-	r := reader{reply: reply}
+	r := reply
 	t := Tally{
-		Now: r.time(), Queued: r.count(), Later: r.count(), OldestQueued: r.score(), NextRetry: r.score(),
-		InDelivery: r.count(), Expired: r.count(), OldestUnacked: r.text(), Dead: r.count(), OldestDead: r.score(),
+		Now: r.Time(), Queued: r.Count(), Later: r.Count(), OldestQueued: r.Score(), NextRetry: r.Score(),
+		InDelivery: r.Count(), Expired: r.Count(), OldestUnacked: r.Text(), Dead: r.Count(), OldestDead: r.Score(),
 	}
-	return t, r.end()
+	return t, r.End()
 }
 
 // Listed is a topic on the list of topics.
@@ -111,27 +110,24 @@ type Listed struct{ Name, Version string }
 
 // Topics returns the list of topics, sorted by name. It changes nothing.
 func (s *Store) Topics(ctx context.Context) ([]Listed, error) {
-	keys := []string{s.registry()}
-	if err := s.check(ctx, keys[0]); err != nil {
+	keys := []string{s.Registry()}
+	if err := s.Check(ctx, keys[0]); err != nil {
 		return nil, err
 	}
 	names := map[string]string{}
-	for cursor := "0"; ; {
-		reply, err := s.run(ctx, scriptCall{script: topicsScript, partition: -1, keys: keys, args: []any{cursor}})
+	err := scan(func(cursor string) (next string, err error) {
+		reply, err := s.Run(ctx, Call{Script: topicsScript, Partition: -1, Keys: keys, Args: []any{cursor}})
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		r := reader{reply: reply}
-		next, rows := r.text(), r.texts()
-		if err := r.end(); err != nil || len(rows)%2 != 0 {
-			return nil, fmt.Errorf("%w: topics up to %v", errReply, reply[0])
+		next = reply.Text()
+		for _, row := range reply.Pairs() {
+			names[row[0]] = row[1]
 		}
-		for i := 0; i < len(rows); i += 2 {
-			names[rows[i]] = rows[i+1]
-		}
-		if cursor = next; cursor == "0" {
-			break
-		}
+		return next, reply.End()
+	})
+	if err != nil {
+		return nil, err
 	}
 	var list []Listed
 	for name, version := range names {

@@ -94,32 +94,30 @@ type lesson struct{ groups, rules, expiring []string }
 // everything else that is done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
 	first := t.Partition(0)
-	keys := raiseScript.keys(first.names, "", nil)
-	if err := t.store.check(ctx, keys[0]); err != nil {
+	keys := first.Keys(raiseScript, "")
+	if err := t.store.Check(ctx, keys[0]); err != nil {
 		return 0, lesson{}, err
 	}
-	reply, err := first.run(ctx, raiseScript, keys, []any{least, known, first.channel()})
+	reply, err := first.client.Run(ctx, first.Call(raiseScript, keys, []any{least, known, first.Channel()}))
 	if err != nil {
 		return 0, lesson{}, err
 	}
-	if len(reply) != 5 {
-		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
-	}
-	lists, err := listsOf(reply[1:], 4)
-	if err != nil {
-		return 0, lesson{}, err
-	}
-	n, ok := reply[0].(int64)
-	switch {
-	case ok && n == 0 && len(lists[0]) == 1 && len(lists[1]) == 1:
+	number = reply.Count()
+	taught = lesson{groups: reply.Texts(), rules: reply.Texts(), expiring: reply.Texts()}
+	near := reply.Texts()
+	if number == 0 && len(taught.groups) == 1 && len(taught.rules) == 1 {
 		return 0, lesson{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
-			ErrLimitTooLow, least, lists[0][0], lists[1][0])
-	case !ok || n < 1 || n > MaxPartitions:
-		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+			ErrLimitTooLow, least, taught.groups[0], taught.rules[0])
 	}
-	slices.Sort(lists[0])
-	t.noticed(int(n), lists[3])
-	return int(n), lesson{groups: lists[0], rules: lists[1], expiring: lists[2]}, nil
+	if number < 1 || number > MaxPartitions {
+		reply.Fail("it has %d partitions", number)
+	}
+	if err := reply.End(); err != nil {
+		return 0, lesson{}, err
+	}
+	slices.Sort(taught.groups)
+	t.noticed(number, near)
+	return number, taught, nil
 }
 
 // teach gives partitions, from known on, what the first one has, and returns how many
@@ -152,12 +150,12 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 
 // adopt gives a partition what the first one has, and its share of limits.
 func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) error {
-	rules, err := taught.rulesFor(p.number, partitions)
+	rules, err := taught.rulesFor(p.Number(), partitions)
 	if err != nil {
 		return err
 	}
-	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, anys(taught.groups)...)
-	args = append(append(args, anys(taught.expiring)...), anys(rules)...)
-	_, err = p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), args)
+	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, Strings(taught.groups)...)
+	args = append(append(args, Strings(taught.expiring)...), Strings(rules)...)
+	_, err = p.Run(ctx, adoptScript, "", args)
 	return err
 }

@@ -16,7 +16,7 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 	}
 	arrange := func(r *scene) {
 		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
-		seen = r.seen(r.partition.names.key(scheduled), id)
+		seen = r.seen(r.partition.Key(Scheduled, ""), id)
 		withdraw(r)
 	}
 	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {

@@ -52,7 +52,7 @@ func TestWhatIsAlreadyBackKeepsItsTime(t *testing.T) {
 	d := departure(InScheduled, "a")
 	require.Len(t, r.depart(none, d), 1)
 	later := float64(r.now().Add(2 * time.Minute).UnixMilli())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(later, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(Scheduled, ""), z(later, "a")).Err())
 	r.endMove(none, d.Batch, false, "a")
 	assert.Equal(t, map[string]string{"scheduled a": "now+120s", "messages a": "body a"}, r.state())
 }
@@ -145,7 +145,7 @@ func TestAMoveFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
 				if name == "end" {
 					require.Len(t, r.depart(g, d), 2)
 				}
-				key := string(r.partition.names) + ":" + kind
+				key := string(r.partition.Names) + ":" + kind
 				require.NoError(t, r.client.Del(t.Context(), key).Err())
 				require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 				before := r.state()

@@ -186,10 +186,10 @@ func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T)
 func (r *scene) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
-		p := r.partition.names
-		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
+		p := r.partition.Names
+		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.Key(DeadOf, g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
-		for _, id := range r.client.ZRange(r.ctx(), p.keyOf(unackOf, g.name), 0, -1).Val() {
+		for _, id := range r.client.ZRange(r.ctx(), p.Key(UnackOf, g.name), 0, -1).Val() {
 			r.expire(g, id)
 		}
 		for _, delivery := range r.claim(g, "drain", 100) {
@@ -197,7 +197,7 @@ func (r *scene) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.names.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
+	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.Key(DeadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 

@@ -66,7 +66,7 @@ func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 func TestUnrecordRemovesTheRecordsOfAPublisher(t *testing.T) {
 	r := newScene(t)
 	r.push(due("a"))
-	key := r.partition.names.key(publishers)
+	key := r.partition.Key(Publishers, "")
 	require.NoError(t, r.client.HSet(t.Context(), key, "other", "1 1 x", "p/1", "1 1 x").Err())
 	require.NoError(t, r.partition.Unrecord(t.Context(), []string{"p", "p/1", "unknown"}))
 	fields, err := r.client.HKeys(t.Context(), key).Result()
