@@ -9,8 +9,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// idleBytes are what an idle subscription may send in a second, whatever other groups there are.
-const idleBytes = 1000
+// idleBytes are what an idle subscription may send in a second, whatever other groups there are: a claim
+// every five seconds, which names up to 16 of them and takes up to 2,700 bytes.
+const idleBytes = 700
 
 // checkIdle counts what consumers send while nothing happens: by the docs half a command a second
 // for each subscription, and now and then a ping.
