@@ -21,9 +21,9 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	redisdelayprom "github.com/redisdelay/watermill-redisdelay/metrics/prometheus"
 	"github.com/redisdelay/watermill-redisdelay/observe"
-	redisdelayotel "github.com/redisdelay/watermill-redisdelay/otel"
+	redisdelayotel "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
+	redisdelayprom "github.com/redisdelay/watermill-redisdelay/redisdelayprom"
 )
 
 func must[T any](value T, err error) T {

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
 )
 
 type options struct {

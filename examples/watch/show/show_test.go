@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
-	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
