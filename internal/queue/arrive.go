@@ -77,16 +77,16 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return Promptly(ctx, p.client, func(ctx context.Context) (int, error) {
+	return Promptly(ctx, p.Client(), func(ctx context.Context) (int, error) {
 		key := p.Key(Arrived, "")
-		node, err := p.client.Master(ctx, key)
+		node, err := p.Client().Master(ctx, key)
 		if err != nil {
 			return 0, err
 		}
 		n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
 		if err != nil {
 			call := p.Call(arriveScript, p.Keys(arriveScript, ""), nil)
-			return 0, p.client.Failed(ctx, call, err)
+			return 0, p.Client().Failed(ctx, call, err)
 		}
 		return int(n), nil
 	})

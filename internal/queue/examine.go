@@ -123,7 +123,7 @@ func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found fun
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
 func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*KeyTypeError, error) {
-	return wrongTypes(ctx, p.client, p.All(groups))
+	return wrongTypes(ctx, p.Client(), p.All(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.

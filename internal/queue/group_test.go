@@ -77,3 +77,27 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 	assert.NotContains(t, r.state(), "messages 1")
 	assert.NotContains(t, r.state(), "refs 1")
 }
+
+func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
+	r := newScene(t)
+	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
+	require.NoError(t, err)
+	awkward := []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
+	for _, topic := range awkward {
+		r.partition = store.Topic(topic).Partition(0)
+		r.push(due(topic))
+	}
+	for _, topic := range awkward {
+		r.partition = store.Topic(topic).Partition(0)
+		for _, group := range awkward {
+			r.group(group)
+		}
+		for _, group := range awkward {
+			g := r.partition.Group(group)
+			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
+			ack(t, g, topic)
+		}
+		require.Len(t, r.state(), len(awkward), "only the groups are left")
+	}
+}
+

@@ -36,28 +36,6 @@ func TestNamesNeverMix(t *testing.T) {
 	}
 }
 
-func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
-	r := newScene(t)
-	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
-	require.NoError(t, err)
-	for _, topic := range awkward {
-		r.partition = store.Topic(topic).Partition(0)
-		r.push(due(topic))
-	}
-	for _, topic := range awkward {
-		r.partition = store.Topic(topic).Partition(0)
-		for _, group := range awkward {
-			r.group(group)
-		}
-		for _, group := range awkward {
-			g := r.partition.Group(group)
-			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
-			ack(t, g, topic)
-		}
-		require.Len(t, r.state(), len(awkward), "only the groups are left")
-	}
-}
-
 func TestIDsSortInTheOrderTheyAreMade(t *testing.T) {
 	ids := NewIDs()
 	ids.last = ulid.Timestamp(time.Now().Add(time.Hour)) // as if the clock were set back after the first

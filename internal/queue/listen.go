@@ -54,7 +54,7 @@ func (l *Listener) Close() {
 // own claims. All that listen with one client share a connection to each node, which is none
 // of the client's pool. Listen does no I/O.
 func (g *Group) Listen(consumer string, ear Ear) *Listener {
-	hub, release := hubs.of(g.partition.client)
+	hub, release := hubs.of(g.partition.Client())
 	return &Listener{hub.Listen(g.partition.Channel(), &hearing{g.name, consumer, ear}), release}
 }
 

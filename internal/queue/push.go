@@ -99,11 +99,11 @@ func (p *Partition) keep(ctx context.Context, s *Script, keys []string, args []a
 	call := p.Call(s, keys, args)
 	call.Replicas, call.Patience = b.Replicas, b.ReplicaTimeout
 	if b.Repeatable == nil {
-		return p.client.Run(ctx, call)
+		return p.Client().Run(ctx, call)
 	}
 	name := &Written{Text: b.Publisher}
 	args[0] = name
-	reply, err := p.client.Run(ctx, call)
+	reply, err := p.Client().Run(ctx, call)
 	if err != nil || !name.Once() {
 		b.Repeatable.Store(true)
 	}
@@ -128,7 +128,7 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 // publish any more. If a copy of a batch of theirs runs later, it is stored again.
 func (p *Partition) Unrecord(ctx context.Context, names []string) error {
 	keys := p.Keys(unrecordScript, "")
-	return p.client.RunMany(ctx, []Call{p.Call(unrecordScript, keys, Strings(names))})[0].Err
+	return p.Client().RunMany(ctx, []Call{p.Call(unrecordScript, keys, Strings(names))})[0].Err
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {

@@ -41,7 +41,7 @@ type Relayed struct {
 
 // CanRelay tells whether Relay can reach a stream: its key is where the group's keys are.
 func (g *Group) CanRelay(stream string) bool {
-	return g.partition.client.Cluster() == nil || SlotOf(stream) == g.partition.Slot()
+	return g.partition.Client().Cluster() == nil || SlotOf(stream) == g.partition.Slot()
 }
 
 // Relay adds messages that the caller holds to a stream, in order, and ends them for the group,
@@ -72,7 +72,7 @@ func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relay
 		for _, e := range entries {
 			args = append(append(args, e.ID, e.Token), e.Values...)
 		}
-		reply, err := g.partition.client.Run(ctx, g.partition.Call(relayScript, keys, args))
+		reply, err := g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return fmt.Errorf("%w: %w", ErrOtherSlot, err)
 		}

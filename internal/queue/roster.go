@@ -63,7 +63,7 @@ func (r Roster) lately(most int) []string {
 func (p *Partition) Roster(ctx context.Context) (Roster, error) {
 	page := newRosterPage()
 	for cursor := "0"; ; {
-		reply, err := p.client.Run(ctx, p.rosterCall(cursor))
+		reply, err := p.Client().Run(ctx, p.rosterCall(cursor))
 		if err != nil {
 			return Roster{}, err
 		}

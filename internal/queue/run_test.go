@@ -59,26 +59,3 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 	assert.Equal(t, "ack", call.Script)
 	assert.Equal(t, err, call.Err)
 }
-
-// answering is a client whose scripts all return the same reply at once.
-type answering struct {
-	redis.UniversalClient
-	reply *redis.Cmd
-}
-
-func (answering) Options() *redis.Options { return &redis.Options{} }
-
-func (a answering) EvalSha(context.Context, string, []string, ...any) *redis.Cmd { return a.reply }
-
-func TestACallWithoutAnObserverCostsNothingExtra(t *testing.T) {
-	client := answering{reply: redis.NewCmd(t.Context())}
-	client.reply.SetVal([]any{})
-	allocations := func(observer observe.Observer) float64 {
-		c, err := NewClient(client, "test", observer)
-		require.NoError(t, err)
-		p := c.Partition("t", 0)
-		call := p.Call(pushScript, p.Keys(pushScript, ""), nil)
-		return testing.AllocsPerRun(100, func() { _, _ = c.Run(t.Context(), call) })
-	}
-	assert.Zero(t, allocations(observe.Observer{}))
-}

@@ -43,7 +43,7 @@ const memorySamples = 50
 // groups take. It is false if Redis refuses to say.
 func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
 	for some := range slices.Chunk(p.All(groups), PipelineSize) {
-		answers, err := memory(ctx, p.client, some)
+		answers, err := memory(ctx, p.Client(), some)
 		if err != nil {
 			return 0, false, err
 		}

@@ -98,7 +98,7 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	if err := t.store.Check(ctx, keys[0]); err != nil {
 		return 0, lesson{}, err
 	}
-	reply, err := first.client.Run(ctx, first.Call(raiseScript, keys, []any{least, known, first.Channel()}))
+	reply, err := first.Client().Run(ctx, first.Call(raiseScript, keys, []any{least, known, first.Channel()}))
 	if err != nil {
 		return 0, lesson{}, err
 	}
