@@ -46,13 +46,14 @@ func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
 		t.Run(s.Name(), func(t *testing.T) {
 			header, body := splitHeader(s.Files()[len(s.Files())-1].Text)
 			once, many := keysOfHeader(t, header)
+			_, each, _ := s.Keys()
 			assert.Equal(t, named(s), once, "the keys in the header")
-			assert.Equal(t, called(s.each), many, "the keys for each group in the header")
+			assert.Equal(t, called(each), many, "the keys for each group in the header")
 			for place, name := range keysOfBody(body) {
 				n, _ := strconv.Atoi(strings.TrimPrefix(place, "+"))
 				if strings.HasPrefix(place, "+") {
-					require.Less(t, n, len(s.each), "KEYS[i + %d] is declared", n)
-					assert.Equal(t, s.each[n].Name(), name, "the body's name of KEYS[i + %d]", n)
+					require.Less(t, n, len(each), "KEYS[i + %d] is declared", n)
+					assert.Equal(t, each[n].Name(), name, "the body's name of KEYS[i + %d]", n)
 				} else {
 					require.LessOrEqual(t, n, len(once), "KEYS[%d] is declared", n)
 					want, _, _ := strings.Cut(once[n-1], " ")
@@ -101,16 +102,17 @@ func keysOfBody(body string) map[string]string {
 // checkLoops checks where a body loops over the keys of each group.
 func checkLoops(t *testing.T, s *Script, body string) {
 	t.Helper()
+	keys, each, _ := s.Keys()
 	loops := bodyLoop.FindAllStringSubmatch(body, -1)
-	assert.Equal(t, len(s.each) > 0, len(loops) > 0)
+	assert.Equal(t, len(each) > 0, len(loops) > 0)
 	for _, match := range loops {
-		assert.Equal(t, strconv.Itoa(len(s.keys)+1), match[1], "%s", match[0])
-		if step := strconv.Itoa(len(s.each)); step != "1" || match[2] != "" {
+		assert.Equal(t, strconv.Itoa(len(keys)+1), match[1], "%s", match[0])
+		if step := strconv.Itoa(len(each)); step != "1" || match[2] != "" {
 			assert.Equal(t, step, match[2], "%s", match[0])
 		}
 	}
 	for _, match := range bodyHowMany.FindAllStringSubmatch(body, -1) {
-		assert.Equal(t, strconv.Itoa(len(s.keys)), match[1], "%s", match[0])
+		assert.Equal(t, strconv.Itoa(len(keys)), match[1], "%s", match[0])
 	}
 }
 
@@ -138,11 +140,12 @@ func checkTypes(t *testing.T, s *Script, body string) {
 }
 
 func named(s *Script) []string {
+	keys, _, foreigners := s.Keys()
 	var names []string
-	for _, k := range s.keys {
+	for _, k := range keys {
 		names = append(names, k.Name()+" "+k.Type())
 	}
-	for _, foreign := range s.foreign {
+	for _, foreign := range foreigners {
 		names = append(names, foreign+" "+foreign)
 	}
 	return names
@@ -154,16 +157,6 @@ func called(list []Kind) []string {
 		names = append(names, k.Name())
 	}
 	return names
-}
-
-func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
-	s := &Script{keys: []Kind{UnackOf, Messages}, each: []Kind{QueueOf, DeadOf}}
-	assert.Equal(t, []string{
-		"{p:t:0}:unack:g", "{p:t:0}:messages",
-		"{p:t:0}:queue:x", "{p:t:0}:dead:x", "{p:t:0}:queue:y:z", "{p:t:0}:dead:y:z",
-	}, NewNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
-	assert.Equal(t, []string{"zset", "hash", "zset", "zset", "zset", "zset"},
-		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }
 
 // TestKindsOfKeysMatchTheDocumentation of the protocol.

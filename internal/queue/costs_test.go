@@ -1,5 +1,17 @@
 package queue
 
+import (
+	"context"
+	"testing"
+	"testing/fstest"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
 // answering is a client whose scripts all return the same reply at once.
 type answering struct {
 	redis.UniversalClient

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func (r *scene) fill(partitions int) *Topic {
 // keysOf lists the keys of a topic's partitions.
 func (r *scene) keysOf() []string {
 	r.t.Helper()
-	keys, err := r.client.Keys(r.ctx(), "{"+"test:"+escapeGlob(topicEscaper.Replace(r.partition.Topic()))+":*").Result()
+	keys, err := r.client.Keys(r.ctx(), escapeGlob(strings.TrimSuffix(string(r.partition.Names), "0}"))+"*").Result()
 	require.NoError(r.t, err)
 	slices.Sort(keys)
 	return keys

@@ -55,11 +55,10 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 		}
 	})
 	left := r.kindsOf()
-	for n := range kinds {
-		k := Kind(n)
+	for _, k := range Kinds() {
 		end, known := ends[k]
-		require.True(t, known, "%s: its end is not known", kinds[k].name)
-		assert.True(t, made[k], "%s was never made", kinds[k].name)
+		require.True(t, known, "%s: its end is not known", k.Name())
+		assert.True(t, made[k], "%s was never made", k.Name())
 		for _, key := range left[k] {
 			switch ttl := r.client.PTTL(t.Context(), key).Val(); end {
 			case empties:

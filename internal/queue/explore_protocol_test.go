@@ -84,9 +84,9 @@ func (p *exploreProtocol) allKeys() []string {
 // typeOf is the type of the value of a key, named without its tag.
 func typeOf(key string) string {
 	name, _, _ := strings.Cut(key, ":")
-	for _, k := range kinds {
-		if k.name == name {
-			return k.holds
+	for _, k := range Kinds() {
+		if k.Name() == name {
+			return k.Type()
 		}
 	}
 	panic("no key is called " + key)

@@ -2,11 +2,14 @@ package queue
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestATopicHasAtMostAThousandGroups(t *testing.T) {
@@ -82,22 +85,21 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 	r := newScene(t)
 	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
-	awkward := []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
-	for _, topic := range awkward {
+	names := []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
+	for _, topic := range names {
 		r.partition = store.Topic(topic).Partition(0)
 		r.push(due(topic))
 	}
-	for _, topic := range awkward {
+	for _, topic := range names {
 		r.partition = store.Topic(topic).Partition(0)
-		for _, group := range awkward {
+		for _, group := range names {
 			r.group(group)
 		}
-		for _, group := range awkward {
+		for _, group := range names {
 			g := r.partition.Group(group)
 			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
 			ack(t, g, topic)
 		}
-		require.Len(t, r.state(), len(awkward), "only the groups are left")
+		require.Len(t, r.state(), len(names), "only the groups are left")
 	}
 }
-

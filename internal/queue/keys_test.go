@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // awkward are names that could break a hash tag or collide.
@@ -80,4 +76,14 @@ func TestKeysOfAnyPrefixAreKnown(t *testing.T) {
 	for _, name := range []string{"orders", "{orders}", "{orders}:messages", "{a:b}:c", "orders:{1}:messages", "{a:topics}s", "x{a:b:0}:c"} {
 		assert.False(t, IsKey(name), name)
 	}
+}
+
+func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
+	s := &Script{keys: []Kind{UnackOf, Messages}, each: []Kind{QueueOf, DeadOf}}
+	assert.Equal(t, []string{
+		"{p:t:0}:unack:g", "{p:t:0}:messages",
+		"{p:t:0}:queue:x", "{p:t:0}:dead:x", "{p:t:0}:queue:y:z", "{p:t:0}:dead:y:z",
+	}, NewNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
+	assert.Equal(t, []string{"zset", "hash", "zset", "zset", "zset", "zset"},
+		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // find looks for a message, which must change nothing.
@@ -209,8 +211,8 @@ func TestSurveyAndTallyCount(t *testing.T) {
 
 func TestTopicsAreListedInSteps(t *testing.T) {
 	r := newScene(t)
-	s := newStore(t, r.client)
-	s.prefix += ":" + t.Name()
+	s, err := NewStore(r.client, "test:"+t.Name(), observe.Observer{})
+	require.NoError(t, err)
 	var want []Listed
 	for i := range 3000 {
 		want = append(want, Listed{fmt.Sprintf("%04d", i), "1"})

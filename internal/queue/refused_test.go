@@ -47,7 +47,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 	for _, s := range []*Script{cancelScript, rescheduleScript} {
-		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.name)
+		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.Name())
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
