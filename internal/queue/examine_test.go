@@ -140,7 +140,7 @@ func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 		}
 		return list
 	}
-	for k := range Kind(len(kinds)) {
+	for _, k := range Kinds() {
 		if k == Topics {
 			continue
 		}

@@ -28,7 +28,7 @@ func (r *scene) groupsNamed(count int) []*Group {
 func (r *scene) count(k Kind, group string) int64 {
 	r.t.Helper()
 	var cmd *redis.IntCmd
-	switch key := r.partition.Key(k, group); kinds[k].holds {
+	switch key := r.partition.Key(k, group); k.Type() {
 	case "hash":
 		cmd = r.client.HLen(r.ctx(), key)
 	default:
@@ -92,7 +92,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 				}
 			}
 			for _, k := range []Kind{Messages, Refs, MessageKeys} {
-				assert.Zero(t, r.count(k, ""), kinds[k].name)
+				assert.Zero(t, r.count(k, ""), k.Name())
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
+func prefixOf(s *Store) string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.Registry(), "{"), ":topics}")
+}
+
 // newPrefix returns a Store with its own prefix, and what it has in Redis.
 func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
 	t.Helper()
@@ -25,7 +30,7 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 	r := &scene{t: t, client: server.Client(t)}
 	return s, func() map[string]map[string]string {
 		t.Helper()
-		keys, err := r.client.Keys(t.Context(), "{"+s.prefix+":*").Result()
+		keys, err := r.client.Keys(t.Context(), strings.TrimSuffix(s.Registry(), "topics}")+"*").Result()
 		require.NoError(t, err)
 		all := map[string]map[string]string{}
 		for _, key := range keys {
@@ -42,7 +47,7 @@ func TestEnlistListsATopicOnce(t *testing.T) {
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
 		list[name] = "1"
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
-		require.Equal(t, map[string]map[string]string{"{" + s.prefix + ":topics}": list}, state())
+		require.Equal(t, map[string]map[string]string{s.Registry(): list}, state())
 	}
 }
 
@@ -55,7 +60,7 @@ func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	assert.Empty(t, state())
 	require.NoError(t, s.Topic("t").Enlist(t.Context()), "another part of the program does not ask either")
 	assert.Empty(t, state())
-	other, err := NewStore(s.Redis(), s.prefix, observe.Observer{})
+	other, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 	require.NoError(t, err)
 	require.NoError(t, other.Topic("t").Enlist(t.Context()))
 	assert.Len(t, state(), 1)
@@ -117,7 +122,7 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 	for _, version := range []string{"1", "1.7", "2", "2.1"} {
 		for name, act := range advancing(t, func() *Topic { return s.Topic("t") }) {
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
-			another, err := NewStore(s.Redis(), s.prefix, observe.Observer{})
+			another, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 			require.NoError(t, err)
 			s = another
 			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
@@ -264,7 +269,7 @@ func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
 				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
 			}
 			require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
-			newcomer, err := NewStore(s.Redis(), s.prefix, observe.Observer{})
+			newcomer, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 			require.NoError(t, err)
 			require.NoError(t, newcomer.Topic("t").Enlist(t.Context()))
 			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val())
