@@ -43,7 +43,7 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 func TestEnlistListsATopicOnce(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	list := map[string]string{}
-	for _, name := range awkward {
+	for _, name := range awkwardNames {
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
 		list[name] = "1"
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
