@@ -10,6 +10,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -100,7 +101,7 @@ type SubscriberConfig struct {
 }
 
 func defaultPoll(client redis.UniversalClient) time.Duration {
-	if queue.OptionsOf(client).LosesNothing {
+	if script.OptionsOf(client).LosesNothing {
 		return 365 * 24 * time.Hour
 	}
 	return 5 * time.Second
@@ -126,7 +127,7 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay
-		if queue.OptionsOf(c.Client).LosesNothing {
+		if script.OptionsOf(c.Client).LosesNothing {
 			c.NackDelay = steadyNackDelay
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestErrorsLeaveAsPublicTypes(t *testing.T) {
@@ -17,8 +17,8 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 	inner := &publish.PartialError{
 		Stored: 1, Total: 3, Missing: []int{1, 2},
 		Err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.Join(
-			&queue.ReplicationError{Want: 2, Got: 1, Err: cause},
-			&queue.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
+			&script.ReplicationError{Want: 2, Got: 1, Err: cause},
+			&script.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
 		)),
 	}
 	err := leave(fmt.Errorf("look: %w", inner), "publish to %q", "t")

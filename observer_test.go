@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
-	internal := reflect.ValueOf(&queue.KeyTypeError{Key: "k"})
+	internal := reflect.ValueOf(&script.KeyTypeError{Key: "k"})
 	for i := range reflect.TypeFor[observe.Observer]().NumField() {
 		field := reflect.TypeFor[observe.Observer]().Field(i)
 		event := reflect.New(field.Type.In(0)).Elem()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // clockTolerance is how far the clocks of a server and this host may be apart. Nothing depends on
@@ -34,7 +35,7 @@ func (d diagnosis) servers(ctx context.Context, topics []string) error {
 
 func (d diagnosis) version(s queue.Server) {
 	if s.TooOld {
-		d.tell(Problem, CheckServer, "", "%s: %v: it is %s", s.Addr, queue.ErrServerTooOld, s.Version)
+		d.tell(Problem, CheckServer, "", "%s: %v: it is %s", s.Addr, script.ErrServerTooOld, s.Version)
 	} else {
 		d.tell(Info, CheckServer, "", "%s: its version is %s", s.Addr, s.Version)
 	}

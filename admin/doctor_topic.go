@@ -10,6 +10,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // checkup is the examination of a topic.
@@ -60,7 +61,7 @@ func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string
 
 // unlessKnown leaves out an error that is about a key of another type, which is told by itself.
 func (c *checkup) unlessKnown(err error) error {
-	var wrong *queue.KeyTypeError
+	var wrong *script.KeyTypeError
 	if errors.As(err, &wrong) && c.known[wrong.Key] {
 		return nil
 	}

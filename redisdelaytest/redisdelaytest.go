@@ -43,7 +43,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Redis is a Redis in memory, for one test. It ends with the test.
@@ -59,7 +59,7 @@ type Redis struct {
 type client struct{ *redis.Client }
 
 // ScriptOptions says so to package script.
-func (*client) ScriptOptions() queue.Options { return queue.Options{LosesNothing: true} }
+func (*client) ScriptOptions() script.Options { return script.Options{LosesNothing: true} }
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
 // it fails the test. Close publishers, subscribers and routers before the test ends, with defer

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -76,7 +76,7 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 			delete(unsure, topic)
 			continue
 		}
-		broken := err != nil && ctx.Err() == nil && !queue.Transient(err)
+		broken := err != nil && ctx.Err() == nil && !script.Transient(err)
 		if broken && !unsure[topic].broken {
 			r.logger.Error("Could not read a topic; looking at it again later", err, watermill.LogFields{"topic": topic})
 		}

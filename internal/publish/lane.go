@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // linger is how long an idle sender waits for the next call before it ends.
@@ -48,7 +49,7 @@ func newLane() *lane {
 type lanes struct {
 	// immutable
 	topics  *topics
-	ids     *queue.IDs
+	ids     *script.IDs
 	outage  *outage
 	common  queue.Batch // what all batches have in common
 	records records
@@ -64,7 +65,7 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
+func newLanes(t *topics, ids *script.IDs, o *outage, common queue.Batch) *lanes {
 	ls := &lanes{topics: t, ids: ids, outage: o, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
 	ls.name = ls.newName()
 	return ls

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -67,7 +68,7 @@ type Message struct {
 // Publisher stores messages. It is safe for concurrent use.
 type Publisher struct {
 	observer   observe.Observer
-	ids        *queue.IDs
+	ids        *script.IDs
 	topics     *topics
 	lanes      *lanes
 	background *background   // the calls to Redis that lanes does not make
@@ -77,7 +78,7 @@ type Publisher struct {
 
 // New returns a Publisher.
 func New(config Config) *Publisher {
-	p := &Publisher{observer: config.Observer, ids: queue.NewIDs(), background: newBackground()}
+	p := &Publisher{observer: config.Observer, ids: script.NewIDs(), background: newBackground()}
 	outage := newOutage(config.Observer)
 	p.topics = newTopics(config.Open, config.Partitions, p.background, outage)
 	p.lanes = newLanes(p.topics, p.ids, outage, queue.Batch{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -39,7 +40,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 			return took
 		}
 		ls.note(b, err)
-		if queue.Transient(err) && ctx.Err() == nil {
+		if script.Transient(err) && ctx.Err() == nil {
 			ls.outage.failed(to, err)
 			if pause.Wait(ctx) {
 				continue
@@ -48,7 +49,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 		if errors.Is(err, queue.ErrStalePublisher) {
 			ls.rename(b.publisher)
 		}
-		if !queue.Refused(err) { // an earlier attempt may have stored it
+		if !script.Refused(err) { // an earlier attempt may have stored it
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		ls.finish(b, nil, err)
@@ -61,7 +62,7 @@ func stored(err error) bool {
 	if err == nil {
 		return true
 	}
-	var shortfall *queue.ReplicationError
+	var shortfall *script.ReplicationError
 	return errors.As(err, &shortfall)
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -187,7 +187,7 @@ func (t *knownTopic) ask(ctx context.Context, least int) (partitions int, err er
 }
 
 // passing reports whether an error is temporary, so that trying again may help.
-func passing(err error) bool { return queue.Transient(err) && !errors.Is(err, ErrClosed) }
+func passing(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
 func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }

@@ -1,6 +1,10 @@
 package queue
 
-import "context"
+import (
+	"context"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
 // alone that has another one by now.
@@ -66,7 +70,7 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 	if err != nil {
 		return nil, err
 	}
-	args := []any{g.name, g.partition.Channel(), now + Patience(ctx).Milliseconds()}
+	args := []any{g.name, g.partition.Channel(), now + script.Patience(ctx).Milliseconds()}
 	for _, id := range ids {
 		args = append(args, id, "", reason)
 	}

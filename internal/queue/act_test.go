@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
@@ -42,10 +44,10 @@ func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
 			assert.Equal(r.t, state, r.state())
 		}
 		if want.Scheduled {
-			assert.Equal(r.t, float64(due), r.client.ZScore(r.ctx(), r.partition.Key(Scheduled, ""), id).Val())
+			assert.Equal(r.t, float64(due), r.client.ZScore(r.ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
 			_, err := r.partition.RescheduleAt(r.ctx(), "k", due+1)
 			require.NoError(r.t, err)
-			assert.Equal(r.t, float64(due+1), r.client.ZScore(r.ctx(), r.partition.Key(Scheduled, ""), id).Val())
+			assert.Equal(r.t, float64(due+1), r.client.ZScore(r.ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
 		}
 	})
 }
@@ -90,7 +92,7 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	a, b, c, d := keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), "d"
 	require.Empty(t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(a, 60), after(b, 60), after(c, 60), after(d, 60)}))
 	want := r.state()
-	seen := r.seen(r.partition.Key(Scheduled, ""), a, b, c, d)
+	seen := r.seen(r.partition.Key(script.Scheduled, ""), a, b, c, d)
 	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), b, r.now().UnixMilli()+120_000)))
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), c)))
 	for _, gone := range []string{a, c, d} {
@@ -117,12 +119,12 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	r := newScene(t)
 	first, second := keyed(1, "k"), keyed(2, "k")
 	r.push(after(first, 60))
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(MessageKeys, ""), "k").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
 	require.Empty(t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(second, 60)}))
 	want := r.state()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
-	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.Key(Scheduled, ""), first))
+	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.Key(script.Scheduled, ""), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.state())
@@ -130,9 +132,9 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 
 func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
-	ids := r.store(r.partition.Key(Scheduled, ""), 40, 1<<20)
-	calls := r.watch("ZMSCORE", r.partition.Key(Scheduled, ""))
-	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.Key(Scheduled, ""), ids...))
+	ids := r.store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
+	calls := r.watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
+	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.Key(script.Scheduled, ""), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Empty(t, r.state())
@@ -145,10 +147,10 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
 			r.push(after("a", 60), after("b", 60), after("c", 60))
-			key, name := r.partition.Key(Scheduled, ""), "scheduled "
+			key, name := r.partition.Key(script.Scheduled, ""), "scheduled "
 			if place == InQueue {
-				key, name = r.partition.Key(QueueOf, "g"), "queue:g "
-				require.NoError(t, r.client.Rename(t.Context(), r.partition.Key(Scheduled, ""), key).Err())
+				key, name = r.partition.Key(script.QueueOf, "g"), "queue:g "
+				require.NoError(t, r.client.Rename(t.Context(), r.partition.Key(script.Scheduled, ""), key).Err())
 			}
 			seen := r.seen(key, "a", "b", "c")
 			require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), "b", r.now().UnixMilli()+90_000)))
@@ -281,12 +283,12 @@ func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
 			r.push(due("a"))
-			require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(Scheduled, ""), z(1, "a")).Err())
+			require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
 			key := string(r.partition.Names) + ":" + kind
 			require.NoError(t, r.client.Del(t.Context(), key).Err())
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
-			var wrong *KeyTypeError
+			var wrong *script.KeyTypeError
 			require.ErrorAs(t, act(r, g), &wrong)
 			assert.Equal(t, key, wrong.Key)
 			assert.Equal(t, before, r.state())

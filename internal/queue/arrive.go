@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Arrival is a message that comes from another topic or server.
@@ -77,8 +79,8 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return Promptly(ctx, p.Client(), func(ctx context.Context) (int, error) {
-		key := p.Key(Arrived, "")
+	return script.Promptly(ctx, p.Client(), func(ctx context.Context) (int, error) {
+		key := p.Key(script.Arrived, "")
 		node, err := p.Client().Master(ctx, key)
 		if err != nil {
 			return 0, err

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -46,7 +47,7 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	before := r.state()
 	assert.Equal(t, again, r.arrive(arrivals...))
 	assert.Equal(t, before, r.state())
-	require.NoError(t, r.client.Del(t.Context(), r.partition.Key(Arrived, "")).Err())
+	require.NoError(t, r.client.Del(t.Context(), r.partition.Key(script.Arrived, "")).Err())
 	outcomes, err := r.partition.Arrived(t.Context(), []Arrival{{ID: plain}, {ID: id}})
 	require.NoError(t, err)
 	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeAbsent}, outcomes, "the first is there, the second was")
@@ -57,7 +58,7 @@ func TestDueTimesArriveToTheMillisecond(t *testing.T) {
 	r := newScene(t)
 	for n, ms := range []int64{1, 1763800000123, 4102444800999} {
 		r.arrive(Arrival{ID: plainID(n), DueAt: time.UnixMilli(ms), Body: []byte("x")})
-		score := r.client.ZScore(t.Context(), r.partition.Key(Scheduled, ""), plainID(n)).Val()
+		score := r.client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(n)).Val()
 		assert.Equal(t, strconv.FormatInt(ms, 10), strconv.FormatFloat(score, 'f', -1, 64))
 	}
 }
@@ -67,8 +68,8 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	holder := keyed(1, "held")
 	r.push(after(holder, 60))
 	r.pushWindow(1<<41, RejectDuplicates, []Message{after(keyed(2, "window"), 60)})
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(Messages, ""), keyed(2, "window")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(MessageKeys, ""), "free", keyed(3, "free")).Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), keyed(2, "window")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "free", keyed(3, "free")).Err())
 	before := r.state()
 	assert.Equal(t, []Outcome{OutcomeTaken, OutcomeTaken}, r.arrive(r.arrival(keyed(5, "held"), 60), r.arrival(keyed(6, "window"), 60)))
 	assert.Equal(t, before, r.state())
@@ -130,7 +131,7 @@ func TestALateArrivalStoresNothing(t *testing.T) {
 
 func TestArrivalsAreForgottenInTheEnd(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(Arrived, "")
+	key := r.partition.Key(script.Arrived, "")
 	var old []redis.Z
 	for n := range 2500 {
 		old = append(old, redis.Z{Score: 1000, Member: fmt.Sprint(n)})

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxReplyBytes is how many bytes of messages one Claim returns at most, unless a
@@ -80,7 +82,7 @@ type known struct {
 }
 
 // knownOf reads an answer that names groups: 'groups', the time in ms, names.
-func knownOf(reply Reply) (known, error) {
+func knownOf(reply script.Reply) (known, error) {
 	if !reply.Begins("groups") {
 		reply.Fail("it names no groups")
 	}
@@ -117,7 +119,7 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 
 // learn takes the groups that a claim has to name. The group registers itself if it is not
 // among them.
-func (g *Group) learn(ctx context.Context, reply Reply) error {
+func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 	all, err := knownOf(reply)
 	if err != nil {
 		return err
@@ -151,17 +153,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (g *Group) claim(ctx context.Context, r Request) (Reply, error) {
+func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 	bytes := maxReplyBytes
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
 	}
-	name := &Written{Text: r.Consumer}
+	name := &script.Written{Text: r.Consumer}
 	args := []any{
 		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.Channel(),
 		r.Presence.Alive.Milliseconds(), r.Presence.About, g.others.asOf,
 	}
-	reply, err := g.Run(ctx, claimScript, append(args, Strings(g.others.names)...), g.others.names...)
+	reply, err := g.Run(ctx, claimScript, append(args, script.Strings(g.others.names)...), g.others.names...)
 	if err != nil || !name.Once() {
 		g.repeatable.Store(true)
 	}
@@ -172,7 +174,7 @@ func (g *Group) claim(ctx context.Context, r Request) (Reply, error) {
 // worker.
 const needsWorker = -2
 
-func parseClaims(reply Reply) (Claims, error) {
+func parseClaims(reply script.Reply) (Claims, error) {
 	reply.Text() // "claimed"
 	until, next, details := time.UnixMilli(reply.Int()), reply.Int(), strings.Fields(reply.Text())
 	ids, bodies := reply.List(), reply.List()
@@ -227,7 +229,7 @@ func parseToken(token string) (fence int64, attempt int, err error) {
 }
 
 // addMetadata adds metadata to messages, from a list of indexes and values.
-func addMetadata(messages []Claimed, list Reply) {
+func addMetadata(messages []Claimed, list script.Reply) {
 	for list.More() {
 		index, metadata := list.Count(), list.Bytes()
 		if index < 1 || index > len(messages) {
@@ -239,7 +241,7 @@ func addMetadata(messages []Claimed, list Reply) {
 }
 
 // buriedIn reads a list of ids and reasons.
-func buriedIn(reply *Reply) (buried []Buried) {
+func buriedIn(reply *script.Reply) (buried []Buried) {
 	for _, pair := range reply.Pairs() {
 		buried = append(buried, Buried{ID: pair[0], Reason: pair[1]})
 	}

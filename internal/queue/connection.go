@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -39,7 +40,7 @@ type sharedHub struct {
 
 // of returns the hub of a client until it is released. A client that cannot be told
 // apart from others, a struct with a map for instance, has one for each script.Client.
-func (r *registry) of(c *Client) (hub *listen.Hub, release func()) {
+func (r *registry) of(c *script.Client) (hub *listen.Hub, release func()) {
 	var key any = c
 	if reflect.ValueOf(c.Redis()).Comparable() {
 		key = c.Redis()
@@ -49,7 +50,7 @@ func (r *registry) of(c *Client) (hub *listen.Hub, release func()) {
 	shared := r.hubs[key]
 	if shared == nil {
 		quiet := silence
-		if OptionsOf(c.Redis()).LosesNothing {
+		if script.OptionsOf(c.Redis()).LosesNothing {
 			quiet = 0 // for ever
 		}
 		shared = &sharedHub{Hub: newHub(c, quiet, patience)}
@@ -65,7 +66,7 @@ func (r *registry) of(c *Client) (hub *listen.Hub, release func()) {
 	})
 }
 
-func newHub(c *Client, silence, patience time.Duration) *listen.Hub {
+func newHub(c *script.Client, silence, patience time.Duration) *listen.Hub {
 	if cluster := c.Cluster(); cluster != nil {
 		return listen.New(shards{cluster}, silence, patience)
 	}
@@ -73,7 +74,7 @@ func newHub(c *Client, silence, patience time.Duration) *listen.Hub {
 }
 
 // shards are the masters of a Cluster.
-type shards struct{ cluster Cluster }
+type shards struct{ cluster script.Cluster }
 
 // Node implements listen.Network.
 func (s shards) Node(ctx context.Context, channel string) (listen.Node, error) {
@@ -132,7 +133,7 @@ func (c connection) Receive(ctx context.Context, patience time.Duration) (listen
 	switch {
 	case timedOut(err):
 		return listen.Event{Kind: listen.Silence}, nil
-	case IsAnswer(err):
+	case script.IsAnswer(err):
 		return listen.Event{Kind: listen.Refused, Err: err}, nil
 	case err != nil:
 		return listen.Event{}, err

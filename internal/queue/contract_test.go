@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 var (
@@ -100,7 +102,7 @@ func keysOfBody(body string) map[string]string {
 }
 
 // checkLoops checks where a body loops over the keys of each group.
-func checkLoops(t *testing.T, s *Script, body string) {
+func checkLoops(t *testing.T, s *script.Script, body string) {
 	t.Helper()
 	keys, each, _ := s.Keys()
 	loops := bodyLoop.FindAllStringSubmatch(body, -1)
@@ -130,7 +132,7 @@ func checkRows(t *testing.T, header, body string) {
 }
 
 // checkTypes checks that a body expects the right type of each key.
-func checkTypes(t *testing.T, s *Script, body string) {
+func checkTypes(t *testing.T, s *script.Script, body string) {
 	t.Helper()
 	for _, match := range expectation.FindAllStringSubmatch(body, -1) {
 		for _, name := range strings.Split(match[2], ", ") {
@@ -139,7 +141,7 @@ func checkTypes(t *testing.T, s *Script, body string) {
 	}
 }
 
-func named(s *Script) []string {
+func named(s *script.Script) []string {
 	keys, _, foreigners := s.Keys()
 	var names []string
 	for _, k := range keys {
@@ -151,7 +153,7 @@ func named(s *Script) []string {
 	return names
 }
 
-func called(list []Kind) []string {
+func called(list []script.Kind) []string {
 	var names []string
 	for _, k := range list {
 		names = append(names, k.Name())
@@ -168,7 +170,7 @@ func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
 		want = append(want, match[1]+match[2]+" "+match[3])
 	}
 	var got []string
-	for _, k := range Kinds() {
+	for _, k := range script.Kinds() {
 		name := k.Name()
 		if k.OfGroup() {
 			name += ":G"

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 var (
@@ -44,7 +46,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, pauseScript, group, Milliseconds(pause.Lasts), text, p.Channel(), p.deciding())
+		return p.Group(group).told(ctx, pauseScript, group, script.Milliseconds(pause.Lasts), text, p.Channel(), p.deciding())
 	})
 }
 
@@ -67,7 +69,7 @@ func (p *Partition) deciding() string {
 
 // told calls a script that tells a group something. Its answer may be that the group is
 // not known.
-func (g *Group) told(ctx context.Context, s *Script, args ...any) error {
+func (g *Group) told(ctx context.Context, s *script.Script, args ...any) error {
 	reply, err := g.Run(ctx, s, args)
 	if err == nil && reply.Begins("unknown") {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
@@ -180,7 +182,7 @@ func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error
 }
 
 // askWhile calls a script until its first word is another one.
-func (g *Group) askWhile(ctx context.Context, again string, s *Script, args ...any) (word string, rest []string, err error) {
+func (g *Group) askWhile(ctx context.Context, again string, s *script.Script, args ...any) (word string, rest []string, err error) {
 	for {
 		reply, err := g.Run(ctx, s, args)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // topicOf is a topic with some partitions, for this scene only.
@@ -106,14 +108,14 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	topic = r.topicOf(3)
 	for n := range 3 {
-		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).Key(Control, "")).Result()
+		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{"paused", "paused:g"}, fields, "partition %d", n)
 	}
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), topic.Partition(n).Key(Control, "")).Result()
+		exists, err := r.client.Exists(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}
@@ -149,7 +151,7 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
-		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).Key(Control, ""), "paused:G", "0 1 {}").Err())
+		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).Key(script.Control, ""), "paused:G", "0 1 {}").Err())
 	}
 	require.NoError(t, topic.Resume(t.Context(), "G"))
 	assert.Equal(t, before, r.state())
@@ -202,7 +204,7 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), slow.Partition(n).Key(Control, "")).Result()
+		exists, err := r.client.Exists(t.Context(), slow.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}

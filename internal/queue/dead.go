@@ -1,11 +1,15 @@
 package queue
 
-import "context"
+import (
+	"context"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
 
 // Requeue makes dead letters due again, as if they had never been delivered, if they were
 // buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
 func (g *Group) Requeue(ctx context.Context, latest int64, ids []string) ([]string, error) {
-	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.Channel(), latest}, Strings(ids)...))
+	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.Channel(), latest}, script.Strings(ids)...))
 }
 
 // Discard removes dead letters for good, if they were buried no later than a time by

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Delete removes all that the topic has, and takes it off the list of topics. Calling it
@@ -41,7 +43,7 @@ func (p *Partition) drop(ctx context.Context) error {
 	}
 	until := int64(0) // so that the first call only asks
 	for range 6 {
-		args := append([]any{until}, Strings(names)...)
+		args := append([]any{until}, script.Strings(names)...)
 		reply, err := p.Run(ctx, dropScript, "", args)
 		if err != nil {
 			return err
@@ -53,7 +55,7 @@ func (p *Partition) drop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		until, names = more.asOf+Patience(ctx).Milliseconds(), append(names, more.names...)
+		until, names = more.asOf+script.Patience(ctx).Milliseconds(), append(names, more.names...)
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
@@ -85,9 +87,9 @@ func (s *Store) delist(ctx context.Context, topic string) error {
 		if err != nil {
 			return err
 		}
-		reply, err := s.Run(ctx, Call{
+		reply, err := s.Run(ctx, script.Call{
 			Script: delistScript, Topic: topic, Partition: -1, Keys: []string{s.Registry()},
-			Args: []any{topic, now + Patience(ctx).Milliseconds()},
+			Args: []any{topic, now + script.Patience(ctx).Milliseconds()},
 		})
 		if err != nil {
 			return err
@@ -97,5 +99,5 @@ func (s *Store) delist(ctx context.Context, topic string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a call arrives later than it was sent for", ErrReply)
+	return fmt.Errorf("%w: a call arrives later than it was sent for", script.ErrReply)
 }

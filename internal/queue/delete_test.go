@@ -9,14 +9,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestDropRemovesEachKindOfKey that a partition can have.
 func TestDropRemovesEachKindOfKey(t *testing.T) {
-	var once, many []Kind
-	for _, k := range Kinds() {
+	var once, many []script.Kind
+	for _, k := range script.Kinds() {
 		switch {
-		case k == Topics: // of no partition
+		case k == script.Topics: // of no partition
 		case !k.OfGroup():
 			once = append(once, k)
 		default:
@@ -56,8 +58,8 @@ func (r *scene) fill(partitions int) *Topic {
 	require.NoError(r.t, topic.Retire(r.ctx(), "old", RetireIdle, func(int) {}))
 	for n := range partitions {
 		p := topic.Partition(n)
-		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(Groups, ""), "gone").Err(), "only refs names it")
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(DeadOf, "old"), z(1, "left behind")).Err())
+		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(script.Groups, ""), "gone").Err(), "only refs names it")
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(script.DeadOf, "old"), z(1, "left behind")).Err())
 	}
 	return topic
 }
@@ -123,7 +125,7 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 		assert.Equal(t, before, r.state())
 	}
 	store := newStore(t, r.client)
-	reply, err := store.Run(t.Context(), Call{
+	reply, err := store.Run(t.Context(), script.Call{
 		Script: delistScript, Topic: topic.name, Keys: []string{store.Registry()}, Args: []any{topic.name, late},
 	})
 	require.NoError(t, err)
@@ -134,11 +136,11 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.
 func TestNamedGoesThroughAllRefs(t *testing.T) {
 	r := newScene(t)
-	ids := r.store(r.partition.Key(Scheduled, ""), 3000, 1)
+	ids := r.store(r.partition.Key(script.Scheduled, ""), 3000, 1)
 	for n, id := range ids {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Refs, ""), "damaged", "[", "number", "1").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
 	names, err := r.partition.named(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, names, 300)

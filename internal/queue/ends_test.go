@@ -9,33 +9,35 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // ends says what becomes of each kind of key when all messages of its topic are done and
 // nobody uses it any more.
-var ends = map[Kind]string{
-	Topics:         lasts, // until somebody deletes the topic
-	PartitionCount: lasts,
-	Groups:         lasts, // until somebody retires the group, or it expires
-	Control:        lasts, // what somebody has said about a group
-	Expiries:       lasts, // as long as the group
-	Scheduled:      empties,
-	Messages:       empties,
-	Refs:           empties,
-	MessageKeys:    empties,
-	Full:           empties,
-	Moving:         empties,
-	QueueOf:        empties,
-	UnackOf:        empties,
-	AttemptsOf:     empties,
-	ChangedOf:      empties,
-	DeadOf:         empties, // once somebody has decided about the dead letters
-	ReasonsOf:      empties,
-	ConsumersOf:    empties,
-	Taken:          expires,
-	Publishers:     expires,
-	ClaimsOf:       expires,
-	Arrived:        expires,
+var ends = map[script.Kind]string{
+	script.Topics:         lasts, // until somebody deletes the topic
+	script.PartitionCount: lasts,
+	script.Groups:         lasts, // until somebody retires the group, or it expires
+	script.Control:        lasts, // what somebody has said about a group
+	script.Expiries:       lasts, // as long as the group
+	script.Scheduled:      empties,
+	script.Messages:       empties,
+	script.Refs:           empties,
+	script.MessageKeys:    empties,
+	script.Full:           empties,
+	script.Moving:         empties,
+	script.QueueOf:        empties,
+	script.UnackOf:        empties,
+	script.AttemptsOf:     empties,
+	script.ChangedOf:      empties,
+	script.DeadOf:         empties, // once somebody has decided about the dead letters
+	script.ReasonsOf:      empties,
+	script.ConsumersOf:    empties,
+	script.Taken:          expires,
+	script.Publishers:     expires,
+	script.ClaimsOf:       expires,
+	script.Arrived:        expires,
 }
 
 const (
@@ -48,14 +50,14 @@ const (
 // without an end.
 func TestEachKindOfKeyEnds(t *testing.T) {
 	r := newScene(t)
-	made := map[Kind]bool{}
+	made := map[script.Kind]bool{}
 	r.live(func() {
 		for k := range r.kindsOf() {
 			made[k] = true
 		}
 	})
 	left := r.kindsOf()
-	for _, k := range Kinds() {
+	for _, k := range script.Kinds() {
 		end, known := ends[k]
 		require.True(t, known, "%s: its end is not known", k.Name())
 		assert.True(t, made[k], "%s was never made", k.Name())
@@ -118,18 +120,18 @@ func (r *scene) live(look func()) {
 }
 
 // kindsOf lists the keys of the topic and of the list of topics by their kind.
-func (r *scene) kindsOf() map[Kind][]string {
+func (r *scene) kindsOf() map[script.Kind][]string {
 	r.t.Helper()
-	list := map[Kind][]string{}
+	list := map[script.Kind][]string{}
 	registry := r.partition.Client().Registry()
 	if r.client.Exists(r.ctx(), registry).Val() == 1 {
-		list[Topics] = []string{registry}
+		list[script.Topics] = []string{registry}
 	}
 	for _, key := range r.keysOf() {
 		_, rest, _ := strings.Cut(key, "}:")
 		name, _, _ := strings.Cut(rest, ":")
 		found := false
-		for _, k := range Kinds() {
+		for _, k := range script.Kinds() {
 			if k.Name() == name {
 				list[k], found = append(list[k], key), true
 			}
@@ -142,7 +144,7 @@ func (r *scene) kindsOf() map[Kind][]string {
 // TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(Taken, "")
+	key := r.partition.Key(script.Taken, "")
 	ttl := func() float64 { return r.client.PTTL(t.Context(), key).Val().Seconds() }
 	for n, step := range []struct {
 		window time.Duration

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -29,7 +31,7 @@ func (p *Partition) Orphans(ctx context.Context, names []string, found func(look
 	return scan(func(cursor string) (next string, err error) {
 		for range 20 {
 			count := max(1, min(lookedAt, lookedUp/(3*len(names)+1), fitting(looked, size)))
-			reply, err := p.Run(ctx, orphansScript, "", append([]any{cursor, count}, Strings(names)...), names...)
+			reply, err := p.Run(ctx, orphansScript, "", append([]any{cursor, count}, script.Strings(names)...), names...)
 			if err != nil {
 				return "", err
 			}
@@ -122,13 +124,13 @@ func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found fun
 
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
-func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*KeyTypeError, error) {
+func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*script.KeyTypeError, error) {
 	return wrongTypes(ctx, p.Client(), p.All(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.
-func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
-	wrong, err := wrongTypes(ctx, s.Client, []TypedKey{{s.Registry(), Topics.Type()}})
+func (s *Store) WrongType(ctx context.Context) (*script.KeyTypeError, error) {
+	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
 	if err != nil || len(wrong) == 0 {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (s *Store) WrongType(ctx context.Context) (*KeyTypeError, error) {
 }
 
 // wrongTypes returns those of some keys in one slot that hold something else.
-func wrongTypes(ctx context.Context, c *Client, keys []TypedKey) (wrong []*KeyTypeError, err error) {
+func wrongTypes(ctx context.Context, c *script.Client, keys []script.TypedKey) (wrong []*script.KeyTypeError, err error) {
 	for some := range slices.Chunk(keys, MaxMessages) {
 		holds, err := typesOf(ctx, c, some)
 		if err != nil {
@@ -144,7 +146,7 @@ func wrongTypes(ctx context.Context, c *Client, keys []TypedKey) (wrong []*KeyTy
 		}
 		for i, key := range some {
 			if got := holds[i]; got != key.Type && got != "none" {
-				wrong = append(wrong, &KeyTypeError{Key: key.Name, Type: got, Want: key.Type})
+				wrong = append(wrong, &script.KeyTypeError{Key: key.Name, Type: got, Want: key.Type})
 			}
 		}
 	}
@@ -152,8 +154,8 @@ func wrongTypes(ctx context.Context, c *Client, keys []TypedKey) (wrong []*KeyTy
 }
 
 // typesOf are what some keys in one slot hold; "none" for those that do not exist.
-func typesOf(ctx context.Context, c *Client, keys []TypedKey) ([]string, error) {
-	return Promptly(ctx, c, func(ctx context.Context) ([]string, error) {
+func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]string, error) {
+	return script.Promptly(ctx, c, func(ctx context.Context) ([]string, error) {
 		node, err := c.Master(ctx, keys[0].Name)
 		if err != nil {
 			return nil, err

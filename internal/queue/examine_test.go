@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // collected is what a call of Orphans or Strays has found, sorted.
@@ -32,11 +34,11 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.Len(t, r.depart(r.partition.Group(""), d), 1)
 	r.claim(g, "c", 1000)
 	require.NoError(t, errOf(g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})))
-	require.NoError(t, r.client.SRem(t.Context(), names.Key(Groups, ""), "h").Err(), "a group whose registration is gone")
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(QueueOf, "lost"), z(1, "needed")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(Messages, ""), "needed", "x").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(Refs, ""), "needed", `["lost"]`).Err())
+	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "needed", "x").Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "needed", `["lost"]`).Err())
 	before := r.state()
 	orphans := collected(t, func(found func(int, []string)) error { return r.partition.Orphans(t.Context(), nil, found) })
 	assert.Equal(t, []string{"alone", "lone"}, orphans)
@@ -46,13 +48,13 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	for place, of := range map[Place]Kind{InScheduled: Scheduled, InQueue: QueueOf, InUnack: UnackOf, InDead: DeadOf} {
+	for place, of := range map[Place]script.Kind{InScheduled: script.Scheduled, InQueue: script.QueueOf, InUnack: script.UnackOf, InDead: script.DeadOf} {
 		key := r.partition.Key(of, "g")
 		for i := range 1500 {
 			id := fmt.Sprintf("%s%04d", place, i)
 			require.NoError(t, r.client.ZAdd(t.Context(), key, z(float64(i), id)).Err())
 			if i%1000 != 7 {
-				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Messages, ""), id, "").Err())
+				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), id, "").Err())
 			}
 		}
 		var got []string
@@ -72,7 +74,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	g := r.group("g")
 	r.push(after(keyed(1, "held"), 60), due(keyed(2, "lost")))
 	r.bury(g, keyed(2, "lost"))
-	keys := r.partition.Key(MessageKeys, "")
+	keys := r.partition.Key(script.MessageKeys, "")
 	before := r.state()
 	for i := range 1000 {
 		require.NoError(t, r.client.HSet(t.Context(), keys, fmt.Sprintf("s%04d", i), keyed(i+10, "x")).Err())
@@ -91,7 +93,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 
 // TestMessagesInTwoPlacesAreFound from one of the two.
 func TestMessagesInTwoPlacesAreFound(t *testing.T) {
-	places := map[Place]Kind{InScheduled: Scheduled, InQueue: QueueOf, InUnack: UnackOf, InDead: DeadOf, "moving": Moving}
+	places := map[Place]script.Kind{InScheduled: script.Scheduled, InQueue: script.QueueOf, InUnack: script.UnackOf, InDead: script.DeadOf, "moving": script.Moving}
 	for a, one := range places {
 		for b, other := range places {
 			if a >= b {
@@ -99,10 +101,10 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 			}
 			r := newScene(t)
 			g := r.group("g")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Messages, ""), "id", "").Err())
-			for _, k := range []Kind{one, other} {
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "id", "").Err())
+			for _, k := range []script.Kind{one, other} {
 				key := r.partition.Key(k, "g")
-				if k == Moving {
+				if k == script.Moving {
 					require.NoError(t, r.client.HSet(t.Context(), key, "id", `{"group":""}`).Err())
 				} else {
 					require.NoError(t, r.client.ZAdd(t.Context(), key, z(1, "id")).Err())
@@ -140,8 +142,8 @@ func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 		}
 		return list
 	}
-	for _, k := range Kinds() {
-		if k == Topics {
+	for _, k := range script.Kinds() {
+		if k == script.Topics {
 			continue
 		}
 		key := r.partition.Key(k, "h")
@@ -159,7 +161,7 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	r.push(due("held"), due("waits"))
 	r.claim(g, "c", 1)
 	names := r.partition.Names
-	for in, k := range map[Record]Kind{RefsRecord: Refs, AttemptsRecord: AttemptsOf, ReasonsRecord: ReasonsOf, ChangedRecord: ChangedOf} {
+	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, ChangedRecord: script.ChangedOf} {
 		key := names.Key(k, "g")
 		for i := range 1000 {
 			require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
@@ -192,7 +194,7 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 2)
 	names := r.partition.Names
-	fields, err := r.client.HLen(t.Context(), names.Key(Refs, "")).Result()
+	fields, err := r.client.HLen(t.Context(), names.Key(script.Refs, "")).Result()
 	require.NoError(t, err)
 	require.Greater(t, fields, int64(10), "the lists are divided")
 	look := func(how Tidying) (gone, garbled []string) {
@@ -206,7 +208,7 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	assert.Empty(t, gone)
 	assert.Empty(t, garbled)
 	assert.Equal(t, before, r.state())
-	require.NoError(t, r.client.HDel(t.Context(), names.Key(Messages, ""), "a", "b").Err())
+	require.NoError(t, r.client.HDel(t.Context(), names.Key(script.Messages, ""), "a", "b").Err())
 	gone, _ = look(DropStrays)
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
@@ -237,7 +239,7 @@ func TestAKnownGroupIsNotTaughtWhenItExpires(t *testing.T) {
 func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Minute)
-	r.store(r.partition.Key(UnackOf, "g"), 450, 10)
+	r.store(r.partition.Key(script.UnackOf, "g"), 450, 10)
 	r.over(r.partition, "g")
 	freed, ended, err := g.endExpired(t.Context(), time.Now())
 	require.NoError(t, err)
@@ -272,7 +274,7 @@ func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
 		require.Empty(t, look())
 	}
 	for i := range groups {
-		state, err := r.client.HGet(t.Context(), r.partition.Key(Control, ""), "expiry:"+fmt.Sprint(i)).Result()
+		state, err := r.client.HGet(t.Context(), r.partition.Key(script.Control, ""), "expiry:"+fmt.Sprint(i)).Result()
 		require.NoError(t, err)
 		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
 		r.over(r.partition, fmt.Sprint(i))

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // exploreScripts are the sources of the scripts that the explorer calls. A seeded fault
@@ -119,7 +121,7 @@ func withLibraries(sources map[string]string, name string) string {
 type runner struct {
 	client *redis.Client
 	script *redis.Script
-	names  Names
+	names  script.Names
 	p      *exploreProtocol
 }
 
@@ -137,7 +139,7 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 		}
 	}
 	b.WriteString(runnerTail)
-	tag := NewNames("explore", name, 0)
+	tag := script.NewNames("explore", name, 0)
 	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newExploreProtocol(tag, u)}
 }
 

@@ -9,12 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestFindLooksAtAllBodiesInBoundedSteps for a text, which is no pattern.
 func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(Messages, "")
+	key := r.partition.Key(script.Messages, "")
 	for i := range 3000 {
 		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("id", i), fmt.Sprint("body a.c ", i, ";")).Err())
 	}

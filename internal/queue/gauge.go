@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // gaugeGroups is how many groups one call counts at most: each may have a hundred consumers
@@ -41,8 +43,8 @@ type GroupGauge struct {
 // nothing. Once ctx has ended, it returns what was read until then.
 func (s *Store) Gauges(ctx context.Context, topics []Listed) []TopicGauge {
 	// By the master of the first partition, so that none waits for the rosters of another.
-	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(Scheduled, "") }
-	return ByMaster(ctx, s.Client, topics, first, func(some []Listed) []TopicGauge {
+	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
+	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []TopicGauge {
 		return s.gauges(ctx, some)
 	})
 }
@@ -58,7 +60,7 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 			calls = append(calls, gaugeCalls(i, p, g.Roster.All())...)
 		}
 	}
-	list := make([]Call, len(calls))
+	list := make([]script.Call, len(calls))
 	for i, c := range calls {
 		list[i] = c.partition.Call(gaugeScript, c.partition.Keys(gaugeScript, "", c.groups...), nil)
 	}
@@ -74,7 +76,7 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 
 // rosters reads which groups the topics have, and returns how many partitions.
 func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGauge) (partitions []int) {
-	calls := make([]Call, 0, 2*len(topics))
+	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
 		p := newPartition(s, t.Name, 0)
 		calls = append(calls, p.rosterCall("0"), p.Call(raiseScript, p.Keys(raiseScript, ""), []any{1, 0, p.Channel()}))
@@ -94,7 +96,7 @@ func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGaug
 }
 
 // rosterOf reads the first answer of a roster, and the rest if there is more of it.
-func (s *Store) rosterOf(ctx context.Context, topic string, a Answer) (Roster, error) {
+func (s *Store) rosterOf(ctx context.Context, topic string, a script.Answer) (Roster, error) {
 	if a.Err != nil {
 		return Roster{}, a.Err
 	}
@@ -109,13 +111,13 @@ func (s *Store) rosterOf(ctx context.Context, topic string, a Answer) (Roster, e
 	return page.roster, page.read()
 }
 
-func partitionsOf(a Answer) (int, error) {
+func partitionsOf(a script.Answer) (int, error) {
 	if a.Err != nil {
 		return 0, a.Err
 	}
 	n := a.Reply.Count()
 	if n < 1 || n > MaxPartitions {
-		return 0, fmt.Errorf("%w: %d partitions", ErrReply, n)
+		return 0, fmt.Errorf("%w: %d partitions", script.ErrReply, n)
 	}
 	return n, nil
 }
@@ -143,7 +145,7 @@ func gaugeCalls(topic int, p *Partition, groups []string) []gaugeCall {
 }
 
 // read reads an answer into a gauge.
-func (c gaugeCall) read(ctx context.Context, a Answer, g *Gauge) error {
+func (c gaugeCall) read(ctx context.Context, a script.Answer, g *Gauge) error {
 	if a.Err != nil {
 		return a.Err
 	}

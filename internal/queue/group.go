@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
@@ -45,7 +47,7 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, Milliseconds(g.terms.Lasts), share})
+		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.terms.Lasts), share})
 		if err != nil {
 			return err
 		}
@@ -77,6 +79,6 @@ func (g *Group) share(ctx context.Context) (string, error) {
 }
 
 // Run calls a script with the group's keys, and with those of each for each other group.
-func (g *Group) Run(ctx context.Context, s *Script, args []any, each ...string) (Reply, error) {
+func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...string) (script.Reply, error) {
 	return g.partition.Run(ctx, s, g.name, args, each...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -22,7 +23,7 @@ func TestATopicHasAtMostAThousandGroups(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooManyGroups)
 	assert.Contains(t, err.Error(), "one more")
 	require.NoError(t, last.Register(t.Context()), "it is registered already")
-	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.Key(Groups, "")).Val())
+	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.Key(script.Groups, "")).Val())
 	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // controlOf is what the groups of a partition are told.
 func (r *scene) controlOf(n int) map[string]string {
-	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.Topic()).Partition(n).Key(Control, "")).Val()
+	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.Topic()).Partition(n).Key(script.Control, "")).Val()
 }
 
 // whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
@@ -66,7 +67,7 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	_, err := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	for n := range 2 {
-		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).Key(Groups, "")).Val(), n)
+		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
 	}
 }
 
@@ -86,10 +87,10 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.client.Set(t.Context(), r.partition.Key(Full, ""), "x", 0).Err())
-			before := r.client.ZCard(t.Context(), r.partition.Key(UnackOf, "g")).Val()
+			require.NoError(t, r.client.Set(t.Context(), r.partition.Key(script.Full, ""), "x", 0).Err())
+			before := r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
 			require.Error(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.Key(UnackOf, "g")).Val(), "changed nothing")
+			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")
 		})
 	}
 }
@@ -136,5 +137,5 @@ func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
 	require.NoError(t, topic.End(t.Context(), "g"))
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).Key(Groups, "")).Val())
+	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).Key(script.Groups, "")).Val())
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
@@ -71,9 +73,9 @@ func (c *callers) over() (names []string) {
 }
 
 // callAs makes one call of a caller, which is the first argument.
-func (p *Partition) callAs(ctx context.Context, c *caller, s *Script, groups []string, args []any) (Reply, error) {
-	name := &Written{Text: c.name}
-	args = append(append([]any{name}, args...), Strings(groups)...)
+func (p *Partition) callAs(ctx context.Context, c *caller, s *script.Script, groups []string, args []any) (script.Reply, error) {
+	name := &script.Written{Text: c.name}
+	args = append(append([]any{name}, args...), script.Strings(groups)...)
 	reply, err := p.Run(ctx, s, "", args)
 	c.repeatable = c.repeatable || err != nil || !name.Once()
 	return reply, err
@@ -82,46 +84,46 @@ func (p *Partition) callAs(ctx context.Context, c *caller, s *Script, groups []s
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
 // handle it. It returns ErrNotFound when there is none, and where the message was.
 func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (Reply, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "key", key, groups)
 	})
 }
 
 // CancelID is Cancel of the message with an id.
 func (p *Partition) CancelID(ctx context.Context, id string) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (Reply, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "id", id, groups)
 	})
 }
 
-func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) (Reply, error) {
+func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) (script.Reply, error) {
 	return p.callAs(ctx, c, cancelScript, groups, []any{c.request, until, by, name, p.Channel()})
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
 // ErrNotFound when there is none, or none that waits, and where the message was.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (Reply, error) {
-		return p.reschedule(ctx, c, until, groups, "key", key, "in", Milliseconds(delay))
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
+		return p.reschedule(ctx, c, until, groups, "key", key, "in", script.Milliseconds(delay))
 	})
 }
 
 // RescheduleAt is Reschedule to a time by Redis's clock, in ms.
 func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (Reply, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "key", key, "at", due)
 	})
 }
 
 // RescheduleID is RescheduleAt of the message with an id.
 func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (Reply, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "id", id, "at", due)
 	})
 }
 
 // reschedule makes one call. which says how the message is found, and when it is due.
-func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) (Reply, error) {
+func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) (script.Reply, error) {
 	return p.callAs(ctx, c, rescheduleScript, groups, append([]any{c.request, until}, append(which, p.Channel())...))
 }
 
@@ -130,7 +132,7 @@ func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, grou
 // that Redis runs later, when nobody waits for it, leaves alone the message that holds
 // the key by then.
 func (p *Partition) withKey(
-	ctx context.Context, call func(c *caller, until int64, groups []string) (Reply, error),
+	ctx context.Context, call func(c *caller, until int64, groups []string) (script.Reply, error),
 ) (Standing, error) {
 	c, err := p.callers.take(ctx)
 	if err != nil {
@@ -151,7 +153,7 @@ func (p *Partition) withKey(
 		if err != nil {
 			return Standing{}, err
 		}
-		until, groups = all.asOf+Patience(ctx).Milliseconds(), all.names
+		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
 	}
 	return Standing{}, errGroupsKeepChanging
 }

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // ErrLimitTooLow says that the limits of a group give no share to some partitions.
-var ErrLimitTooLow = Permanent("a group's limits are lower than the number of partitions")
+var ErrLimitTooLow = script.Permanent("a group's limits are lower than the number of partitions")
 
 const limitsField = "limits:"
 
@@ -65,7 +67,7 @@ func parseLimits(share string) (Limits, error) {
 	var l Limits
 	parts := strings.SplitN(share, " ", 5)
 	if err := json.Unmarshal([]byte(parts[len(parts)-1]), &l); err != nil || len(parts) != 5 {
-		return Limits{}, fmt.Errorf("%w: limits %q", ErrReply, share)
+		return Limits{}, fmt.Errorf("%w: limits %q", script.ErrReply, share)
 	}
 	return l, nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // limit limits a group of the scene's topic, which has one partition.
@@ -102,7 +104,7 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	r.limit("g", perSecond(10, 3))
 	r.push(due("a"))
 	in := r.now().Add(time.Hour).UnixMicro()
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Control, ""), "rate:g", in).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), "rate:g", in).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -194,7 +196,7 @@ func TestLimitsAreDividedAmongPartitions(t *testing.T) {
 		}
 	}
 	_, err := parseLimits("1 0 0")
-	require.ErrorIs(t, err, ErrReply)
+	require.ErrorIs(t, err, script.ErrReply)
 }
 
 // shares are the limits of group g in each partition of a topic.
@@ -202,7 +204,7 @@ func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
 	for n := range partitions {
-		share, err := r.client.HGet(t.Context(), topic.Partition(n).Key(Control, ""), "limits:g").Result()
+		share, err := r.client.HGet(t.Context(), topic.Partition(n).Key(script.Control, ""), "limits:g").Result()
 		require.NoError(t, err)
 		text, _, _ := strings.Cut(share, " {")
 		list = append(list, text)

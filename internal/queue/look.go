@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // ErrNoMessage says that an id or a key leads to no message.
@@ -79,7 +81,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		args := append([]any{id, key, maxReplyBytes}, Strings(names)...)
+		args := append([]any{id, key, maxReplyBytes}, script.Strings(names)...)
 		reply, err := p.Run(ctx, lookScript, "", args)
 		if err != nil {
 			return Found{}, err
@@ -100,7 +102,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	return Found{}, errGroupsKeepChanging
 }
 
-func (p *Partition) parseFound(r Reply) (Found, error) {
+func (p *Partition) parseFound(r script.Reply) (Found, error) {
 	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
 	f.Scheduled = !f.DueAt.IsZero()
 	if move, err := parseMove(f.ID, r.Text()); err == nil {
@@ -122,7 +124,7 @@ func (p *Partition) parseFound(r Reply) (Found, error) {
 
 // read reads the score and the attempts entry.
 func (f *FoundFor) read(entry string) {
-	if ms, err := Score(f.Score); err == nil && f.Score != "" {
+	if ms, err := script.Score(f.Score); err == nil && f.Score != "" {
 		f.At = time.UnixMilli(ms)
 	}
 	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)

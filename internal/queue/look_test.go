@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -32,7 +33,7 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	assert.WithinDuration(t, r.now().Add(time.Minute), found.DueAt, 5*time.Second)
 	assert.Empty(t, found.Groups)
 
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(Scheduled, ""), z(1000, k)).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1000, k)).Err())
 	require.Len(t, r.claim(g, "c", 1), 1)
 	r.group("h")
 	found = r.find(k, "")
@@ -57,9 +58,9 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	r.push(due("a"))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	names := r.partition.Names
-	require.NoError(t, r.client.SRem(t.Context(), names.Key(Groups, ""), "unregistered", "retired").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(Refs, ""), "a", `["g","unregistered"]`).Err())
+	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
@@ -93,7 +94,7 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	require.Len(t, r.claim(g, "d", 1), 1)
 	assert.Equal(t, "d", holder("b", 2))
 	assert.Equal(t, "c/1", holder("a", 1))
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
 	assert.Empty(t, holder("b", 2))
 	assert.Equal(t, "host", ConsumerName("host/01"))
 	assert.Equal(t, "a/b", ConsumerName("a/b/01"))
@@ -104,7 +105,7 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	now := r.now().UnixMilli()
-	key := r.partition.Key(ConsumersOf, "g")
+	key := r.partition.Key(script.ConsumersOf, "g")
 	for i := range 1000 {
 		until := now + 60000
 		if i%2 == 0 {
@@ -137,10 +138,10 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 		"limits:a:b": `3 10000.000000 2 6 {"maxInFlight":6,"messages":100,"per":1000000000,"burst":4}`,
 		"rate:a:b":   "5000000", "retired:r": "7", "retired:e": "7 expired", "expiry:b": "60000 9000 0",
 	} {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Control, ""), field, value).Err())
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), field, value).Err())
 	}
 	for i := range 600 {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(Control, ""), fmt.Sprint("retired:x", i), "7").Err())
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
 	}
 	before := r.state()
 	roster, err := r.partition.Roster(t.Context())
@@ -169,16 +170,16 @@ func TestSurveyAndTallyCount(t *testing.T) {
 	g := r.group("g")
 	p := r.partition.Names
 	for set, scores := range map[string][]float64{
-		p.Key(Scheduled, ""): {1000, 2000, 1e13}, p.Key(QueueOf, "g"): {3000, 4000, 2e13, 3e13},
-		p.Key(UnackOf, "g"): {5000, 1e13}, p.Key(DeadOf, "g"): {6000, 7000, 8000},
+		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13},
+		p.Key(script.UnackOf, "g"): {5000, 1e13}, p.Key(script.DeadOf, "g"): {6000, 7000, 8000},
 	} {
 		for i, score := range scores {
 			require.NoError(t, r.client.ZAdd(t.Context(), set, z(score, keyed(i+1, set))).Err())
 		}
 	}
-	require.NoError(t, r.client.HSet(t.Context(), p.Key(Messages, ""), "a", "1", "b", "123").Err())
-	require.NoError(t, r.client.HSet(t.Context(), p.Key(MessageKeys, ""), "a", "1").Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), p.Key(Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.Messages, ""), "a", "1", "b", "123").Err())
+	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.MessageKeys, ""), "a", "1").Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), p.Key(script.Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
 	before := r.state()
 	survey, err := r.partition.Survey(t.Context())
 	require.NoError(t, err)
@@ -194,7 +195,7 @@ func TestSurveyAndTallyCount(t *testing.T) {
 	tally.Now = time.Time{}
 	assert.Equal(t, Tally{
 		Queued: 2, Later: 2, OldestQueued: time.UnixMilli(3000), NextRetry: time.UnixMilli(2e13), InDelivery: 2, Expired: 1,
-		OldestUnacked: keyed(1, p.Key(UnackOf, "g")), Dead: 3, OldestDead: time.UnixMilli(6000),
+		OldestUnacked: keyed(1, p.Key(script.UnackOf, "g")), Dead: 3, OldestDead: time.UnixMilli(6000),
 	}, tally)
 
 	none := newScene(t)

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // groupsNamed registers so many groups.
@@ -25,7 +27,7 @@ func (r *scene) groupsNamed(count int) []*Group {
 	return list
 }
 
-func (r *scene) count(k Kind, group string) int64 {
+func (r *scene) count(k script.Kind, group string) int64 {
 	r.t.Helper()
 	var cmd *redis.IntCmd
 	switch key := r.partition.Key(k, group); k.Type() {
@@ -91,7 +93,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 					require.NoError(t, end(groups[n]), "again")
 				}
 			}
-			for _, k := range []Kind{Messages, Refs, MessageKeys} {
+			for _, k := range []script.Kind{script.Messages, script.Refs, script.MessageKeys} {
 				assert.Zero(t, r.count(k, ""), k.Name())
 			}
 		})
@@ -99,7 +101,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 }
 
 func (r *scene) body(id string) []byte {
-	body, err := r.client.HGet(r.ctx(), r.partition.Key(Messages, ""), id).Bytes()
+	body, err := r.client.HGet(r.ctx(), r.partition.Key(script.Messages, ""), id).Bytes()
 	require.NoError(r.t, err)
 	return body
 }
@@ -135,8 +137,8 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
 				require.NoError(t, errOf(g.Discard(t.Context(), ever, []string{id})))
 			}
-			assert.Zero(t, r.count(Messages, ""))
-			assert.Zero(t, r.count(Refs, ""))
+			assert.Zero(t, r.count(script.Messages, ""))
+			assert.Zero(t, r.count(script.Refs, ""))
 		})
 	}
 }
@@ -173,7 +175,7 @@ func TestOneOfManyGroupsFansOut(t *testing.T) {
 	r.push(due("a"))
 	require.LessOrEqual(t, heard().In, time.Duration(0), "the message")
 
-	ask := func(g *Group) Reply {
+	ask := func(g *Group) script.Reply {
 		reply, err := g.claim(t.Context(), r.request("c "+g.name, 10))
 		require.NoError(t, err)
 		return reply
@@ -195,7 +197,7 @@ func TestOneOfManyGroupsFansOut(t *testing.T) {
 	require.Equal(t, "b", r.claimUntil(groups[1], 1)[0].ID)
 }
 
-func first(reply Reply) any { return reply.Values()[0] }
+func first(reply script.Reply) any { return reply.Values()[0] }
 
 // comer registers another group before each script call, and lets the one before go.
 type comer struct {

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // either draws a message that no retired group holds: forget frees the rest of that. It may be
@@ -54,7 +56,7 @@ func (m *model) pickScheduled(rt *rapid.T) Seen {
 		rt.Skip("none is scheduled")
 	}
 	slices.Sort(ids)
-	return m.seen(m.scene.partition.Key(Scheduled, ""), rapid.SampledFrom(ids).Draw(rt, "scheduled"))
+	return m.seen(m.scene.partition.Key(script.Scheduled, ""), rapid.SampledFrom(ids).Draw(rt, "scheduled"))
 }
 
 func (m *model) seen(key, id string) Seen {
@@ -80,7 +82,7 @@ func (m *model) retime(rt *rapid.T) {
 		return
 	}
 	id, group, _ := m.pick(rt, "queue")
-	seen := m.seen(m.scene.partition.Key(QueueOf, group), id)
+	seen := m.seen(m.scene.partition.Key(script.QueueOf, group), id)
 	m.again(func() { m.must(errOf(m.group(group).Retime(m.scene.ctx(), InQueue, due, []Seen{seen}))) })
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // check compares Redis with the model.
@@ -58,22 +60,22 @@ func (m *model) snapshot() map[string]string {
 	ctx := m.scene.ctx()
 	pipe := m.scene.client.Pipeline()
 	sets := map[string]*redis.StringSliceCmd{
-		"scheduled": pipe.ZRange(ctx, p.Key(Scheduled, ""), 0, -1),
-		"taken":     pipe.ZRange(ctx, p.Key(Taken, ""), 0, -1),
-		"expiry":    pipe.ZRange(ctx, p.Key(Expiries, ""), 0, -1),
+		"scheduled": pipe.ZRange(ctx, p.Key(script.Scheduled, ""), 0, -1),
+		"taken":     pipe.ZRange(ctx, p.Key(script.Taken, ""), 0, -1),
+		"expiry":    pipe.ZRange(ctx, p.Key(script.Expiries, ""), 0, -1),
 	}
 	hashes := map[string]*redis.MapStringStringCmd{
-		"messages": pipe.HGetAll(ctx, p.Key(Messages, "")),
-		"keys":     pipe.HGetAll(ctx, p.Key(MessageKeys, "")),
-		"refs":     pipe.HGetAll(ctx, p.Key(Refs, "")),
+		"messages": pipe.HGetAll(ctx, p.Key(script.Messages, "")),
+		"keys":     pipe.HGetAll(ctx, p.Key(script.MessageKeys, "")),
+		"refs":     pipe.HGetAll(ctx, p.Key(script.Refs, "")),
 	}
 	for _, g := range allGroups {
-		sets["queue:"+g] = pipe.ZRange(ctx, p.Key(QueueOf, g), 0, -1)
-		sets["unack:"+g] = pipe.ZRange(ctx, p.Key(UnackOf, g), 0, -1)
-		sets["dead:"+g] = pipe.ZRange(ctx, p.Key(DeadOf, g), 0, -1)
-		sets["reasons:"+g] = pipe.HKeys(ctx, p.Key(ReasonsOf, g))
-		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.Key(AttemptsOf, g))
-		hashes["changed:"+g] = pipe.HGetAll(ctx, p.Key(ChangedOf, g))
+		sets["queue:"+g] = pipe.ZRange(ctx, p.Key(script.QueueOf, g), 0, -1)
+		sets["unack:"+g] = pipe.ZRange(ctx, p.Key(script.UnackOf, g), 0, -1)
+		sets["dead:"+g] = pipe.ZRange(ctx, p.Key(script.DeadOf, g), 0, -1)
+		sets["reasons:"+g] = pipe.HKeys(ctx, p.Key(script.ReasonsOf, g))
+		hashes["attempts:"+g] = pipe.HGetAll(ctx, p.Key(script.AttemptsOf, g))
+		hashes["changed:"+g] = pipe.HGetAll(ctx, p.Key(script.ChangedOf, g))
 	}
 	_, err := pipe.Exec(ctx)
 	m.must(err)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func (m *model) claim(rt *rapid.T) {
@@ -107,7 +109,7 @@ func (m *model) deliver(msg *modelMessage, name string, c Claimed, lost bool) {
 // fanOut reads from Redis which due messages the groups were given, which depends on the
 // limit of the claim. All groups must have got them together.
 func (m *model) fanOut() {
-	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.Key(Scheduled, ""), 0, -1).Val()
+	left := m.scene.client.ZRange(m.scene.ctx(), m.scene.partition.Key(script.Scheduled, ""), 0, -1).Val()
 	for id, msg := range m.messages {
 		if !msg.scheduled || slices.Contains(left, id) {
 			continue

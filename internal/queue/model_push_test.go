@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func (m *model) push(rt *rapid.T) {
@@ -88,5 +90,5 @@ func (m *model) endWindow(rt *rapid.T) {
 		rt.Skip("only a message may hold", key)
 	}
 	m.taken[key] = false
-	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.Key(Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.Key(script.Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // pick draws a message that is in one of the places for one of the groups.
@@ -131,7 +133,7 @@ func (m *model) expire(rt *rapid.T) {
 		m.addGroup(group, 0) // it was restored, and a claim would register it
 	}
 	state.place = "queue" // in effect: the next claim takes it
-	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.Key(UnackOf, group), redis.Z{Score: 1, Member: id}).Err())
+	m.must(m.scene.client.ZAddXX(m.scene.ctx(), m.scene.partition.Key(script.UnackOf, group), redis.Z{Score: 1, Member: id}).Err())
 	m.request++
 	claims, err := m.group(group).Claim(m.scene.ctx(), Request{Consumer: "c", Number: m.request, Limit: 1, Free: 1, Lease: time.Hour})
 	m.must(err)

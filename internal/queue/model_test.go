@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -192,7 +193,7 @@ func (m *model) again(operation func()) {
 
 // fallDue makes all scheduled and queued messages due, as time would.
 func (m *model) fallDue(*rapid.T) {
-	for _, key := range append([]string{m.scene.partition.Key(Scheduled, "")}, m.each(QueueOf)...) {
+	for _, key := range append([]string{m.scene.partition.Key(script.Scheduled, "")}, m.each(script.QueueOf)...) {
 		for i, id := range m.scene.client.ZRange(m.scene.ctx(), key, 0, -1).Val() {
 			m.must(m.scene.client.ZAddXX(m.scene.ctx(), key, redis.Z{Score: float64(1000 + i), Member: id}).Err())
 		}
@@ -200,7 +201,7 @@ func (m *model) fallDue(*rapid.T) {
 	m.last = nil // a repeated operation may find messages due now
 }
 
-func (m *model) each(k Kind) []string {
+func (m *model) each(k script.Kind) []string {
 	var keys []string
 	for _, g := range m.groups {
 		keys = append(keys, m.scene.partition.Key(k, g))

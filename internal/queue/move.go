@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -123,7 +125,7 @@ func (p *Partition) TakeOver(ctx context.Context, cursor, batch string, idle, mo
 func (p *Partition) moves(
 	ctx context.Context, cursor, batch string, age, most time.Duration,
 ) (m []Move, next string, damaged, err error) {
-	args := []any{cursor, MaxMessages / 2, batch, Milliseconds(age), Milliseconds(most)}
+	args := []any{cursor, MaxMessages / 2, batch, script.Milliseconds(age), script.Milliseconds(most)}
 	reply, err := p.Run(ctx, movingScript, "", args)
 	if err != nil {
 		return nil, "", nil, err
@@ -144,7 +146,7 @@ func (p *Partition) moves(
 // Carry reads messages that a batch moves, as many as fit in one reply. left are the ids to
 // ask for next.
 func (g *Group) Carry(ctx context.Context, batch string, ids []string) (moves []Move, left []string, err error) {
-	reply, err := g.Run(ctx, carryScript, append([]any{batch, maxReplyBytes}, Strings(ids)...))
+	reply, err := g.Run(ctx, carryScript, append([]any{batch, maxReplyBytes}, script.Strings(ids)...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +192,7 @@ func (g *Group) EndMove(ctx context.Context, batch string, endings []Ending) err
 			return err
 		}
 		if len(left) >= len(ids) {
-			return fmt.Errorf("%w: all %d ids are left", ErrReply, len(ids))
+			return fmt.Errorf("%w: all %d ids are left", script.ErrReply, len(ids))
 		}
 		ids = left
 	}

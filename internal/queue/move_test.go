@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // ulid is the n-th id without a key.
@@ -168,7 +170,7 @@ func TestOnlyWhatIsStillThereDeparts(t *testing.T) {
 	none := r.partition.Group("")
 	r.push(due("a"), after("b", 60), after("c", 60))
 	require.Len(t, r.claim(g, "c", 1), 1)
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(Messages, ""), "c").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "c").Err())
 	before := r.state()
 	d := departure(InScheduled, "a", "c", "unknown")
 	d.Messages = append(d.Messages, Seen{"b", "1"})

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Place is a sorted set of a partition that messages are in.
@@ -119,7 +121,7 @@ func (g *Group) End(ctx context.Context, place Place) (before int64, err error) 
 	if err != nil || last == "" {
 		return 0, err
 	}
-	ms, err := Score(last)
+	ms, err := script.Score(last)
 	return ms + 1, err
 }
 
@@ -132,7 +134,7 @@ func (g *Group) count(ctx context.Context, place Place, from Position, before in
 	return count, last, reply.End()
 }
 
-func parsePage(reply Reply, from Position) (Page, error) {
+func parsePage(reply script.Reply, from Position) (Page, error) {
 	page := Page{Now: reply.Time(), More: reply.Int() == 1, Next: from}
 	if last := (Position{reply.Text(), reply.Text()}); last.Score != "" {
 		page.Next = last.Next()
@@ -140,7 +142,7 @@ func parsePage(reply Reply, from Position) (Page, error) {
 	for rows := reply.List(); rows.More(); {
 		entry := PageEntry{ID: rows.Text()}
 		score := rows.Text()
-		ms, err := Score(score)
+		ms, err := script.Score(score)
 		if err != nil {
 			rows.Fail("message %q has the score %q", entry.ID, score)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // inAll asks for all messages of a place.
@@ -83,7 +85,7 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Equal(t, "body a", string(retried.Entries[0].Body))
 	assert.Equal(t, "new", string(retried.Entries[0].Metadata))
 
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(Messages, ""), "b").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "b").Err())
 	request.Place = InDead
 	buried := r.page(g, request)
 	require.Len(t, buried.Entries, 1)
@@ -103,7 +105,7 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	}
 	list = append(list, redis.Z{Score: 1000.5, Member: "half"}, redis.Z{Score: 1000.5, Member: "another half"},
 		redis.Z{Score: -5, Member: "before time"}, redis.Z{Score: 1e300, Member: "never"})
-	set := r.partition.Key(Scheduled, "")
+	set := r.partition.Key(script.Scheduled, "")
 	require.NoError(t, r.client.ZAdd(t.Context(), set, list...).Err())
 	want, err := r.client.ZRange(t.Context(), set, 0, -1).Result()
 	require.NoError(t, err)
@@ -135,13 +137,13 @@ func TestPagesFilter(t *testing.T) {
 			id = keyed(i, fmt.Sprint("order-%", i))
 			want = append(want, id)
 		}
-		require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(DeadOf, "g"), z(float64(i), id)).Err())
+		require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(i), id)).Err())
 		if i%1000 == 4 {
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(ReasonsOf, "g"), id, "route").Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "route").Err())
 		}
 		if i%1000 == 3 {
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(ReasonsOf, "g"), id, "no [route] to x").Err())
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(AttemptsOf, "g"), id, "7/2/1").Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "no [route] to x").Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, "7/2/1").Err())
 		}
 	}
 	request := inAll(InDead)
@@ -161,13 +163,13 @@ func TestPagesFilter(t *testing.T) {
 	assert.Empty(t, r.pages(g, request))
 	request = inAll(InUnack)
 	request.MinAttempts = 1
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(UnackOf, "g"), z(5, "held")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(5, "held")).Err())
 	assert.Equal(t, []string{"held"}, r.pages(g, request), "a first delivery has no entry")
 }
 
 func TestPagesEndBeforeTheirBytes(t *testing.T) {
 	r := newScene(t)
-	r.store(r.partition.Key(Scheduled, ""), 20, mebibyte/4)
+	r.store(r.partition.Key(script.Scheduled, ""), 20, mebibyte/4)
 	request := inAll(InScheduled)
 	request.Bytes = mebibyte
 	page := r.page(r.partition.Group(""), request)
@@ -184,7 +186,7 @@ func TestPagesEndBeforeTheirBytes(t *testing.T) {
 // TestPagesShowEachMessageThatStaysOnce while others come, go and move around the cursor.
 func TestPagesShowEachMessageThatStaysOnce(t *testing.T) {
 	r := newScene(t)
-	set := r.partition.Key(Scheduled, "")
+	set := r.partition.Key(script.Scheduled, "")
 	var stay []string
 	for range 400 {
 		id := fmt.Sprintf("stay %04d", rand.IntN(1e9))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Message is a message to store.
@@ -57,7 +59,7 @@ type Duplicate struct {
 // ErrStalePublisher says that Redis has seen a different batch with this number, or a
 // later batch: the publisher's memory was set back, as when a virtual machine is
 // restored from a snapshot, or two publishers share a name. The cure is a new name.
-var ErrStalePublisher = Permanent("the publisher's batch numbers are stale")
+var ErrStalePublisher = script.Permanent("the publisher's batch numbers are stale")
 
 // Push stores a batch. A batch sent again under its number is stored once and gives the
 // same result: the calls rejected because a key is in use. They are also returned with a
@@ -78,7 +80,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
 	if err != nil {
-		if shortfall := (*ReplicationError)(nil); !errors.As(err, &shortfall) {
+		if shortfall := (*script.ReplicationError)(nil); !errors.As(err, &shortfall) {
 			return false, err
 		}
 	}
@@ -95,13 +97,13 @@ func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 }
 
 // keep calls a script that stores a batch. The first argument is the publisher.
-func (p *Partition) keep(ctx context.Context, s *Script, keys []string, args []any, b Batch) (Reply, error) {
+func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
 	call := p.Call(s, keys, args)
 	call.Replicas, call.Patience = b.Replicas, b.ReplicaTimeout
 	if b.Repeatable == nil {
 		return p.Client().Run(ctx, call)
 	}
-	name := &Written{Text: b.Publisher}
+	name := &script.Written{Text: b.Publisher}
 	args[0] = name
 	reply, err := p.Client().Run(ctx, call)
 	if err != nil || !name.Once() {
@@ -128,12 +130,12 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 // publish any more. If a copy of a batch of theirs runs later, it is stored again.
 func (p *Partition) Unrecord(ctx context.Context, names []string) error {
 	keys := p.Keys(unrecordScript, "")
-	return p.Client().RunMany(ctx, []Call{p.Call(unrecordScript, keys, Strings(names))})[0].Err
+	return p.Client().RunMany(ctx, []script.Call{p.Call(unrecordScript, keys, script.Strings(names))})[0].Err
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
 	reply, err := p.keep(ctx, pushScript, p.Keys(pushScript, ""), p.pushArgs(b), b)
-	var shortfall *ReplicationError
+	var shortfall *script.ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
 	case redis.HasErrorPrefix(err, "STALE"):
@@ -162,7 +164,7 @@ func (b Batch) plain() bool {
 	}
 	for _, call := range b.Calls {
 		for i := range call {
-			if len(call[i].ID) > IDLength {
+			if len(call[i].ID) > script.IDLength {
 				return false
 			}
 		}
@@ -187,7 +189,7 @@ func (p *Partition) putArgs(b Batch) []any {
 	for _, call := range b.Calls {
 		for i := range call {
 			args = append(args, &call[i].ID, call[i].Body)
-			delay := Milliseconds(call[i].Delay)
+			delay := script.Milliseconds(call[i].Delay)
 			if last := len(runs) - 1; last >= 0 && runs[last].delay == delay {
 				runs[last].count++
 			} else {
@@ -205,11 +207,11 @@ func (p *Partition) pushArgs(b Batch) []any {
 	messages := b.messages()
 	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
 	args := append(make([]any, 0, 5+len(b.Calls)+3*messages),
-		b.Publisher, b.Number, string(b.Duplicates), p.Channel(), Milliseconds(b.Window))
+		b.Publisher, b.Number, string(b.Duplicates), p.Channel(), script.Milliseconds(b.Window))
 	for _, call := range b.Calls {
 		args = append(args, len(call))
 		for i := range call {
-			delays = append(delays, Milliseconds(call[i].Delay))
+			delays = append(delays, script.Milliseconds(call[i].Delay))
 			args = append(args, &call[i].ID, &delays[len(delays)-1], call[i].Body)
 		}
 	}

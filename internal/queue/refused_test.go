@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -26,7 +27,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	before := r.state()
 	_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	require.True(t, Refused(err))
+	require.True(t, script.Refused(err))
 	assert.Equal(t, before, r.state())
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
@@ -46,7 +47,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-	for _, s := range []*Script{cancelScript, rescheduleScript} {
+	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.Name())
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
@@ -232,7 +233,7 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 		_, err := limited.Push(t.Context(), Batch{
 			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
 		})
-		var wrong *KeyTypeError
+		var wrong *script.KeyTypeError
 		require.ErrorAs(t, err, &wrong, kind)
 		assert.Equal(t, before, r.state(), kind)
 	}

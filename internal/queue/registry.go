@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -37,10 +39,10 @@ type listing struct {
 
 // ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
 // does not understand.
-var ErrProtocolTooNew = Permanent("the topic's data have a newer version than this library knows")
+var ErrProtocolTooNew = script.Permanent("the topic's data have a newer version than this library knows")
 
 // errVersion says that no version can be read from the list of topics.
-var errVersion = Permanent("the topic's version is damaged")
+var errVersion = script.Permanent("the topic's version is damaged")
 
 // Enlist makes sure that the topic is on the list of topics, and that this library
 // understands its data; else it returns ErrProtocolTooNew. Whoever publishes or subscribes
@@ -128,7 +130,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 	if err := t.store.Check(ctx, keys[0]); err != nil {
 		return "", err
 	}
-	reply, err := t.store.Run(ctx, Call{
+	reply, err := t.store.Run(ctx, script.Call{
 		Script: enlistScript, Topic: t.name, Partition: -1, Keys: keys, Args: []any{t.name, version},
 	})
 	if err != nil {

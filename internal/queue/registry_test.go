@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -92,7 +93,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 			require.ErrorIs(t, err, ErrProtocolTooNew, name)
 			assert.ErrorContains(t, err, "it is "+version+",", name)
 			assert.ErrorContains(t, err, "up to "+Version, name)
-			assert.False(t, Transient(err), name)
+			assert.False(t, script.Transient(err), name)
 		}
 		assert.Equal(t, before, state())
 	}
@@ -155,14 +156,14 @@ func TestADamagedVersionIsAnError(t *testing.T) {
 		before := state()
 		err := s.Topic("t").Enlist(t.Context())
 		require.ErrorIs(t, err, errVersion, "%q", version)
-		assert.False(t, Transient(err))
+		assert.False(t, script.Transient(err))
 		assert.Equal(t, before, state())
 	}
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
-	var wrong *KeyTypeError
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
-	assert.Equal(t, KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
 func TestATopicIsReadWithoutBeingListed(t *testing.T) {

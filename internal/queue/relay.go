@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxRelayed is how many messages one call hands on: adding to a stream takes longer than
@@ -41,7 +43,7 @@ type Relayed struct {
 
 // CanRelay tells whether Relay can reach a stream: its key is where the group's keys are.
 func (g *Group) CanRelay(stream string) bool {
-	return g.partition.Client().Cluster() == nil || SlotOf(stream) == g.partition.Slot()
+	return g.partition.Client().Cluster() == nil || script.SlotOf(stream) == g.partition.Slot()
 }
 
 // Relay adds messages that the caller holds to a stream, in order, and ends them for the group,

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -112,9 +113,9 @@ func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	require.NoError(t, r.client.Set(t.Context(), r.stream().Key, "text", 0).Err())
 	before := r.state()
 	_, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
-	var wrong *KeyTypeError
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, err, &wrong)
-	assert.Equal(t, KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
 	assert.Equal(t, before, r.state())
 }
 
@@ -188,7 +189,7 @@ func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	topic := ""
 	for n := 0; ; n++ {
 		topic = fmt.Sprint(t.Name(), n)
-		if SlotOf(topic) == NewNames("test", topic, 0).Slot() {
+		if script.SlotOf(topic) == script.NewNames("test", topic, 0).Slot() {
 			break
 		}
 	}

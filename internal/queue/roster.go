@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Roster is which groups a partition has, and what they are told.
@@ -76,7 +78,7 @@ func (p *Partition) Roster(ctx context.Context) (Roster, error) {
 	}
 }
 
-func (p *Partition) rosterCall(cursor string) Call {
+func (p *Partition) rosterCall(cursor string) script.Call {
 	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
 }
 
@@ -97,7 +99,7 @@ func newRosterPage() *rosterPage {
 }
 
 // add adds a reply and returns the cursor of the next call.
-func (p *rosterPage) add(reply Reply) (cursor string, err error) {
+func (p *rosterPage) add(reply script.Reply) (cursor string, err error) {
 	p.roster.Now, cursor = reply.Time(), reply.Text()
 	p.roster.Groups = append(p.roster.Groups, reply.Texts()...)
 	for _, field := range reply.Pairs() {
@@ -142,11 +144,11 @@ func (r *Roster) read(told map[string]string) error {
 func (r *Roster) readPause(group, value string) error {
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
-		return fmt.Errorf("%w: %q", ErrReply, value)
+		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
 	var told Pause
 	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
-		return fmt.Errorf("%w: %q", ErrReply, value)
+		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
 	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
 	if pause.Until.IsZero() || pause.Until.After(r.Now) {
@@ -166,7 +168,7 @@ func shareOf(limits, rate string) (Share, error) {
 	interval, err2 := strconv.ParseFloat(parts[1], 64)
 	burst, err3 := strconv.Atoi(parts[2])
 	if err != nil || err2 != nil || err3 != nil {
-		return Share{}, fmt.Errorf("%w: %q", ErrReply, limits)
+		return Share{}, fmt.Errorf("%w: %q", script.ErrReply, limits)
 	}
 	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
 	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {

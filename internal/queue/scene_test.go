@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -201,7 +202,7 @@ func deliveries(claims Claims) []string {
 // expire ends the lease of a message that a group holds.
 func (r *scene) expire(g *Group, id string) {
 	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.Key(UnackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.Key(script.UnackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
 }
 
 // state is everything that the topic has in Redis, as "kind id" -> value. Times are in

@@ -1,90 +1,92 @@
 package queue
 
-import "embed"
+import (
+	"embed"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
 
 //go:embed lua/*.lua
 var lua embed.FS
 
 // The scripts, with the kinds of their KEYS.
 var (
-	pushScript     = New(lua, "push", Scheduled, Messages, Publishers, MessageKeys, Taken).Awaited()
-	putScript      = New(lua, "put", Scheduled, Messages, Publishers).Alone().Awaited()
-	unrecordScript = New(lua, "unrecord", Publishers)
-	sweepScript    = New(lua, "sweep", Publishers, Taken, Arrived, ClaimsOf)
-	registerScript = New(lua, "register", Groups, Control, Expiries)
-	raiseScript    = New(lua, "raise", PartitionCount, Groups, Control, Expiries)
-	adoptScript    = New(lua, "adopt", Groups, Control, Expiries)
-	enlistScript   = New(lua, "enlist", Topics)
-	neededScript   = New(lua, "needed", Control, Taken)
+	pushScript     = script.New(lua, "push", "scheduled messages publishers keys taken").Awaited()
+	putScript      = script.New(lua, "put", "scheduled messages publishers").Alone().Awaited()
+	unrecordScript = script.New(lua, "unrecord", "publishers")
+	sweepScript    = script.New(lua, "sweep", "publishers taken arrived claims")
+	registerScript = script.New(lua, "register", "groups control expiry")
+	raiseScript    = script.New(lua, "raise", "partitions groups control expiry")
+	adoptScript    = script.New(lua, "adopt", "groups control expiry")
+	enlistScript   = script.New(lua, "enlist", "topics")
+	neededScript   = script.New(lua, "needed", "control taken")
 
-	claimScript = New(lua, "claim", Scheduled, Messages, Groups, Refs, MessageKeys,
-		QueueOf, UnackOf, AttemptsOf, ClaimsOf, DeadOf, ReasonsOf, ChangedOf, Control, ConsumersOf, Full, PartitionCount, Expiries).
-		Behind("lib_idle").With("lib_claim", "lib_fan_out").Each(QueueOf).Awaited()
-	ackScript     = New(lua, "ack", UnackOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys, Full).Awaited()
-	relayScript   = New(lua, "relay", UnackOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys, Full).Foreign("stream").Awaited()
-	nackScript    = New(lua, "nack", UnackOf, AttemptsOf, QueueOf, ChangedOf, DeadOf, ReasonsOf, MessageKeys, Full).Awaited()
-	extendScript  = New(lua, "extend", UnackOf, AttemptsOf, Groups, ConsumersOf).Awaited()
-	releaseScript = New(lua, "release", UnackOf, AttemptsOf, QueueOf, Full, Control).Awaited()
-	buryScript    = New(lua, "bury", UnackOf, AttemptsOf, DeadOf, ReasonsOf, MessageKeys, Full, QueueOf)
+	claimScript = script.New(lua, "claim", "scheduled messages groups refs keys "+
+		"queue unack attempts claims dead reasons changed control consumers full partitions expiry").
+		Behind("lib_idle").With("lib_claim", "lib_fan_out").Each("queue").Awaited()
+	ackScript     = script.New(lua, "ack", "unack attempts messages refs changed keys full").Awaited()
+	relayScript   = script.New(lua, "relay", "unack attempts messages refs changed keys full").Foreign("stream").Awaited()
+	nackScript    = script.New(lua, "nack", "unack attempts queue changed dead reasons keys full").Awaited()
+	extendScript  = script.New(lua, "extend", "unack attempts groups consumers").Awaited()
+	releaseScript = script.New(lua, "release", "unack attempts queue full control").Awaited()
+	buryScript    = script.New(lua, "bury", "unack attempts dead reasons keys full queue")
 
-	pauseScript  = New(lua, "pause", Groups, Control)
-	resumeScript = New(lua, "resume", Groups, Control)
-	limitScript  = New(lua, "limit", Groups, Control, PartitionCount)
-	retireScript = New(lua, "retire", Groups, Control, ConsumersOf)
-	forgetScript = New(lua, "forget", Control, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf,
-		ClaimsOf, ConsumersOf, Messages, Refs, MessageKeys, Full, Expiries)
-	restoreScript  = New(lua, "restore", Control, QueueOf, UnackOf, DeadOf)
-	backlogScript  = New(lua, "backlog", Scheduled, QueueOf, UnackOf)
-	leaveScript    = New(lua, "leave", ConsumersOf, Control, Expiries, ClaimsOf)
-	expireScript   = New(lua, "expire", Groups, Control, ConsumersOf, Expiries)
-	expiringScript = New(lua, "expiring", Expiries)
+	pauseScript  = script.New(lua, "pause", "groups control")
+	resumeScript = script.New(lua, "resume", "groups control")
+	limitScript  = script.New(lua, "limit", "groups control partitions")
+	retireScript = script.New(lua, "retire", "groups control consumers")
+	forgetScript = script.New(lua, "forget", "control queue unack dead attempts reasons changed "+
+		"claims consumers messages refs keys full expiry")
+	restoreScript  = script.New(lua, "restore", "control queue unack dead")
+	backlogScript  = script.New(lua, "backlog", "scheduled queue unack")
+	leaveScript    = script.New(lua, "leave", "consumers control expiry claims")
+	expireScript   = script.New(lua, "expire", "groups control consumers expiry")
+	expiringScript = script.New(lua, "expiring", "expiry")
 
-	pageScript = New(lua, "page", Scheduled, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, Messages, ChangedOf)
+	pageScript = script.New(lua, "page", "scheduled queue unack dead attempts reasons messages changed")
 
-	countScript  = New(lua, "count", Scheduled, QueueOf, UnackOf, DeadOf)
-	rosterScript = New(lua, "roster", Groups, Control)
-	surveyScript = New(lua, "survey", Scheduled, Messages, MessageKeys, Taken, Moving)
-	tallyScript  = New(lua, "tally", QueueOf, UnackOf, DeadOf)
-	aliveScript  = New(lua, "alive", ConsumersOf)
-	gaugeScript  = New(lua, "gauge", Scheduled, MessageKeys, Moving).Each(QueueOf, UnackOf, DeadOf, ConsumersOf)
-	topicsScript = New(lua, "topics", Topics)
-	holderScript = New(lua, "holder", ClaimsOf)
-	findScript   = New(lua, "find", Messages)
-	lookScript   = New(lua, "look", Scheduled, Messages, Groups, Refs, MessageKeys, Moving).With("lib_keyed").
-			Each(QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
+	countScript  = script.New(lua, "count", "scheduled queue unack dead")
+	rosterScript = script.New(lua, "roster", "groups control")
+	surveyScript = script.New(lua, "survey", "scheduled messages keys taken moving")
+	tallyScript  = script.New(lua, "tally", "queue unack dead")
+	aliveScript  = script.New(lua, "alive", "consumers")
+	gaugeScript  = script.New(lua, "gauge", "scheduled keys moving").Each("queue unack dead consumers")
+	topicsScript = script.New(lua, "topics", "topics")
+	holderScript = script.New(lua, "holder", "claims")
+	findScript   = script.New(lua, "find", "messages")
+	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys moving").With("lib_keyed").
+			Each("queue unack dead attempts reasons changed")
 
-	departScript   = New(lua, "depart", Moving, Publishers, Messages, Refs, MessageKeys, Scheduled, QueueOf, DeadOf)
-	movingScript   = New(lua, "moving", Moving)
-	carryScript    = New(lua, "carry", Moving, Messages, ChangedOf, Scheduled, QueueOf, DeadOf)
-	arriveScript   = New(lua, "arrive", Scheduled, Messages, MessageKeys, Taken, Moving, Arrived)
-	departedScript = New(lua, "departed", Moving, Publishers, Scheduled, Messages, Refs, MessageKeys, Control, Arrived,
-		QueueOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
+	departScript   = script.New(lua, "depart", "moving publishers messages refs keys scheduled queue dead")
+	movingScript   = script.New(lua, "moving", "moving")
+	carryScript    = script.New(lua, "carry", "moving messages changed scheduled queue dead")
+	arriveScript   = script.New(lua, "arrive", "scheduled messages keys taken moving arrived")
+	departedScript = script.New(lua, "departed", "moving publishers scheduled messages refs keys control arrived queue dead attempts reasons changed")
 
-	orphansScript  = New(lua, "orphans", Messages, Groups, Refs, Scheduled, Moving).Each(QueueOf, UnackOf, DeadOf)
-	bodilessScript = New(lua, "bodiless", Messages, Scheduled, QueueOf, UnackOf, DeadOf, Moving)
-	straysScript   = New(lua, "strays", MessageKeys, Messages)
+	orphansScript  = script.New(lua, "orphans", "messages groups refs scheduled moving").Each("queue unack dead")
+	bodilessScript = script.New(lua, "bodiless", "messages scheduled queue unack dead moving")
+	straysScript   = script.New(lua, "strays", "keys messages")
 
-	leftoversScript = New(lua, "leftovers", Messages, Refs, Moving, QueueOf, UnackOf, DeadOf, AttemptsOf, ReasonsOf, ChangedOf)
+	leftoversScript = script.New(lua, "leftovers", "messages refs moving queue unack dead attempts reasons changed")
 
-	requeueScript = New(lua, "requeue", DeadOf, ReasonsOf, AttemptsOf, QueueOf)
-	discardScript = New(lua, "discard", DeadOf, ReasonsOf, AttemptsOf, Messages, Refs, ChangedOf, MessageKeys)
+	requeueScript = script.New(lua, "requeue", "dead reasons attempts queue")
+	discardScript = script.New(lua, "discard", "dead reasons attempts messages refs changed keys")
 
-	cancelScript = New(lua, "cancel", Scheduled, Messages, Publishers, Groups, Refs, MessageKeys, Taken, Full, Moving).With("lib_keyed").
-			Each(QueueOf, UnackOf, DeadOf, AttemptsOf, ChangedOf)
-	rescheduleScript = New(lua, "reschedule", Scheduled, Messages, Publishers, Groups, Refs, MessageKeys, Moving).With("lib_keyed").
-				Each(QueueOf, UnackOf, DeadOf, AttemptsOf)
+	cancelScript = script.New(lua, "cancel", "scheduled messages publishers groups refs keys taken full moving").With("lib_keyed").
+			Each("queue unack dead attempts changed")
+	rescheduleScript = script.New(lua, "reschedule", "scheduled messages publishers groups refs keys moving").With("lib_keyed").
+				Each("queue unack dead attempts")
 
-	withdrawScript = New(lua, "withdraw", Scheduled, Messages, MessageKeys, Taken)
-	retimeScript   = New(lua, "retime", Scheduled, QueueOf)
-	namedScript    = New(lua, "named", Refs)
-	delistScript   = New(lua, "delist", Topics)
-	dropScript     = New(lua, "drop", Scheduled, Messages, Groups, Refs, MessageKeys, Taken, Publishers, Control, Full,
-		PartitionCount, Expiries, Moving, Arrived).Each(QueueOf, UnackOf, AttemptsOf, ClaimsOf, DeadOf, ReasonsOf, ChangedOf, ConsumersOf)
+	withdrawScript = script.New(lua, "withdraw", "scheduled messages keys taken")
+	retimeScript   = script.New(lua, "retime", "scheduled queue")
+	namedScript    = script.New(lua, "named", "refs")
+	delistScript   = script.New(lua, "delist", "topics")
+	dropScript     = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry moving arrived").Each("queue unack attempts claims dead reasons changed consumers")
 )
 
 // Scripts are all scripts.
-func Scripts() []*Script {
-	return []*Script{
+func Scripts() []*script.Script {
+	return []*script.Script{
 		pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Server is what a master says of itself, as far as the user may ask.
@@ -52,13 +54,13 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			return nil, err
 		}
 		for n := range number {
-			keys = append(keys, t.Partition(n).Key(Messages, ""))
+			keys = append(keys, t.Partition(n).Key(script.Messages, ""))
 		}
 	}
 	var list []Server
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
-		node, err := Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
+		node, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +69,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			continue
 		}
 		seen[addr] = true
-		server, err := Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
+		server, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +90,7 @@ func addrOf(node redis.UniversalClient) string {
 func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
-	if err != nil && !IsAnswer(err) {
+	if err != nil && !script.IsAnswer(err) {
 		return Server{}, err
 	}
 	if server.Refused = err; err == nil {
@@ -117,24 +119,24 @@ func ownAddr(ctx context.Context, node redis.UniversalClient, info string) strin
 			}
 		}
 	}
-	if port := InfoField(info, "tcp_port"); port != "" {
+	if port := script.InfoField(info, "tcp_port"); port != "" {
 		return "the server with port " + port
 	}
 	return "the server"
 }
 
 func (s *Server) read(info string) {
-	s.Version, s.Eviction = InfoField(info, "redis_version"), InfoField(info, "maxmemory_policy")
-	s.TooOld = TooOld(s.Version)
-	s.MaxMemory, _ = strconv.ParseInt(InfoField(info, "maxmemory"), 10, 64)
-	s.UsedMemory, _ = strconv.ParseInt(InfoField(info, "used_memory"), 10, 64)
-	s.AppendOnly = InfoField(info, "aof_enabled") == "1"
-	s.Replicas, _ = strconv.Atoi(InfoField(info, "connected_slaves"))
-	if InfoField(info, "role") == "slave" {
-		s.Master = net.JoinHostPort(InfoField(info, "master_host"), InfoField(info, "master_port"))
+	s.Version, s.Eviction = script.InfoField(info, "redis_version"), script.InfoField(info, "maxmemory_policy")
+	s.TooOld = script.TooOld(s.Version)
+	s.MaxMemory, _ = strconv.ParseInt(script.InfoField(info, "maxmemory"), 10, 64)
+	s.UsedMemory, _ = strconv.ParseInt(script.InfoField(info, "used_memory"), 10, 64)
+	s.AppendOnly = script.InfoField(info, "aof_enabled") == "1"
+	s.Replicas, _ = strconv.Atoi(script.InfoField(info, "connected_slaves"))
+	if script.InfoField(info, "role") == "slave" {
+		s.Master = net.JoinHostPort(script.InfoField(info, "master_host"), script.InfoField(info, "master_port"))
 	}
 	for _, field := range []string{"rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"} {
-		if status := InfoField(info, field); status != "" && status != "ok" {
+		if status := script.InfoField(info, field); status != "" && status != "ok" {
 			s.Failed = append(s.Failed, field+": "+status)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -54,11 +56,11 @@ func (n Nack) decision() (decision string, detail any) {
 	case n.Reason != "":
 		return "bury", n.Reason
 	case n.Deferred:
-		return "defer", Milliseconds(n.Delay)
+		return "defer", script.Milliseconds(n.Delay)
 	case n.Error != "":
-		return "", fmt.Sprintf("%d %s", Milliseconds(n.Delay), n.Error)
+		return "", fmt.Sprintf("%d %s", script.Milliseconds(n.Delay), n.Error)
 	default:
-		return "", Milliseconds(n.Delay)
+		return "", script.Milliseconds(n.Delay)
 	}
 }
 
@@ -114,11 +116,11 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 // runUntilDone calls a script that returns some lists, of which the second has the ids to
 // send again, until none are left to send. It joins the lists of all calls.
 func (g *Group) runUntilDone(
-	ctx context.Context, s *Script, lists int, args []any, ids []string,
+	ctx context.Context, s *script.Script, lists int, args []any, ids []string,
 ) (joined [][]string, err error) {
 	joined = make([][]string, lists)
 	for len(ids) > 0 {
-		reply, err := g.Run(ctx, s, append(slices.Clone(args), Strings(ids)...))
+		reply, err := g.Run(ctx, s, append(slices.Clone(args), script.Strings(ids)...))
 		if err != nil {
 			return joined, err
 		}
@@ -192,7 +194,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	args := []any{g.name, g.partition.Channel()}
 	for _, r := range releases {
-		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), Milliseconds(r.Age))
+		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), script.Milliseconds(r.Age))
 	}
 	return g.settle(ctx, releaseScript, args)
 }
@@ -206,7 +208,7 @@ func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	return g.settle(ctx, buryScript, args)
 }
 
-func (g *Group) settle(ctx context.Context, s *Script, args []any) ([]string, error) {
+func (g *Group) settle(ctx context.Context, s *script.Script, args []any) ([]string, error) {
 	reply, err := g.Run(ctx, s, args)
 	if err != nil {
 		return nil, err

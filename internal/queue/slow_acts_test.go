@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestNoScriptOfAnActTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowActs) }
@@ -19,14 +21,14 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 			ids = append(ids, call[i].ID)
 		}
 		require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call))
-		seen := r.seen(r.partition.Key(Scheduled, ""), ids...)
+		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
 		return func() {
 			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, "")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"withdraw messages of 1 MiB": func(r *scene, _ *Group) func() {
-		key := r.partition.Key(Scheduled, "")
+		key := r.partition.Key(script.Scheduled, "")
 		seen := r.seen(key, r.store(key, 200, mebibyte)...)
 		return func() {
 			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
@@ -34,7 +36,7 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"retime and bury 1,000": func(r *scene, g *Group) func() {
-		key := r.partition.Key(QueueOf, "g")
+		key := r.partition.Key(script.QueueOf, "g")
 		ids := r.store(key, 1000, 100)
 		seen := r.seen(key, ids...)
 		return func() {
@@ -47,12 +49,12 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"delete a topic that 1,000 groups need": func(r *scene, _ *Group) func() {
-		ids := r.store(r.partition.Key(Scheduled, ""), 1000, 100)
+		ids := r.store(r.partition.Key(script.Scheduled, ""), 1000, 100)
 		r.differentRefs(ids, 1000)
 		for i := range 999 {
 			name := fmt.Sprint("group ", i)
-			require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(Groups, ""), name).Err())
-			require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(QueueOf, name), z(1, ids[0])).Err())
+			require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(script.Groups, ""), name).Err())
+			require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(script.QueueOf, name), z(1, ids[0])).Err())
 		}
 		topic := r.topicOf(1)
 		return func() {

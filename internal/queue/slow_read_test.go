@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestNoReadTakesOverTenMilliseconds: what package admin calls on a large topic.
@@ -17,7 +19,7 @@ func TestNoReadTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowReads) }
 // slowReads prepare a topic with the group g and return the calls to measure.
 var slowReads = map[string]func(r *scene, g *Group) func(){
 	"a page in the middle of 200,000 equal times": func(r *scene, g *Group) func() {
-		set := r.partition.Key(Scheduled, "")
+		set := r.partition.Key(script.Scheduled, "")
 		fill := `for i = 1, 200000 do redis.call('ZADD', KEYS[1], 5, string.format('%026d:key of it', i)) end return 1`
 		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{set}).Err())
 		request := inAll(InScheduled)
@@ -31,24 +33,24 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"a page of dead letters with reasons": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(DeadOf, "g"), 1000, 200)
+		ids := r.store(r.partition.Key(script.DeadOf, "g"), 1000, 200)
 		for _, id := range ids {
-			r.client.HSet(r.ctx(), r.partition.Key(ReasonsOf, "g"), id, strings.Repeat("x", 900))
-			r.client.HSet(r.ctx(), r.partition.Key(AttemptsOf, "g"), id, "3/2/1")
+			r.client.HSet(r.ctx(), r.partition.Key(script.ReasonsOf, "g"), id, strings.Repeat("x", 900))
+			r.client.HSet(r.ctx(), r.partition.Key(script.AttemptsOf, "g"), id, "3/2/1")
 		}
 		request := inAll(InDead)
 		request.Reason, request.MinAttempts, request.Bytes = "xx", 2, mebibyte
 		return func() { require.Greater(r.t, len(errless(g.Page(r.ctx(), request)).Entries), 900) }
 	},
 	"a page of bodies of 64 KiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(Scheduled, ""), 100, 64<<10)
+		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		request := inAll(InScheduled)
 		request.Bytes = mebibyte
 		return func() { require.Len(r.t, errless(g.Page(r.ctx(), request)).Entries, 15) }
 	},
 	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *Group) func() {
-		r.store(r.partition.Key(Scheduled, ""), 5000, 1000)
-		r.store(r.partition.Key(Scheduled, ""), 100, 64<<10)
+		r.store(r.partition.Key(script.Scheduled, ""), 5000, 1000)
+		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		return func() {
 			require.NoError(r.t, r.partition.Find(r.ctx(), "no such text", func(_ int, found []Stored) error {
 				require.Empty(r.t, found)
@@ -57,7 +59,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"survey and tally": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(UnackOf, "g"), 100000, 10)
+		r.store(r.partition.Key(script.UnackOf, "g"), 100000, 10)
 		return func() {
 			require.Equal(r.t, 100000, errless(r.partition.Survey(r.ctx())).Messages)
 			require.Equal(r.t, 100000, errless(g.Tally(r.ctx())).InDelivery)
@@ -66,7 +68,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	"the roster of 1,000 groups": func(r *scene, _ *Group) func() {
 		r.groups(999)
 		for i := range 1000 {
-			r.client.HSet(r.ctx(), r.partition.Key(Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
+			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
 		return func() { require.Len(r.t, errless(r.partition.Roster(r.ctx())).Retired, 1000) }
 	},
@@ -89,7 +91,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	},
 	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
 		r.busyConsumers(1000)
-		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(Control, ""), "expiry:g", "1 2 0").Err())
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), "expiry:g", "1 2 0").Err())
 		return func() {
 			require.Len(r.t, errless(g.Run(r.ctx(), retireScript, []any{"g", "idle"})), 11)
 			require.Equal(r.t, []any{"alive"}, errless(g.Run(r.ctx(), expireScript, []any{"g"})))
@@ -97,7 +99,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *Group) func() {
 		for i := range 10_000 {
-			r.client.HSet(r.ctx(), r.partition.Key(Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
+			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
 		return func() { require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 0) }
@@ -120,9 +122,9 @@ func (r *scene) busyConsumers(count int) {
 	_, err := r.client.Pipelined(r.ctx(), func(pipe redis.Pipeliner) error {
 		for i := range count {
 			id := fmt.Sprint("c/", i)
-			pipe.HSet(r.ctx(), r.partition.Key(ClaimsOf, "g"), id, record)
+			pipe.HSet(r.ctx(), r.partition.Key(script.ClaimsOf, "g"), id, record)
 			text := fmt.Sprintf(`%d 5 5 {"name":"%s"}`, now, strings.Repeat("x", 3000))
-			pipe.HSet(r.ctx(), r.partition.Key(ConsumersOf, "g"), id, text)
+			pipe.HSet(r.ctx(), r.partition.Key(script.ConsumersOf, "g"), id, text)
 		}
 		return nil
 	})

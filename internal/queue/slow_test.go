@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -91,7 +92,7 @@ func (r *scene) scripts() (took []time.Duration) {
 var slowCases = map[string]func(r *scene, g *Group) func(){
 	"push 500 keys with a window, and drop windows": func(r *scene, _ *Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
-		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.Key(Taken, "")}).Err())
+		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.Key(script.Taken, "")}).Err())
 		var call []Message
 		for i := range 500 {
 			call = append(call, due(keyed(i, fmt.Sprint("key ", i))))
@@ -108,17 +109,17 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"claim 1,000 small messages": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(Scheduled, ""), 1000, 200)
+		r.store(r.partition.Key(script.Scheduled, ""), 1000, 200)
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
 	},
 	"claim bodies of 64 KiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(Scheduled, ""), 100, 64<<10)
+		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		return func() { require.Len(r.t, r.claim(g, "c", 100), 16) }
 	},
 	"claim before bodies of 4 MiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(Scheduled, ""), 20, 4*mebibyte)
+		r.store(r.partition.Key(script.Scheduled, ""), 20, 4*mebibyte)
 		r.push(due("0"), due("1"))
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(Scheduled, ""), z(0, "0"), z(0, "1")).Err())
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(script.Scheduled, ""), z(0, "0"), z(0, "1")).Err())
 		return func() { require.Len(r.t, r.claim(g, "c", 1000), 2) }
 	},
 	"claim among 1,000 groups": func(r *scene, g *Group) func() {
@@ -130,7 +131,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"fan out to 100 groups":   fanOut(99),
 	"fan out to 1,000 groups": fanOut(999),
 	"ack bodies of 1 MiB": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(UnackOf, "g"), 200, mebibyte)
+		ids := r.store(r.partition.Key(script.UnackOf, "g"), 200, mebibyte)
 		var done []Done
 		for _, id := range ids {
 			done = append(done, Done{id, mebibyte})
@@ -139,28 +140,28 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			acked, err := g.Ack(r.ctx(), done)
 			require.NoError(r.t, err)
 			require.Empty(r.t, acked.Missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, "")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"ack one of 1,000 groups": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(UnackOf, "g"), 500, 100)
+		ids := r.store(r.partition.Key(script.UnackOf, "g"), 500, 100)
 		r.differentRefs(ids, 1000)
 		return func() {
 			acked, err := g.Ack(r.ctx(), done(ids...))
 			require.NoError(r.t, err)
 			require.Empty(r.t, acked.Missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(UnackOf, "g")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 		}
 	},
 	"nack with metadata": func(r *scene, g *Group) func() {
 		var nacks []Nack
-		for _, id := range r.store(r.partition.Key(UnackOf, "g"), 1000, 100) {
+		for _, id := range r.store(r.partition.Key(script.UnackOf, "g"), 1000, 100) {
 			nacks = append(nacks, Nack{Delivery: Delivery{id, "1"}, Delay: time.Second, Metadata: make([]byte, 4<<10)})
 		}
 		return func() { nack(r.t, g, nacks...) }
 	},
 	"extend, release, bury and requeue 1,000": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(UnackOf, "g"), 1000, 100)
+		ids := r.store(r.partition.Key(script.UnackOf, "g"), 1000, 100)
 		var extensions []Held
 		var releases []Release
 		var burials []Burial
@@ -184,12 +185,12 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(DeadOf, "g"), 200, mebibyte)
+		ids := r.store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
 		return func() {
 			missing, err := g.Discard(r.ctx(), ever, ids)
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, "")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"reschedule and cancel what 1,000 groups retry": func(r *scene, _ *Group) func() {
@@ -200,7 +201,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			standing, err := r.partition.Cancel(r.ctx(), "k")
 			require.NoError(r.t, err)
 			require.Len(r.t, standing.Groups, 1000)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, ""), r.partition.Key(QueueOf, "g1")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
 	"cancel what is dead for 500 groups and waits for 500": func(r *scene, _ *Group) func() {
@@ -208,7 +209,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		return func() {
 			_, err := r.partition.Cancel(r.ctx(), "k")
 			require.NoError(r.t, err)
-			require.NotZero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, "")).Val())
+			require.NotZero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"reschedule and cancel among 1,000 groups": func(r *scene, g *Group) func() {
@@ -218,7 +219,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		return func() {
 			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", time.Second)))
 			require.NoError(r.t, errOf(r.partition.Cancel(r.ctx(), "k")))
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(Messages, ""), r.partition.Key(QueueOf, "g1")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
 }
@@ -232,20 +233,20 @@ func retried(r *scene, half bool) {
 	r.push(after(id, 60))
 	names := []string{`"g"`}
 	pipe := r.client.Pipeline()
-	pipe.ZRem(r.ctx(), p.Key(Scheduled, ""), id)
+	pipe.ZRem(r.ctx(), p.Key(script.Scheduled, ""), id)
 	for n := range 999 {
 		g := fmt.Sprint("g", n+1)
 		names = append(names, fmt.Sprintf("%q", g))
-		pipe.HSet(r.ctx(), p.Key(AttemptsOf, g), id, "7/3/3")
+		pipe.HSet(r.ctx(), p.Key(script.AttemptsOf, g), id, "7/3/3")
 		if half && n%2 == 0 {
-			pipe.ZAdd(r.ctx(), p.Key(DeadOf, g), z(1, id))
+			pipe.ZAdd(r.ctx(), p.Key(script.DeadOf, g), z(1, id))
 			continue
 		}
-		pipe.ZAdd(r.ctx(), p.Key(QueueOf, g), z(1, id))
-		pipe.HSet(r.ctx(), p.Key(ChangedOf, g), id, "changed")
+		pipe.ZAdd(r.ctx(), p.Key(script.QueueOf, g), z(1, id))
+		pipe.HSet(r.ctx(), p.Key(script.ChangedOf, g), id, "changed")
 	}
-	pipe.ZAdd(r.ctx(), p.Key(UnackOf, "g"), z(1, id))
-	pipe.HSet(r.ctx(), p.Key(Refs, ""), id, "["+strings.Join(names, ",")+"]")
+	pipe.ZAdd(r.ctx(), p.Key(script.UnackOf, "g"), z(1, id))
+	pipe.HSet(r.ctx(), p.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]")
 	_, err := pipe.Exec(r.ctx())
 	require.NoError(r.t, err)
 }
@@ -253,7 +254,7 @@ func retried(r *scene, half bool) {
 func fanOut(others int) func(r *scene, g *Group) func() {
 	return func(r *scene, g *Group) func() {
 		r.groups(others)
-		r.store(r.partition.Key(Scheduled, ""), 500, 100)
+		r.store(r.partition.Key(script.Scheduled, ""), 500, 100)
 		want := max(1, 4000/(others+1))
 		return func() { require.Len(r.t, r.claim(g, "c", 500), min(500, want)) }
 	}
@@ -266,7 +267,7 @@ func (r *scene) groups(more int) {
 	for i := range names {
 		names[i] = fmt.Sprint("g", i+1)
 	}
-	require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(Groups, ""), names...).Err())
+	require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(script.Groups, ""), names...).Err())
 }
 
 // store puts messages directly into a set.
@@ -280,7 +281,7 @@ func (r *scene) store(set string, count, size int) (ids []string) {
 			redis.call('ZADD', KEYS[2], i, ids[i])
 		end
 		return ids`
-	ids, err := r.client.Eval(r.ctx(), source, []string{r.partition.Key(Messages, ""), set}, count, size).StringSlice()
+	ids, err := r.client.Eval(r.ctx(), source, []string{r.partition.Key(script.Messages, ""), set}, count, size).StringSlice()
 	require.NoError(r.t, err)
 	return ids
 }
@@ -295,6 +296,6 @@ func (r *scene) differentRefs(ids []string, groups int) {
 			names[i] = fmt.Sprintf("%q", fmt.Sprint("group ", (i+n)%groups))
 		}
 		names[groups/2] = `"g"`
-		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(Refs, ""), id, "["+strings.Join(names, ",")+"]").Err())
+		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]").Err())
 	}
 }

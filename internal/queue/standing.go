@@ -1,5 +1,7 @@
 package queue
 
+import "github.com/redisdelay/watermill-redisdelay/internal/script"
+
 // Standing says where a message stood when Redis ran a call of Cancel or Reschedule. The
 // zero value says that there was none.
 type Standing struct {
@@ -21,7 +23,7 @@ const (
 )
 
 // standingOf reads the answer of cancel or reschedule.
-func standingOf(reply Reply) (Standing, error) {
+func standingOf(reply script.Reply) (Standing, error) {
 	how := reply.Text()
 	if how == "none" && reply.Len() == 0 {
 		return Standing{}, ErrNotFound

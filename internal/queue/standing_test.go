@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // standings are situations of a message with the key k, and where it stands.
@@ -190,7 +192,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 // TestACallSentAgainTellsTheSame although what it tells of has changed, by the call itself or
 // by another group.
 func TestACallSentAgainTellsTheSame(t *testing.T) {
-	for _, s := range []*Script{rescheduleScript, cancelScript} {
+	for _, s := range []*script.Script{rescheduleScript, cancelScript} {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
@@ -199,12 +201,12 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 					args = append(args, "in", 3_600_000)
 				}
 				args = append(args, r.partition.Channel())
-				reply, err := r.partition.Run(r.ctx(), s, "", append(args, Strings(groups)...), groups...)
+				reply, err := r.partition.Run(r.ctx(), s, "", append(args, script.Strings(groups)...), groups...)
 				require.NoError(r.t, err)
 				return reply.Values()
 			}
 			first := call("g", "h")
-			standing, _ := standingOf(ReplyOf(first...))
+			standing, _ := standingOf(script.ReplyOf(first...))
 			assert.Equal(r.t, want, standing)
 			r.group("i")
 			before := r.state()
@@ -219,8 +221,8 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 
 func TestAStandingThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
-		_, err := standingOf(ReplyOf(Strings(reply)...))
-		assert.ErrorIs(t, err, ErrReply, "%q", reply)
+		_, err := standingOf(script.ReplyOf(script.Strings(reply)...))
+		assert.ErrorIs(t, err, script.ErrReply, "%q", reply)
 	}
 }
 

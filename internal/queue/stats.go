@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Survey is what a partition has, whatever the groups.
@@ -42,7 +44,7 @@ const memorySamples = 50
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
 // groups take. It is false if Redis refuses to say.
 func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
-	for some := range slices.Chunk(p.All(groups), PipelineSize) {
+	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
 		answers, err := memory(ctx, p.Client(), some)
 		if err != nil {
 			return 0, false, err
@@ -51,7 +53,7 @@ func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, k
 			size, err := a.Result()
 			switch {
 			case errors.Is(err, redis.Nil): // there is no such key
-			case err != nil && IsAnswer(err):
+			case err != nil && script.IsAnswer(err):
 				return 0, false, nil
 			case err != nil:
 				return 0, false, err
@@ -63,8 +65,8 @@ func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, k
 }
 
 // memory asks how many bytes some keys in one slot take. Each answer has its own error.
-func memory(ctx context.Context, c *Client, keys []TypedKey) ([]*redis.IntCmd, error) {
-	return Promptly(ctx, c, func(ctx context.Context) ([]*redis.IntCmd, error) {
+func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]*redis.IntCmd, error) {
+	return script.Promptly(ctx, c, func(ctx context.Context) ([]*redis.IntCmd, error) {
 		node, err := c.Master(ctx, keys[0].Name)
 		if err != nil {
 			return nil, err
@@ -116,7 +118,7 @@ func (s *Store) Topics(ctx context.Context) ([]Listed, error) {
 	}
 	names := map[string]string{}
 	err := scan(func(cursor string) (next string, err error) {
-		reply, err := s.Run(ctx, Call{Script: topicsScript, Partition: -1, Keys: keys, Args: []any{cursor}})
+		reply, err := s.Run(ctx, script.Call{Script: topicsScript, Partition: -1, Keys: keys, Args: []any{cursor}})
 		if err != nil {
 			return "", err
 		}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // Store is everything that a prefix has in one Redis. It is safe for concurrent use.
 type Store struct {
-	*Client
+	*script.Client
 	now func() time.Time
 
 	mu     sync.Mutex
@@ -21,7 +22,7 @@ type Store struct {
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
 // observer sees each call. The error says why the client cannot be used.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
-	c, err := NewClient(client, prefix, observer)
+	c, err := script.NewClient(client, prefix, observer)
 	if err != nil {
 		return nil, err
 	}

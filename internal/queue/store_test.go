@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -45,7 +46,7 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
 	batch.Replicas, batch.ReplicaTimeout = 1, time.Millisecond
-	var shortfall *ReplicationError
+	var shortfall *script.ReplicationError
 	_, err = topic.Partition(3).Push(t.Context(), batch)
 	require.ErrorAs(t, err, &shortfall)
 	assert.Equal(t, observe.Called{Partition: 3, Script: "push", Err: shortfall}, told())

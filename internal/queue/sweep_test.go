@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -18,7 +19,7 @@ func (r *scene) crowd(group string) (large []string) {
 	r.t.Helper()
 	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
 	const zsets = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
-	for k, fill := range map[Kind]string{Publishers: hashes, ClaimsOf: hashes, Taken: zsets, Arrived: zsets} {
+	for k, fill := range map[script.Kind]string{script.Publishers: hashes, script.ClaimsOf: hashes, script.Taken: zsets, script.Arrived: zsets} {
 		key := r.partition.Key(k, group)
 		for from := 1; from < manyEntries; from += 10_000 {
 			require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, from).Err())
@@ -68,10 +69,10 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 		assert.Positive(t, ttl, "%s has no end", key)
 		assert.LessOrEqual(t, ttl, 25*time.Hour, key)
 	}
-	for key, field := range map[string]string{r.partition.Key(Publishers, ""): "p", r.partition.Key(ClaimsOf, g.name): "c"} {
+	for key, field := range map[string]string{r.partition.Key(script.Publishers, ""): "p", r.partition.Key(script.ClaimsOf, g.name): "c"} {
 		assert.True(t, r.client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
 	}
-	for key, member := range map[string]string{r.partition.Key(Taken, ""): "k", r.partition.Key(Arrived, ""): plainID(9)} {
+	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): plainID(9)} {
 		require.NoError(t, r.client.ZScore(t.Context(), key, member).Err(), member)
 	}
 }

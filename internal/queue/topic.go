@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"slices"
 	"sync"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
@@ -154,8 +156,8 @@ func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) er
 	if err != nil {
 		return err
 	}
-	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, Strings(taught.groups)...)
-	args = append(append(args, Strings(taught.expiring)...), Strings(rules)...)
+	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, script.Strings(taught.groups)...)
+	args = append(append(args, script.Strings(taught.expiring)...), script.Strings(rules)...)
 	_, err = p.Run(ctx, adoptScript, "", args)
 	return err
 }

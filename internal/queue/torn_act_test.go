@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestATornWithdrawalHoldsNoKey: a repeated call finishes it.
@@ -16,7 +18,7 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 	}
 	arrange := func(r *scene) {
 		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
-		seen = r.seen(r.partition.Key(Scheduled, ""), id)
+		seen = r.seen(r.partition.Key(script.Scheduled, ""), id)
 		withdraw(r)
 	}
 	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {

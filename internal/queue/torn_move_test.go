@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -52,7 +53,7 @@ func TestWhatIsAlreadyBackKeepsItsTime(t *testing.T) {
 	d := departure(InScheduled, "a")
 	require.Len(t, r.depart(none, d), 1)
 	later := float64(r.now().Add(2 * time.Minute).UnixMilli())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(Scheduled, ""), z(later, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(later, "a")).Err())
 	r.endMove(none, d.Batch, false, "a")
 	assert.Equal(t, map[string]string{"scheduled a": "now+120s", "messages a": "body a"}, r.state())
 }
@@ -149,7 +150,7 @@ func TestAMoveFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
 				require.NoError(t, r.client.Del(t.Context(), key).Err())
 				require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 				before := r.state()
-				var wrong *KeyTypeError
+				var wrong *script.KeyTypeError
 				require.ErrorAs(t, call(r, g, d), &wrong)
 				assert.Equal(t, key, wrong.Key)
 				assert.Equal(t, before, r.state())

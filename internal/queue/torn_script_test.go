@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -187,9 +188,9 @@ func (r *scene) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
 		p := r.partition.Names
-		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.Key(DeadOf, g.name), 0, -1).Val(), "none"))
+		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
-		for _, id := range r.client.ZRange(r.ctx(), p.Key(UnackOf, g.name), 0, -1).Val() {
+		for _, id := range r.client.ZRange(r.ctx(), p.Key(script.UnackOf, g.name), 0, -1).Val() {
 			r.expire(g, id)
 		}
 		for _, delivery := range r.claim(g, "drain", 100) {
@@ -197,7 +198,7 @@ func (r *scene) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.Key(DeadOf, g.name), 0, -1).Val(), "none"))
+	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 

@@ -1,4 +1,4 @@
-package queue
+package script
 
 import (
 	"embed"
@@ -31,12 +31,12 @@ type Script struct {
 // File is a file of Lua code.
 type File struct{ Name, Text string }
 
-// New returns the script in the file <name>.lua of a folder named lua, with the kinds of its KEYS,
-// behind the libraries that scripts with such keys need: each function of a library takes time in
-// each call.
-func New(folder fs.FS, name string, keys ...Kind) *Script {
-	s := &Script{name: name, keys: keys, folder: folder}
-	for _, library := range librariesFor(keys) {
+// New returns the script in the file <name>.lua of a folder named lua, with the names of the kinds
+// of its KEYS, behind the libraries that scripts with such keys need: each function of a library
+// takes time in each call.
+func New(folder fs.FS, name, keys string) *Script {
+	s := &Script{name: name, keys: kindsNamed(keys), folder: folder}
+	for _, library := range librariesFor(s.keys) {
 		s.files = append(s.files, fileOf(shared, library))
 	}
 	s.files = append(s.files, fileOf(folder, name))
@@ -84,9 +84,9 @@ func (s *Script) Alone() *Script {
 	return s.compiled()
 }
 
-// Each adds the kinds of KEYS that follow for each of several groups.
-func (s *Script) Each(kinds ...Kind) *Script {
-	s.each = kinds
+// Each adds the names of the kinds of KEYS that follow for each of several groups.
+func (s *Script) Each(keys string) *Script {
+	s.each = kindsNamed(keys)
 	return s
 }
 

@@ -1,4 +1,4 @@
-package queue
+package script
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // keyspace is where scripts find one partition of a topic: its keys, which are in one slot. It is safe
 // for concurrent use.
-type keyspace struct {
+type Partition struct {
 	Names
 	client *Client
 	topic  string
@@ -20,9 +20,9 @@ type keyspace struct {
 }
 
 // Partition returns a partition of a topic. It does no I/O.
-func (c *Client) Partition(topic string, number int) *keyspace {
+func (c *Client) Partition(topic string, number int) *Partition {
 	n := NewNames(c.prefix, topic, number)
-	return &keyspace{client: c, topic: topic, number: number, Names: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
+	return &Partition{client: c, topic: topic, number: number, Names: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
 }
 
 // Registry is the key of the list of topics. It has its own hash tag, which no topic has,
@@ -30,30 +30,30 @@ func (c *Client) Partition(topic string, number int) *keyspace {
 func (c *Client) Registry() string { return "{" + c.prefix + ":" + Topics.Name() + "}" }
 
 // Client is what runs scripts in the partition.
-func (p *keyspace) Client() *Client { return p.client }
+func (p *Partition) Client() *Client { return p.client }
 
 // Topic is the topic's name.
-func (p *keyspace) Topic() string { return p.topic }
+func (p *Partition) Topic() string { return p.topic }
 
 // Number is the partition's number, from 0.
-func (p *keyspace) Number() int { return p.number }
+func (p *Partition) Number() int { return p.number }
 
 // Channel is where scripts announce that a message in the partition is due earlier than
 // all others. It names the database, since databases share Pub/Sub.
-func (p *keyspace) Channel() string { return p.wake }
+func (p *Partition) Channel() string { return p.wake }
 
 // Call is a call of a script with some KEYS.
-func (p *keyspace) Call(s *Script, keys []string, args []any) Call {
+func (p *Partition) Call(s *Script, keys []string, args []any) Call {
 	return Call{Script: s, Topic: p.topic, Partition: p.number, Keys: keys, Args: args}
 }
 
 // Run calls a script for a group, "" for none, and for each of several groups.
-func (p *keyspace) Run(ctx context.Context, s *Script, group string, args []any, each ...string) (Reply, error) {
+func (p *Partition) Run(ctx context.Context, s *Script, group string, args []any, each ...string) (Reply, error) {
 	return p.client.Run(ctx, p.Call(s, p.Keys(s, group, each...), args))
 }
 
 // Now is the time in ms by the clock of the partition's master, as the scripts have it.
-func (p *keyspace) Now(ctx context.Context) (int64, error) {
+func (p *Partition) Now(ctx context.Context) (int64, error) {
 	return p.client.Now(ctx, p.Key(Messages, ""))
 }
 
@@ -115,7 +115,7 @@ func (c *clock) set(now time.Time) {
 // InTime makes a call that counts only until a time by Redis's clock, in ms: a copy that comes
 // later, when nobody waits for it, must change nothing. If the call is late, it returns
 // Redis's time, and is made again.
-func (p *keyspace) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
+func (p *Partition) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
 	for range 4 {
 		late, err := call(p.clock.now().Add(Patience(ctx)).UnixMilli())
 		if err != nil || late.IsZero() {

@@ -1,8 +1,9 @@
-package queue
+package script
 
 import (
 	"math/bits"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -68,6 +69,18 @@ func Kinds() []Kind {
 	list := make([]Kind, len(kinds))
 	for i := range list {
 		list[i] = Kind(i)
+	}
+	return list
+}
+
+func kindsNamed(names string) []Kind {
+	var list []Kind
+	for name := range strings.FieldsSeq(names) {
+		at := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name() == name })
+		if at < 0 {
+			panic("no keys are called " + name) // a mistake in a declaration, which each test finds
+		}
+		list = append(list, Kind(at))
 	}
 	return list
 }

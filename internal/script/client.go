@@ -1,4 +1,7 @@
-package queue
+// Package script runs Lua scripts on the keys of topics: it names the keys, sends the calls to a server
+// or to the nodes of a Cluster, sends them again where that is safe, reads the replies, and explains the
+// errors. It knows how the scripts are called, and not what they mean; packages queue and inspect do.
+package script
 
 import (
 	"context"
