@@ -10,7 +10,7 @@ import (
 // Topic is a topic on the list of topics of the prefix.
 type Topic struct {
 	Name    string
-	Version string // of the protocol: "1", or "2" once it uses what that has added (docs/inside/protocol.md)
+	Version string // of the protocol: "1", or "2" once it uses what that has added (docs/protocol.md)
 }
 
 // Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a
@@ -45,7 +45,6 @@ type TopicStats struct {
 	Memory   int64 // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
 	Keys     int   // message keys that lead to a message, also to a dead letter that has lost its key
 	Windows  int   // message keys that are taken for a deduplication window
-	Moving   int   // messages of a Move that is under way, or was interrupted: see ResumeMoves
 
 	Pause  *Pause // of all groups; nil if there is none
 	Groups []GroupStats

@@ -23,8 +23,7 @@ var scripts = []*script{
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
 	lookScript, holderScript, findScript,
-	departScript, movingScript, carryScript, arriveScript, departedScript,
-	orphansScript, bodilessScript, straysScript, leftoversScript,
+	arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 }
 
 var (
@@ -182,7 +181,7 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 
 // TestKindsOfKeysMatchTheDocumentation of the protocol.
 func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../docs/inside/protocol.md")
+	text, err := os.ReadFile("../../docs/protocol.md")
 	require.NoError(t, err)
 	var want []string
 	for _, match := range documented.FindAllStringSubmatch(string(text), -1) {

@@ -23,7 +23,6 @@ const (
 	full
 	count // in partition 0 only
 	expiry
-	moving
 	arrived
 	queueOf
 	unackOf
@@ -35,7 +34,7 @@ const (
 	consumersOf
 )
 
-// kinds has the name of each kind in Redis and the type of its values. docs/inside/protocol.md
+// kinds has the name of each kind in Redis and the type of its values. docs/protocol.md
 // says what the values mean.
 var kinds = [...]struct{ name, holds string }{
 	topics:      {"topics", "hash"},
@@ -50,7 +49,6 @@ var kinds = [...]struct{ name, holds string }{
 	full:        {"full", "hash"},
 	count:       {"partitions", "string"},
 	expiry:      {"expiry", "zset"},
-	moving:      {"moving", "hash"},
 	arrived:     {"arrived", "zset"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},
