@@ -93,7 +93,7 @@ fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/queue
-	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/words
+	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top
 
 ## lint: vet and golangci-lint

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -71,9 +72,7 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	return each(len(e.groups), func(i int) error {
 		name := e.roster.Groups[i]
 		text := e.due(e.message.DueAt)
-		if e.message.Moving != "" {
-			text = e.moving()
-		} else if !e.message.DueAt.After(e.message.At) {
+		if !e.message.DueAt.After(e.message.At) {
 			turn, err := e.turn(ctx, name, e.message.DueAt, "")
 			if err != nil {
 				return err
@@ -148,11 +147,11 @@ func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error)
 	if g.LeasedUntil.After(e.message.At) {
 		text := fmt.Sprintf("leased by %s until %s", who, e.clock(g.LeasedUntil))
 		if g.Extended > 0 {
-			text += ", extended " + times(g.Extended)
+			text += ", extended " + humanize.Times(g.Extended)
 		}
 		return text, nil
 	}
-	text := fmt.Sprintf("the lease of %s ran out %s ago", who, short(e.message.At.Sub(g.LeasedUntil)))
+	text := fmt.Sprintf("the lease of %s ran out %s ago", who, humanize.Duration(e.message.At.Sub(g.LeasedUntil)))
 	why, err := e.obstacle(ctx, g.Group)
 	if err != nil || why != "" {
 		return join(text, why, ""), err
@@ -167,25 +166,20 @@ func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error)
 // due says when a message is due.
 func (e *explainer) due(at time.Time) string {
 	if away := at.Sub(e.message.At); away > 0 {
-		return "due in " + short(away)
+		return "due in " + humanize.Duration(away)
 	}
-	return "due for " + short(e.message.At.Sub(at))
+	return "due for " + humanize.Duration(e.message.At.Sub(at))
 }
 
 // summary is one sentence for the whole.
 func (e *explainer) summary() string {
-	switch {
-	case e.message.Moving != "":
-		return e.moving()
-	case e.message.Content.Body == nil:
+	if e.message.Content.Body == nil {
 		return "its body is missing: " + e.overall()
 	}
 	return e.overall()
 }
 
-func (e *explainer) moving() string { return fmt.Sprintf("on its way to topic %q", e.message.Moving) }
-
-// overall is the summary of a message that is whole and stays.
+// overall is the summary of a message that is whole.
 func (e *explainer) overall() string {
 	switch {
 	case e.message.Scheduled && e.message.DueAt.After(e.message.At) && len(e.groups) > 0:
@@ -222,4 +216,26 @@ func (e *explainer) lines() []string {
 		lines[i] = s.group + ": " + s.text
 	}
 	return lines
+}
+
+// clock is a time of day, with its date if that is not the message's day.
+func (e *explainer) clock(t time.Time) string {
+	t, now := t.Local(), e.message.At.Local()
+	text := t.Format("15:04:05")
+	text = strings.TrimSuffix(text, ":00")
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		text = t.Format(time.DateOnly) + " " + text
+	}
+	return text
+}
+
+// join says what is the case, and why: the reason, or else another.
+func join(what, why, otherwise string) string {
+	if why == "" {
+		why = otherwise
+	}
+	if why == "" {
+		return what
+	}
+	return what + "; " + why
 }

@@ -26,7 +26,7 @@ type Gauge struct {
 	Now            time.Time
 	Scheduled, Due int
 	OldestDue      time.Time // zero if there is none
-	Keys, Moving   int
+	Keys           int
 	Groups         map[string]GroupGauge // those that are retired included
 }
 
@@ -151,7 +151,7 @@ func (c gaugeCall) read(ctx context.Context, a script.Answer, g *Gauge) error {
 	}
 	r := a.Reply
 	g.Now, g.Scheduled, g.Due, g.OldestDue = r.Time(), r.Count(), r.Count(), r.Score()
-	g.Keys, g.Moving = r.Count(), r.Count()
+	g.Keys = r.Count()
 	for _, name := range c.groups {
 		row := r.List()
 		one := GroupGauge{

@@ -23,7 +23,6 @@ type Found struct {
 	ID        string
 	Scheduled bool // no group has been given it yet
 	DueAt     time.Time
-	Moving    string // the topic that it is on its way to; "" if it stays
 	Size      int
 	Body      []byte // nil if it is missing
 	Groups    []FoundFor
@@ -105,9 +104,6 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 func (p *Partition) parseFound(r script.Reply) (Found, error) {
 	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
 	f.Scheduled = !f.DueAt.IsZero()
-	if move, err := parseMove(f.ID, r.Text()); err == nil {
-		f.Moving = move.To
-	}
 	for rows := r.List(); rows.More(); {
 		one := FoundFor{Group: rows.Text(), State: State(rows.Text()), Score: rows.Text()}
 		entry := rows.Text()

@@ -47,41 +47,37 @@ var (
 
 	countScript  = script.New(lua, "count", "scheduled queue unack dead")
 	rosterScript = script.New(lua, "roster", "groups control")
-	surveyScript = script.New(lua, "survey", "scheduled messages keys taken moving")
+	surveyScript = script.New(lua, "survey", "scheduled messages keys taken")
 	tallyScript  = script.New(lua, "tally", "queue unack dead")
 	aliveScript  = script.New(lua, "alive", "consumers")
-	gaugeScript  = script.New(lua, "gauge", "scheduled keys moving").Each("queue unack dead consumers")
+	gaugeScript  = script.New(lua, "gauge", "scheduled keys").Each("queue unack dead consumers")
 	topicsScript = script.New(lua, "topics", "topics")
 	holderScript = script.New(lua, "holder", "claims")
 	findScript   = script.New(lua, "find", "messages")
-	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys moving").With("lib_keyed").
+	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys").With("lib_keyed").
 			Each("queue unack dead attempts reasons changed")
 
-	departScript   = script.New(lua, "depart", "moving publishers messages refs keys scheduled queue dead")
-	movingScript   = script.New(lua, "moving", "moving")
-	carryScript    = script.New(lua, "carry", "moving messages changed scheduled queue dead")
-	arriveScript   = script.New(lua, "arrive", "scheduled messages keys taken moving arrived")
-	departedScript = script.New(lua, "departed", "moving publishers scheduled messages refs keys control arrived queue dead attempts reasons changed")
+	arriveScript = script.New(lua, "arrive", "scheduled messages keys taken arrived")
 
-	orphansScript  = script.New(lua, "orphans", "messages groups refs scheduled moving").Each("queue unack dead")
-	bodilessScript = script.New(lua, "bodiless", "messages scheduled queue unack dead moving")
+	orphansScript  = script.New(lua, "orphans", "messages groups refs scheduled").Each("queue unack dead")
+	bodilessScript = script.New(lua, "bodiless", "messages scheduled queue unack dead")
 	straysScript   = script.New(lua, "strays", "keys messages")
 
-	leftoversScript = script.New(lua, "leftovers", "messages refs moving queue unack dead attempts reasons changed")
+	leftoversScript = script.New(lua, "leftovers", "messages refs queue unack dead attempts reasons changed")
 
 	requeueScript = script.New(lua, "requeue", "dead reasons attempts queue")
 	discardScript = script.New(lua, "discard", "dead reasons attempts messages refs changed keys")
 
-	cancelScript = script.New(lua, "cancel", "scheduled messages publishers groups refs keys taken full moving").With("lib_keyed").
+	cancelScript = script.New(lua, "cancel", "scheduled messages publishers groups refs keys taken full").With("lib_keyed").
 			Each("queue unack dead attempts changed")
-	rescheduleScript = script.New(lua, "reschedule", "scheduled messages publishers groups refs keys moving").With("lib_keyed").
+	rescheduleScript = script.New(lua, "reschedule", "scheduled messages publishers groups refs keys").With("lib_keyed").
 				Each("queue unack dead attempts")
 
-	withdrawScript = script.New(lua, "withdraw", "scheduled messages keys taken")
+	withdrawScript = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed")
 	retimeScript   = script.New(lua, "retime", "scheduled queue")
 	namedScript    = script.New(lua, "named", "refs")
 	delistScript   = script.New(lua, "delist", "topics")
-	dropScript     = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry moving arrived").Each("queue unack attempts claims dead reasons changed consumers")
+	dropScript     = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
 )
 
 // Scripts are all scripts.
@@ -93,7 +89,7 @@ func Scripts() []*script.Script {
 		limitScript, retireScript, forgetScript, restoreScript, backlogScript, leaveScript,
 		expireScript, expiringScript, pageScript, countScript, rosterScript, surveyScript,
 		tallyScript, aliveScript, gaugeScript, topicsScript, holderScript, findScript,
-		lookScript, departScript, movingScript, carryScript, arriveScript, departedScript,
+		lookScript, arriveScript,
 		orphansScript, bodilessScript, straysScript, leftoversScript, requeueScript, discardScript,
 		cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript,
 		dropScript,

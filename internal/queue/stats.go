@@ -20,7 +20,6 @@ type Survey struct {
 	Messages           int
 	Sample             []int // sizes of some bodies
 	Keys, Windows      int
-	Moving             int // messages on their way to another topic
 }
 
 // Survey counts what the partition has.
@@ -33,7 +32,6 @@ func (p *Partition) Survey(ctx context.Context) (Survey, error) {
 	s := Survey{
 		Now: r.Time(), Scheduled: r.Count(), Due: r.Count(), OldestDue: r.Score(), NextDue: r.Score(),
 		Messages: r.Count(), Sample: r.Counts(), Keys: r.Count(), Windows: r.Count(),
-		Moving: r.Count(),
 	}
 	return s, r.End()
 }

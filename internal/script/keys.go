@@ -26,7 +26,6 @@ const (
 	Full
 	PartitionCount // in partition 0 only
 	Expiries
-	Moving
 	Arrived
 	QueueOf
 	UnackOf
@@ -52,7 +51,6 @@ var kinds = [...]struct{ name, holds string }{
 	Full:           {"full", "hash"},
 	PartitionCount: {"partitions", "string"},
 	Expiries:       {"expiry", "zset"},
-	Moving:         {"moving", "hash"},
 	Arrived:        {"arrived", "zset"},
 	QueueOf:        {"queue", "zset"},
 	UnackOf:        {"unack", "zset"},

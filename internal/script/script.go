@@ -54,9 +54,6 @@ func librariesFor(keys []Kind) []string {
 	if slices.Contains(keys, Expiries) {
 		libraries = append(libraries, "lib_expiry")
 	}
-	if slices.Contains(keys, Moving) {
-		libraries = append(libraries, "lib_moving")
-	}
 	return libraries
 }
 

@@ -1,4 +1,4 @@
-package words
+package humanize
 
 import (
 	"fmt"
@@ -21,12 +21,20 @@ func Number[N int | int64](n N) string {
 	return sign + text
 }
 
-// Of writes a number of things: "1 message", "2,000 messages".
-func Of(n int, one, many string) string {
+// Count writes a number of things: "1 message", "2,000 messages".
+func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return Number(n) + " " + many
+}
+
+// Times writes how often: "once", "3 times".
+func Times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return Number(n) + " times"
 }
 
 // Bytes writes a size with a unit.

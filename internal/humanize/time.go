@@ -1,6 +1,6 @@
-// Package words reads what people write, and writes what they read: times, durations and
+// Package humanize reads what people write, and writes what they read: times, durations and
 // numbers.
-package words
+package humanize
 
 import (
 	"errors"

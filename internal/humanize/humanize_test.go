@@ -1,4 +1,4 @@
-package words
+package humanize
 
 import (
 	"testing"
@@ -76,8 +76,8 @@ func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
 		assert.Equal(t, want, Number(n))
 	}
-	assert.Equal(t, "1 message", Of(1, "message", "messages"))
-	assert.Equal(t, "2,000 messages", Of(2000, "message", "messages"))
+	assert.Equal(t, "1 message", Count(1, "message", "messages"))
+	assert.Equal(t, "2,000 messages", Count(2000, "message", "messages"))
 	assert.Equal(t, "1023 B", Bytes(1023))
 	assert.Equal(t, "1.5 KiB", Bytes(1536))
 	assert.Equal(t, "2.0 GiB", Bytes(2<<30))
