@@ -44,7 +44,7 @@ func (p *Partition) drop(ctx context.Context) error {
 	until := int64(0) // so that the first call only asks
 	for range 6 {
 		args := append([]any{until}, script.Strings(names)...)
-		reply, err := p.Run(ctx, dropScript, "", args)
+		reply, err := p.Run(ctx, dropScript, "", args, names...)
 		if err != nil {
 			return err
 		}

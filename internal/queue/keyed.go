@@ -76,7 +76,7 @@ func (c *callers) over() (names []string) {
 func (p *Partition) callAs(ctx context.Context, c *caller, s *script.Script, groups []string, args []any) (script.Reply, error) {
 	name := &script.Written{Text: c.name}
 	args = append(append([]any{name}, args...), script.Strings(groups)...)
-	reply, err := p.Run(ctx, s, "", args)
+	reply, err := p.Run(ctx, s, "", args, groups...)
 	c.repeatable = c.repeatable || err != nil || !name.Once()
 	return reply, err
 }

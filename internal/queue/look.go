@@ -81,7 +81,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		args := append([]any{id, key, maxReplyBytes}, script.Strings(names)...)
-		reply, err := p.Run(ctx, lookScript, "", args)
+		reply, err := p.Run(ctx, lookScript, "", args, names...)
 		if err != nil {
 			return Found{}, err
 		}
