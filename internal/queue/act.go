@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"time"
-
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
@@ -27,7 +25,7 @@ func (g *Group) TakeOut(ctx context.Context, place Place, looked time.Time, some
 
 func (g *Group) withdraw(ctx context.Context, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.name, maxFreedBytes, since}, pairs(some)...))
+		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), MaxFreedBytes, since}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}
@@ -71,21 +69,6 @@ func only(some []Seen, ids []string) []Seen {
 // Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
 // for the time that was seen.
 func (g *Group) Retime(ctx context.Context, place Place, due int64, some []Seen) (left []string, err error) {
-	args := append([]any{string(place), due, g.partition.Channel()}, pairs(some)...)
-	return g.settle(ctx, retimeScript, args)
-}
-
-// BuryAny makes messages dead letters, whether they wait for the group or are in delivery:
-// up to MaxMessages. It returns the ids of those that are neither, unless they are dead letters
-// for this reason. A late copy of the call buries nothing that was requeued since.
-func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
-	now, err := g.partition.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	args := []any{g.name, g.partition.Channel(), now + script.Patience(ctx).Milliseconds()}
-	for _, id := range ids {
-		args = append(args, id, "", reason)
-	}
-	return g.settle(ctx, buryScript, args)
+	args := append([]any{string(place), due, g.Partition().Channel()}, pairs(some)...)
+	return g.RunForTexts(ctx, retimeScript, args)
 }

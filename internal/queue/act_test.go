@@ -258,7 +258,7 @@ func TestALateCopyOfABurialChangesNothing(t *testing.T) {
 	r.push(due("a"), due("b"))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	before := r.state()
-	reply, err := g.settle(t.Context(), buryScript, []any{"g", "wake", r.now().UnixMilli() - 1, "a", "", "bad", "b", "", "bad"})
+	reply, err := g.RunForTexts(t.Context(), buryScript, []any{"g", "wake", r.now().UnixMilli() - 1, "a", "", "bad", "b", "", "bad"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b"}, reply)
 	assert.Equal(t, before, r.state())

@@ -10,9 +10,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// maxReplyBytes is how many bytes of messages one Claim returns at most, unless a
+// MaxReplyBytes is how many bytes of messages one Claim returns at most, unless a
 // single message has more.
-const maxReplyBytes = 1 << 20
+const MaxReplyBytes = 1 << 20
 
 // Request asks for due messages.
 type Request struct {
@@ -114,7 +114,7 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return Claims{}, err
 		}
 	}
-	return Claims{}, errGroupsKeepChanging
+	return Claims{}, ErrGroupsKeepChanging
 }
 
 // learn takes the groups that a claim has to name. The group registers itself if it is not
@@ -154,7 +154,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
-	bytes := maxReplyBytes
+	bytes := MaxReplyBytes
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
 	}

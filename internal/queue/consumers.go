@@ -7,19 +7,6 @@ import (
 	"time"
 )
 
-// About is what a consumer says of itself.
-type About struct {
-	Name          string `json:"name"`
-	PID           int    `json:"pid"`
-	Protocol      string `json:"protocol"`
-	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
-	// Held are messages that its handlers had at its last heartbeat in this partition.
-	Held map[string]HeldTimes `json:"held,omitempty"`
-}
-
-// HeldTimes is the fence of a delivery, and how often its lease was extended.
-type HeldTimes [2]int64
-
 // Consumer is a consumer of a group that is alive.
 type Consumer struct {
 	ID                 string // unique
@@ -75,12 +62,4 @@ func consumerOf(id, text string) Consumer {
 		c.About.Name = ConsumerName(id)
 	}
 	return c
-}
-
-// ConsumerName is the name in the id of a consumer: what is before the last slash.
-func ConsumerName(id string) string {
-	if i := strings.LastIndexByte(id, '/'); i > 0 {
-		return id[:i]
-	}
-	return id
 }

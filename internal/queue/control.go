@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -81,7 +80,7 @@ func (g *Group) told(ctx context.Context, s *script.Script, args ...any) error {
 // partition added meanwhile either has adopted what do wrote in the first one, or is
 // visited too.
 func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.Known(ctx); err != nil {
 		return err
 	}
 	if err := do(ctx, t.Partition(0)); err != nil {
@@ -92,7 +91,7 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 		if err != nil || number <= done {
 			return err
 		}
-		if err := t.visit(ctx, done, number, do); err != nil {
+		if err := t.Visit(ctx, done, number, do); err != nil {
 			return err
 		}
 		done = number
@@ -102,24 +101,24 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 // advance is Advance for a topic on the list that has a group, or for "". A mistyped name
 // must not lock older programs out.
 func (t *Topic) advance(ctx context.Context, group string) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.Known(ctx); err != nil {
 		return err
 	}
-	names, err := t.groups(ctx)
+	names, _, err := t.Groups(ctx)
 	if err != nil || group != "" && !slices.Contains(names, group) {
 		return err
 	}
 	return t.Advance(ctx)
 }
 
-// groups are those of the first partition.
-func (t *Topic) groups(ctx context.Context) ([]string, error) {
-	_, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
-	return taught.groups, err
+// Groups are the groups of the first partition, and how many partitions there are.
+func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err error) {
+	partitions, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
+	return taught.groups, partitions, err
 }
 
-// known returns ErrTopicNotFound unless the topic is on the list.
-func (t *Topic) known(ctx context.Context) error {
+// Known returns ErrTopicNotFound unless the topic is on the list.
+func (t *Topic) Known(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
@@ -127,58 +126,6 @@ func (t *Topic) known(ctx context.Context) error {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil
-}
-
-// Backlog counts the messages that await groups.
-type Backlog struct {
-	Due        int // messages that are due, not yet given to the groups
-	Queued     int // messages that wait for a group, including retries
-	InDelivery int // messages that a consumer holds
-}
-
-// Backlog counts the messages that await a group, or all groups if it is "".
-func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
-	if err := t.known(ctx); err != nil {
-		return Backlog{}, err
-	}
-	number, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
-	if err != nil {
-		return Backlog{}, err
-	}
-	names := taught.groups
-	if group != "" {
-		if !slices.Contains(names, group) {
-			return Backlog{}, fmt.Errorf("%w: %q", ErrGroupNotFound, group)
-		}
-		names = []string{group}
-	}
-	var mu sync.Mutex
-	var sum Backlog
-	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
-		b, err := p.backlog(ctx, names)
-		mu.Lock()
-		defer mu.Unlock()
-		sum.Due, sum.Queued, sum.InDelivery = sum.Due+b.Due, sum.Queued+b.Queued, sum.InDelivery+b.InDelivery
-		return err
-	})
-	return sum, err
-}
-
-// backlog counts the messages that await groups in the partition. Messages not yet given
-// to the groups count once.
-func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
-	var sum Backlog
-	for _, name := range names {
-		reply, err := p.Group(name).Run(ctx, backlogScript, nil)
-		if err != nil {
-			return Backlog{}, err
-		}
-		sum = Backlog{reply.Count(), sum.Queued + reply.Count(), sum.InDelivery + reply.Count()}
-		if err := reply.End(); err != nil {
-			return Backlog{}, err
-		}
-	}
-	return sum, nil
 }
 
 // askWhile calls a script until its first word is another one.

@@ -9,12 +9,12 @@ import (
 // Requeue makes dead letters due again, as if they had never been delivered, if they were
 // buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
 func (g *Group) Requeue(ctx context.Context, latest int64, ids []string) ([]string, error) {
-	return g.settle(ctx, requeueScript, append([]any{g.name, g.partition.Channel(), latest}, script.Strings(ids)...))
+	return g.RunForTexts(ctx, requeueScript, append([]any{g.Name(), g.Partition().Channel(), latest}, script.Strings(ids)...))
 }
 
 // Discard removes dead letters for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
 func (g *Group) Discard(ctx context.Context, latest int64, ids []string) ([]string, error) {
-	lists, err := g.runUntilDone(ctx, discardScript, 2, []any{g.name, maxFreedBytes, latest}, ids)
+	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), MaxFreedBytes, latest}, ids)
 	return lists[0], err
 }

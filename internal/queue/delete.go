@@ -12,7 +12,7 @@ import (
 // again continues an earlier call. Partition 0 comes last, since it has the number of
 // partitions.
 func (t *Topic) Delete(ctx context.Context) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.Known(ctx); err != nil {
 		return err
 	}
 	for done := 1; ; {
@@ -23,7 +23,7 @@ func (t *Topic) Delete(ctx context.Context) error {
 		if number <= done {
 			break
 		}
-		if err := t.visit(ctx, done, number, func(ctx context.Context, p *Partition) error { return p.drop(ctx) }); err != nil {
+		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *Partition) error { return p.drop(ctx) }); err != nil {
 			return err
 		}
 		done = number
@@ -31,7 +31,7 @@ func (t *Topic) Delete(ctx context.Context) error {
 	if err := t.Partition(0).drop(ctx); err != nil {
 		return err
 	}
-	return t.store.delist(ctx, t.name)
+	return t.Store().delist(ctx, t.Name())
 }
 
 // drop removes all that the partition has: of the groups that are registered or retired,
@@ -51,15 +51,16 @@ func (p *Partition) drop(ctx context.Context) error {
 		if reply.Begins("dropped") {
 			return nil
 		}
-		more, err := knownOf(reply)
-		if err != nil {
+		reply.Text() // "groups"
+		until = reply.Time().Add(script.Patience(ctx)).UnixMilli()
+		names = append(names, reply.Rest()...)
+		if err := reply.End(); err != nil {
 			return err
 		}
-		until, names = more.asOf+script.Patience(ctx).Milliseconds(), append(names, more.names...)
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	return errGroupsKeepChanging
+	return ErrGroupsKeepChanging
 }
 
 // named lists the groups that still need messages, in bounded steps.
@@ -95,7 +96,7 @@ func (s *Store) delist(ctx context.Context, topic string) error {
 			return err
 		}
 		if reply.Begins("delisted") {
-			s.unlist(topic)
+			s.Unlist(topic)
 			return nil
 		}
 	}

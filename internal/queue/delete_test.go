@@ -86,7 +86,7 @@ func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 	assert.Empty(t, r.keysOf())
 	assert.ErrorIs(t, topic.Delete(t.Context()), ErrTopicNotFound)
 	assert.Equal(t, want, other.state(), "another topic stays")
-	require.NoError(t, other.topicOf(1).known(t.Context()))
+	require.NoError(t, other.topicOf(1).Known(t.Context()))
 }
 
 // TestDeleteIsContinuedByAnotherCall wherever the first one has stopped.
@@ -130,7 +130,7 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []any{"late"}, reply.Values())
-	assert.NoError(t, store.Topic(topic.name).known(t.Context()))
+	assert.NoError(t, store.Topic(topic.name).Known(t.Context()))
 }
 
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.

@@ -18,11 +18,11 @@ func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partit
 	if number == 1 {
 		return do(ctx, t.Partition(0))
 	}
-	return t.visit(ctx, 0, number, do)
+	return t.Visit(ctx, 0, number, do)
 }
 
-// visit calls do for a range of partitions, all at once, and waits for all.
-func (t *Topic) visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
+// Visit calls do for a range of partitions, all at once, and waits for all.
+func (t *Topic) Visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
 	errs := make([]error, to-from)
 	var calls sync.WaitGroup
 	for i := range errs {

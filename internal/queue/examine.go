@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +47,7 @@ func (p *Partition) Orphans(ctx context.Context, names []string, found func(look
 			found(some, ids)
 			return next, nil
 		}
-		return "", errGroupsKeepChanging
+		return "", ErrGroupsKeepChanging
 	})
 }
 
@@ -178,35 +177,6 @@ func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]s
 	})
 }
 
-// Expiry is what has become of a group that might end by itself.
-type Expiry string
-
-// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
-// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
-const (
-	NotExpired    Expiry = "alive"
-	ExpiryNoticed Expiry = "noticed"
-	Expired       Expiry = "expired"
-	NeverExpires  Expiry = "gone"
-)
-
-// EndIfExpired ends the group in the partition if it has expired, by the rules of
-// Topic.EndExpired, and frees all that it holds.
-func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
-	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
-	if err != nil {
-		return "", err
-	}
-	ending := Expiry(word)
-	if ending == Expired {
-		_, err = g.forgetAll(ctx, noDeadline)
-	}
-	if errors.Is(err, errNotRetired) { // another call has done the rest
-		err = nil
-	}
-	return ending, err
-}
-
 // Tidying says what Strays does with what it finds.
 type Tidying string
 
@@ -241,15 +211,4 @@ func scan(call func(cursor string) (next string, err error)) error {
 		}
 		cursor = next
 	}
-}
-
-// Free frees what a retired group still holds. If it is not retired, Free does nothing.
-func (t *Topic) Free(ctx context.Context, group string) error {
-	return t.Each(ctx, func(ctx context.Context, p *Partition) error {
-		_, err := p.Group(group).forgetAll(ctx, noDeadline)
-		if errors.Is(err, errNotRetired) {
-			return nil
-		}
-		return err
-	})
 }

@@ -62,7 +62,7 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	}
 	deadline := time.Now().Add(endFor)
 	found, ended, err := t.endAll(ctx, near, others, deadline)
-	swept := t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
+	swept := t.Visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).sweep(ctx, deadline)
 	})
 	return t.endSearch(found, ended), joined([]error{err, swept})
@@ -109,7 +109,7 @@ func (t *Topic) endSearch(found map[string]int, ended []string) []Ended {
 func (t *Topic) endAll(ctx context.Context, near []string, others int, deadline time.Time) (found map[string]int, ended []string, err error) {
 	var mu sync.Mutex
 	found, over := map[string]int{}, map[string]bool{}
-	err = t.visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
+	err = t.Visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
 		names, err := near, error(nil)
 		if p.Number() > 0 {
 			names, err = p.expiring(ctx)
@@ -210,4 +210,33 @@ func (t *Topic) End(ctx context.Context, group string) error {
 		}
 		return err
 	})
+}
+
+// Expiry is what has become of a group that might end by itself.
+type Expiry string
+
+// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
+// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
+const (
+	NotExpired    Expiry = "alive"
+	ExpiryNoticed Expiry = "noticed"
+	Expired       Expiry = "expired"
+	NeverExpires  Expiry = "gone"
+)
+
+// EndIfExpired ends the group in the partition if it has expired, by the rules of
+// Topic.EndExpired, and frees all that it holds.
+func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
+	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
+	if err != nil {
+		return "", err
+	}
+	ending := Expiry(word)
+	if ending == Expired {
+		_, err = g.forgetAll(ctx, noDeadline)
+	}
+	if errors.Is(err, errNotRetired) { // another call has done the rest
+		err = nil
+	}
+	return ending, err
 }

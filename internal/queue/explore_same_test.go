@@ -119,7 +119,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "put away", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.settle(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
+			_, err := g.RunForTexts(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
 			return err
 		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {

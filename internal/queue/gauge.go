@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -55,7 +54,7 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 	var calls []gaugeCall
 	for i, g := range gauges {
 		for n := range parts[i] {
-			p := newPartition(s, topics[i].Name, n)
+			p := NewPartition(s, topics[i].Name, n)
 			gauges[i].Partitions = append(gauges[i].Partitions, Gauge{Groups: map[string]GroupGauge{}})
 			calls = append(calls, gaugeCalls(i, p, g.Roster.All())...)
 		}
@@ -78,18 +77,18 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGauge) (partitions []int) {
 	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
-		p := newPartition(s, t.Name, 0)
-		calls = append(calls, p.rosterCall("0"), p.Call(raiseScript, p.Keys(raiseScript, ""), []any{1, 0, p.Channel()}))
+		p := NewPartition(s, t.Name, 0)
+		calls = append(calls, p.rosterCall("0"), p.PartitionsCall())
 	}
 	partitions = make([]int, len(topics))
 	answers := s.RunMany(ctx, calls)
 	for i, t := range topics {
 		g := &gauges[i]
-		if g.Err = compatible(t.Version); g.Err == nil {
+		if g.Err = Compatible(t.Version); g.Err == nil {
 			g.Roster, g.Err = s.rosterOf(ctx, t.Name, answers[2*i])
 		}
 		if g.Err == nil {
-			partitions[i], g.Err = partitionsOf(answers[2*i+1])
+			partitions[i], g.Err = partitionsIn(answers[2*i+1])
 		}
 	}
 	return partitions
@@ -106,20 +105,16 @@ func (s *Store) rosterOf(ctx context.Context, topic string, a script.Answer) (Ro
 	case err != nil:
 		return Roster{}, err
 	case cursor != "0":
-		return newPartition(s, topic, 0).Roster(ctx)
+		return NewPartition(s, topic, 0).Roster(ctx)
 	}
 	return page.roster, page.read()
 }
 
-func partitionsOf(a script.Answer) (int, error) {
+func partitionsIn(a script.Answer) (int, error) {
 	if a.Err != nil {
 		return 0, a.Err
 	}
-	n := a.Reply.Count()
-	if n < 1 || n > MaxPartitions {
-		return 0, fmt.Errorf("%w: %d partitions", script.ErrReply, n)
-	}
-	return n, nil
+	return ReadPartitions(a.Reply)
 }
 
 // All are the names of all groups, sorted, those that are retired included.

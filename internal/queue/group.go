@@ -15,7 +15,8 @@ const MaxGroups = 1000
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
-var errGroupsKeepChanging = errors.New("consumer groups keep changing")
+// ErrGroupsKeepChanging says that a call that has to name all groups has not been able to.
+var ErrGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Group is the consuming side of one topic partition for one consumer group.
 // Claim must not be called concurrently; all other methods may be.
@@ -36,6 +37,12 @@ type Group struct {
 func (p *Partition) Group(name string) *Group {
 	return &Group{partition: p, name: name}
 }
+
+// Name is the group's name.
+func (g *Group) Name() string { return g.name }
+
+// Partition is the partition of the group.
+func (g *Group) Partition() *Partition { return g.partition }
 
 // Register adds the group, which then gets all messages that have not been given to the
 // groups yet. It returns ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if
@@ -63,7 +70,7 @@ func (g *Group) Register(ctx context.Context) error {
 			return err
 		}
 	}
-	return errGroupsKeepChanging
+	return ErrGroupsKeepChanging
 }
 
 // share is the group's share of its limits in the partition; "" for none.

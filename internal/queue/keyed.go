@@ -155,5 +155,5 @@ func (p *Partition) withKey(
 		}
 		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
 	}
-	return Standing{}, errGroupsKeepChanging
+	return Standing{}, ErrGroupsKeepChanging
 }

@@ -62,8 +62,8 @@ func part(number, partition, partitions int) int {
 	return max(share, min(number, 1))
 }
 
-// parseLimits reads the whole from a share.
-func parseLimits(share string) (Limits, error) {
+// ParseLimits reads the whole from a share.
+func ParseLimits(share string) (Limits, error) {
 	var l Limits
 	parts := strings.SplitN(share, " ", 5)
 	if err := json.Unmarshal([]byte(parts[len(parts)-1]), &l); err != nil || len(parts) != 5 {
@@ -83,7 +83,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	case err != nil:
 		return err
 	case l == Limits{}:
-		err = t.known(ctx) // this needs no new version
+		err = t.Known(ctx) // this needs no new version
 	default:
 		err = t.advance(ctx, group)
 	}
@@ -110,7 +110,7 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 		case answer == "grown":
 			continue
 		}
-		err = t.visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
+		err = t.Visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
 			_, err := p.limit(ctx, group, l, number, "")
 			return err
 		})
@@ -152,7 +152,7 @@ func (t *Topic) shareOfFirst(ctx context.Context, taught lesson, partitions int)
 		if !limited {
 			continue
 		}
-		whole, err := parseLimits(taught.rules[i+1])
+		whole, err := ParseLimits(taught.rules[i+1])
 		if err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (l lesson) rulesFor(partition, partitions int) ([]string, error) {
 		if !strings.HasPrefix(rules[i], limitsField) {
 			continue
 		}
-		whole, err := parseLimits(rules[i+1])
+		whole, err := ParseLimits(rules[i+1])
 		if err != nil {
 			return nil, err
 		}

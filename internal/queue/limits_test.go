@@ -190,12 +190,12 @@ func TestLimitsAreDividedAmongPartitions(t *testing.T) {
 			require.NoError(t, err)
 			text, _, _ := strings.Cut(share, " {")
 			assert.Equal(t, want, text, "partition %d of %d", p, c.partitions)
-			whole, err := parseLimits(share)
+			whole, err := ParseLimits(share)
 			require.NoError(t, err)
 			assert.Equal(t, c.limits, whole)
 		}
 	}
-	_, err := parseLimits("1 0 0")
+	_, err := ParseLimits("1 0 0")
 	require.ErrorIs(t, err, script.ErrReply)
 }
 

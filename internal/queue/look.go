@@ -80,7 +80,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		args := append([]any{id, key, maxReplyBytes}, script.Strings(names)...)
+		args := append([]any{id, key, MaxReplyBytes}, script.Strings(names)...)
 		reply, err := p.Run(ctx, lookScript, "", args, names...)
 		if err != nil {
 			return Found{}, err
@@ -98,7 +98,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 			return Found{}, err
 		}
 	}
-	return Found{}, errGroupsKeepChanging
+	return Found{}, ErrGroupsKeepChanging
 }
 
 func (p *Partition) parseFound(r script.Reply) (Found, error) {

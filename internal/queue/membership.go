@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -73,4 +74,25 @@ func (m *Membership) Group(partition int) *Group {
 	g := m.topic.Partition(partition).Group(m.group)
 	g.topic, g.terms = m.topic, m.terms
 	return g
+}
+
+// About is what a consumer says of itself.
+type About struct {
+	Name          string `json:"name"`
+	PID           int    `json:"pid"`
+	Protocol      string `json:"protocol"`
+	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
+	// Held are messages that its handlers had at its last heartbeat in this partition.
+	Held map[string]HeldTimes `json:"held,omitempty"`
+}
+
+// HeldTimes is the fence of a delivery, and how often its lease was extended.
+type HeldTimes [2]int64
+
+// ConsumerName is the name in the id of a consumer: what is before the last slash.
+func ConsumerName(id string) string {
+	if i := strings.LastIndexByte(id, '/'); i > 0 {
+		return id[:i]
+	}
+	return id
 }

@@ -80,9 +80,9 @@ type Page struct {
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
 func (g *Group) Page(ctx context.Context, r PageRequest) (Page, error) {
-	bytes, content := maxReplyBytes, ""
+	bytes, content := MaxReplyBytes, ""
 	if r.Bytes > 0 {
-		bytes, content = min(r.Bytes, maxReplyBytes), "bodies"
+		bytes, content = min(r.Bytes, MaxReplyBytes), "bodies"
 	}
 	reply, err := g.Run(ctx, pageScript, []any{
 		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),

@@ -15,7 +15,8 @@ type Partition struct {
 	callers callers  // of Cancel and Reschedule
 }
 
-func newPartition(store *Store, topic string, number int) *Partition {
+// NewPartition returns a partition of a topic. It does no I/O.
+func NewPartition(store *Store, topic string, number int) *Partition {
 	k := store.Client.Partition(topic, number)
 	return &Partition{Partition: k, putKeys: k.Keys(putScript, "")}
 }

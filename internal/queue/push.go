@@ -118,7 +118,7 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 	t.mu.Lock()
 	opened := len(t.partitions)
 	t.mu.Unlock()
-	return t.visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
+	return t.Visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
 		if names := p.callers.over(); len(names) > 0 {
 			return p.Unrecord(ctx, names)
 		}

@@ -21,7 +21,7 @@ func (r *scene) watched() *[]string {
 	var called []string
 	s, err := NewStore(r.client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
 	require.NoError(r.t, err)
-	r.partition = newPartition(s, r.partition.Topic(), r.partition.Number())
+	r.partition = NewPartition(s, r.partition.Topic(), r.partition.Number())
 	return &called
 }
 

@@ -110,7 +110,7 @@ func (t *Topic) inUse(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var later atomic.Bool
-	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
+	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
 		reply, err := p.Run(ctx, neededScript, "", nil)
 		if reply.Len() > 0 {
 			later.Store(true)
@@ -140,7 +140,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 	if err := reply.End(); err != nil || len(list) == 0 {
 		return "", err
 	}
-	if err := compatible(list[0]); err != nil {
+	if err := Compatible(list[0]); err != nil {
 		return "", err
 	}
 	t.store.list(t.name, list[0])
@@ -153,7 +153,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 func (t *Topic) Version(ctx context.Context) (string, error) {
 	version, err := t.listed(ctx, "")
 	if err == nil && version == "" {
-		t.store.unlist(t.name)
+		t.store.Unlist(t.name)
 		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return version, err
@@ -189,16 +189,16 @@ func (s *Store) list(topic, version string) {
 	s.listed[topic] = listing{version, s.now()}
 }
 
-// unlist forgets that a topic is on the list.
-func (s *Store) unlist(topic string) {
+// Unlist forgets that a topic is on the list.
+func (s *Store) Unlist(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, topic)
 }
 
-// compatible tells whether this library understands data of a version: its major version
+// Compatible tells whether this library understands data of a version: its major version
 // must be ours or an older one.
-func compatible(version string) error {
+func Compatible(version string) error {
 	theirs, err := majorOf(version)
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func (g *Group) retire(ctx context.Context, how Retirement) error {
 
 // forget frees some of what a retired group holds in the partition; 0 if nothing is left.
 func (g *Group) forget(ctx context.Context) (freed int, err error) {
-	reply, err := g.Run(ctx, forgetScript, []any{g.name, forgetMessages, maxFreedBytes})
+	reply, err := g.Run(ctx, forgetScript, []any{g.name, forgetMessages, MaxFreedBytes})
 	if err != nil {
 		return 0, err
 	}
@@ -102,4 +102,15 @@ func (g *Group) forget(ctx context.Context) (freed int, err error) {
 	}
 	reply.Text() // whether there is more
 	return reply.Count(), reply.End()
+}
+
+// Free frees what a retired group still holds. If it is not retired, Free does nothing.
+func (t *Topic) Free(ctx context.Context, group string) error {
+	return t.Each(ctx, func(ctx context.Context, p *Partition) error {
+		_, err := p.Group(group).forgetAll(ctx, noDeadline)
+		if errors.Is(err, errNotRetired) {
+			return nil
+		}
+		return err
+	})
 }

@@ -159,7 +159,7 @@ func (r *Roster) readPause(group, value string) error {
 
 // shareOf reads the fields "limits:G" and "rate:G"; lib_claim.lua explains them.
 func shareOf(limits, rate string) (Share, error) {
-	whole, err := parseLimits(limits)
+	whole, err := ParseLimits(limits)
 	if err != nil {
 		return Share{}, err
 	}

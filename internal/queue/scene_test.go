@@ -276,7 +276,7 @@ func (r *scene) score(ms float64) string {
 
 // through is the partition as another client sees it.
 func (r *scene) through(client redis.UniversalClient) *Partition {
-	return newPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
+	return NewPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
 }
 
 // errOf is the error of a call.

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// maxFreedBytes is how many bytes of messages one call removes at most: freeing them
+	// MaxFreedBytes is how many bytes of messages one call removes at most: freeing them
 	// takes Redis time.
-	maxFreedBytes = 32 << 20
+	MaxFreedBytes = 32 << 20
 
 	// maxMetadataBytes is how many bytes of metadata one call of nack.lua carries.
 	maxMetadataBytes = 1 << 20
@@ -86,12 +86,12 @@ type Acked struct {
 // Ack settles any number of messages for good. After an error, some may be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
-		n, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
+		n, ids := sized(done, MaxFreedBytes, func(d Done) int { return d.Size }), []string{}
 		for _, d := range done[:n] {
 			ids = append(ids, d.ID)
 		}
 		done = done[n:]
-		lists, err := g.runUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.Channel()}, ids)
+		lists, err := g.RunUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.Channel()}, ids)
 		if err != nil {
 			return acked, err
 		}
@@ -113,9 +113,9 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// runUntilDone calls a script that returns some lists, of which the second has the ids to
+// RunUntilDone calls a script that returns some lists, of which the second has the ids to
 // send again, until none are left to send. It joins the lists of all calls.
-func (g *Group) runUntilDone(
+func (g *Group) RunUntilDone(
 	ctx context.Context, s *script.Script, lists int, args []any, ids []string,
 ) (joined [][]string, err error) {
 	joined = make([][]string, lists)
@@ -187,7 +187,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 		}
 		args = append(args, h.ID, h.Token, handedOut)
 	}
-	return g.settle(ctx, extendScript, args)
+	return g.RunForTexts(ctx, extendScript, args)
 }
 
 // Release gives messages back with their old due times. The deliveries do not count.
@@ -196,7 +196,7 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 	for _, r := range releases {
 		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), script.Milliseconds(r.Age))
 	}
-	return g.settle(ctx, releaseScript, args)
+	return g.RunForTexts(ctx, releaseScript, args)
 }
 
 // Bury makes messages dead letters.
@@ -205,13 +205,29 @@ func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
-	return g.settle(ctx, buryScript, args)
+	return g.RunForTexts(ctx, buryScript, args)
 }
 
-func (g *Group) settle(ctx context.Context, s *script.Script, args []any) ([]string, error) {
+// RunForTexts calls a script that returns texts.
+func (g *Group) RunForTexts(ctx context.Context, s *script.Script, args []any) ([]string, error) {
 	reply, err := g.Run(ctx, s, args)
 	if err != nil {
 		return nil, err
 	}
 	return reply.Rest(), reply.End()
+}
+
+// BuryAny makes messages dead letters, whether they wait for the group or are in delivery:
+// up to MaxMessages. It returns the ids of those that are neither, unless they are dead letters
+// for this reason. A late copy of the call buries nothing that was requeued since.
+func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
+	now, err := g.partition.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := []any{g.name, g.partition.Channel(), now + script.Patience(ctx).Milliseconds()}
+	for _, id := range ids {
+		args = append(args, id, "", reason)
+	}
+	return g.RunForTexts(ctx, buryScript, args)
 }

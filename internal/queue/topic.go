@@ -41,6 +41,12 @@ type Topic struct {
 	search     search       // guarded by mu; for groups that have expired
 }
 
+// Name is the topic's name.
+func (t *Topic) Name() string { return t.name }
+
+// Store is what the topic is in.
+func (t *Topic) Store() *Store { return t.store }
+
 // Silence explains a call that has not ended in time; see Store.Silence.
 func (t *Topic) Silence() error { return t.store.Silence() }
 
@@ -49,7 +55,7 @@ func (t *Topic) Partition(number int) *Partition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n := len(t.partitions); n <= number; n++ {
-		t.partitions = append(t.partitions, newPartition(t.store, t.name, n))
+		t.partitions = append(t.partitions, NewPartition(t.store, t.name, n))
 	}
 	return t.partitions[number]
 }
@@ -95,12 +101,11 @@ type lesson struct{ groups, rules, expiring []string }
 // known is not 0, raise also returns what new partitions have to know. It comes before
 // everything else that is done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
-	first := t.Partition(0)
-	keys := first.Keys(raiseScript, "")
-	if err := t.store.Check(ctx, keys[0]); err != nil {
+	call := t.Partition(0).raiseCall(least, known)
+	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
 		return 0, lesson{}, err
 	}
-	reply, err := first.Client().Run(ctx, first.Call(raiseScript, keys, []any{least, known, first.Channel()}))
+	reply, err := t.store.Run(ctx, call)
 	if err != nil {
 		return 0, lesson{}, err
 	}
@@ -122,6 +127,22 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught
 	return number, taught, nil
 }
 
+func (p *Partition) raiseCall(least, known int) script.Call {
+	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{least, known, p.Channel()})
+}
+
+// PartitionsCall asks the first partition how many there are. ReadPartitions reads the reply.
+func (p *Partition) PartitionsCall() script.Call { return p.raiseCall(1, 0) }
+
+// ReadPartitions reads the reply of PartitionsCall.
+func ReadPartitions(reply script.Reply) (int, error) {
+	n := reply.Count()
+	if n < 1 || n > MaxPartitions {
+		return 0, fmt.Errorf("%w: %d partitions", script.ErrReply, n)
+	}
+	return n, nil
+}
+
 // teach gives partitions, from known on, what the first one has, and returns how many
 // there are. It looks again afterwards: changes made meanwhile reached partitions that
 // did not have the rest yet. If there are limits, all partitions get their new, smaller share.
@@ -134,7 +155,7 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 				return 0, err
 			}
 		}
-		err := t.visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
+		err := t.Visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
 		if err != nil {
 			return 0, err
 		}
@@ -147,7 +168,7 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 		}
 		number, taught = now, latest
 	}
-	return 0, errGroupsKeepChanging
+	return 0, ErrGroupsKeepChanging
 }
 
 // adopt gives a partition what the first one has, and its share of limits.
