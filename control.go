@@ -100,7 +100,7 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			left, err := t.Backlog(ctx, group)
+			left, err := queue.CountBacklog(ctx, t, group)
 			if err != nil {
 				return err
 			}

@@ -53,7 +53,7 @@ func cancelling() act {
 		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, everyGroup: true, mark: began,
 		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
 			if s.place == queue.InScheduled {
-				left, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
+				left, err := queue.Withdraw(ctx, s.group, s.place, scored(s.entries))
 				return because(left, ErrNotWaiting), 0, err
 			}
 			left, err := together(idsOf(s.entries), func(id string) error { return cancelled(s.partition.CancelID(ctx, id)) })
@@ -80,7 +80,7 @@ func rescheduling(remaining time.Duration) act {
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			left, err := s.group.Retime(ctx, s.place, due, scored(s.entries))
+			left, err := queue.Retime(ctx, s.group, s.place, due, scored(s.entries))
 			return because(left, ErrNotWaiting), others, err
 		},
 		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skipped, error) {
@@ -94,13 +94,13 @@ func rescheduling(remaining time.Duration) act {
 
 func requeueing() act {
 	return onDead("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Requeue(ctx, latest, ids)
+		return queue.Requeue(ctx, g, latest, ids)
 	})
 }
 
 func discarding() act {
 	return onDead("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Discard(ctx, latest, ids)
+		return queue.Discard(ctx, g, latest, ids)
 	})
 }
 

@@ -60,7 +60,7 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 		var mu sync.Mutex
 		var ids []string // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			found, err := partition.Look(ctx, "", key)
+			found, err := queue.LookIn(ctx, partition, "", key)
 			if errors.Is(err, queue.ErrNoMessage) {
 				return nil
 			}

@@ -59,12 +59,12 @@ type GroupBacklog struct {
 // error says why a topic could not be read, and how many; the list has all the others, also when
 // a master of a Cluster does not answer before ctx ends. That with the list of topics must.
 func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
-	topics, err := a.store.Topics(ctx)
+	topics, err := queue.Topics(ctx, a.store)
 	if err != nil {
 		return nil, leave(err, "list topics")
 	}
 	list := make([]Backlog, 0, len(topics))
-	for i, g := range a.store.Gauges(ctx, topics) {
+	for i, g := range queue.Gauges(ctx, a.store, topics) {
 		switch {
 		case g.Err == nil:
 			list = append(list, backlogOf(topics[i].Name, g))

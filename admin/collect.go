@@ -63,7 +63,7 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 	}
 	surveys := make([]queue.Survey, t.partitions)
 	err = each(len(surveys), func(i int) (err error) {
-		surveys[i], err = t.Partition(i).Survey(ctx)
+		surveys[i], err = queue.ReadSurvey(ctx, t.Partition(i))
 		return err
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 func (t topic) memory(ctx context.Context) (int64, error) {
 	sizes, known := make([]int64, t.partitions), make([]bool, t.partitions)
 	err := each(len(sizes), func(i int) (err error) {
-		sizes[i], known[i], err = t.Partition(i).Memory(ctx, t.roster.All())
+		sizes[i], known[i], err = queue.Memory(ctx, t.Partition(i), t.roster.All())
 		return err
 	})
 	if err != nil || slices.Contains(known, false) {
@@ -151,8 +151,8 @@ func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
 	consumers := make([][]queue.Consumer, len(tallies))
 	err := each(len(tallies), func(i int) (err error) {
 		g := t.Partition(i % n).Group(names[i/n])
-		if tallies[i], err = g.Tally(ctx); err == nil {
-			consumers[i], err = g.Consumers(ctx)
+		if tallies[i], err = queue.ReadTally(ctx, g); err == nil {
+			consumers[i], err = queue.Consumers(ctx, g)
 		}
 		return err
 	})

@@ -91,7 +91,7 @@ func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []que
 	var left []skipped
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
-		outcomes, err := p.Arrive(ctx, move, arrivals[:n])
+		outcomes, err := queue.Arrive(ctx, p, move, arrivals[:n])
 		if err != nil {
 			return left, err
 		}
@@ -144,7 +144,7 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 
 // lookFor looks for a message with a body by its id or key.
 func lookFor(ctx context.Context, p places, id, key string) (queue.Found, error) {
-	found, err := p.topic.Look(ctx, id, key)
+	found, err := queue.Look(ctx, p.topic, id, key)
 	switch {
 	case errors.Is(err, queue.ErrNoMessage):
 		err = ErrMessageNotFound

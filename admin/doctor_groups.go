@@ -85,7 +85,7 @@ func (c *checkup) pastEnd(ctx context.Context, number int, roster queue.Roster) 
 
 // isPast tells whether the group is past its end, however late its consumers were seen.
 func isPast(ctx context.Context, g *queue.Group, roster queue.Roster, name string) (bool, error) {
-	consumers, err := g.Remembered(ctx)
+	consumers, err := queue.RememberedConsumers(ctx, g)
 	ends := roster.Expiring[name]
 	for _, one := range consumers {
 		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Lasts[name])))

@@ -15,7 +15,7 @@ const clockTolerance = time.Second
 
 // servers examines the masters that have the topics.
 func (d diagnosis) servers(ctx context.Context, topics []string) error {
-	list, err := d.admin.store.Servers(ctx, topics)
+	list, err := queue.Servers(ctx, d.admin.store, topics)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (c *checkup) readable() bool { return c.Topic != nil }
 
 // types looks for keys of another type in a partition.
 func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string) error {
-	wrong, err := p.WrongTypes(ctx, groups)
+	wrong, err := queue.WrongTypes(ctx, p, groups)
 	for _, w := range wrong {
 		c.wrong.note(w.Error())
 		c.known[w.Key] = true
@@ -78,7 +78,7 @@ func (c *checkup) run(ctx context.Context) error {
 	rosters := make([]queue.Roster, c.partitions)
 	var groups []string
 	for n := range rosters {
-		roster, err := c.Partition(n).Roster(ctx)
+		roster, err := queue.ReadRoster(ctx, c.Partition(n))
 		if err = c.unlessKnown(err); err != nil {
 			return err
 		}
@@ -167,14 +167,14 @@ func (c *checkup) how() queue.Tidying {
 
 // bodies looks for bodies in no set, and for keys that lead to no body.
 func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	err := p.Orphans(ctx, groups, func(looked int, ids []string) {
+	err := queue.FindOrphans(ctx, p, groups, func(looked int, ids []string) {
 		list.orphans.add(ids)
 		c.tick(looked)
 	})
 	if err = c.unlessKnown(err); err != nil {
 		return err
 	}
-	return c.unlessKnown(p.Strays(ctx, c.how(), func(looked int, keys []string) {
+	return c.unlessKnown(queue.FindStrays(ctx, p, c.how(), func(looked int, keys []string) {
 		list.strays.add(keys)
 		c.tick(looked)
 	}))
@@ -183,7 +183,7 @@ func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []strin
 // places looks for ids without a body, or in two places.
 func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	look := func(name string, place queue.Place) error {
-		return c.unlessKnown(p.Group(name).Misplaced(ctx, place, func(looked int, wrong queue.Misplaced) {
+		return c.unlessKnown(queue.FindMisplaced(ctx, p.Group(name), place, func(looked int, wrong queue.Misplaced) {
 			list.bodiless.add(wrong.Bodiless)
 			for _, id := range slices.Sorted(maps.Keys(wrong.Twice)) {
 				where := string(place)
@@ -211,7 +211,7 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 // records looks for what is left of messages that are gone.
 func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	look := func(name string, in queue.Record) error {
-		return c.unlessKnown(p.Group(name).Leftovers(ctx, in, c.how(), func(_ int, gone, garbled []string) {
+		return c.unlessKnown(queue.FindLeftovers(ctx, p.Group(name), in, c.how(), func(_ int, gone, garbled []string) {
 			for _, id := range gone {
 				list.gone.note(fmt.Sprintf("%q", id))
 				list.records[in] = true
@@ -234,9 +234,9 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 
 // arrivals looks for arrivals that need not be remembered any more.
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
-	over, err := p.Over(ctx)
+	over, err := queue.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
-		err = p.Forget(ctx)
+		err = queue.DropOutdated(ctx, p)
 	}
 	return c.unlessKnown(err)
 }

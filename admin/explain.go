@@ -28,7 +28,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 		return Explanation{}, leave(err, "explain %s in %q", ref, topic)
 	}
 	e := explainer{topic: t, partition: t.Partition(message.Partition), message: message}
-	e.roster, err = e.partition.Roster(ctx)
+	e.roster, err = queue.ReadRoster(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
 	}
@@ -130,7 +130,7 @@ func (e *explainer) waiting(ctx context.Context, g GroupStanding) (string, error
 
 // maxDeliveries is what the group's consumers say; 0 if none does.
 func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error) {
-	consumers, err := e.partition.Group(group).Consumers(ctx)
+	consumers, err := queue.Consumers(ctx, e.partition.Group(group))
 	most := 0
 	for _, c := range consumers {
 		most = max(most, c.About.MaxDeliveries)

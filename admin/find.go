@@ -112,7 +112,7 @@ func (s *search) open(ctx context.Context, name string) (topic, error) {
 	}
 	counts := make([]int, t.partitions)
 	err = each(len(counts), func(i int) error {
-		survey, err := t.Partition(i).Survey(ctx)
+		survey, err := queue.ReadSurvey(ctx, t.Partition(i))
 		counts[i] = survey.Messages
 		return err
 	})
@@ -131,7 +131,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 	seen := map[string]bool{}
 	for n := range t.partitions {
 		start := time.Now()
-		err := t.Partition(n).Find(ctx, text, func(looked int, found []queue.Stored) error {
+		err := queue.Find(ctx, t.Partition(n), text, func(looked int, found []queue.Stored) error {
 			took := time.Since(start)
 			s.far.Looked += looked
 			for _, stored := range found {

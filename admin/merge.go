@@ -60,7 +60,7 @@ func (s *stream) fill(ctx context.Context) error {
 			rest(ctx, s.took)
 		}
 		start := time.Now()
-		page, err := s.group.Page(ctx, s.request)
+		page, err := queue.ReadPage(ctx, s.group, s.request)
 		if err != nil {
 			return err
 		}

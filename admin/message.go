@@ -73,7 +73,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	case ref.Key != "":
 		ref.ID = ""
 	}
-	found, err := t.Look(ctx, ref.ID, ref.Key)
+	found, err := queue.Look(ctx, t.Topic, ref.ID, ref.Key)
 	if err != nil {
 		return topic{}, Message{}, err
 	}
@@ -115,7 +115,7 @@ func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.Fo
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
 func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
-	consumers, err := g.Consumers(ctx)
+	consumers, err := queue.Consumers(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id strin
 			return nil
 		}
 	}
-	holder, err := g.Holder(ctx, id, fence)
+	holder, err := queue.Holder(ctx, g, id, fence)
 	s.Consumer = queue.ConsumerName(holder)
 	return err
 }

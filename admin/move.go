@@ -148,7 +148,7 @@ func (t *transfer) moveStep(ctx context.Context, s step) ([]skipped, error) {
 	if len(s.entries) == 0 {
 		return left, nil
 	}
-	both, err := s.group.TakeOut(ctx, s.place, s.now, scored(s.entries))
+	both, err := queue.TakeOut(ctx, s.group, s.place, s.now, scored(s.entries))
 	return append(left, because(both, ErrInBothTopics)...), err
 }
 

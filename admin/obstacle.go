@@ -19,7 +19,7 @@ func (e *explainer) obstacle(ctx context.Context, group string) (string, error) 
 	if p := pauseOf(e.roster, group); p != nil {
 		return e.paused(group, p), nil
 	}
-	consumers, err := e.partition.Group(group).Consumers(ctx)
+	consumers, err := queue.Consumers(ctx, e.partition.Group(group))
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +68,7 @@ func (e *explainer) limited(ctx context.Context, group string, share queue.Share
 	if share.Most == 0 {
 		return "", nil
 	}
-	tally, err := e.partition.Group(group).Tally(ctx)
+	tally, err := queue.ReadTally(ctx, e.partition.Group(group))
 	if err != nil || tally.InDelivery < share.Most {
 		return "", err
 	}

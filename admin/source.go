@@ -24,10 +24,10 @@ type source struct {
 // count counts what the query matches.
 func (s source) count(ctx context.Context, filters bool) (int, error) {
 	if !filters {
-		return s.group.Count(ctx, s.request.Place, s.request.From, s.request.Before)
+		return queue.Count(ctx, s.group, s.request.Place, s.request.From, s.request.Before)
 	}
 	for sum := 0; ; {
-		page, err := s.group.Page(ctx, s.request)
+		page, err := queue.ReadPage(ctx, s.group, s.request)
 		sum += len(page.Entries)
 		if err != nil || !page.More {
 			return sum, err
@@ -58,7 +58,7 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	if t.partitions, err = t.Partitions(ctx); err != nil {
 		return topic{}, err
 	}
-	t.roster, err = t.Partition(0).Roster(ctx)
+	t.roster, err = queue.ReadRoster(ctx, t.Partition(0))
 	return t, err
 }
 

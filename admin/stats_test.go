@@ -209,7 +209,7 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	assert.GreaterOrEqual(t, m.Groups[0].Extended, 3)
 	slow.Ack()
 	holds(0, 0)
-	consumers, err := s.admin.store.Topic(s.Topic).Partition(0).Group("g").Consumers(t.Context())
+	consumers, err := queue.Consumers(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Group("g"))
 	require.NoError(t, err)
 	assert.Equal(t, queue.About{Name: "host-3", PID: c.PID, Protocol: queue.Version, MaxDeliveries: 5}, consumers[0].About)
 }

@@ -61,7 +61,7 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 func limit(ctx context.Context, sources []source) error {
 	return each(len(sources), func(i int) error {
 		s := &sources[i]
-		before, err := s.group.End(ctx, s.request.Place)
+		before, err := queue.End(ctx, s.group, s.request.Place)
 		s.request.Before = min(s.request.Before, before)
 		return err
 	})
@@ -86,7 +86,7 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 	c.Partition, c.Group, c.Place = s.number, name(s.name), s.request.Place
 	for {
 		start := time.Now()
-		page, err := s.group.Page(ctx, s.request)
+		page, err := queue.ReadPage(ctx, s.group, s.request)
 		if err != nil {
 			return err
 		}

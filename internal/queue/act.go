@@ -12,18 +12,18 @@ type Seen struct{ ID, Score string }
 // Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
 // has been given them; InQueue, they end for this group alone. It returns the ids of those that
 // do not wait there for the time that was seen.
-func (g *Group) Withdraw(ctx context.Context, place Place, some []Seen) (left []string, err error) {
-	return g.withdraw(ctx, place, "", some)
+func Withdraw(ctx context.Context, g *Group, place Place, some []Seen) (left []string, err error) {
+	return withdraw(ctx, g, place, "", some)
 }
 
 // TakeOut does so with messages that have arrived elsewhere by a move. The place may be InDead.
 // looked is when they were seen, by the partition's clock: those that another move has brought, or
 // found here, since then stay. That move may be the other way, and is about to take them out there.
-func (g *Group) TakeOut(ctx context.Context, place Place, looked time.Time, some []Seen) (left []string, err error) {
-	return g.withdraw(ctx, place, looked.Add(keepArrived).UnixMilli(), some)
+func TakeOut(ctx context.Context, g *Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
+	return withdraw(ctx, g, place, looked.Add(keepArrived).UnixMilli(), some)
 }
 
-func (g *Group) withdraw(ctx context.Context, place Place, since any, some []Seen) (left []string, err error) {
+func withdraw(ctx context.Context, g *Group, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
 		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), MaxFreedBytes, since}, pairs(some)...))
 		if err != nil {
@@ -68,7 +68,7 @@ func only(some []Seen, ids []string) []Seen {
 // Retime makes messages that wait in a place, InScheduled or InQueue, due at a time by
 // Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
 // for the time that was seen.
-func (g *Group) Retime(ctx context.Context, place Place, due int64, some []Seen) (left []string, err error) {
+func Retime(ctx context.Context, g *Group, place Place, due int64, some []Seen) (left []string, err error) {
 	args := append([]any{string(place), due, g.Partition().Channel()}, pairs(some)...)
 	return g.RunForTexts(ctx, retimeScript, args)
 }

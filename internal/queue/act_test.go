@@ -89,7 +89,7 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 // withdraw withdraws messages and returns those that are left.
 func (r *scene) withdraw(g *Group, place Place, seen ...Seen) []string {
 	r.t.Helper()
-	left, err := g.Withdraw(r.ctx(), place, seen)
+	left, err := Withdraw(r.ctx(), g, place, seen)
 	require.NoError(r.t, err)
 	return left
 }
@@ -111,12 +111,12 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	}
 	want["scheduled "+b] = "now+120s"
 
-	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, seen)
+	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{b, c}, left)
 	assert.Equal(t, want, r.state())
 
-	left, err = r.partition.Group("").Withdraw(t.Context(), InScheduled, seen)
+	left, err = Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{a, b, c, d}, left, "a late copy changes nothing")
 	assert.Equal(t, want, r.state())
@@ -166,7 +166,7 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	want := r.state()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
-	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), first))
+	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.state())
@@ -176,7 +176,7 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	ids := r.store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
 	calls := r.watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
-	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
+	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Empty(t, r.state())
@@ -200,13 +200,13 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 			want := r.state()
 			want[name+"a"], want[name+"c"] = "now+5s", "now+5s"
 			due := r.now().UnixMilli() + 5_000
-			left, err := g.Retime(t.Context(), place, due, append(seen, Seen{"unknown", "1"}))
+			left, err := Retime(t.Context(), g, place, due, append(seen, Seen{"unknown", "1"}))
 			require.NoError(t, err)
 			assert.Equal(t, []string{"b", "unknown"}, left)
 			assert.Equal(t, want, r.state())
 			assert.InDelta(t, 5, next().In.Seconds(), 1, "consumers hear that something is due earlier")
 
-			left, err = g.Retime(t.Context(), place, due+3_600_000, seen)
+			left, err = Retime(t.Context(), g, place, due+3_600_000, seen)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"a", "b", "c"}, left, "a late copy of another call changes nothing")
 			assert.Equal(t, want, r.state())
@@ -281,8 +281,8 @@ func TestABurialMakesRoomUnderALimit(t *testing.T) {
 // TestALateCopyLeavesWhatWasBuriedSinceAlone: the message was requeued, and failed again.
 func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 	for name, call := range map[string]func(g *Group, latest int64) ([]string, error){
-		"requeue": func(g *Group, latest int64) ([]string, error) { return g.Requeue(t.Context(), latest, []string{"a"}) },
-		"discard": func(g *Group, latest int64) ([]string, error) { return g.Discard(t.Context(), latest, []string{"a"}) },
+		"requeue": func(g *Group, latest int64) ([]string, error) { return Requeue(t.Context(), g, latest, []string{"a"}) },
+		"discard": func(g *Group, latest int64) ([]string, error) { return Discard(t.Context(), g, latest, []string{"a"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
@@ -290,7 +290,7 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 			r.push(due("a"))
 			r.bury(g, "a")
 			latest := r.now().UnixMilli()
-			require.NoError(t, errOf(g.Requeue(t.Context(), latest, []string{"a"})))
+			require.NoError(t, errOf(Requeue(t.Context(), g, latest, []string{"a"})))
 			require.Eventually(t, func() bool { return r.now().UnixMilli() > latest }, time.Second, time.Millisecond)
 			require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "c", 1))
 			_, err := g.Bury(t.Context(), []Burial{{Delivery{"a", "2/0/0"}, "again"}})
@@ -311,29 +311,29 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 	for kind, act := range map[string]func(r *scene, g *Group) error{
 		"scheduled": func(r *scene, _ *Group) error {
-			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"messages": func(r *scene, _ *Group) error {
-			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"keys": func(r *scene, _ *Group) error {
-			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"taken": func(r *scene, _ *Group) error {
-			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"queue:g":   func(r *scene, g *Group) error { return errOf(g.Retime(r.ctx(), InQueue, 1, []Seen{{"a", "1"}})) },
+		"queue:g":   func(r *scene, g *Group) error { return errOf(Retime(r.ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
 		"unack:g":   func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"dead:g":    func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"reasons:g": func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"full":      func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
-		"refs":      func(r *scene, _ *Group) error { return errOf(r.partition.named(r.ctx())) },
+		"refs":      func(r *scene, _ *Group) error { return errOf(groupsNamed(r.ctx(), r.partition)) },
 	} {
 		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
 	}
 	for _, kind := range []string{"messages", "keys", "refs", "arrived", "queue:g", "attempts:g", "reasons:g", "changed:g"} {
 		t.Run("withdraw, "+kind, func(t *testing.T) {
-			fails(t, kind, func(r *scene, g *Group) error { return errOf(g.Withdraw(r.ctx(), InQueue, []Seen{{"a", "1"}})) })
+			fails(t, kind, func(r *scene, g *Group) error { return errOf(Withdraw(r.ctx(), g, InQueue, []Seen{{"a", "1"}})) })
 		})
 	}
 }

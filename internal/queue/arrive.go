@@ -32,7 +32,7 @@ const (
 // Arrive stores messages under their ids, each once, and remembers them. A message that is there is
 // not stored again; nor is one that is done, if it came by the same move or, if move is "", as a
 // copy. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be given a MiB of bodies at most.
-func (p *Partition) Arrive(ctx context.Context, move string, messages []Arrival) ([]Outcome, error) {
+func Arrive(ctx context.Context, p *Partition, move string, messages []Arrival) ([]Outcome, error) {
 	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel(), move}
 	for _, m := range messages {
 		var due any = ""
@@ -65,7 +65,7 @@ func (p *Partition) Arrive(ctx context.Context, move string, messages []Arrival)
 }
 
 // Over counts the arrivals that need not be remembered any more. The next ones drop them.
-func (p *Partition) Over(ctx context.Context) (int, error) {
+func Outdated(ctx context.Context, p *Partition) (int, error) {
 	now, err := p.Now(ctx)
 	if err != nil {
 		return 0, err
@@ -86,10 +86,10 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 }
 
 // Forget drops as many, in bounded steps.
-func (p *Partition) Forget(ctx context.Context) error {
-	over, err := p.Over(ctx)
+func DropOutdated(ctx context.Context, p *Partition) error {
+	over, err := Outdated(ctx, p)
 	for ; err == nil && over > 0; over -= MaxMessages { // which is how many a call drops
-		_, err = p.Arrive(ctx, "", nil)
+		_, err = Arrive(ctx, p, "", nil)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (r *scene) arrive(messages ...Arrival) []Outcome {
 // moveIn stores what comes by a move.
 func (r *scene) moveIn(move string, messages ...Arrival) []Outcome {
 	r.t.Helper()
-	outcomes, err := r.partition.Arrive(r.ctx(), move, messages)
+	outcomes, err := Arrive(r.ctx(), r.partition, move, messages)
 	require.NoError(r.t, err)
 	return outcomes
 }
@@ -115,7 +115,7 @@ func TestMovesThatMeetLoseNothing(t *testing.T) {
 	r.push(after(m.ID, 60))
 	seen, looked := r.seen(r.partition.Key(script.Scheduled, ""), m.ID), r.now()
 	takeOut := func(looked time.Time) []string {
-		left, err := none.TakeOut(t.Context(), InScheduled, looked, seen)
+		left, err := TakeOut(t.Context(), none, InScheduled, looked, seen)
 		require.NoError(t, err)
 		return left
 	}
@@ -174,7 +174,7 @@ func TestWithoutMemoryNothingArrivesAndMessagesCanBeWithdrawn(t *testing.T) {
 	inQueue := r.seen(r.partition.Key(script.QueueOf, "g"), waits)
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	before := r.state()
-	err := errOf(r.partition.Arrive(t.Context(), "", []Arrival{r.arrival(plainID(3), 60)}))
+	err := errOf(Arrive(t.Context(), r.partition, "", []Arrival{r.arrival(plainID(3), 60)}))
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.Equal(t, before, r.state())
 	require.Empty(t, r.withdraw(r.partition.Group(""), InScheduled, seen...))

@@ -15,7 +15,7 @@ type Backlog struct {
 }
 
 // Backlog counts the messages that await a group, or all groups if it is "".
-func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
+func CountBacklog(ctx context.Context, t *Topic, group string) (Backlog, error) {
 	if err := t.Known(ctx); err != nil {
 		return Backlog{}, err
 	}
@@ -32,7 +32,7 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 	var mu sync.Mutex
 	var sum Backlog
 	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
-		b, err := p.backlog(ctx, names)
+		b, err := backlogOf(ctx, p, names)
 		mu.Lock()
 		defer mu.Unlock()
 		sum.Due, sum.Queued, sum.InDelivery = sum.Due+b.Due, sum.Queued+b.Queued, sum.InDelivery+b.InDelivery
@@ -43,7 +43,7 @@ func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
 
 // backlog counts the messages that await groups in the partition. Messages not yet given
 // to the groups count once.
-func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
+func backlogOf(ctx context.Context, p *Partition, names []string) (Backlog, error) {
 	var sum Backlog
 	for _, name := range names {
 		reply, err := p.Group(name).Run(ctx, backlogScript, nil)

@@ -15,12 +15,14 @@ type Consumer struct {
 }
 
 // Consumers returns the group's consumers that are alive in the partition.
-func (g *Group) Consumers(ctx context.Context) ([]Consumer, error) { return g.consumers(ctx, "alive") }
+func Consumers(ctx context.Context, g *Group) ([]Consumer, error) { return consumers(ctx, g, "alive") }
 
 // Remembered returns the group's consumers that the partition remembers, alive or not.
-func (g *Group) Remembered(ctx context.Context) ([]Consumer, error) { return g.consumers(ctx, "all") }
+func RememberedConsumers(ctx context.Context, g *Group) ([]Consumer, error) {
+	return consumers(ctx, g, "all")
+}
 
-func (g *Group) consumers(ctx context.Context, which string) ([]Consumer, error) {
+func consumers(ctx context.Context, g *Group, which string) ([]Consumer, error) {
 	found := map[string]bool{}
 	var list []Consumer
 	for cursor := "0"; ; {

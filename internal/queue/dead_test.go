@@ -23,7 +23,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.bury(g, "a")
-	missing, err := g.Requeue(t.Context(), ever, []string{"a", "unknown"})
+	missing, err := Requeue(t.Context(), g, ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -35,7 +35,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, before, r.state())
-	missing, err = g.Requeue(t.Context(), ever, []string{"a"})
+	missing, err = Requeue(t.Context(), g, ever, []string{"a"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, missing, "sent again")
 }
@@ -46,7 +46,7 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	r.push(due("a"))
 	r.bury(g, "a")
 	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
-	missing, err := g.Discard(t.Context(), ever, []string{"a", "unknown"})
+	missing, err := Discard(t.Context(), g, ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{

@@ -11,7 +11,7 @@ import (
 // Delete removes all that the topic has, and takes it off the list of topics. Calling it
 // again continues an earlier call. Partition 0 comes last, since it has the number of
 // partitions.
-func (t *Topic) Delete(ctx context.Context) error {
+func DeleteTopic(ctx context.Context, t *Topic) error {
 	if err := t.Known(ctx); err != nil {
 		return err
 	}
@@ -23,21 +23,21 @@ func (t *Topic) Delete(ctx context.Context) error {
 		if number <= done {
 			break
 		}
-		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *Partition) error { return p.drop(ctx) }); err != nil {
+		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *Partition) error { return drop(ctx, p) }); err != nil {
 			return err
 		}
 		done = number
 	}
-	if err := t.Partition(0).drop(ctx); err != nil {
+	if err := drop(ctx, t.Partition(0)); err != nil {
 		return err
 	}
-	return t.Store().delist(ctx, t.Name())
+	return delist(ctx, t.Store(), t.Name())
 }
 
 // drop removes all that the partition has: of the groups that are registered or retired,
 // and of those that only refs names.
-func (p *Partition) drop(ctx context.Context) error {
-	names, err := p.named(ctx)
+func drop(ctx context.Context, p *Partition) error {
+	names, err := groupsNamed(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (p *Partition) drop(ctx context.Context) error {
 }
 
 // named lists the groups that still need messages, in bounded steps.
-func (p *Partition) named(ctx context.Context) ([]string, error) {
+func groupsNamed(ctx context.Context, p *Partition) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {
 		reply, err := p.Run(ctx, namedScript, "", []any{cursor})
@@ -82,7 +82,7 @@ func (p *Partition) named(ctx context.Context) ([]string, error) {
 }
 
 // delist takes a topic off the list of topics.
-func (s *Store) delist(ctx context.Context, topic string) error {
+func delist(ctx context.Context, s *Store, topic string) error {
 	for range 3 {
 		now, err := s.Now(ctx, s.Registry())
 		if err != nil {

@@ -82,9 +82,9 @@ func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 	other.push(due("a"))
 	want := other.state()
 
-	require.NoError(t, topic.Delete(t.Context()))
+	require.NoError(t, DeleteTopic(t.Context(), topic))
 	assert.Empty(t, r.keysOf())
-	assert.ErrorIs(t, topic.Delete(t.Context()), ErrTopicNotFound)
+	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), ErrTopicNotFound)
 	assert.Equal(t, want, other.state(), "another topic stays")
 	require.NoError(t, other.topicOf(1).Known(t.Context()))
 }
@@ -96,9 +96,9 @@ func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
 			r := newScene(t)
 			topic := r.fill(3)
 			for n := range dropped {
-				require.NoError(t, topic.Partition(2-n).drop(t.Context()))
+				require.NoError(t, drop(t.Context(), topic.Partition(2-n)))
 			}
-			require.NoError(t, newStore(t, r.client).Topic(r.partition.Topic()).Delete(t.Context()))
+			require.NoError(t, DeleteTopic(t.Context(), newStore(t, r.client).Topic(r.partition.Topic())))
 			assert.Empty(t, r.keysOf())
 		})
 	}
@@ -141,7 +141,7 @@ func TestNamedGoesThroughAllRefs(t *testing.T) {
 		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
 	}
 	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
-	names, err := r.partition.named(t.Context())
+	names, err := groupsNamed(t.Context(), r.partition)
 	require.NoError(t, err)
 	assert.Len(t, names, 300)
 }

@@ -101,7 +101,7 @@ func (r *scene) live(look func()) {
 	require.NoError(r.t, topic.Limit(r.ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
 	take(g, 10)
 	look()
-	_, err = g.Discard(r.ctx(), ever, []string{ids[1]})
+	_, err = Discard(r.ctx(), g, ever, []string{ids[1]})
 	require.NoError(r.t, err)
 	ack(r.t, g, ids[2], ids[3])
 	take(g, 1)

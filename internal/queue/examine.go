@@ -24,7 +24,7 @@ const (
 // Orphans calls found with ids that have a body and are in no set: neither scheduled, nor in
 // any set of a group. It reads all bodies, in bounded steps, and looks into the groups
 // that are named, that are registered, and that need a body.
-func (p *Partition) Orphans(ctx context.Context, names []string, found func(looked int, ids []string)) error {
+func FindOrphans(ctx context.Context, p *Partition, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {
@@ -68,7 +68,7 @@ type Misplaced struct {
 }
 
 // Misplaced calls found with what is wrong with messages in a place of the group.
-func (g *Group) Misplaced(ctx context.Context, place Place, found func(looked int, wrong Misplaced)) error {
+func FindMisplaced(ctx context.Context, g *Group, place Place, found func(looked int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
 		if err != nil {
@@ -104,7 +104,7 @@ const lookedInto = 100
 
 // Leftovers calls found with ids whose entries in a record no message needs, which it may drop,
 // and with ids whose entry cannot be read.
-func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
+func FindLeftovers(ctx context.Context, g *Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
 		if err != nil {
@@ -123,12 +123,12 @@ func (g *Group) Leftovers(ctx context.Context, in Record, how Tidying, found fun
 
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
-func (p *Partition) WrongTypes(ctx context.Context, groups []string) ([]*script.KeyTypeError, error) {
+func WrongTypes(ctx context.Context, p *Partition, groups []string) ([]*script.KeyTypeError, error) {
 	return wrongTypes(ctx, p.Client(), p.All(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.
-func (s *Store) WrongType(ctx context.Context) (*script.KeyTypeError, error) {
+func WrongTypeOfList(ctx context.Context, s *Store) (*script.KeyTypeError, error) {
 	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
 	if err != nil || len(wrong) == 0 {
 		return nil, err
@@ -187,7 +187,7 @@ const (
 )
 
 // Strays calls found with message keys that lead to no body. No message holds them.
-func (p *Partition) Strays(ctx context.Context, how Tidying, found func(looked int, keys []string)) error {
+func FindStrays(ctx context.Context, p *Partition, how Tidying, found func(looked int, keys []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
 		if err != nil {

@@ -38,7 +38,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "needed", "x").Err())
 	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "needed", `["lost"]`).Err())
 	before := r.state()
-	orphans := collected(t, func(found func(int, []string)) error { return r.partition.Orphans(t.Context(), nil, found) })
+	orphans := collected(t, func(found func(int, []string)) error { return FindOrphans(t.Context(), r.partition, nil, found) })
 	assert.Equal(t, []string{"alone", "lone"}, orphans)
 	assert.Equal(t, before, r.state())
 }
@@ -57,7 +57,7 @@ func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 		}
 		var got []string
 		looked := 0
-		require.NoError(t, g.Misplaced(t.Context(), place, func(n int, wrong Misplaced) {
+		require.NoError(t, FindMisplaced(t.Context(), g, place, func(n int, wrong Misplaced) {
 			got, looked = append(got, wrong.Bodiless...), looked+n
 			assert.Empty(t, wrong.Twice)
 		}))
@@ -80,7 +80,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	require.NoError(t, r.client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
 	with := r.state()
 	look := func(how Tidying) []string {
-		return slices.Compact(collected(t, func(found func(int, []string)) error { return r.partition.Strays(t.Context(), how, found) }))
+		return slices.Compact(collected(t, func(found func(int, []string)) error { return FindStrays(t.Context(), r.partition, how, found) }))
 	}
 	assert.Len(t, look(LookForStrays), 1001)
 	assert.Equal(t, with, r.state())
@@ -109,7 +109,7 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 				if place == InScheduled {
 					of = r.partition.Group("")
 				}
-				require.NoError(t, of.Misplaced(t.Context(), place, func(_ int, wrong Misplaced) {
+				require.NoError(t, FindMisplaced(t.Context(), of, place, func(_ int, wrong Misplaced) {
 					for id, second := range wrong.Twice {
 						assert.Equal(t, "id", id)
 						found = append(found, string(place), second)
@@ -125,7 +125,7 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 	r := newScene(t)
 	wrong := func() (list []string) {
-		found, err := r.partition.WrongTypes(t.Context(), []string{"g", "h"})
+		found, err := WrongTypes(t.Context(), r.partition, []string{"g", "h"})
 		require.NoError(t, err)
 		for _, w := range found {
 			list = append(list, w.Key)
@@ -159,7 +159,7 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 		require.NoError(t, r.client.HSet(t.Context(), key, "held", `["g"]`).Err())
 		look := func(how Tidying) (gone int) {
 			seen := map[string]bool{}
-			require.NoError(t, g.Leftovers(t.Context(), in, how, func(_ int, ids, garbled []string) {
+			require.NoError(t, FindLeftovers(t.Context(), g, in, how, func(_ int, ids, garbled []string) {
 				assert.Empty(t, garbled)
 				for _, id := range ids {
 					seen[id] = true
@@ -188,7 +188,7 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, fields, int64(10), "the lists are divided")
 	look := func(how Tidying) (gone, garbled []string) {
-		require.NoError(t, r.partition.Group("").Leftovers(t.Context(), RefsRecord, how, func(_ int, some, bad []string) {
+		require.NoError(t, FindLeftovers(t.Context(), r.partition.Group(""), RefsRecord, how, func(_ int, some, bad []string) {
 			gone, garbled = append(gone, some...), append(garbled, bad...)
 		}))
 		return gone, garbled

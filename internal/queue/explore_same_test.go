@@ -123,11 +123,11 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Requeue(ctx, ever, []string{id})
+			_, err := Requeue(ctx, g, ever, []string{id})
 			return err
 		}},
 		{op{kind: "discard", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Discard(ctx, ever, []string{id})
+			_, err := Discard(ctx, g, ever, []string{id})
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {

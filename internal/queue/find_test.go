@@ -31,7 +31,7 @@ func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	} {
 		var ids []string
 		sum := 0
-		require.NoError(t, r.partition.Find(t.Context(), text, func(looked int, found []Stored) error {
+		require.NoError(t, Find(t.Context(), r.partition, text, func(looked int, found []Stored) error {
 			require.LessOrEqual(t, looked, 2*lookedAt)
 			sum += looked
 			for _, f := range found {
@@ -45,7 +45,7 @@ func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	}
 	stop := errors.New("stop")
 	calls := 0
-	require.ErrorIs(t, r.partition.Find(t.Context(), "", func(_ int, found []Stored) error {
+	require.ErrorIs(t, Find(t.Context(), r.partition, "", func(_ int, found []Stored) error {
 		calls++
 		require.NotEmpty(t, found, "all are found")
 		return stop

@@ -40,17 +40,17 @@ type GroupGauge struct {
 
 // Gauges counts what topics that are listed have, in the order of the topics. It changes
 // nothing. Once ctx has ended, it returns what was read until then.
-func (s *Store) Gauges(ctx context.Context, topics []Listed) []TopicGauge {
+func Gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
 	// By the master of the first partition, so that none waits for the rosters of another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
 	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []TopicGauge {
-		return s.gauges(ctx, some)
+		return gauges(ctx, s, some)
 	})
 }
 
-func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
+func gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
 	gauges := make([]TopicGauge, len(topics))
-	parts := s.rosters(ctx, topics, gauges)
+	parts := rosters(ctx, s, topics, gauges)
 	var calls []gaugeCall
 	for i, g := range gauges {
 		for n := range parts[i] {
@@ -74,18 +74,18 @@ func (s *Store) gauges(ctx context.Context, topics []Listed) []TopicGauge {
 }
 
 // rosters reads which groups the topics have, and returns how many partitions.
-func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGauge) (partitions []int) {
+func rosters(ctx context.Context, s *Store, topics []Listed, gauges []TopicGauge) (partitions []int) {
 	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
 		p := NewPartition(s, t.Name, 0)
-		calls = append(calls, p.rosterCall("0"), p.PartitionsCall())
+		calls = append(calls, rosterCall(p, "0"), p.PartitionsCall())
 	}
 	partitions = make([]int, len(topics))
 	answers := s.RunMany(ctx, calls)
 	for i, t := range topics {
 		g := &gauges[i]
 		if g.Err = Compatible(t.Version); g.Err == nil {
-			g.Roster, g.Err = s.rosterOf(ctx, t.Name, answers[2*i])
+			g.Roster, g.Err = rosterOf(ctx, s, t.Name, answers[2*i])
 		}
 		if g.Err == nil {
 			partitions[i], g.Err = partitionsIn(answers[2*i+1])
@@ -95,7 +95,7 @@ func (s *Store) rosters(ctx context.Context, topics []Listed, gauges []TopicGaug
 }
 
 // rosterOf reads the first answer of a roster, and the rest if there is more of it.
-func (s *Store) rosterOf(ctx context.Context, topic string, a script.Answer) (Roster, error) {
+func rosterOf(ctx context.Context, s *Store, topic string, a script.Answer) (Roster, error) {
 	if a.Err != nil {
 		return Roster{}, a.Err
 	}
@@ -105,7 +105,7 @@ func (s *Store) rosterOf(ctx context.Context, topic string, a script.Answer) (Ro
 	case err != nil:
 		return Roster{}, err
 	case cursor != "0":
-		return NewPartition(s, topic, 0).Roster(ctx)
+		return ReadRoster(ctx, NewPartition(s, topic, 0))
 	}
 	return page.roster, page.read()
 }
@@ -158,7 +158,7 @@ func (c gaugeCall) read(ctx context.Context, a script.Answer, g *Gauge) error {
 			return err
 		}
 		if cursor != "0" {
-			all, err := c.partition.Group(name).Consumers(ctx)
+			all, err := Consumers(ctx, c.partition.Group(name))
 			if err != nil {
 				return err
 			}

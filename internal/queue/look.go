@@ -46,11 +46,11 @@ type FoundFor struct {
 
 // Look looks for a message in all partitions: by its id or, if that is "", by its key. Of several
 // messages with the key it returns the one published last.
-func (t *Topic) Look(ctx context.Context, id, key string) (Found, error) {
+func Look(ctx context.Context, t *Topic, id, key string) (Found, error) {
 	var mu sync.Mutex
 	best, missing := Found{}, ErrNoMessage // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
-		found, err := p.Look(ctx, id, key)
+		found, err := LookIn(ctx, p, id, key)
 		if errors.Is(err, ErrNoMessage) {
 			return nil
 		}
@@ -72,8 +72,8 @@ func (t *Topic) Look(ctx context.Context, id, key string) (Found, error) {
 const maxLooked = 1000
 
 // Look looks for a message in the partition, as Topic.Look does.
-func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
-	roster, err := p.Roster(ctx)
+func LookIn(ctx context.Context, p *Partition, id, key string) (Found, error) {
+	roster, err := ReadRoster(ctx, p)
 	if err != nil {
 		return Found{}, err
 	}
@@ -92,7 +92,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 		case "none":
 			return Found{}, ErrNoMessage
 		default:
-			return p.parseFound(reply)
+			return parseFound(p, reply)
 		}
 		if err := reply.End(); err != nil {
 			return Found{}, err
@@ -101,7 +101,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 	return Found{}, ErrGroupsKeepChanging
 }
 
-func (p *Partition) parseFound(r script.Reply) (Found, error) {
+func parseFound(p *Partition, r script.Reply) (Found, error) {
 	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
 	f.Scheduled = !f.DueAt.IsZero()
 	for rows := r.List(); rows.More(); {
@@ -147,7 +147,7 @@ func (f *FoundFor) Exhausted(maxDeliveries int) string {
 
 // Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
 // that is not known: it has claimed others since. It looks at some 1,000 records.
-func (g *Group) Holder(ctx context.Context, id string, fence int64) (string, error) {
+func Holder(ctx context.Context, g *Group, id string, fence int64) (string, error) {
 	const steps = 100
 	cursor := "0"
 	for range steps {

@@ -18,7 +18,7 @@ import (
 func (r *scene) find(id, key string) Found {
 	r.t.Helper()
 	before := r.state()
-	found, err := r.partition.Look(r.ctx(), id, key)
+	found, err := LookIn(r.ctx(), r.partition, id, key)
 	require.NoError(r.t, err)
 	require.Equal(r.t, before, r.state())
 	return found
@@ -43,9 +43,9 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	assert.Equal(t, FoundFor{Group: "g", State: StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
 	assert.Equal(t, FoundFor{Group: "h", State: StateDone}, found.Groups[1])
 
-	_, err := r.partition.Look(t.Context(), "unknown", "")
+	_, err := LookIn(t.Context(), r.partition, "unknown", "")
 	require.ErrorIs(t, err, ErrNoMessage)
-	_, err = r.partition.Look(t.Context(), "", "unknown")
+	_, err = LookIn(t.Context(), r.partition, "", "unknown")
 	require.ErrorIs(t, err, ErrNoMessage)
 }
 
@@ -81,7 +81,7 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	holder := func(id string, fence int64) string {
 		t.Helper()
 		before := r.state()
-		name, err := g.Holder(t.Context(), id, fence)
+		name, err := Holder(t.Context(), g, id, fence)
 		require.NoError(t, err)
 		require.Equal(t, before, r.state())
 		return name
@@ -116,7 +116,7 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	}
 	require.NoError(t, r.client.HSet(t.Context(), key, "odd/x", fmt.Sprint(now+60000, " garbage")).Err())
 	before := r.state()
-	consumers, err := g.Consumers(t.Context())
+	consumers, err := Consumers(t.Context(), g)
 	require.NoError(t, err)
 	require.Equal(t, before, r.state())
 	require.Len(t, consumers, 501)
@@ -144,7 +144,7 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
 	}
 	before := r.state()
-	roster, err := r.partition.Roster(t.Context())
+	roster, err := ReadRoster(t.Context(), r.partition)
 	require.NoError(t, err)
 	require.Equal(t, before, r.state())
 	assert.WithinDuration(t, r.now(), roster.Now, 5*time.Second)
@@ -181,9 +181,9 @@ func TestSurveyAndTallyCount(t *testing.T) {
 	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.MessageKeys, ""), "a", "1").Err())
 	require.NoError(t, r.client.ZAdd(t.Context(), p.Key(script.Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
 	before := r.state()
-	survey, err := r.partition.Survey(t.Context())
+	survey, err := ReadSurvey(t.Context(), r.partition)
 	require.NoError(t, err)
-	tally, err := g.Tally(t.Context())
+	tally, err := ReadTally(t.Context(), g)
 	require.NoError(t, err)
 	require.Equal(t, before, r.state())
 	assert.WithinDuration(t, r.now(), survey.Now, 5*time.Second)
@@ -199,11 +199,11 @@ func TestSurveyAndTallyCount(t *testing.T) {
 	}, tally)
 
 	none := newScene(t)
-	survey, err = none.partition.Survey(t.Context())
+	survey, err = ReadSurvey(t.Context(), none.partition)
 	require.NoError(t, err)
 	survey.Now, survey.Sample = time.Time{}, nil
 	assert.Zero(t, survey)
-	tally, err = none.partition.Group("g").Tally(t.Context())
+	tally, err = ReadTally(t.Context(), none.partition.Group("g"))
 	require.NoError(t, err)
 	tally.Now = time.Time{}
 	assert.Zero(t, tally)
@@ -219,11 +219,11 @@ func TestTopicsAreListedInSteps(t *testing.T) {
 		want = append(want, Listed{fmt.Sprintf("%04d", i), "1"})
 		require.NoError(t, r.client.HSet(t.Context(), s.Registry(), want[i].Name, "1").Err())
 	}
-	list, err := s.Topics(t.Context())
+	list, err := Topics(t.Context(), s)
 	require.NoError(t, err)
 	assert.Equal(t, want, list)
 	require.NoError(t, r.client.Del(t.Context(), s.Registry()).Err())
-	list, err = s.Topics(t.Context())
+	list, err = Topics(t.Context(), s)
 	require.NoError(t, err)
 	assert.Empty(t, list)
 }

@@ -72,7 +72,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 							return err
 						}
 					}
-					_, err := g.Discard(r.ctx(), ever, ids)
+					_, err := Discard(r.ctx(), g, ever, ids)
 					return err
 				},
 				func(g *Group) error {
@@ -125,7 +125,7 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 			standing, err := r.partition.Cancel(t.Context(), "k")
 			require.NoError(t, err)
 			assert.Len(t, standing.Groups, count)
-			found, err := r.partition.Look(t.Context(), id, "")
+			found, err := LookIn(t.Context(), r.partition, id, "")
 			if dead == 0 {
 				require.ErrorIs(t, err, ErrNoMessage)
 			} else {
@@ -135,7 +135,7 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 			assert.Len(t, letters, dead)
 			for i, g := range groups[:dead] {
 				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
-				require.NoError(t, errOf(g.Discard(t.Context(), ever, []string{id})))
+				require.NoError(t, errOf(Discard(t.Context(), g, ever, []string{id})))
 			}
 			assert.Zero(t, r.count(script.Messages, ""))
 			assert.Zero(t, r.count(script.Refs, ""))
@@ -244,7 +244,7 @@ func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
 				}
 				_, err = churning.Reschedule(t.Context(), fmt.Sprint("k", n), time.Hour)
 				require.ErrorIs(t, err, ErrNotFound, "nobody waits for it")
-				_, err = churning.Look(t.Context(), id, "")
+				_, err = LookIn(t.Context(), churning, id, "")
 				require.NoError(t, err)
 				_, err = churning.Cancel(t.Context(), fmt.Sprint("k", n))
 				require.NoError(t, err)

@@ -70,7 +70,7 @@ func (m *model) withdraw(rt *rapid.T) {
 		id, group, _ := m.pick(rt, "queue")
 		seen := m.seen(m.scene.partition.Key(script.QueueOf, group), id)
 		m.finish(id, group)
-		m.again(func() { m.must(errOf(m.group(group).Withdraw(m.scene.ctx(), InQueue, []Seen{seen}))) })
+		m.again(func() { m.must(errOf(Withdraw(m.scene.ctx(), m.group(group), InQueue, []Seen{seen}))) })
 		return
 	}
 	seen := m.pickScheduled(rt)
@@ -78,19 +78,19 @@ func (m *model) withdraw(rt *rapid.T) {
 		delete(m.taken, key)
 	}
 	m.end(seen.ID)
-	m.again(func() { m.must(errOf(m.group("").Withdraw(m.scene.ctx(), InScheduled, []Seen{seen}))) })
+	m.again(func() { m.must(errOf(Withdraw(m.scene.ctx(), m.group(""), InScheduled, []Seen{seen}))) })
 }
 
 func (m *model) retime(rt *rapid.T) {
 	due := m.later()
 	if rapid.Bool().Draw(rt, "in scheduled") {
 		seen := m.pickScheduled(rt)
-		m.again(func() { m.must(errOf(m.group("g").Retime(m.scene.ctx(), InScheduled, due, []Seen{seen}))) })
+		m.again(func() { m.must(errOf(Retime(m.scene.ctx(), m.group("g"), InScheduled, due, []Seen{seen}))) })
 		return
 	}
 	id, group, _ := m.pick(rt, "queue")
 	seen := m.seen(m.scene.partition.Key(script.QueueOf, group), id)
-	m.again(func() { m.must(errOf(m.group(group).Retime(m.scene.ctx(), InQueue, due, []Seen{seen}))) })
+	m.again(func() { m.must(errOf(Retime(m.scene.ctx(), m.group(group), InQueue, due, []Seen{seen}))) })
 }
 
 func (m *model) buryAny(rt *rapid.T) {

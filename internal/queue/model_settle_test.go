@@ -174,7 +174,7 @@ func (m *model) requeue(rt *rapid.T) {
 	state.place, state.entry = "queue", true
 	state.count = counts{fence: max(1, state.count.fence)} // a message that a person buried may have had no claim
 	m.again(func() {
-		_, err := m.group(group).Requeue(m.scene.ctx(), ever, []string{id})
+		_, err := Requeue(m.scene.ctx(), m.group(group), ever, []string{id})
 		m.must(err)
 	})
 }
@@ -183,7 +183,7 @@ func (m *model) discard(rt *rapid.T) {
 	id, group, _ := m.pick(rt, "dead")
 	m.finish(id, group)
 	m.again(func() {
-		_, err := m.group(group).Discard(m.scene.ctx(), ever, []string{id})
+		_, err := Discard(m.scene.ctx(), m.group(group), ever, []string{id})
 		m.must(err)
 	})
 }

@@ -185,13 +185,13 @@ func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, buried, 1)
 		case "bury":
-			_, err := g.Requeue(t.Context(), ever, []string{"a"})
+			_, err := Requeue(t.Context(), g, ever, []string{"a"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a#3/0/1"}, r.claim(g, "d", 1))
 			_, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "3/0/1"}, "bad"}})
 			require.NoError(t, err)
 		case "requeue":
-			_, err := g.Requeue(t.Context(), ever, []string{"a"})
+			_, err := Requeue(t.Context(), g, ever, []string{"a"})
 			require.NoError(t, err)
 		}
 		before := r.state()

@@ -79,7 +79,7 @@ type Page struct {
 // Page returns some messages in a place of the group, or of the partition if it is
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
-func (g *Group) Page(ctx context.Context, r PageRequest) (Page, error) {
+func ReadPage(ctx context.Context, g *Group, r PageRequest) (Page, error) {
 	bytes, content := MaxReplyBytes, ""
 	if r.Bytes > 0 {
 		bytes, content = min(r.Bytes, MaxReplyBytes), "bodies"
@@ -103,21 +103,21 @@ func endOf(before int64) string {
 
 // Count counts the messages in a place of the group with scores from a position's on and
 // before another, in ms.
-func (g *Group) Count(ctx context.Context, place Place, from Position, before int64) (int, error) {
-	count, _, err := g.count(ctx, place, from, before, "")
+func Count(ctx context.Context, g *Group, place Place, from Position, before int64) (int, error) {
+	count, _, err := count(ctx, g, place, from, before, "")
 	return count, err
 }
 
 // Before counts the messages in a place of the group that come before a message with a score, in ms,
 // whether or not that is in the place. Of those with the same score, it counts up to MaxMessages.
-func (g *Group) Before(ctx context.Context, place Place, score int64, id string) (int, error) {
-	count, _, err := g.count(ctx, place, Position{}, score, id)
+func CountBefore(ctx context.Context, g *Group, place Place, score int64, id string) (int, error) {
+	count, _, err := count(ctx, g, place, Position{}, score, id)
 	return count, err
 }
 
 // End is the lowest time, in ms, that is above all scores in a place of the group.
-func (g *Group) End(ctx context.Context, place Place) (before int64, err error) {
-	_, last, err := g.count(ctx, place, Position{}, NoEnd, "")
+func End(ctx context.Context, g *Group, place Place) (before int64, err error) {
+	_, last, err := count(ctx, g, place, Position{}, NoEnd, "")
 	if err != nil || last == "" {
 		return 0, err
 	}
@@ -125,7 +125,7 @@ func (g *Group) End(ctx context.Context, place Place) (before int64, err error) 
 	return ms + 1, err
 }
 
-func (g *Group) count(ctx context.Context, place Place, from Position, before int64, id string) (count int, last string, err error) {
+func count(ctx context.Context, g *Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
 	reply, err := g.Run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
 	if err != nil {
 		return 0, "", err

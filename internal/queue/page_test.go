@@ -24,7 +24,7 @@ func inAll(place Place) PageRequest {
 func (r *scene) page(g *Group, request PageRequest) Page {
 	r.t.Helper()
 	before := r.state()
-	page, err := g.Page(r.ctx(), request)
+	page, err := ReadPage(r.ctx(), g, request)
 	require.NoError(r.t, err)
 	require.Equal(r.t, before, r.state(), "a page changes nothing")
 	return page
@@ -34,7 +34,7 @@ func (r *scene) page(g *Group, request PageRequest) Page {
 func (r *scene) pages(g *Group, request PageRequest) (ids []string) {
 	r.t.Helper()
 	for {
-		page, err := g.Page(r.ctx(), request)
+		page, err := ReadPage(r.ctx(), g, request)
 		require.NoError(r.t, err)
 		require.LessOrEqual(r.t, len(page.Entries), request.Limit)
 		ids = append(ids, idsOf(page)...)
@@ -119,10 +119,10 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	from, err := r.client.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: set, Start: "1001", Stop: "(1002", ByScore: true}).Result()
 	require.NoError(t, err)
 	require.Equal(t, from, r.pages(r.partition.Group(""), request))
-	n, err := r.partition.Group("").Count(t.Context(), InScheduled, request.From, request.Before)
+	n, err := Count(t.Context(), r.partition.Group(""), InScheduled, request.From, request.Before)
 	require.NoError(t, err)
 	assert.Equal(t, len(from), n)
-	n, err = r.partition.Group("").Count(t.Context(), InScheduled, Position{}, NoEnd)
+	n, err = Count(t.Context(), r.partition.Group(""), InScheduled, Position{}, NoEnd)
 	require.NoError(t, err)
 	assert.Equal(t, len(want), n)
 }
@@ -207,7 +207,7 @@ func TestPagesShowEachMessageThatStaysOnce(t *testing.T) {
 			require.NoError(t, r.client.ZRem(t.Context(), set, strings.TrimSuffix(request.From.ID, "\x00")).Err())
 			stay = slices.DeleteFunc(stay, func(id string) bool { return id+"\x00" == request.From.ID })
 		}
-		page, _ = r.partition.Group("").Page(t.Context(), request)
+		page, _ = ReadPage(t.Context(), r.partition.Group(""), request)
 		for _, id := range idsOf(page) {
 			count[id]++
 		}

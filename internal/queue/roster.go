@@ -62,10 +62,10 @@ func (r Roster) lately(most int) []string {
 }
 
 // Roster reads which groups the partition has.
-func (p *Partition) Roster(ctx context.Context) (Roster, error) {
+func ReadRoster(ctx context.Context, p *Partition) (Roster, error) {
 	page := newRosterPage()
 	for cursor := "0"; ; {
-		reply, err := p.Client().Run(ctx, p.rosterCall(cursor))
+		reply, err := p.Client().Run(ctx, rosterCall(p, cursor))
 		if err != nil {
 			return Roster{}, err
 		}
@@ -78,7 +78,7 @@ func (p *Partition) Roster(ctx context.Context) (Roster, error) {
 	}
 }
 
-func (p *Partition) rosterCall(cursor string) script.Call {
+func rosterCall(p *Partition, cursor string) script.Call {
 	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
 }
 

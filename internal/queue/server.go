@@ -44,7 +44,7 @@ type Server struct {
 
 // Servers asks the masters that have topics, each once; without topics, the one that has the
 // list of them. An error says that a master does not answer at all.
-func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
+func Servers(ctx context.Context, s *Store, names []string) ([]Server, error) {
 	first := s.Registry()
 	keys := []string{first}
 	for _, name := range names {
@@ -69,7 +69,7 @@ func (s *Store) Servers(ctx context.Context, names []string) ([]Server, error) {
 			continue
 		}
 		seen[addr] = true
-		server, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return s.serverAt(ctx, node, addr, key) })
+		server, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return serverAt(ctx, s, node, addr, key) })
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func addrOf(node redis.UniversalClient) string {
 }
 
 // serverAt asks one server. The key is one that it has.
-func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, key string) (Server, error) {
+func serverAt(ctx context.Context, s *Store, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
 	if err != nil && !script.IsAnswer(err) {
@@ -106,7 +106,7 @@ func (s *Store) serverAt(ctx context.Context, node redis.UniversalClient, addr, 
 		server.Fsync = config["appendfsync"]
 	}
 	server.readClock(ctx, node)
-	s.readRights(ctx, node, key, &server)
+	readRights(ctx, s, node, key, &server)
 	return server, ctx.Err()
 }
 
@@ -178,7 +178,7 @@ var neededOnACluster = []string{"COMMAND"}
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
 
 // readRights asks Redis what the user may do with a key. Few users may ask.
-func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key string, server *Server) {
+func readRights(ctx context.Context, s *Store, node redis.UniversalClient, key string, server *Server) {
 	user, err := node.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
 		return
@@ -187,23 +187,23 @@ func (s *Store) readRights(ctx context.Context, node redis.UniversalClient, key 
 	if s.Cluster() != nil {
 		commands = slices.Concat(neededOnACluster, needed)
 	}
-	denied, err := s.denied(ctx, node, user, key, commands)
+	refused, err := denied(ctx, s, node, user, key, commands)
 	if err != nil {
 		return
 	}
-	closed, err := s.denied(ctx, node, user, key, neededByApplications)
+	closed, err := denied(ctx, s, node, user, key, neededByApplications)
 	if err != nil {
 		return
 	}
-	server.User, server.Denied, server.Closed, server.Checked = user, denied, closed, true
+	server.User, server.Denied, server.Closed, server.Checked = user, refused, closed, true
 }
 
 // denied are the commands that the user may not call.
-func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
+func denied(ctx context.Context, s *Store, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
 	answers := make([]*redis.Cmd, len(commands))
 	_, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, command := range commands {
-			answers[i] = pipe.Do(ctx, s.dryRun(user, key, command)...)
+			answers[i] = pipe.Do(ctx, dryRun(s, user, key, command)...)
 		}
 		return nil
 	})
@@ -217,7 +217,7 @@ func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, ke
 			return nil, err
 		}
 		if answer != "OK" {
-			name, _, _ := strings.Cut(s.onTopology(command), " ")
+			name, _, _ := strings.Cut(onTopology(s, command), " ")
 			names = append(names, name)
 		}
 	}
@@ -225,9 +225,9 @@ func (s *Store) denied(ctx context.Context, node redis.UniversalClient, user, ke
 }
 
 // dryRun asks whether the user may call a command.
-func (s *Store) dryRun(user, key, command string) []any {
+func dryRun(s *Store, user, key, command string) []any {
 	args := []any{"ACL", "DRYRUN", user}
-	for _, word := range strings.Fields(s.onTopology(command)) {
+	for _, word := range strings.Fields(onTopology(s, command)) {
 		switch word {
 		case "K":
 			word = key
@@ -240,7 +240,7 @@ func (s *Store) dryRun(user, key, command string) []any {
 }
 
 // onTopology is the form of a command on this kind of server.
-func (s *Store) onTopology(command string) string {
+func onTopology(s *Store, command string) string {
 	if other, is := sharded[command]; is && s.Cluster() != nil {
 		return other
 	}

@@ -120,7 +120,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 		"buried, requeued and leased anew": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
-			_, err = g.Requeue(r.ctx(), ever, []string{"a"})
+			_, err = Requeue(r.ctx(), g, ever, []string{"a"})
 			require.NoError(r.t, err)
 			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},

@@ -23,7 +23,7 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call))
 		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
 		return func() {
-			require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
+			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
@@ -41,7 +41,7 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		key := r.partition.Key(script.Scheduled, "")
 		seen := r.seen(key, r.store(key, 200, mebibyte)...)
 		return func() {
-			require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
+			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
 			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
 		}
 	},
@@ -50,7 +50,7 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		ids := r.store(key, 1000, 100)
 		seen := r.seen(key, ids...)
 		return func() {
-			left, err := g.Retime(r.ctx(), InQueue, 5000, seen)
+			left, err := Retime(r.ctx(), g, InQueue, 5000, seen)
 			require.NoError(r.t, err)
 			require.Empty(r.t, left)
 			left, err = g.BuryAny(r.ctx(), "bad", ids)
@@ -68,7 +68,7 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		}
 		topic := r.topicOf(1)
 		return func() {
-			require.NoError(r.t, topic.Delete(r.ctx()))
+			require.NoError(r.t, DeleteTopic(r.ctx(), topic))
 			require.Empty(r.t, r.keysOf())
 		}
 	},

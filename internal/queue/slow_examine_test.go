@@ -27,12 +27,12 @@ var slowLooks = map[string]func(r *scene, g *Group) func(){
 		r.groups(999)
 		r.store(r.partition.Key(script.QueueOf, "g999"), 1000, 100)
 		return func() {
-			require.NoError(r.t, r.partition.Orphans(r.ctx(), nil, func(_ int, ids []string) { require.Empty(r.t, ids) }))
+			require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.t, ids) }))
 		}
 	},
 	"look for orphans among bodies of 1 MiB": func(r *scene, _ *Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 200, mebibyte)
-		return func() { require.NoError(r.t, r.partition.Orphans(r.ctx(), nil, func(int, []string) {})) }
+		return func() { require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(int, []string) {})) }
 	},
 	"look for orphans among a few bodies of 1 MiB": func(r *scene, _ *Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 5000, 100)
@@ -40,7 +40,7 @@ var slowLooks = map[string]func(r *scene, g *Group) func(){
 			body := make([]byte, mebibyte)
 			require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Messages, ""), fmt.Sprint("large ", n), body).Err())
 		}
-		return func() { require.NoError(r.t, r.partition.Orphans(r.ctx(), nil, func(int, []string) {})) }
+		return func() { require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(int, []string) {})) }
 	},
 	"look for ids without a body and for stray keys": func(r *scene, g *Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 10_000, 10)
@@ -53,8 +53,8 @@ var slowLooks = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.MessageKeys, ""), fields...).Err())
 		}
 		return func() {
-			require.NoError(r.t, g.Misplaced(r.ctx(), InScheduled, func(int, Misplaced) {}))
-			require.NoError(r.t, r.partition.Strays(r.ctx(), DropStrays, func(int, []string) {}))
+			require.NoError(r.t, FindMisplaced(r.ctx(), g, InScheduled, func(int, Misplaced) {}))
+			require.NoError(r.t, FindStrays(r.ctx(), r.partition, DropStrays, func(int, []string) {}))
 		}
 	},
 }

@@ -25,11 +25,11 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		request := inAll(InScheduled)
 		request.From = Position{"5", fmt.Sprintf("%026d", 100000)}
 		return func() {
-			page, err := g.Page(r.ctx(), request)
+			page, err := ReadPage(r.ctx(), g, request)
 			require.NoError(r.t, err)
 			require.Len(r.t, page.Entries, 1000)
 			request.KeyPrefix = "other"
-			require.Empty(r.t, errless(g.Page(r.ctx(), request)).Entries)
+			require.Empty(r.t, errless(ReadPage(r.ctx(), g, request)).Entries)
 		}
 	},
 	"a page of dead letters with reasons": func(r *scene, g *Group) func() {
@@ -40,19 +40,19 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		}
 		request := inAll(InDead)
 		request.Reason, request.MinAttempts, request.Bytes = "xx", 2, mebibyte
-		return func() { require.Greater(r.t, len(errless(g.Page(r.ctx(), request)).Entries), 900) }
+		return func() { require.Greater(r.t, len(errless(ReadPage(r.ctx(), g, request)).Entries), 900) }
 	},
 	"a page of bodies of 64 KiB": func(r *scene, g *Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		request := inAll(InScheduled)
 		request.Bytes = mebibyte
-		return func() { require.Len(r.t, errless(g.Page(r.ctx(), request)).Entries, 15) }
+		return func() { require.Len(r.t, errless(ReadPage(r.ctx(), g, request)).Entries, 15) }
 	},
 	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 5000, 1000)
 		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		return func() {
-			require.NoError(r.t, r.partition.Find(r.ctx(), "no such text", func(_ int, found []Stored) error {
+			require.NoError(r.t, Find(r.ctx(), r.partition, "no such text", func(_ int, found []Stored) error {
 				require.Empty(r.t, found)
 				return nil
 			}))
@@ -61,8 +61,8 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	"survey and tally": func(r *scene, g *Group) func() {
 		r.store(r.partition.Key(script.UnackOf, "g"), 100000, 10)
 		return func() {
-			require.Equal(r.t, 100000, errless(r.partition.Survey(r.ctx())).Messages)
-			require.Equal(r.t, 100000, errless(g.Tally(r.ctx())).InDelivery)
+			require.Equal(r.t, 100000, errless(ReadSurvey(r.ctx(), r.partition)).Messages)
+			require.Equal(r.t, 100000, errless(ReadTally(r.ctx(), g)).InDelivery)
 		}
 	},
 	"the roster of 1,000 groups": func(r *scene, _ *Group) func() {
@@ -70,13 +70,13 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		for i := range 1000 {
 			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
-		return func() { require.Len(r.t, errless(r.partition.Roster(r.ctx())).Retired, 1000) }
+		return func() { require.Len(r.t, errless(ReadRoster(r.ctx(), r.partition)).Retired, 1000) }
 	},
 	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *Group) func() {
 		r.groups(999)
 		r.busyConsumers(1000)
 		return func() {
-			gauges := newStore(r.t, r.client).Gauges(r.ctx(), []Listed{{r.partition.Topic(), "1"}})
+			gauges := Gauges(r.ctx(), newStore(r.t, r.client), []Listed{{r.partition.Topic(), "1"}})
 			require.NoError(r.t, gauges[0].Err)
 			require.Len(r.t, gauges[0].Partitions[0].Groups, 1000)
 			require.Equal(r.t, 1000, gauges[0].Partitions[0].Groups["g"].Consumers)
@@ -85,8 +85,8 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	"1,000 consumers, what they hold and the holder": func(r *scene, g *Group) func() {
 		r.busyConsumers(1000)
 		return func() {
-			require.Len(r.t, errless(g.Consumers(r.ctx())), 1000)
-			require.Empty(r.t, errless(g.Holder(r.ctx(), "unknown", 1)))
+			require.Len(r.t, errless(Consumers(r.ctx(), g)), 1000)
+			require.Empty(r.t, errless(Holder(r.ctx(), g, "unknown", 1)))
 		}
 	},
 	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
@@ -102,12 +102,12 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
-		return func() { require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 0) }
+		return func() { require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 0) }
 	},
 	"look at what 1,000 groups retry": func(r *scene, _ *Group) func() {
 		retried(r, false)
 		return func() {
-			require.Len(r.t, errless(r.partition.Look(r.ctx(), "", "k")).Groups, 1000)
+			require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 1000)
 		}
 	},
 }

@@ -180,14 +180,14 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.t, err)
 			_, err = g.Bury(r.ctx(), burials)
 			require.NoError(r.t, err)
-			_, err = g.Requeue(r.ctx(), ever, ids)
+			_, err = Requeue(r.ctx(), g, ever, ids)
 			require.NoError(r.t, err)
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
 		return func() {
-			missing, err := g.Discard(r.ctx(), ever, ids)
+			missing, err := Discard(r.ctx(), g, ever, ids)
 			require.NoError(r.t, err)
 			require.Empty(r.t, missing)
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())

@@ -88,7 +88,7 @@ var standings = map[string]struct {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
-			_, err := g.Requeue(r.ctx(), ever, []string{id})
+			_, err := Requeue(r.ctx(), g, ever, []string{id})
 			require.NoError(r.t, err)
 		},
 		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
@@ -119,7 +119,7 @@ var standings = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := g.Discard(r.ctx(), ever, []string{id})
+			_, err := Discard(r.ctx(), g, ever, []string{id})
 			require.NoError(r.t, err)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)

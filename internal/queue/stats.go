@@ -23,7 +23,7 @@ type Survey struct {
 }
 
 // Survey counts what the partition has.
-func (p *Partition) Survey(ctx context.Context) (Survey, error) {
+func ReadSurvey(ctx context.Context, p *Partition) (Survey, error) {
 	reply, err := p.Run(ctx, surveyScript, "", nil)
 	if err != nil {
 		return Survey{}, err
@@ -41,7 +41,7 @@ const memorySamples = 50
 
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
 // groups take. It is false if Redis refuses to say.
-func (p *Partition) Memory(ctx context.Context, groups []string) (bytes int64, known bool, err error) {
+func Memory(ctx context.Context, p *Partition, groups []string) (bytes int64, known bool, err error) {
 	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
 		answers, err := memory(ctx, p.Client(), some)
 		if err != nil {
@@ -92,7 +92,7 @@ type Tally struct {
 }
 
 // Tally counts what the partition has for the group.
-func (g *Group) Tally(ctx context.Context) (Tally, error) {
+func ReadTally(ctx context.Context, g *Group) (Tally, error) {
 	reply, err := g.Run(ctx, tallyScript, nil)
 	if err != nil {
 		return Tally{}, err
@@ -109,7 +109,7 @@ func (g *Group) Tally(ctx context.Context) (Tally, error) {
 type Listed struct{ Name, Version string }
 
 // Topics returns the list of topics, sorted by name. It changes nothing.
-func (s *Store) Topics(ctx context.Context) ([]Listed, error) {
+func Topics(ctx context.Context, s *Store) ([]Listed, error) {
 	keys := []string{s.Registry()}
 	if err := s.Check(ctx, keys[0]); err != nil {
 		return nil, err

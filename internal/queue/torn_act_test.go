@@ -15,7 +15,7 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 	id := keyed(1, "k")
 	var seen []Seen
 	withdraw := func(r *scene) {
-		require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
+		require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
 	}
 	arrange := func(r *scene) {
 		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
@@ -36,7 +36,7 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 func TestATornWithdrawalFromAQueueLeavesTheOtherGroupItsMessage(t *testing.T) {
 	var seen []Seen
 	withdraw := func(r *scene) {
-		require.NoError(r.t, errOf(r.partition.Group("g").Withdraw(r.ctx(), InQueue, seen)))
+		require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group("g"), InQueue, seen)))
 	}
 	arrange := func(r *scene) {
 		g, _ := r.both()

@@ -47,7 +47,7 @@ func TestAnArrivalFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
 			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 			before := r.state()
 			var wrong *script.KeyTypeError
-			require.ErrorAs(t, errOf(r.partition.Arrive(r.ctx(), "", []Arrival{r.arrival(keyed(3, "m"), 60)})), &wrong)
+			require.ErrorAs(t, errOf(Arrive(r.ctx(), r.partition, "", []Arrival{r.arrival(keyed(3, "m"), 60)})), &wrong)
 			assert.Equal(t, key, wrong.Key)
 			assert.Equal(t, before, r.state())
 		})
@@ -60,7 +60,7 @@ func TestARefusedArrivalLeavesNothing(t *testing.T) {
 	r := newSceneOn(t, server)
 	r.push(after(plainID(9), 60))
 	before := r.state()
-	_, err := r.through(r.deny(server, "hset")).Arrive(t.Context(), "", []Arrival{r.arrival(plainID(1), 60)})
+	_, err := Arrive(t.Context(), r.through(r.deny(server, "hset")), "", []Arrival{r.arrival(plainID(1), 60)})
 	require.Error(t, err)
 	require.False(t, redis.HasErrorPrefix(err, "NOSCRIPT"))
 	assert.Equal(t, before, r.state())

@@ -188,7 +188,7 @@ func (r *scene) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
 		p := r.partition.Names
-		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
+		_, err := Requeue(r.ctx(), g, ever, append(r.client.ZRange(r.ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
 		for _, id := range r.client.ZRange(r.ctx(), p.Key(script.UnackOf, g.name), 0, -1).Val() {
 			r.expire(g, id)
@@ -198,7 +198,7 @@ func (r *scene) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
+	_, err := Discard(r.ctx(), g, ever, append(r.client.ZRange(r.ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 
