@@ -34,7 +34,7 @@ func TestEachScriptIsDeclared(t *testing.T) {
 	files, err := filepath.Glob("lua/*.lua")
 	require.NoError(t, err)
 	declared := map[string]bool{}
-	for _, s := range Scripts() {
+	for _, s := range append(Scripts(), InspectScripts()...) {
 		for _, file := range s.Files() {
 			declared["lua/"+file.Name+".lua"] = true
 		}
@@ -44,7 +44,7 @@ func TestEachScriptIsDeclared(t *testing.T) {
 
 // TestKeysAreInTheSameOrderEverywhere: in a script's header, in its body, and in Go.
 func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
-	for _, s := range Scripts() {
+	for _, s := range append(Scripts(), InspectScripts()...) {
 		t.Run(s.Name(), func(t *testing.T) {
 			header, body := splitHeader(s.Files()[len(s.Files())-1].Text)
 			once, many := keysOfHeader(t, header)

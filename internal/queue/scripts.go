@@ -38,46 +38,14 @@ var (
 	forgetScript = script.New(lua, "forget", "control queue unack dead attempts reasons changed "+
 		"claims consumers messages refs keys full expiry")
 	restoreScript  = script.New(lua, "restore", "control queue unack dead")
-	backlogScript  = script.New(lua, "backlog", "scheduled queue unack")
 	leaveScript    = script.New(lua, "leave", "consumers control expiry claims")
 	expireScript   = script.New(lua, "expire", "groups control consumers expiry")
 	expiringScript = script.New(lua, "expiring", "expiry")
-
-	pageScript = script.New(lua, "page", "scheduled queue unack dead attempts reasons messages changed")
-
-	countScript  = script.New(lua, "count", "scheduled queue unack dead")
-	rosterScript = script.New(lua, "roster", "groups control")
-	surveyScript = script.New(lua, "survey", "scheduled messages keys taken")
-	tallyScript  = script.New(lua, "tally", "queue unack dead")
-	aliveScript  = script.New(lua, "alive", "consumers")
-	gaugeScript  = script.New(lua, "gauge", "scheduled keys").Each("queue unack dead consumers")
-	topicsScript = script.New(lua, "topics", "topics")
-	holderScript = script.New(lua, "holder", "claims")
-	findScript   = script.New(lua, "find", "messages")
-	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys").With("lib_keyed").
-			Each("queue unack dead attempts reasons changed")
-
-	arriveScript = script.New(lua, "arrive", "scheduled messages keys taken arrived")
-
-	orphansScript  = script.New(lua, "orphans", "messages groups refs scheduled").Each("queue unack dead")
-	bodilessScript = script.New(lua, "bodiless", "messages scheduled queue unack dead")
-	straysScript   = script.New(lua, "strays", "keys messages")
-
-	leftoversScript = script.New(lua, "leftovers", "messages refs queue unack dead attempts reasons changed")
-
-	requeueScript = script.New(lua, "requeue", "dead reasons attempts queue")
-	discardScript = script.New(lua, "discard", "dead reasons attempts messages refs changed keys")
 
 	cancelScript = script.New(lua, "cancel", "scheduled messages publishers groups refs keys taken full").With("lib_keyed").
 			Each("queue unack dead attempts changed")
 	rescheduleScript = script.New(lua, "reschedule", "scheduled messages publishers groups refs keys").With("lib_keyed").
 				Each("queue unack dead attempts")
-
-	withdrawScript = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed")
-	retimeScript   = script.New(lua, "retime", "scheduled queue")
-	namedScript    = script.New(lua, "named", "refs")
-	delistScript   = script.New(lua, "delist", "topics")
-	dropScript     = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
 )
 
 // Scripts are all scripts.
@@ -86,12 +54,7 @@ func Scripts() []*script.Script {
 		pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
-		limitScript, retireScript, forgetScript, restoreScript, backlogScript, leaveScript,
-		expireScript, expiringScript, pageScript, countScript, rosterScript, surveyScript,
-		tallyScript, aliveScript, gaugeScript, topicsScript, holderScript, findScript,
-		lookScript, arriveScript,
-		orphansScript, bodilessScript, straysScript, leftoversScript, requeueScript, discardScript,
-		cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript,
-		dropScript,
+		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,
+		expiringScript, cancelScript, rescheduleScript,
 	}
 }
