@@ -20,7 +20,7 @@ test: redis-server prometheus
 stress: redis-server
 	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run 'Stress' ./internal/verify/acceptance
 
-## full: all long forms, about 100 minutes; writes docs/evidence.md. FORMS='explore sim' runs some, and
+## full: all long forms, about 100 minutes; writes docs/inside/evidence.md. FORMS='explore sim' runs some, and
 ## PARALLEL=2 two at a time of those that mostly wait
 FORMS ?=
 PARALLEL ?= 1
