@@ -251,7 +251,7 @@ var documentedKey = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` 
 
 // TestExamineFindsKeysOfAnotherType of each kind that the protocol has.
 func TestExamineFindsKeysOfAnotherType(t *testing.T) {
-	text, err := os.ReadFile("../docs/protocol.md")
+	text, err := os.ReadFile("../docs/inside/protocol.md")
 	require.NoError(t, err)
 	kinds := documentedKey.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(kinds), 20)

@@ -130,12 +130,21 @@ var prepared = map[string]func(m *moved){
 	},
 }
 
+// servers calls a test on some servers, such as everywhere.
+type servers func(t *testing.T, test func(t *testing.T, s *scene, partitions int))
+
+// standalone is one server.
+func standalone(t *testing.T, test func(t *testing.T, s *scene, partitions int)) {
+	t.Helper()
+	test(t, newScene(t), 1)
+}
+
 // killed calls a test for each place, and with processes that die after one call more each time,
 // until one of them has ended its move.
-func killed(t *testing.T, again func(m *moved)) {
+func killed(t *testing.T, on servers, again func(m *moved)) {
 	for name, prepare := range prepared {
 		t.Run(name, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, s *scene, partitions int) {
+			on(t, func(t *testing.T, s *scene, partitions int) {
 				for calls := 1; ; calls++ {
 					m := &moved{from: s.beside(fmt.Sprint("/from", calls)), partitions: partitions, keys: numbered(12)}
 					m.to = m.from.beside("/to")
@@ -170,7 +179,7 @@ func (m *moved) arrived() []string {
 // TestAMoveThatIsKilledAfterAnyCallIsRunAgain and then all has arrived once; what is in delivery, or
 // whose key is in use there, stays.
 func TestAMoveThatIsKilledAfterAnyCallIsRunAgain(t *testing.T) {
-	killed(t, func(m *moved) {
+	killed(t, everywhere, func(m *moved) {
 		t := m.from.T
 		for _, key := range m.keys {
 			here, there := slices.Contains(keysOnly(m.from.all(m.query)), key), slices.Contains(m.arrived(), key)
@@ -204,7 +213,7 @@ func TestAMoveThatIsKilledAfterAnyCallIsRunAgain(t *testing.T) {
 // what has arrived by then. They may get it once more.
 func TestAMoveThatIsRunAgainAfterDeliveriesLosesNothing(t *testing.T) {
 	twice := 0
-	killed(t, func(m *moved) {
+	killed(t, standalone, func(m *moved) {
 		t := m.from.T
 		delivered := m.deliver()
 		_, err := m.move()

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	alertsFile     = "../docs/alerts.yml"
+	alertsFile     = "../docs/operate/alerts.yml"
 	alertTestsFile = "testdata/alerts_test.yml"
-	runbookFile    = "../docs/operating.md"
-	watchingFile   = "../docs/watching.md"
-	runbookURL     = "https://github.com/redisdelay/watermill-redisdelay/blob/main/docs/operating.md#"
+	runbookFile    = "../docs/operate/operating.md"
+	watchingFile   = "../docs/operate/watching.md"
+	runbookURL     = "https://github.com/redisdelay/watermill-redisdelay/blob/main/docs/operate/operating.md#"
 )
 
 type alert struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-const dashboardFile = "../docs/grafana/redisdelay.json"
+const dashboardFile = "../docs/operate/grafana/redisdelay.json"
 
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 

@@ -19,7 +19,7 @@ var (
 	ourSections = regexp.MustCompile(`(?s)## Metrics for Prometheus\n(.*?)\n## `)
 )
 
-// TestAllMetricsAreDocumented in docs/watching.md, and no others.
+// TestAllMetricsAreDocumented in docs/operate/watching.md, and no others.
 func TestAllMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(watchingFile)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ var (
 	helpOf = regexp.MustCompile(`fqName: "redisdelay_(\w+)", help: "(.*?)", (?:unit|constLabels)`)
 )
 
-// TestTheHelpOfAMetricNamesTheValuesOfItsLabels: those that docs/watching.md has of a metric.
+// TestTheHelpOfAMetricNamesTheValuesOfItsLabels: those that docs/operate/watching.md has of a metric.
 func TestTheHelpOfAMetricNamesTheValuesOfItsLabels(t *testing.T) {
 	text, err := os.ReadFile(watchingFile)
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// quickAlerts is docs/alerts.yml with a second for each minute and each hour: what takes five minutes takes five seconds.
+// quickAlerts is docs/operate/alerts.yml with a second for each minute and each hour: what takes five minutes takes five seconds.
 func quickAlerts(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(alertsFile)

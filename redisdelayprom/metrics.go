@@ -3,7 +3,7 @@
 // it wherever it is used.
 //
 // Metrics is for what the publishers and subscribers of this process do, Backlog for what is
-// in Redis, which is the same for all processes. docs/watching.md lists all metrics.
+// in Redis, which is the same for all processes. docs/operate/watching.md lists all metrics.
 package redisdelayprom
 
 import (

@@ -163,7 +163,7 @@ func called(list []script.Kind) []string {
 
 // TestKindsOfKeysMatchTheDocumentation of the protocol.
 func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../docs/protocol.md")
+	text, err := os.ReadFile("../../docs/inside/protocol.md")
 	require.NoError(t, err)
 	var want []string
 	for _, match := range documented.FindAllStringSubmatch(string(text), -1) {

@@ -49,6 +49,7 @@ func TestATornWithdrawalFromAQueueLeavesTheOtherGroupItsMessage(t *testing.T) {
 		withdraw(r)
 		assert.NotContains(r.t, r.state(), "queue:g a")
 		r.hStillGetsIt()
+		assert.NotContains(r.t, r.state(), "messages a", "g does not hold it any more")
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 // each partition, and from QueueOf on one for each group in each partition.
 type Kind int
 
-// The kinds. docs/protocol.md says what their values mean.
+// The kinds. docs/inside/protocol.md says what their values mean.
 const (
 	Topics Kind = iota // Client.Registry
 	Scheduled

@@ -22,7 +22,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// The code of docs/migrating.md, as the tests use it.
+// The code of docs/use/migrating.md, as the tests use it.
 
 // migration
 func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (message.Publisher, message.Subscriber, error) {
@@ -68,7 +68,7 @@ func moveJobs(ctx context.Context, client redis.UniversalClient, set string, pub
 // end of migration
 
 func TestTheCodeForMigratingIsTheTestedOne(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/migrating.md")
+	page, err := os.ReadFile("../../../docs/use/migrating.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("migrating_test.go")
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// The recipes of docs/recipes.md, as the tests use them.
+// The recipes of docs/use/recipes.md, as the tests use them.
 
 // recipe: an order for all of them
 var errBadOrder = errors.New("an order that nobody can handle")
@@ -129,7 +129,7 @@ func decide(next message.HandlerFunc) message.HandlerFunc {
 
 // TestTheRecipesInTheDocsAreTheTestedOnes compares the blocks of the page with the code above.
 func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/recipes.md")
+	page, err := os.ReadFile("../../../docs/use/recipes.md")
 	require.NoError(t, err)
 	var source []byte
 	for _, file := range []string{"recipes_test.go", "patterns_test.go"} {

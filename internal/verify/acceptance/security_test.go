@@ -21,11 +21,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// documentedUser creates the user of docs/scaling.md on a server, with additional rules,
+// documentedUser creates the user of docs/operate/scaling.md on a server, with additional rules,
 // and returns its name and password.
 func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) (name, password string) {
 	t.Helper()
-	doc, err := os.ReadFile("../../../docs/scaling.md")
+	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(doc), "ACL SETUSER ")
 	require.True(t, found)
@@ -119,7 +119,7 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 }
 
 // nothingRefused checks that the library makes no call in vain, except once for each connection or client:
-// what go-redis says of itself, and what docs/scaling.md says is asked for a warning.
+// what go-redis says of itself, and what docs/operate/scaling.md says is asked for a warning.
 func nothingRefused(t *testing.T, admin redis.UniversalClient) {
 	t.Helper()
 	refused := redistest.Rejected(t, admin)
@@ -130,10 +130,10 @@ func nothingRefused(t *testing.T, admin redis.UniversalClient) {
 }
 
 // onBoth runs a test with the documented user on one server and on a Cluster, with the rights that a sentence of
-// docs/scaling.md adds.
+// docs/operate/scaling.md adds.
 func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin redis.UniversalClient)) {
 	t.Helper()
-	doc, err := os.ReadFile("../../../docs/scaling.md")
+	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(doc), sentence+" `")
 	require.True(t, found)

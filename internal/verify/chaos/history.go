@@ -1,7 +1,7 @@
 // Package chaos injects the faults that users meet and counts their effects.
 //
 // Each case is a test. Its short form runs with all other tests; `make chaos` runs the
-// full form. docs/reliability.md lists the cases and what they catch.
+// full form. docs/use/reliability.md lists the cases and what they catch.
 package chaos
 
 import (

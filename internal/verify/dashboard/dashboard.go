@@ -1,4 +1,4 @@
-// Package dashboard reads the dashboard of docs/grafana, for tests that ask a Prometheus
+// Package dashboard reads the dashboard of docs/operate/grafana, for tests that ask a Prometheus
 // what its panels show, and for drawing it where there is no Grafana.
 package dashboard
 
