@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
 func (m *trial) heartbeat(rt *rapid.T) {

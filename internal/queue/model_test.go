@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
-	"github.com/redisdelay/watermill-redisdelay/internal/sim/store"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
 var modelSteps = flag.Int("model.steps", 3000, "how many random operations the model test makes")
