@@ -291,10 +291,11 @@ func (m *trial) seen(rt *rapid.T, place Place) (group string, some []Seen, same 
 }
 
 func (m *trial) withdraw(rt *rapid.T) {
-	_, some, same := m.seen(rt, InScheduled)
+	place := draw(rt, "place", InScheduled, InQueue, InDead)
+	group, some, same := m.seen(rt, place)
 	m.do(func() {
-		want := m.model.Withdraw(same)
-		left, err := m.real.Withdraw(m.scene.ctx(), some)
+		want := m.model.Withdraw(group, store.Place(place), same)
+		left, err := m.group(group).withdraw(m.scene.ctx(), place, "", some)
 		m.must(err)
 		m.list(want, left)
 	})

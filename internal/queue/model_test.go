@@ -106,7 +106,7 @@ func (m *trial) operations() []operation {
 		{"heartbeat", "", m.heartbeat},
 		{"leave", "", m.leave},
 		{"bury any", "", m.buryAny},
-		{"withdraw", "scheduled", m.withdraw},
+		{"withdraw", "", m.withdraw},
 		{"retime", "", m.retime},
 		{"retire", "groups", m.retire},
 		{"end", "groups", m.end},

@@ -68,20 +68,25 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	return left
 }
 
-// Withdraw takes back scheduled messages. It returns the ids of those that are not scheduled for
-// the time that was seen.
-func (p *Partition) Withdraw(some []Seen) (left []string) {
+// Withdraw takes messages out of a place: Scheduled, for all groups, or Queued or Dead, for one. It
+// returns the ids of those that do not have the score there that was seen.
+func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []string) {
+	g := p.groups[name]
+	if g == nil {
+		g = newGroup()
+	}
+	set := map[Place]*zset{Scheduled: &p.scheduled, Queued: &g.queue, Dead: &g.dead}[place]
 	for _, s := range some {
-		if !p.scheduled.is(s) {
+		if !set.is(s) {
 			left = append(left, s.ID)
 			continue
 		}
-		if key := keyOf(s.ID); p.keys[key] == s.ID {
+		if key := keyOf(s.ID); place == Scheduled && p.keys[key] == s.ID {
 			delete(p.taken, key)
 		}
-		p.free(s.ID)
-		delete(p.messages, s.ID)
-		p.scheduled.remove(s.ID)
+		set.remove(s.ID)
+		delete(g.reasons, s.ID)
+		p.finish(g, name, s.ID)
 	}
 	return left
 }
@@ -90,8 +95,10 @@ func (p *Partition) Withdraw(some []Seen) (left []string) {
 // time, in ms. It returns the ids of those that do not wait there for the time that was seen.
 func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left []string) {
 	set := &p.scheduled
-	if name != "" {
-		set = &p.groups[name].queue
+	if g := p.groups[name]; g != nil {
+		set = &g.queue
+	} else if name != "" {
+		set = &zset{}
 	}
 	first, _ := set.head()
 	for _, s := range some {
