@@ -43,10 +43,7 @@ local function hold(id)
   local key = keyed and key_of(id)
   local holder = key and call('HGET', keys, key)
   if holder ~= id and holder ~= LOST .. id then return end
-  if several then
-    local _, gone = leave(refs, { id }, group)
-    if #gone == 0 then return end
-  end
+  if several and #plan_release(refs, { id }, group).unneeded == 0 then return end
   return holder == id and 'held' or 'lost'
 end
 
