@@ -52,19 +52,18 @@ local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_deliveries, max_bytes, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local alive_ms, about, asof = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
-local call = redis.call -- looked up once: the loops are long
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease_ms)
 
 -- These reads come first: lib_idle.lua has checked the types of the other keys.
-local group_count = call('SCARD', groups)
-local partition_count = tonumber(call('GET', partitions)) or 0
+local group_count = redis.call('SCARD', groups)
+local partition_count = tonumber(redis.call('GET', partitions)) or 0
 local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
-local has_metadata = call('HLEN', changed) > 0
-local has_attempts = call('HLEN', attempts) > 0
+local has_metadata = redis.call('HLEN', changed) > 0
+local has_attempts = redis.call('HLEN', attempts) > 0
 
 -- ask makes the caller name the groups, or register its own.
-local function ask() return answer('groups', answer(now_ms, call('SMEMBERS', groups))) end
+local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
 
 -- reply gives a batch, nil for nothing. Its details, due times and tokens, are one text, since
 -- each value of a reply is slow.
@@ -86,18 +85,7 @@ end
 -- texts_of reads the bodies of messages and this group's own metadata for them.
 local function texts_of(ids)
   if #ids == 0 then return {}, {} end
-  return call('HMGET', messages, unpack(ids)), has_metadata and call('HMGET', changed, unpack(ids)) or {}
-end
-
--- lease adds the last first: Redis searches a small set from its start.
-local function lease(ids)
-  if #ids == 0 then return end
-  local leases, n = {}, 0
-  for i = #ids, 1, -1 do
-    leases[n + 1], leases[n + 2] = deadline, ids[i]
-    n = n + 2
-  end
-  call('ZADD', unack, unpack(leases))
+  return redis.call('HMGET', messages, unpack(ids)), has_metadata and redis.call('HMGET', changed, unpack(ids)) or {}
 end
 
 -- audience is whom messages that fall due are for. It is made when a claim needs it, since
@@ -107,7 +95,7 @@ local function audience()
   if made_audience then return made_audience end
   local queues = {}
   for i = 18, #KEYS do queues[ARGV[i - 5]] = KEYS[i] end
-  local members = group_count > 1 and call('SMEMBERS', groups) or {}
+  local members = group_count > 1 and redis.call('SMEMBERS', groups) or {}
   made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
   return made_audience
 end
@@ -116,7 +104,7 @@ end
 -- file may leave them, with their due times; nil if the caller does not know whom they are for.
 local function still_scheduled(ids)
   local waiting, latest = {}, 0
-  for i, due in ipairs(#ids > 0 and call('ZMSCORE', scheduled, unpack(ids)) or {}) do
+  for i, due in ipairs(#ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}) do
     if due then
       waiting[#waiting + 1] = ids[i]
       waiting[#waiting + 1] = due
@@ -132,14 +120,19 @@ end
 local function only_leased(ids, waiting)
   if #ids == 0 then return end
   if #waiting > 0 then fan_out(audience(), waiting, #waiting / 2, queue, scheduled, refs) end
-  call('ZREM', queue, unpack(ids))
+  redis.call('ZREM', queue, unpack(ids))
 end
 
--- replay answers a request that was sent again: with what it got and still holds, whose
--- leases start anew, and with what it buried. It holds what nobody has claimed or extended
--- since. The token alone does not prove that: a torn file may bring back the record of a
--- claim that was undone, and another consumer may have those messages by now.
-local function replay(result, last_ms)
+if unknown(groups, group) then return ask() end
+local number, last_ms, result = recorded(claims, consumer)
+-- A late copy of an older request, whose caller has long had the answer, gets nothing.
+if number > request then return reply(-1) end
+
+-- A request that was sent again gets what it got and still holds, whose leases start anew, and
+-- what it buried. It holds what nobody has claimed or extended since. The token alone does not
+-- prove that: a torn file may bring back the record of a claim that was undone, and another
+-- consumer may have those messages by now. (As a function, this would cost each claim time.)
+if number == request then
   local old_deadline, joined, ids, buried = unpack(cjson.decode(result))
   local dues, tokens = {}, {}
   for due, token in string.gmatch(joined, '(%S+) (%S+)') do
@@ -156,7 +149,7 @@ local function replay(result, last_ms)
     end
   end
   for i = 1, #buried, 2 do
-    if call('ZSCORE', dead, buried[i]) then
+    if redis.call('ZSCORE', dead, buried[i]) then
       table.insert(batch.buried, buried[i])
       table.insert(batch.buried, buried[i + 1])
     end
@@ -166,7 +159,7 @@ local function replay(result, last_ms)
   if not waiting then return ask() end
   begin_writes(unack)
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
-  lease(batch.ids)
+  add_leases(unack, batch.ids, deadline)
   only_leased(batch.ids, waiting)
   return reply(0, batch)
 end
@@ -183,7 +176,8 @@ local function plan()
   if scarce then most = math.min(most, tokens, free_workers) end
   if pause_ends then most = 0 end
   local burying = most > 0 and max_deliveries > 0 and has_attempts
-    and (begins_exhausted(unack, attempts, now_ms, max_deliveries) or begins_exhausted(queue, attempts, now_ms, max_deliveries))
+    and (begins_exhausted(unack, attempts, now_ms, max_deliveries)
+      or begins_exhausted(queue, attempts, now_ms, max_deliveries))
   return {
     pause_ends = pause_ends, limits = limits, scarce = scarce, limit = most, capacity = capacity,
     burying = burying, reach = burying and math.max(most, MAX_BURIED) or most,
@@ -234,8 +228,10 @@ end
 -- memory. It returns the ids of the list, and how many of them are in the batch.
 local function consider(batch, list, lost, most)
   local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
+  local call = redis.call -- looked up once: the loop is long
+  if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
-  local entries = has_attempts and #ids > 0 and call('HMGET', attempts, unpack(ids)) or {}
+  local entries = has_attempts and call('HMGET', attempts, unpack(ids)) or {}
   for i, id in ipairs(ids) do
     local entry, reason = entries[i] or lost and '1', nil
     local length = call('HSTRLEN', messages, id)
@@ -259,7 +255,10 @@ end
 
 -- choose makes a batch of lost and due messages.
 local function choose(budget, lost, due)
-  local batch = { ids = {}, details = {}, entries = {}, buried = {}, bytes = 0, due = {}, due_count = 0 }
+  local batch = {
+    ids = {}, details = {}, entries = {}, bodies = {}, metadata = {}, buried = {}, bytes = 0, stop = nil,
+    due = {}, due_count = 0, -- ids, and how many of them the batch has
+  }
   consider(batch, lost, true, budget.limit)
   if batch.stop then return batch end
   -- Those of lost leases are in unack already, and those to bury leave it.
@@ -277,14 +276,14 @@ local function take(budget, batch, source, last_ms)
   batch.details = table.concat(batch.details, ' ')
   if budget.limits then spend(budget.limits, control, group, #ids) end
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, batch.details, ids, buried }), last_ms)
-  if #batch.entries > 0 then call('HSET', attempts, unpack(batch.entries)) end
-  lease(ids)
+  if #batch.entries > 0 then redis.call('HSET', attempts, unpack(batch.entries)) end
+  add_leases(unack, ids, deadline)
   for i = 1, #buried, 2 do
     bury(dead, reasons, keys, buried[i], now, buried[i + 1])
-    call('ZREM', unack, buried[i])
+    redis.call('ZREM', unack, buried[i])
   end
   if #buried > 0 then release_capacity(full, unack, channel, group) end
-  if batch.due_count > 0 then call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
+  if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
 end
 
 -- wait_us is how long no other message can be due; -2 if the next is only for a free worker.
@@ -308,18 +307,12 @@ local function report(budget, batch, last_ms)
     note_alive(consumers, consumer, now_ms, alive_ms, about)
   end
   local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
-  if wait ~= 0 and wait ~= -2 and not busy and call('HLEN', claims) > 1 then
+  if wait ~= 0 and wait ~= -2 and not busy and redis.call('HLEN', claims) > 1 then
     local count = #batch.ids + #batch.buried / 2
     redis.pcall(NOTIFY, channel, string.format('=%.0f %d %d ', wait, count, #group) .. group .. consumer)
   end
   return reply(wait, batch)
 end
-
-if unknown(groups, group) then return ask() end
-local number, last_ms, result = recorded(claims, consumer)
-if number == request then return replay(result, last_ms) end
--- A late copy of an older request, whose caller has long had the answer, gets nothing.
-if number > request then return reply(-1) end
 
 local budget = plan()
 begin_writes(unack)

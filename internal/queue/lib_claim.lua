@@ -14,6 +14,17 @@ local function ids_of(list)
   return ids
 end
 
+-- add_leases adds the last first: Redis searches a small set from its start.
+local function add_leases(unack, ids, deadline)
+  if #ids == 0 then return end
+  local leases, n = {}, 0
+  for i = #ids, 1, -1 do
+    leases[n + 1], leases[n + 2] = deadline, ids[i]
+    n = n + 2
+  end
+  redis.call('ZADD', unack, unpack(leases))
+end
+
 -- earliest is the lowest score of several sorted sets, nil when all are empty.
 local function earliest(...)
   local first

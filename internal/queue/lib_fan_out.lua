@@ -38,7 +38,7 @@ local function fan_out(audience, due, count, queue, scheduled, refs)
   local scores, moved = {}, {}
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end
   for i = 1, 2 * count, 2 do
-    local j = 2 * count - i -- the last first; as claim.lua leases them
+    local j = 2 * count - i -- the last first; see add_leases
     moved[#moved + 1] = due[i]
     scores[j], scores[j + 1] = due[i + 1], due[i]
   end
