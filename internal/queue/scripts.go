@@ -24,8 +24,8 @@ var (
 	claimScript = script.New(lua, "claim", "scheduled messages groups refs keys "+
 		"queue unack attempts claims dead reasons changed control consumers full partitions expiry").
 		Behind("lib_idle").With("lib_claim", "lib_fan_out").Each("queue").Awaited()
-	ackScript     = script.New(lua, "ack", "unack attempts messages refs changed keys full").Awaited()
-	relayScript   = script.New(lua, "relay", "unack attempts messages refs changed keys full").Foreign("stream").Awaited()
+	ackScript     = script.New(lua, "ack", "unack attempts messages refs changed keys full").With("lib_finish").Awaited()
+	relayScript   = script.New(lua, "relay", "unack attempts messages refs changed keys full").With("lib_finish").Foreign("stream").Awaited()
 	nackScript    = script.New(lua, "nack", "unack attempts queue changed dead reasons keys full").Awaited()
 	extendScript  = script.New(lua, "extend", "unack attempts groups consumers").Awaited()
 	releaseScript = script.New(lua, "release", "unack attempts queue full control").Awaited()
@@ -36,7 +36,7 @@ var (
 	limitScript  = script.New(lua, "limit", "groups control partitions")
 	retireScript = script.New(lua, "retire", "groups control consumers")
 	forgetScript = script.New(lua, "forget", "control queue unack dead attempts reasons changed "+
-		"claims consumers messages refs keys full expiry")
+		"claims consumers messages refs keys full expiry").With("lib_finish")
 	restoreScript  = script.New(lua, "restore", "control queue unack dead")
 	leaveScript    = script.New(lua, "leave", "consumers control expiry claims")
 	expireScript   = script.New(lua, "expire", "groups control consumers expiry")

@@ -30,12 +30,13 @@ var (
 	straysScript    = script.New(inspectLua, "strays", "keys messages")
 	leftoversScript = script.New(inspectLua, "leftovers", "messages refs queue unack dead attempts reasons changed")
 	requeueScript   = script.New(inspectLua, "requeue", "dead reasons attempts queue")
-	discardScript   = script.New(inspectLua, "discard", "dead reasons attempts messages refs changed keys")
-	withdrawScript  = script.New(inspectLua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed")
-	retimeScript    = script.New(inspectLua, "retime", "scheduled queue")
-	namedScript     = script.New(inspectLua, "named", "refs")
-	delistScript    = script.New(inspectLua, "delist", "topics")
-	dropScript      = script.New(inspectLua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
+	discardScript   = script.New(inspectLua, "discard", "dead reasons attempts messages refs changed keys").With("lib_finish")
+	withdrawScript  = script.New(inspectLua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").
+			With("lib_finish")
+	retimeScript = script.New(inspectLua, "retime", "scheduled queue")
+	namedScript  = script.New(inspectLua, "named", "refs")
+	delistScript = script.New(inspectLua, "delist", "topics")
+	dropScript   = script.New(inspectLua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
 )
 
 // InspectScripts are all scripts.
