@@ -128,8 +128,6 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	require.ErrorIs(t, topic.Resume(t.Context(), ""), ErrTopicNotFound)
 	_, err := retire(t, topic, "g", RetireIdle)
 	require.ErrorIs(t, err, ErrTopicNotFound)
-	_, err = CountBacklog(t.Context(), topic, "")
-	require.ErrorIs(t, err, ErrTopicNotFound)
 	assert.Empty(t, r.state())
 }
 
@@ -145,9 +143,6 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 		t.Helper()
 		require.ErrorIs(t, topic.Pause(t.Context(), group, Pause{}), ErrGroupNotFound)
 		require.ErrorIs(t, topic.Resume(t.Context(), group), ErrGroupNotFound)
-		_, err := CountBacklog(t.Context(), topic, group)
-		require.ErrorIs(t, err, ErrGroupNotFound)
-		assert.ErrorContains(t, err, group)
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
@@ -171,24 +166,6 @@ func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
 	assert.Equal(t, map[string]string{"control paused:g": "{}"}, with(other.state(), "paused"))
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	assert.Empty(t, with(other.state(), "paused"))
-}
-
-func TestBacklogCountsTheMessagesThatAwaitGroups(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.group("h")
-	topic := r.topicOf(2)
-	r.push(due("a"), due("b"), due("c"), after("d", 60))
-	b, err := CountBacklog(t.Context(), topic, "")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 3}, b)
-	require.Len(t, r.claim(g, "c", 2), 2)
-	b, err = CountBacklog(t.Context(), topic, "g")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 1, InDelivery: 2}, b)
-	b, err = CountBacklog(t.Context(), topic, "")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 1, Queued: 2, InDelivery: 2}, b)
 }
 
 // TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll is the same for a pause.

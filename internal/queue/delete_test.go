@@ -2,8 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,15 +60,6 @@ func (r *scene) fill(partitions int) *Topic {
 		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(script.DeadOf, "old"), z(1, "left behind")).Err())
 	}
 	return topic
-}
-
-// keysOf lists the keys of a topic's partitions.
-func (r *scene) keysOf() []string {
-	r.t.Helper()
-	keys, err := r.client.Keys(r.ctx(), escapeGlob(strings.TrimSuffix(string(r.partition.Names), "0}"))+"*").Result()
-	require.NoError(r.t, err)
-	slices.Sort(keys)
-	return keys
 }
 
 func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {

@@ -86,7 +86,7 @@ func (r *scene) live(look func()) {
 		calls = append(calls, []Message{due(id)})
 	}
 	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, calls...))
-	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	r.arrived(fmt.Sprintf("%026d", 9))
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
 		request.Presence = Presence{Alive: time.Minute, About: "{}"}
@@ -108,7 +108,7 @@ func (r *scene) live(look func()) {
 	ack(r.t, g, ids[0])
 	ack(r.t, h, ids...)
 
-	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), plainID(9))))
+	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), fmt.Sprintf("%026d", 9))))
 	for _, left := range []*Group{g, h} {
 		require.NoError(r.t, left.Leave(r.ctx(), "c"))
 	}

@@ -50,7 +50,7 @@ func (r *scene) away(ms string) string {
 	r.t.Helper()
 	n, err := strconv.ParseFloat(ms, 64)
 	require.NoError(r.t, err)
-	return r.score(n)
+	return r.on().Score(n)
 }
 
 // over makes a group one whose time is over since a minute, and that was noticed then.

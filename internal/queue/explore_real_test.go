@@ -105,7 +105,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 			}
 			s := w.state
 			effects := w.do(c.torn)
-			if !r.tear(server, writes) {
+			if !r.on().Tear(server, writes) {
 				require.Len(t, effects, writes-1, "%s", name)
 				break
 			}

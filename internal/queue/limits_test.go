@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // limit limits a group of the scene's topic, which has one partition.
@@ -275,7 +276,7 @@ func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
 
-	keys, err := r.client.Keys(t.Context(), escapeGlob(string(r.partition.Names))+"*").Result()
+	keys, err := r.client.Keys(t.Context(), scripttest.EscapeGlob(string(r.partition.Names))+"*").Result()
 	require.NoError(t, err)
 	require.NoError(t, r.client.Del(t.Context(), keys...).Err()) // Redis has lost everything
 	r.push(due("a"), due("b"))

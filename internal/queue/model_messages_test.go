@@ -278,37 +278,42 @@ func (m *trial) discard(rt *rapid.T) {
 	})
 }
 
-// seen draws messages of a place as they are, or as they were.
-func (m *trial) seen(rt *rapid.T, place Place) (group string, some []Seen, same []store.Seen) {
+// seen draws messages of a place as they are, or as they were, and as arguments of a script.
+func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
 	group, ids, scores := m.some(rt, string(place))
 	for _, id := range ids {
 		score, err := strconv.ParseInt(scores[id], 10, 64)
 		m.must(err)
 		score -= draw[int64](rt, "since", 0, 0, 0, 1)
-		some = append(some, Seen{id, strconv.FormatInt(score, 10)})
-		same = append(same, store.Seen{ID: id, Score: score})
+		seen = append(seen, store.Seen{ID: id, Score: score})
+		args = append(args, id, score)
 	}
-	return group, some, same
+	return group, seen, args
 }
 
 func (m *trial) withdraw(rt *rapid.T) {
-	place := draw(rt, "place", InScheduled, InQueue, InDead)
-	group, some, same := m.seen(rt, place)
+	place := draw(rt, "place", store.Scheduled, store.Queued, store.Dead)
+	group, seen, args := m.seen(rt, place)
+	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").With("lib_finish")
 	m.do(func() {
-		want := m.model.Withdraw(group, store.Place(place), same)
-		left, err := Withdraw(m.scene.ctx(), m.group(group), place, some)
+		want := m.model.Withdraw(group, place, seen)
+		reply, err := m.group(group).Run(m.scene.ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, ""}, args...))
 		m.must(err)
+		left, again := reply.Texts(), reply.Texts()
+		m.must(reply.End())
 		m.list(want, left)
+		m.list(nil, again)
 	})
 }
 
 func (m *trial) retime(rt *rapid.T) {
-	place := draw(rt, "place", InScheduled, InQueue)
-	group, some, same := m.seen(rt, place)
+	place := draw(rt, "place", store.Scheduled, store.Queued)
+	group, seen, args := m.seen(rt, place)
 	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
+	retime := ofInspect("retime", "scheduled queue")
 	m.do(func() {
-		want := m.model.Retime(m.now, group, due, same)
-		left, err := Retime(m.scene.ctx(), m.group(group), place, due, some)
+		want := m.model.Retime(m.now, group, due, seen)
+		left, err := m.group(group).RunForTexts(m.scene.ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))
 		m.must(err)
 		m.list(want, left)
 	})

@@ -239,16 +239,6 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	}
 }
 
-// deny is a client whose user may not use a command.
-func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
-	r.t.Helper()
-	user := "no-" + command
-	redistest.Command(r.t, r.client, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-"+command)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: user, Password: "pw"})
-	r.t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // places is in how many sets a message is from which group g may get it.
 func (*scene) places(state map[string]string, id string) int {
 	count := 0

@@ -46,12 +46,15 @@ var (
 			Each("queue unack dead attempts changed")
 	rescheduleScript = script.New(lua, "reschedule", "scheduled messages publishers groups refs keys").With("lib_keyed").
 				Each("queue unack dead attempts")
+
+	requeueScript = script.New(lua, "requeue", "dead reasons attempts queue")
+	discardScript = script.New(lua, "discard", "dead reasons attempts messages refs changed keys").With("lib_finish")
 )
 
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
+		requeueScript, discardScript, pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,

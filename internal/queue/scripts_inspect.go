@@ -29,8 +29,6 @@ var (
 	bodilessScript  = script.New(inspectLua, "bodiless", "messages scheduled queue unack dead")
 	straysScript    = script.New(inspectLua, "strays", "keys messages")
 	leftoversScript = script.New(inspectLua, "leftovers", "messages refs queue unack dead attempts reasons changed")
-	requeueScript   = script.New(inspectLua, "requeue", "dead reasons attempts queue")
-	discardScript   = script.New(inspectLua, "discard", "dead reasons attempts messages refs changed keys").With("lib_finish")
 	withdrawScript  = script.New(inspectLua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").
 			With("lib_finish")
 	retimeScript = script.New(inspectLua, "retime", "scheduled queue")
@@ -44,7 +42,7 @@ func InspectScripts() []*script.Script {
 	return []*script.Script{
 		backlogScript, pageScript, countScript, rosterScript, surveyScript, tallyScript,
 		aliveScript, gaugeScript, topicsScript, holderScript, findScript, lookScript,
-		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript, requeueScript,
-		discardScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
+		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
+		withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	}
 }

@@ -5,9 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -74,7 +72,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 	},
 	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *Group) func() {
 		r.groups(999)
-		r.busyConsumers(1000)
+		r.on().BusyConsumers(1000)
 		return func() {
 			gauges := Gauges(r.ctx(), newStore(r.t, r.client), []Listed{{r.partition.Topic(), "1"}})
 			require.NoError(r.t, gauges[0].Err)
@@ -83,18 +81,10 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"1,000 consumers, what they hold and the holder": func(r *scene, g *Group) func() {
-		r.busyConsumers(1000)
+		r.on().BusyConsumers(1000)
 		return func() {
 			require.Len(r.t, errless(Consumers(r.ctx(), g)), 1000)
 			require.Empty(r.t, errless(Holder(r.ctx(), g, "unknown", 1)))
-		}
-	},
-	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
-		r.busyConsumers(1000)
-		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), "expiry:g", "1 2 0").Err())
-		return func() {
-			require.Len(r.t, errless(g.Run(r.ctx(), retireScript, []any{"g", "idle"})), 11)
-			require.Equal(r.t, []any{"alive"}, errless(g.Run(r.ctx(), expireScript, []any{"g"})))
 		}
 	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *Group) func() {
@@ -110,25 +100,6 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 1000)
 		}
 	},
-}
-
-// busyConsumers are consumers that are alive, say as much as they may, and have claimed 100
-// messages each.
-func (r *scene) busyConsumers(count int) {
-	r.t.Helper()
-	ids := `["` + strings.Repeat(strings.Repeat("x", 40)+`","`, 99) + `x"]`
-	record := fmt.Sprintf(`1 5 [5,"%s",%s,[]]`, strings.Repeat("5 1 ", 100), ids)
-	now := r.now().Add(time.Hour).UnixMilli()
-	_, err := r.client.Pipelined(r.ctx(), func(pipe redis.Pipeliner) error {
-		for i := range count {
-			id := fmt.Sprint("c/", i)
-			pipe.HSet(r.ctx(), r.partition.Key(script.ClaimsOf, "g"), id, record)
-			text := fmt.Sprintf(`%d 5 5 {"name":"%s"}`, now, strings.Repeat("x", 3000))
-			pipe.HSet(r.ctx(), r.partition.Key(script.ConsumersOf, "g"), id, text)
-		}
-		return nil
-	})
-	require.NoError(r.t, err)
 }
 
 // errless is the result of a call; the test fails elsewhere if there is none.

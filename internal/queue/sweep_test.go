@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func (r *scene) crowd(group string) (large []string) {
 func (r *scene) use(g *Group) {
 	r.t.Helper()
 	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
-	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	r.arrived(fmt.Sprintf("%026d", 9))
 	r.claim(g, "c", 1)
 }
 
@@ -72,7 +73,7 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 	for key, field := range map[string]string{r.partition.Key(script.Publishers, ""): "p", r.partition.Key(script.ClaimsOf, g.name): "c"} {
 		assert.True(t, r.client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
 	}
-	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): plainID(9)} {
+	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): fmt.Sprintf("%026d", 9)} {
 		require.NoError(t, r.client.ZScore(t.Context(), key, member).Err(), member)
 	}
 }
