@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,21 +29,48 @@ var (
 	documented  = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")
 )
 
-func TestEachScriptIsDeclared(t *testing.T) {
-	files, err := filepath.Glob("lua/*.lua")
-	require.NoError(t, err)
-	declared := map[string]bool{}
-	for _, s := range append(Scripts(), InspectScripts()...) {
-		for _, file := range s.Files() {
-			declared["lua/"+file.Name+".lua"] = true
+// all are the scripts of all packages.
+func all() []*script.Script { return append(Scripts(), InspectScripts()...) }
+
+// texts are the files of Lua code of all packages, by their paths.
+func texts(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua"} {
+		files, err := filepath.Glob(folder + "/*")
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			texts[file] = string(text)
 		}
 	}
-	assert.ElementsMatch(t, files, slices.Collect(maps.Keys(declared)))
+	return texts
+}
+
+// TestEachScriptIsDeclared in the package that has it, and each library is used.
+func TestEachScriptIsDeclared(t *testing.T) {
+	used := map[string]int{}
+	for folder, scripts := range map[string][]*script.Script{"queue": Scripts(), "inspect": InspectScripts()} {
+		for _, s := range scripts {
+			for i, file := range s.Files() {
+				used[file.Text]++
+				if i == len(s.Files())-1 {
+					assert.Equal(t, file.Text, texts(t)["../"+folder+"/lua/"+s.Name()+".lua"], s.Name())
+					assert.Equal(t, 1, used[file.Text], "%s is declared twice", s.Name())
+				}
+			}
+		}
+	}
+	for path, text := range texts(t) {
+		assert.NotZero(t, used[text], "nothing declares %s", path)
+	}
 }
 
 // TestKeysAreInTheSameOrderEverywhere: in a script's header, in its body, and in Go.
 func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
-	for _, s := range append(Scripts(), InspectScripts()...) {
+	for _, s := range all() {
 		t.Run(s.Name(), func(t *testing.T) {
 			header, body := splitHeader(s.Files()[len(s.Files())-1].Text)
 			once, many := keysOfHeader(t, header)

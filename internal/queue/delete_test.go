@@ -115,11 +115,11 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 	}
 	store := newStore(t, r.client)
 	reply, err := store.Run(t.Context(), script.Call{
-		Script: delistScript, Topic: topic.name, Keys: []string{store.Registry()}, Args: []any{topic.name, late},
+		Script: delistScript, Topic: topic.Name(), Keys: []string{store.Registry()}, Args: []any{topic.Name(), late},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []any{"late"}, reply.Values())
-	assert.NoError(t, store.Topic(topic.name).Known(t.Context()))
+	assert.NoError(t, store.Topic(topic.Name()).Known(t.Context()))
 }
 
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.

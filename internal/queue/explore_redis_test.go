@@ -18,7 +18,7 @@ func exploreScripts() map[string]string {
 	explored := []string{
 		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
 	}
-	for _, s := range append(Scripts(), InspectScripts()...) {
+	for _, s := range Scripts() {
 		if slices.Contains(explored, s.Name()) {
 			for _, file := range s.Files() {
 				loaded[file.Name] = file.Text
@@ -107,7 +107,7 @@ return results
 // withLibraries is a script behind its libraries.
 func withLibraries(sources map[string]string, name string) string {
 	text := "local NOTIFY = 'PUBLISH'\n"
-	for _, s := range append(Scripts(), InspectScripts()...) {
+	for _, s := range Scripts() {
 		if s.Name() == name {
 			for _, file := range s.Files() {
 				text += sources[file.Name]

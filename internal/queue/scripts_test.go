@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -28,18 +26,14 @@ var (
 // TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
 // with the code below it: every index used is declared, and the other way round.
 func TestScriptHeadersMatchTheirBodies(t *testing.T) {
-	files, err := filepath.Glob("lua/*.lua")
-	require.NoError(t, err)
-	require.Greater(t, len(files), 6)
-	for _, file := range files {
-		if strings.HasPrefix(file, "lua/lib") {
+	for path, source := range texts(t) {
+		file := filepath.Base(path)
+		if strings.HasPrefix(file, "lib") {
 			continue
 		}
 		t.Run(file, func(t *testing.T) {
-			source, err := os.ReadFile(file)
-			require.NoError(t, err)
-			header, body := splitHeader(string(source))
-			assert.True(t, strings.HasPrefix(header, "-- "+filepath.Base(file)+": "), "the header starts with the file's name")
+			header, body := splitHeader(source)
+			assert.True(t, strings.HasPrefix(header, "-- "+file+": "), "the header starts with the file's name")
 			assert.Contains(t, header, "\n-- Returns  ")
 			assert.ElementsMatch(t, unique(declaration.FindAllString(header, -1), "-- "), used(body))
 		})
@@ -98,13 +92,9 @@ func unique(list []string, prefix string) []string {
 }
 
 func TestScriptsTouchOnlyDeclaredKeys(t *testing.T) {
-	files, err := filepath.Glob("lua/*.lua")
-	require.NoError(t, err)
 	literal := regexp.MustCompile(`\bp?call\('[A-Z]+', *['"]`)
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		assert.Empty(t, literal.FindAllString(string(source), -1), "%s names a key itself", file)
-		assert.NotRegexp(t, `\.\. *':|':[a-z]+:?' *\.\.`, string(source), "%s puts a key together", file)
+	for file, source := range texts(t) {
+		assert.Empty(t, literal.FindAllString(source, -1), "%s names a key itself", file)
+		assert.NotRegexp(t, `\.\. *':|':[a-z]+:?' *\.\.`, source, "%s puts a key together", file)
 	}
 }
