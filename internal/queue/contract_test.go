@@ -32,8 +32,8 @@ var (
 // all are the scripts of all packages.
 func all() []*script.Script { return append(Scripts(), InspectScripts()...) }
 
-// texts are the files of Lua code of all packages, by their paths.
-func texts(t *testing.T) map[string]string {
+// luaFiles are the files of Lua code of all packages, by their paths.
+func luaFiles(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua"} {
@@ -57,13 +57,13 @@ func TestEachScriptIsDeclared(t *testing.T) {
 			for i, file := range s.Files() {
 				used[file.Text]++
 				if i == len(s.Files())-1 {
-					assert.Equal(t, file.Text, texts(t)["../"+folder+"/lua/"+s.Name()+".lua"], s.Name())
+					assert.Equal(t, file.Text, luaFiles(t)["../"+folder+"/lua/"+s.Name()+".lua"], s.Name())
 					assert.Equal(t, 1, used[file.Text], "%s is declared twice", s.Name())
 				}
 			}
 		}
 	}
-	for path, text := range texts(t) {
+	for path, text := range luaFiles(t) {
 		assert.NotZero(t, used[text], "nothing declares %s", path)
 	}
 }

@@ -26,7 +26,7 @@ var (
 // TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
 // with the code below it: every index used is declared, and the other way round.
 func TestScriptHeadersMatchTheirBodies(t *testing.T) {
-	for path, source := range texts(t) {
+	for path, source := range luaFiles(t) {
 		file := filepath.Base(path)
 		if strings.HasPrefix(file, "lib") {
 			continue
@@ -93,7 +93,7 @@ func unique(list []string, prefix string) []string {
 
 func TestScriptsTouchOnlyDeclaredKeys(t *testing.T) {
 	literal := regexp.MustCompile(`\bp?call\('[A-Z]+', *['"]`)
-	for file, source := range texts(t) {
+	for file, source := range luaFiles(t) {
 		assert.Empty(t, literal.FindAllString(source, -1), "%s names a key itself", file)
 		assert.NotRegexp(t, `\.\. *':|':[a-z]+:?' *\.\.`, source, "%s puts a key together", file)
 	}
