@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -100,14 +101,14 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			left, err := queue.CountBacklog(ctx, t, group)
+			left, err := inspect.CountBacklog(ctx, t, group)
 			if err != nil {
 				return err
 			}
 			if progress != nil {
 				progress(Backlog(left))
 			}
-			if left == (queue.Backlog{}) {
+			if left == (inspect.Backlog{}) {
 				return nil
 			}
 			select {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -58,7 +58,7 @@ func (r *Relay) discover(ctx context.Context, start func(topic string)) {
 
 // look returns topics that have the group and are not started.
 func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others) (found []string, err error) {
-	listed, err := queue.Topics(ctx, r.store)
+	listed, err := inspect.Topics(ctx, r.store)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 	}
 	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
 	for _, topic := range open[:min(len(open), checksPerLook)] {
-		roster, err := queue.ReadRoster(ctx, r.store.Topic(topic).Partition(0))
+		roster, err := inspect.ReadRoster(ctx, r.store.Topic(topic).Partition(0))
 		if err == nil && slices.Contains(roster.Groups, r.config.ConsumerGroup) {
 			found = append(found, topic)
 			delete(unsure, topic)

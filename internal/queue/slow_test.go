@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -144,7 +143,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"reschedule and cancel what 1,000 groups retry": func(r *scene, _ *Group) func() {
-		retried(r, false)
+		r.on().Retried(false)
 		return func() {
 			_, err := r.partition.Reschedule(r.ctx(), "k", time.Second)
 			require.NoError(r.t, err)
@@ -155,7 +154,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"cancel what is dead for 500 groups and waits for 500": func(r *scene, _ *Group) func() {
-		retried(r, true)
+		r.on().Retried(true)
 		return func() {
 			_, err := r.partition.Cancel(r.ctx(), "k")
 			require.NoError(r.t, err)
@@ -172,33 +171,6 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
-}
-
-// retried is a message with the key k that 1,000 groups have in retry, or half of them as a
-// dead letter.
-func retried(r *scene, half bool) {
-	r.t.Helper()
-	r.groups(999)
-	id, p := keyed(1, "k"), r.partition.Names
-	r.push(after(id, 60))
-	names := []string{`"g"`}
-	pipe := r.client.Pipeline()
-	pipe.ZRem(r.ctx(), p.Key(script.Scheduled, ""), id)
-	for n := range 999 {
-		g := fmt.Sprint("g", n+1)
-		names = append(names, fmt.Sprintf("%q", g))
-		pipe.HSet(r.ctx(), p.Key(script.AttemptsOf, g), id, "7/3/3")
-		if half && n%2 == 0 {
-			pipe.ZAdd(r.ctx(), p.Key(script.DeadOf, g), z(1, id))
-			continue
-		}
-		pipe.ZAdd(r.ctx(), p.Key(script.QueueOf, g), z(1, id))
-		pipe.HSet(r.ctx(), p.Key(script.ChangedOf, g), id, "changed")
-	}
-	pipe.ZAdd(r.ctx(), p.Key(script.UnackOf, "g"), z(1, id))
-	pipe.HSet(r.ctx(), p.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]")
-	_, err := pipe.Exec(r.ctx())
-	require.NoError(r.t, err)
 }
 
 func fanOut(others int) func(r *scene, g *Group) func() {

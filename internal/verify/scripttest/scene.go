@@ -234,3 +234,30 @@ func (r *Scene) FailsOnType(kind string, call func() error) {
 	assert.Equal(r.T, key, wrong.Key)
 	assert.Equal(r.T, before, r.State())
 }
+
+// Retried is a message with the key k that 1,000 groups have in retry, or half of them as a
+// dead letter.
+func (r *Scene) Retried(half bool) {
+	r.T.Helper()
+	r.RegisterGroups(999)
+	id, p := fmt.Sprintf("%026d:k", 1), r.Partition
+	names := []string{`"g"`}
+	pipe := r.Client.Pipeline()
+	pipe.HSet(r.Ctx(), p.Key(script.Messages, ""), id, "body")
+	pipe.HSet(r.Ctx(), p.Key(script.MessageKeys, ""), "k", id)
+	for n := range 999 {
+		g := fmt.Sprint("g", n+1)
+		names = append(names, fmt.Sprintf("%q", g))
+		pipe.HSet(r.Ctx(), p.Key(script.AttemptsOf, g), id, "7/3/3")
+		if half && n%2 == 0 {
+			pipe.ZAdd(r.Ctx(), p.Key(script.DeadOf, g), redis.Z{Score: 1, Member: id})
+			continue
+		}
+		pipe.ZAdd(r.Ctx(), p.Key(script.QueueOf, g), redis.Z{Score: 1, Member: id})
+		pipe.HSet(r.Ctx(), p.Key(script.ChangedOf, g), id, "changed")
+	}
+	pipe.ZAdd(r.Ctx(), p.Key(script.UnackOf, "g"), redis.Z{Score: 1, Member: id})
+	pipe.HSet(r.Ctx(), p.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]")
+	_, err := pipe.Exec(r.Ctx())
+	require.NoError(r.T, err)
+}

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -23,7 +24,7 @@ type Survey struct {
 }
 
 // Survey counts what the partition has.
-func ReadSurvey(ctx context.Context, p *Partition) (Survey, error) {
+func ReadSurvey(ctx context.Context, p *queue.Partition) (Survey, error) {
 	reply, err := p.Run(ctx, surveyScript, "", nil)
 	if err != nil {
 		return Survey{}, err
@@ -41,7 +42,7 @@ const memorySamples = 50
 
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
 // groups take. It is false if Redis refuses to say.
-func Memory(ctx context.Context, p *Partition, groups []string) (bytes int64, known bool, err error) {
+func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int64, known bool, err error) {
 	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
 		answers, err := memory(ctx, p.Client(), some)
 		if err != nil {
@@ -92,7 +93,7 @@ type Tally struct {
 }
 
 // Tally counts what the partition has for the group.
-func ReadTally(ctx context.Context, g *Group) (Tally, error) {
+func ReadTally(ctx context.Context, g *queue.Group) (Tally, error) {
 	reply, err := g.Run(ctx, tallyScript, nil)
 	if err != nil {
 		return Tally{}, err
@@ -109,7 +110,7 @@ func ReadTally(ctx context.Context, g *Group) (Tally, error) {
 type Listed struct{ Name, Version string }
 
 // Topics returns the list of topics, sorted by name. It changes nothing.
-func Topics(ctx context.Context, s *Store) ([]Listed, error) {
+func Topics(ctx context.Context, s *queue.Store) ([]Listed, error) {
 	keys := []string{s.Registry()}
 	if err := s.Check(ctx, keys[0]); err != nil {
 		return nil, err

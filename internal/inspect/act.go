@@ -1,8 +1,10 @@
-package queue
+package inspect
 
 import (
 	"context"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
@@ -12,20 +14,20 @@ type Seen struct{ ID, Score string }
 // Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
 // has been given them; InQueue, they end for this group alone. It returns the ids of those that
 // do not wait there for the time that was seen.
-func Withdraw(ctx context.Context, g *Group, place Place, some []Seen) (left []string, err error) {
+func Withdraw(ctx context.Context, g *queue.Group, place Place, some []Seen) (left []string, err error) {
 	return withdraw(ctx, g, place, "", some)
 }
 
 // TakeOut does so with messages that have arrived elsewhere by a move. The place may be InDead.
 // looked is when they were seen, by the partition's clock: those that another move has brought, or
 // found here, since then stay. That move may be the other way, and is about to take them out there.
-func TakeOut(ctx context.Context, g *Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
+func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
 	return withdraw(ctx, g, place, looked.Add(keepArrived).UnixMilli(), some)
 }
 
-func withdraw(ctx context.Context, g *Group, place Place, since any, some []Seen) (left []string, err error) {
+func withdraw(ctx context.Context, g *queue.Group, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), MaxFreedBytes, since}, pairs(some)...))
+		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), queue.MaxFreedBytes, since}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}
@@ -68,7 +70,7 @@ func only(some []Seen, ids []string) []Seen {
 // Retime makes messages that wait in a place, InScheduled or InQueue, due at a time by
 // Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
 // for the time that was seen.
-func Retime(ctx context.Context, g *Group, place Place, due int64, some []Seen) (left []string, err error) {
+func Retime(ctx context.Context, g *queue.Group, place Place, due int64, some []Seen) (left []string, err error) {
 	args := append([]any{string(place), due, g.Partition().Channel()}, pairs(some)...)
 	return g.RunForTexts(ctx, retimeScript, args)
 }

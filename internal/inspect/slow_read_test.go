@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -15,8 +16,8 @@ import (
 func TestNoReadTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowReads) }
 
 // slowReads prepare a topic with the group g and return the calls to measure.
-var slowReads = map[string]func(r *scene, g *Group) func(){
-	"a page in the middle of 200,000 equal times": func(r *scene, g *Group) func() {
+var slowReads = map[string]func(r *scene, g *queue.Group) func(){
+	"a page in the middle of 200,000 equal times": func(r *scene, g *queue.Group) func() {
 		set := r.partition.Key(script.Scheduled, "")
 		fill := `for i = 1, 200000 do redis.call('ZADD', KEYS[1], 5, string.format('%026d:key of it', i)) end return 1`
 		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{set}).Err())
@@ -30,7 +31,7 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			require.Empty(r.t, errless(ReadPage(r.ctx(), g, request)).Entries)
 		}
 	},
-	"a page of dead letters with reasons": func(r *scene, g *Group) func() {
+	"a page of dead letters with reasons": func(r *scene, g *queue.Group) func() {
 		ids := r.store(r.partition.Key(script.DeadOf, "g"), 1000, 200)
 		for _, id := range ids {
 			r.client.HSet(r.ctx(), r.partition.Key(script.ReasonsOf, "g"), id, strings.Repeat("x", 900))
@@ -40,13 +41,13 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 		request.Reason, request.MinAttempts, request.Bytes = "xx", 2, mebibyte
 		return func() { require.Greater(r.t, len(errless(ReadPage(r.ctx(), g, request)).Entries), 900) }
 	},
-	"a page of bodies of 64 KiB": func(r *scene, g *Group) func() {
+	"a page of bodies of 64 KiB": func(r *scene, g *queue.Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		request := inAll(InScheduled)
 		request.Bytes = mebibyte
 		return func() { require.Len(r.t, errless(ReadPage(r.ctx(), g, request)).Entries, 15) }
 	},
-	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *Group) func() {
+	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *queue.Group) func() {
 		r.store(r.partition.Key(script.Scheduled, ""), 5000, 1000)
 		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		return func() {
@@ -56,21 +57,21 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			}))
 		}
 	},
-	"survey and tally": func(r *scene, g *Group) func() {
+	"survey and tally": func(r *scene, g *queue.Group) func() {
 		r.store(r.partition.Key(script.UnackOf, "g"), 100000, 10)
 		return func() {
 			require.Equal(r.t, 100000, errless(ReadSurvey(r.ctx(), r.partition)).Messages)
 			require.Equal(r.t, 100000, errless(ReadTally(r.ctx(), g)).InDelivery)
 		}
 	},
-	"the roster of 1,000 groups": func(r *scene, _ *Group) func() {
+	"the roster of 1,000 groups": func(r *scene, _ *queue.Group) func() {
 		r.groups(999)
 		for i := range 1000 {
 			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
 		return func() { require.Len(r.t, errless(ReadRoster(r.ctx(), r.partition)).Retired, 1000) }
 	},
-	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *Group) func() {
+	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
 		r.groups(999)
 		r.on().BusyConsumers(1000)
 		return func() {
@@ -80,22 +81,22 @@ var slowReads = map[string]func(r *scene, g *Group) func(){
 			require.Equal(r.t, 1000, gauges[0].Partitions[0].Groups["g"].Consumers)
 		}
 	},
-	"1,000 consumers, what they hold and the holder": func(r *scene, g *Group) func() {
+	"1,000 consumers, what they hold and the holder": func(r *scene, g *queue.Group) func() {
 		r.on().BusyConsumers(1000)
 		return func() {
 			require.Len(r.t, errless(Consumers(r.ctx(), g)), 1000)
 			require.Empty(r.t, errless(Holder(r.ctx(), g, "unknown", 1)))
 		}
 	},
-	"look at a message although 10,000 groups are retired": func(r *scene, _ *Group) func() {
+	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
 		for i := range 10_000 {
 			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
 		return func() { require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 0) }
 	},
-	"look at what 1,000 groups retry": func(r *scene, _ *Group) func() {
-		retried(r, false)
+	"look at what 1,000 groups retry": func(r *scene, _ *queue.Group) func() {
+		r.on().Retried(false)
 		return func() {
 			require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 1000)
 		}

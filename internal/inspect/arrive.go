@@ -1,10 +1,11 @@
-package queue
+package inspect
 
 import (
 	"context"
 	"strconv"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -32,7 +33,7 @@ const (
 // Arrive stores messages under their ids, each once, and remembers them. A message that is there is
 // not stored again; nor is one that is done, if it came by the same move or, if move is "", as a
 // copy. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be given a MiB of bodies at most.
-func Arrive(ctx context.Context, p *Partition, move string, messages []Arrival) ([]Outcome, error) {
+func Arrive(ctx context.Context, p *queue.Partition, move string, messages []Arrival) ([]Outcome, error) {
 	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel(), move}
 	for _, m := range messages {
 		var due any = ""
@@ -65,7 +66,7 @@ func Arrive(ctx context.Context, p *Partition, move string, messages []Arrival) 
 }
 
 // Over counts the arrivals that need not be remembered any more. The next ones drop them.
-func Outdated(ctx context.Context, p *Partition) (int, error) {
+func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	now, err := p.Now(ctx)
 	if err != nil {
 		return 0, err
@@ -86,9 +87,9 @@ func Outdated(ctx context.Context, p *Partition) (int, error) {
 }
 
 // Forget drops as many, in bounded steps.
-func DropOutdated(ctx context.Context, p *Partition) error {
+func DropOutdated(ctx context.Context, p *queue.Partition) error {
 	over, err := Outdated(ctx, p)
-	for ; err == nil && over > 0; over -= MaxMessages { // which is how many a call drops
+	for ; err == nil && over > 0; over -= queue.MaxMessages { // which is how many a call drops
 		_, err = Arrive(ctx, p, "", nil)
 	}
 	return err

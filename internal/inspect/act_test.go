@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -24,7 +25,7 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 }
 
 // withdraw withdraws messages and returns those that are left.
-func (r *scene) withdraw(g *Group, place Place, seen ...Seen) []string {
+func (r *scene) withdraw(g *queue.Group, place Place, seen ...Seen) []string {
 	r.t.Helper()
 	left, err := Withdraw(r.ctx(), g, place, seen)
 	require.NoError(r.t, err)
@@ -35,7 +36,7 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	a, b, c, d := keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), "d"
-	require.Empty(t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(a, 60), after(b, 60), after(c, 60), after(d, 60)}))
+	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(a, 60), after(b, 60), after(c, 60), after(d, 60)}))
 	want := r.state()
 	seen := r.seen(r.partition.Key(script.Scheduled, ""), a, b, c, d)
 	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), b, r.now().UnixMilli()+120_000)))
@@ -65,10 +66,10 @@ func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
 	g, h := r.group("g"), r.group("h")
 	id, again := keyed(1, "k"), keyed(2, "l")
 	r.push(due(id), due(again))
-	for _, group := range []*Group{g, h} {
+	for _, group := range []*queue.Group{g, h} {
 		require.Len(t, r.claim(group, "c", 2), 2)
 		for _, one := range []string{id, again} {
-			nack(t, group, Nack{Delivery: Delivery{one, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
+			nack(t, group, queue.Nack{Delivery: queue.Delivery{ID: one, Token: "1"}, Delay: time.Minute, Metadata: []byte("changed")})
 		}
 	}
 	seen := r.seen(r.partition.Key(script.QueueOf, "g"), id, again)
@@ -99,7 +100,7 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
 	r.push(after(first, 60))
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
-	require.Empty(t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(second, 60)}))
+	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(second, 60)}))
 	want := r.state()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
@@ -153,33 +154,33 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 
 // TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
-	for kind, act := range map[string]func(r *scene, g *Group) error{
-		"scheduled": func(r *scene, _ *Group) error {
+	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
+		"scheduled": func(r *scene, _ *queue.Group) error {
 			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"messages": func(r *scene, _ *Group) error {
+		"messages": func(r *scene, _ *queue.Group) error {
 			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"keys": func(r *scene, _ *Group) error {
+		"keys": func(r *scene, _ *queue.Group) error {
 			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"taken": func(r *scene, _ *Group) error {
+		"taken": func(r *scene, _ *queue.Group) error {
 			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"queue:g": func(r *scene, g *Group) error { return errOf(Retime(r.ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
-		"refs":    func(r *scene, _ *Group) error { return errOf(groupsNamed(r.ctx(), r.partition)) },
+		"queue:g": func(r *scene, g *queue.Group) error { return errOf(Retime(r.ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
+		"refs":    func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.ctx(), r.partition)) },
 	} {
 		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
 	}
 	for _, kind := range []string{"messages", "keys", "refs", "arrived", "queue:g", "attempts:g", "reasons:g", "changed:g"} {
 		t.Run("withdraw, "+kind, func(t *testing.T) {
-			fails(t, kind, func(r *scene, g *Group) error { return errOf(Withdraw(r.ctx(), g, InQueue, []Seen{{"a", "1"}})) })
+			fails(t, kind, func(r *scene, g *queue.Group) error { return errOf(Withdraw(r.ctx(), g, InQueue, []Seen{{"a", "1"}})) })
 		})
 	}
 }
 
 // fails makes a call while a key is of another type.
-func fails(t *testing.T, kind string, call func(r *scene, g *Group) error) {
+func fails(t *testing.T, kind string, call func(r *scene, g *queue.Group) error) {
 	t.Helper()
 	r := newScene(t)
 	g := r.group("g")

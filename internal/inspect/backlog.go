@@ -1,10 +1,12 @@
-package queue
+package inspect
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Backlog counts the messages that await groups.
@@ -15,7 +17,7 @@ type Backlog struct {
 }
 
 // Backlog counts the messages that await a group, or all groups if it is "".
-func CountBacklog(ctx context.Context, t *Topic, group string) (Backlog, error) {
+func CountBacklog(ctx context.Context, t *queue.Topic, group string) (Backlog, error) {
 	if err := t.Known(ctx); err != nil {
 		return Backlog{}, err
 	}
@@ -25,13 +27,13 @@ func CountBacklog(ctx context.Context, t *Topic, group string) (Backlog, error) 
 	}
 	if group != "" {
 		if !slices.Contains(names, group) {
-			return Backlog{}, fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+			return Backlog{}, fmt.Errorf("%w: %q", queue.ErrGroupNotFound, group)
 		}
 		names = []string{group}
 	}
 	var mu sync.Mutex
 	var sum Backlog
-	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
+	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *queue.Partition) error {
 		b, err := backlogOf(ctx, p, names)
 		mu.Lock()
 		defer mu.Unlock()
@@ -43,7 +45,7 @@ func CountBacklog(ctx context.Context, t *Topic, group string) (Backlog, error) 
 
 // backlog counts the messages that await groups in the partition. Messages not yet given
 // to the groups count once.
-func backlogOf(ctx context.Context, p *Partition, names []string) (Backlog, error) {
+func backlogOf(ctx context.Context, p *queue.Partition, names []string) (Backlog, error) {
 	var sum Backlog
 	for _, name := range names {
 		reply, err := p.Group(name).Run(ctx, backlogScript, nil)

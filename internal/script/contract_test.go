@@ -1,4 +1,4 @@
-package queue
+package script_test
 
 import (
 	"os"
@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -30,7 +32,7 @@ var (
 )
 
 // all are the scripts of all packages.
-func all() []*script.Script { return append(Scripts(), InspectScripts()...) }
+func all() []*script.Script { return append(queue.Scripts(), inspect.Scripts()...) }
 
 // luaFiles are the files of Lua code of all packages, by their paths.
 func luaFiles(t *testing.T) map[string]string {
@@ -52,7 +54,7 @@ func luaFiles(t *testing.T) map[string]string {
 // TestEachScriptIsDeclared in the package that has it, and each library is used.
 func TestEachScriptIsDeclared(t *testing.T) {
 	used := map[string]int{}
-	for folder, scripts := range map[string][]*script.Script{"queue": Scripts(), "inspect": InspectScripts()} {
+	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts()} {
 		for _, s := range scripts {
 			for i, file := range s.Files() {
 				used[file.Text]++

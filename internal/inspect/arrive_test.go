@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -72,7 +73,7 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	r := newScene(t)
 	holder := keyed(1, "held")
 	r.push(after(holder, 60))
-	r.pushWindow(1<<41, RejectDuplicates, []Message{after(keyed(2, "window"), 60)})
+	r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(keyed(2, "window"), 60)})
 	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), keyed(2, "window")).Err())
 	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "free", keyed(3, "free")).Err())
 	before := r.state()
@@ -169,7 +170,7 @@ func TestWithoutMemoryNothingArrivesAndMessagesCanBeWithdrawn(t *testing.T) {
 	waits := plainID(2)
 	r.push(due(waits), after(plainID(1), 60))
 	require.Len(t, r.claim(g, "c", 1), 1)
-	nack(t, g, Nack{Delivery: Delivery{waits, "1"}, Delay: time.Minute})
+	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: waits, Token: "1"}, Delay: time.Minute})
 	seen := r.seen(r.partition.Key(script.Scheduled, ""), plainID(1))
 	inQueue := r.seen(r.partition.Key(script.QueueOf, "g"), waits)
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")

@@ -1,28 +1,32 @@
-package queue
+package inspect
 
 import (
 	"context"
 	"encoding/json"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Consumer is a consumer of a group that is alive.
 type Consumer struct {
 	ID                 string // unique
 	Alive, Seen, Since time.Time
-	About              About
+	About              queue.About
 }
 
 // Consumers returns the group's consumers that are alive in the partition.
-func Consumers(ctx context.Context, g *Group) ([]Consumer, error) { return consumers(ctx, g, "alive") }
+func Consumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
+	return consumers(ctx, g, "alive")
+}
 
 // Remembered returns the group's consumers that the partition remembers, alive or not.
-func RememberedConsumers(ctx context.Context, g *Group) ([]Consumer, error) {
+func RememberedConsumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
 	return consumers(ctx, g, "all")
 }
 
-func consumers(ctx context.Context, g *Group, which string) ([]Consumer, error) {
+func consumers(ctx context.Context, g *queue.Group, which string) ([]Consumer, error) {
 	found := map[string]bool{}
 	var list []Consumer
 	for cursor := "0"; ; {
@@ -61,7 +65,7 @@ func consumerOf(id, text string) Consumer {
 		_ = json.Unmarshal([]byte(parts[3]), &c.About) // what it does not say is left out
 	}
 	if c.About.Name == "" {
-		c.About.Name = ConsumerName(id)
+		c.About.Name = queue.ConsumerName(id)
 	}
 	return c
 }

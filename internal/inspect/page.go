@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -79,10 +80,10 @@ type Page struct {
 // Page returns some messages in a place of the group, or of the partition if it is
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
-func ReadPage(ctx context.Context, g *Group, r PageRequest) (Page, error) {
-	bytes, content := MaxReplyBytes, ""
+func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) {
+	bytes, content := queue.MaxReplyBytes, ""
 	if r.Bytes > 0 {
-		bytes, content = min(r.Bytes, MaxReplyBytes), "bodies"
+		bytes, content = min(r.Bytes, queue.MaxReplyBytes), "bodies"
 	}
 	reply, err := g.Run(ctx, pageScript, []any{
 		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
@@ -103,20 +104,20 @@ func endOf(before int64) string {
 
 // Count counts the messages in a place of the group with scores from a position's on and
 // before another, in ms.
-func Count(ctx context.Context, g *Group, place Place, from Position, before int64) (int, error) {
+func Count(ctx context.Context, g *queue.Group, place Place, from Position, before int64) (int, error) {
 	count, _, err := count(ctx, g, place, from, before, "")
 	return count, err
 }
 
 // Before counts the messages in a place of the group that come before a message with a score, in ms,
 // whether or not that is in the place. Of those with the same score, it counts up to MaxMessages.
-func CountBefore(ctx context.Context, g *Group, place Place, score int64, id string) (int, error) {
+func CountBefore(ctx context.Context, g *queue.Group, place Place, score int64, id string) (int, error) {
 	count, _, err := count(ctx, g, place, Position{}, score, id)
 	return count, err
 }
 
 // End is the lowest time, in ms, that is above all scores in a place of the group.
-func End(ctx context.Context, g *Group, place Place) (before int64, err error) {
+func End(ctx context.Context, g *queue.Group, place Place) (before int64, err error) {
 	_, last, err := count(ctx, g, place, Position{}, NoEnd, "")
 	if err != nil || last == "" {
 		return 0, err
@@ -125,7 +126,7 @@ func End(ctx context.Context, g *Group, place Place) (before int64, err error) {
 	return ms + 1, err
 }
 
-func count(ctx context.Context, g *Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
+func count(ctx context.Context, g *queue.Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
 	reply, err := g.Run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
 	if err != nil {
 		return 0, "", err

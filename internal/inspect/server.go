@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -44,7 +45,7 @@ type Server struct {
 
 // Servers asks the masters that have topics, each once; without topics, the one that has the
 // list of them. An error says that a master does not answer at all.
-func Servers(ctx context.Context, s *Store, names []string) ([]Server, error) {
+func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, error) {
 	first := s.Registry()
 	keys := []string{first}
 	for _, name := range names {
@@ -87,7 +88,7 @@ func addrOf(node redis.UniversalClient) string {
 }
 
 // serverAt asks one server. The key is one that it has.
-func serverAt(ctx context.Context, s *Store, node redis.UniversalClient, addr, key string) (Server, error) {
+func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
 	if err != nil && !script.IsAnswer(err) {
@@ -178,7 +179,7 @@ var neededOnACluster = []string{"COMMAND"}
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
 
 // readRights asks Redis what the user may do with a key. Few users may ask.
-func readRights(ctx context.Context, s *Store, node redis.UniversalClient, key string, server *Server) {
+func readRights(ctx context.Context, s *queue.Store, node redis.UniversalClient, key string, server *Server) {
 	user, err := node.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
 		return
@@ -199,7 +200,7 @@ func readRights(ctx context.Context, s *Store, node redis.UniversalClient, key s
 }
 
 // denied are the commands that the user may not call.
-func denied(ctx context.Context, s *Store, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
+func denied(ctx context.Context, s *queue.Store, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
 	answers := make([]*redis.Cmd, len(commands))
 	_, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, command := range commands {
@@ -225,7 +226,7 @@ func denied(ctx context.Context, s *Store, node redis.UniversalClient, user, key
 }
 
 // dryRun asks whether the user may call a command.
-func dryRun(s *Store, user, key, command string) []any {
+func dryRun(s *queue.Store, user, key, command string) []any {
 	args := []any{"ACL", "DRYRUN", user}
 	for _, word := range strings.Fields(onTopology(s, command)) {
 		switch word {
@@ -240,7 +241,7 @@ func dryRun(s *Store, user, key, command string) []any {
 }
 
 // onTopology is the form of a command on this kind of server.
-func onTopology(s *Store, command string) string {
+func onTopology(s *queue.Store, command string) string {
 	if other, is := sharded[command]; is && s.Cluster() != nil {
 		return other
 	}

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -24,7 +25,7 @@ const (
 // Orphans calls found with ids that have a body and are in no set: neither scheduled, nor in
 // any set of a group. It reads all bodies, in bounded steps, and looks into the groups
 // that are named, that are registered, and that need a body.
-func FindOrphans(ctx context.Context, p *Partition, names []string, found func(looked int, ids []string)) error {
+func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {
@@ -47,7 +48,7 @@ func FindOrphans(ctx context.Context, p *Partition, names []string, found func(l
 			found(some, ids)
 			return next, nil
 		}
-		return "", ErrGroupsKeepChanging
+		return "", queue.ErrGroupsKeepChanging
 	})
 }
 
@@ -68,7 +69,7 @@ type Misplaced struct {
 }
 
 // Misplaced calls found with what is wrong with messages in a place of the group.
-func FindMisplaced(ctx context.Context, g *Group, place Place, found func(looked int, wrong Misplaced)) error {
+func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(looked int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
 		if err != nil {
@@ -104,7 +105,7 @@ const lookedInto = 100
 
 // Leftovers calls found with ids whose entries in a record no message needs, which it may drop,
 // and with ids whose entry cannot be read.
-func FindLeftovers(ctx context.Context, g *Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
+func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
 		if err != nil {
@@ -123,12 +124,12 @@ func FindLeftovers(ctx context.Context, g *Group, in Record, how Tidying, found 
 
 // WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
 // that this library does not write there.
-func WrongTypes(ctx context.Context, p *Partition, groups []string) ([]*script.KeyTypeError, error) {
+func WrongTypes(ctx context.Context, p *queue.Partition, groups []string) ([]*script.KeyTypeError, error) {
 	return wrongTypes(ctx, p.Client(), p.All(groups))
 }
 
 // WrongType is the list of topics, if it holds a value of another type; else nil.
-func WrongTypeOfList(ctx context.Context, s *Store) (*script.KeyTypeError, error) {
+func WrongTypeOfList(ctx context.Context, s *queue.Store) (*script.KeyTypeError, error) {
 	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
 	if err != nil || len(wrong) == 0 {
 		return nil, err
@@ -138,7 +139,7 @@ func WrongTypeOfList(ctx context.Context, s *Store) (*script.KeyTypeError, error
 
 // wrongTypes returns those of some keys in one slot that hold something else.
 func wrongTypes(ctx context.Context, c *script.Client, keys []script.TypedKey) (wrong []*script.KeyTypeError, err error) {
-	for some := range slices.Chunk(keys, MaxMessages) {
+	for some := range slices.Chunk(keys, queue.MaxMessages) {
 		holds, err := typesOf(ctx, c, some)
 		if err != nil {
 			return nil, err
@@ -187,7 +188,7 @@ const (
 )
 
 // Strays calls found with message keys that lead to no body. No message holds them.
-func FindStrays(ctx context.Context, p *Partition, how Tidying, found func(looked int, keys []string)) error {
+func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(looked int, keys []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
 		if err != nil {

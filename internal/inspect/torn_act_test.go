@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -18,14 +19,14 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 		require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
 	}
 	arrange := func(r *scene) {
-		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
+		require.Empty(r.t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(id, 60)}))
 		seen = r.seen(r.partition.Key(script.Scheduled, ""), id)
 		withdraw(r)
 	}
 	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {
 		r.reload()
 		if state := r.state(); state["messages "+id] == "" {
-			require.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), ErrNotFound)
+			require.ErrorIs(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)), queue.ErrNotFound)
 		}
 		withdraw(r)
 		assert.Empty(r.t, r.state())
@@ -40,7 +41,7 @@ func TestATornWithdrawalFromAQueueLeavesTheOtherGroupItsMessage(t *testing.T) {
 	}
 	arrange := func(r *scene) {
 		g, _ := r.both()
-		nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute})
+		nack(r.t, g, queue.Nack{Delivery: queue.Delivery{ID: "a", Token: "1"}, Delay: time.Minute})
 		seen = r.seen(r.partition.Key(script.QueueOf, "g"), "a")
 		withdraw(r)
 	}

@@ -1,17 +1,18 @@
-package queue
+package inspect
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Delete removes all that the topic has, and takes it off the list of topics. Calling it
 // again continues an earlier call. Partition 0 comes last, since it has the number of
 // partitions.
-func DeleteTopic(ctx context.Context, t *Topic) error {
+func DeleteTopic(ctx context.Context, t *queue.Topic) error {
 	if err := t.Known(ctx); err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func DeleteTopic(ctx context.Context, t *Topic) error {
 		if number <= done {
 			break
 		}
-		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *Partition) error { return drop(ctx, p) }); err != nil {
+		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *queue.Partition) error { return drop(ctx, p) }); err != nil {
 			return err
 		}
 		done = number
@@ -36,7 +37,7 @@ func DeleteTopic(ctx context.Context, t *Topic) error {
 
 // drop removes all that the partition has: of the groups that are registered or retired,
 // and of those that only refs names.
-func drop(ctx context.Context, p *Partition) error {
+func drop(ctx context.Context, p *queue.Partition) error {
 	names, err := groupsNamed(ctx, p)
 	if err != nil {
 		return err
@@ -60,11 +61,11 @@ func drop(ctx context.Context, p *Partition) error {
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	return ErrGroupsKeepChanging
+	return queue.ErrGroupsKeepChanging
 }
 
 // named lists the groups that still need messages, in bounded steps.
-func groupsNamed(ctx context.Context, p *Partition) ([]string, error) {
+func groupsNamed(ctx context.Context, p *queue.Partition) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {
 		reply, err := p.Run(ctx, namedScript, "", []any{cursor})
@@ -82,7 +83,7 @@ func groupsNamed(ctx context.Context, p *Partition) ([]string, error) {
 }
 
 // delist takes a topic off the list of topics.
-func delist(ctx context.Context, s *Store, topic string) error {
+func delist(ctx context.Context, s *queue.Store, topic string) error {
 	for range 3 {
 		now, err := s.Now(ctx, s.Registry())
 		if err != nil {

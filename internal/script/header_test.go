@@ -1,4 +1,4 @@
-package queue
+package script_test
 
 import (
 	"path/filepath"

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -31,7 +32,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.Len(t, r.claim(h, "c", 100), 100)
 	r.push(due("dead"))
 	r.claim(g, "c", 1000)
-	require.NoError(t, errOf(g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})))
+	require.NoError(t, errOf(g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "dead", Token: "1"}, Reason: "bad"}})))
 	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
 	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
 	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -40,7 +41,7 @@ type GroupGauge struct {
 
 // Gauges counts what topics that are listed have, in the order of the topics. It changes
 // nothing. Once ctx has ended, it returns what was read until then.
-func Gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
+func Gauges(ctx context.Context, s *queue.Store, topics []Listed) []TopicGauge {
 	// By the master of the first partition, so that none waits for the rosters of another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
 	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []TopicGauge {
@@ -48,13 +49,13 @@ func Gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
 	})
 }
 
-func gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
+func gauges(ctx context.Context, s *queue.Store, topics []Listed) []TopicGauge {
 	gauges := make([]TopicGauge, len(topics))
 	parts := rosters(ctx, s, topics, gauges)
 	var calls []gaugeCall
 	for i, g := range gauges {
 		for n := range parts[i] {
-			p := NewPartition(s, topics[i].Name, n)
+			p := queue.NewPartition(s, topics[i].Name, n)
 			gauges[i].Partitions = append(gauges[i].Partitions, Gauge{Groups: map[string]GroupGauge{}})
 			calls = append(calls, gaugeCalls(i, p, g.Roster.All())...)
 		}
@@ -74,17 +75,17 @@ func gauges(ctx context.Context, s *Store, topics []Listed) []TopicGauge {
 }
 
 // rosters reads which groups the topics have, and returns how many partitions.
-func rosters(ctx context.Context, s *Store, topics []Listed, gauges []TopicGauge) (partitions []int) {
+func rosters(ctx context.Context, s *queue.Store, topics []Listed, gauges []TopicGauge) (partitions []int) {
 	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
-		p := NewPartition(s, t.Name, 0)
+		p := queue.NewPartition(s, t.Name, 0)
 		calls = append(calls, rosterCall(p, "0"), p.PartitionsCall())
 	}
 	partitions = make([]int, len(topics))
 	answers := s.RunMany(ctx, calls)
 	for i, t := range topics {
 		g := &gauges[i]
-		if g.Err = Compatible(t.Version); g.Err == nil {
+		if g.Err = queue.Compatible(t.Version); g.Err == nil {
 			g.Roster, g.Err = rosterOf(ctx, s, t.Name, answers[2*i])
 		}
 		if g.Err == nil {
@@ -95,7 +96,7 @@ func rosters(ctx context.Context, s *Store, topics []Listed, gauges []TopicGauge
 }
 
 // rosterOf reads the first answer of a roster, and the rest if there is more of it.
-func rosterOf(ctx context.Context, s *Store, topic string, a script.Answer) (Roster, error) {
+func rosterOf(ctx context.Context, s *queue.Store, topic string, a script.Answer) (Roster, error) {
 	if a.Err != nil {
 		return Roster{}, a.Err
 	}
@@ -105,7 +106,7 @@ func rosterOf(ctx context.Context, s *Store, topic string, a script.Answer) (Ros
 	case err != nil:
 		return Roster{}, err
 	case cursor != "0":
-		return ReadRoster(ctx, NewPartition(s, topic, 0))
+		return ReadRoster(ctx, queue.NewPartition(s, topic, 0))
 	}
 	return page.roster, page.read()
 }
@@ -114,7 +115,7 @@ func partitionsIn(a script.Answer) (int, error) {
 	if a.Err != nil {
 		return 0, a.Err
 	}
-	return ReadPartitions(a.Reply)
+	return queue.ReadPartitions(a.Reply)
 }
 
 // All are the names of all groups, sorted, those that are retired included.
@@ -127,11 +128,11 @@ func (r Roster) All() []string {
 // gaugeCall counts what a partition has for some groups.
 type gaugeCall struct {
 	topic     int // its index
-	partition *Partition
+	partition *queue.Partition
 	groups    []string
 }
 
-func gaugeCalls(topic int, p *Partition, groups []string) []gaugeCall {
+func gaugeCalls(topic int, p *queue.Partition, groups []string) []gaugeCall {
 	calls := []gaugeCall{{topic, p, groups[:min(len(groups), gaugeGroups)]}}
 	for from := gaugeGroups; from < len(groups); from += gaugeGroups {
 		calls = append(calls, gaugeCall{topic, p, groups[from:min(from+gaugeGroups, len(groups))]})

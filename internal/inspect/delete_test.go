@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -30,7 +31,7 @@ func TestDropRemovesEachKindOfKey(t *testing.T) {
 
 // fill gives each partition of a topic messages in all places, for groups of all sorts, and
 // returns the topic.
-func (r *scene) fill(partitions int) *Topic {
+func (r *scene) fill(partitions int) *queue.Topic {
 	r.t.Helper()
 	topic := r.topicOf(partitions)
 	for n := range partitions {
@@ -38,22 +39,22 @@ func (r *scene) fill(partitions int) *Topic {
 		for _, name := range []string{"g", "gone", "old"} {
 			require.NoError(r.t, p.Group(name).Register(r.ctx()))
 		}
-		batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{
+		batch := queue.Batch{Publisher: "p", Number: 1, Duplicates: queue.RejectDuplicates, Window: time.Minute, Calls: [][]queue.Message{
 			{due(keyed(1, "a")), due(keyed(2, "b")), after(keyed(3, "c"), 60)},
 		}}
 		require.NoError(r.t, errOf(p.Push(r.ctx(), batch)))
 		for _, name := range []string{"g", "gone", "old"} {
 			g := p.Group(name)
-			claims, err := g.Claim(r.ctx(), Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
+			claims, err := g.Claim(r.ctx(), queue.Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
 			require.NoError(r.t, err)
 			require.Len(r.t, claims.Messages, 2)
-			_, _, err = g.Nack(r.ctx(), 0, []Nack{
-				{Delivery: Delivery{keyed(1, "a"), "1"}, Reason: "bad", Metadata: []byte("changed")},
+			_, _, err = g.Nack(r.ctx(), 0, []queue.Nack{
+				{Delivery: queue.Delivery{ID: keyed(1, "a"), Token: "1"}, Reason: "bad", Metadata: []byte("changed")},
 			})
 			require.NoError(r.t, err)
 		}
 	}
-	require.NoError(r.t, topic.Retire(r.ctx(), "old", RetireIdle, func(int) {}))
+	require.NoError(r.t, topic.Retire(r.ctx(), "old", queue.RetireIdle, func(int) {}))
 	for n := range partitions {
 		p := topic.Partition(n)
 		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(script.Groups, ""), "gone").Err(), "only refs names it")
@@ -73,7 +74,7 @@ func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 
 	require.NoError(t, DeleteTopic(t.Context(), topic))
 	assert.Empty(t, r.keysOf())
-	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), ErrTopicNotFound)
+	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), queue.ErrTopicNotFound)
 	assert.Equal(t, want, other.state(), "another topic stays")
 	require.NoError(t, other.topicOf(1).Known(t.Context()))
 }

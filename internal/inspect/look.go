@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -31,7 +32,7 @@ type Found struct {
 // FoundFor is where a message stands for a group.
 type FoundFor struct {
 	Group    string
-	State    State
+	State    queue.State
 	At       time.Time // its score; zero if it is done
 	Score    string    // the same, as Redis writes it
 	Fence    int64     // of its last claim; 0 if it was never claimed
@@ -46,10 +47,10 @@ type FoundFor struct {
 
 // Look looks for a message in all partitions: by its id or, if that is "", by its key. Of several
 // messages with the key it returns the one published last.
-func Look(ctx context.Context, t *Topic, id, key string) (Found, error) {
+func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	var mu sync.Mutex
 	best, missing := Found{}, ErrNoMessage // guarded by mu
-	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
+	err := t.Each(ctx, func(ctx context.Context, p *queue.Partition) error {
 		found, err := LookIn(ctx, p, id, key)
 		if errors.Is(err, ErrNoMessage) {
 			return nil
@@ -72,7 +73,7 @@ func Look(ctx context.Context, t *Topic, id, key string) (Found, error) {
 const maxLooked = 1000
 
 // Look looks for a message in the partition, as Topic.Look does.
-func LookIn(ctx context.Context, p *Partition, id, key string) (Found, error) {
+func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
 	roster, err := ReadRoster(ctx, p)
 	if err != nil {
 		return Found{}, err
@@ -80,7 +81,7 @@ func LookIn(ctx context.Context, p *Partition, id, key string) (Found, error) {
 	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		args := append([]any{id, key, MaxReplyBytes}, script.Strings(names)...)
+		args := append([]any{id, key, queue.MaxReplyBytes}, script.Strings(names)...)
 		reply, err := p.Run(ctx, lookScript, "", args, names...)
 		if err != nil {
 			return Found{}, err
@@ -98,14 +99,14 @@ func LookIn(ctx context.Context, p *Partition, id, key string) (Found, error) {
 			return Found{}, err
 		}
 	}
-	return Found{}, ErrGroupsKeepChanging
+	return Found{}, queue.ErrGroupsKeepChanging
 }
 
-func parseFound(p *Partition, r script.Reply) (Found, error) {
+func parseFound(p *queue.Partition, r script.Reply) (Found, error) {
 	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
 	f.Scheduled = !f.DueAt.IsZero()
 	for rows := r.List(); rows.More(); {
-		one := FoundFor{Group: rows.Text(), State: State(rows.Text()), Score: rows.Text()}
+		one := FoundFor{Group: rows.Text(), State: queue.State(rows.Text()), Score: rows.Text()}
 		entry := rows.Text()
 		one.Reason = rows.Text()
 		size := rows.Count()
@@ -124,7 +125,7 @@ func (f *FoundFor) read(entry string) {
 		f.At = time.UnixMilli(ms)
 	}
 	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)
-	if f.Attempts = f.Seen + f.Unsure; f.State == StateInDelivery { // a first claim leaves no entry
+	if f.Attempts = f.Seen + f.Unsure; f.State == queue.StateInDelivery { // a first claim leaves no entry
 		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)
 	}
 	if err != nil && entry != "" { // garbled
@@ -147,7 +148,7 @@ func (f *FoundFor) Exhausted(maxDeliveries int) string {
 
 // Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
 // that is not known: it has claimed others since. It looks at some 1,000 records.
-func Holder(ctx context.Context, g *Group, id string, fence int64) (string, error) {
+func Holder(ctx context.Context, g *queue.Group, id string, fence int64) (string, error) {
 	const steps = 100
 	cursor := "0"
 	for range steps {

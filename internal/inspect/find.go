@@ -1,6 +1,10 @@
-package queue
+package inspect
 
-import "context"
+import (
+	"context"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
 
 // Stored is a message with its body.
 type Stored struct {
@@ -12,7 +16,7 @@ type Stored struct {
 // and a colon; with "", it finds all. It reads all bodies, in bounded steps, and calls step after
 // each, with how many messages that has looked at. A message may be found twice. Find ends with
 // an error of step.
-func Find(ctx context.Context, p *Partition, text string, step func(looked int, found []Stored) error) error {
+func Find(ctx context.Context, p *queue.Partition, text string, step func(looked int, found []Stored) error) error {
 	looked, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := p.Run(ctx, findScript, "", []any{text, cursor, max(1, min(lookedAt, fitting(looked, size)))})

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // inAll asks for all messages of a place.
 func inAll(place Place) PageRequest {
-	return PageRequest{Place: place, Before: NoEnd, Limit: MaxMessages}
+	return PageRequest{Place: place, Before: NoEnd, Limit: queue.MaxMessages}
 }
 
 // page asks for one page, which must change nothing.
-func (r *scene) page(g *Group, request PageRequest) Page {
+func (r *scene) page(g *queue.Group, request PageRequest) Page {
 	r.t.Helper()
 	before := r.state()
 	page, err := ReadPage(r.ctx(), g, request)
@@ -31,7 +32,7 @@ func (r *scene) page(g *Group, request PageRequest) Page {
 }
 
 // pages asks for pages until there are no more, and returns the ids.
-func (r *scene) pages(g *Group, request PageRequest) (ids []string) {
+func (r *scene) pages(g *queue.Group, request PageRequest) (ids []string) {
 	r.t.Helper()
 	for {
 		page, err := ReadPage(r.ctx(), g, request)
@@ -72,9 +73,9 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Equal(t, 1, inUnack.Entries[0].Attempts, "the delivery under way counts")
 	require.Equal(t, []string{"a", "b"}, idsOf(r.page(r.partition.Group("h"), inAll(InQueue))))
 
-	_, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "1"}, Delay: time.Minute, Metadata: []byte("new")}})
+	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{{Delivery: queue.Delivery{ID: "a", Token: "1"}, Delay: time.Minute, Metadata: []byte("new")}})
 	require.NoError(t, err)
-	_, err = g.Bury(t.Context(), []Burial{{Delivery{"b", "1"}, "bad b"}})
+	_, err = g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "b", Token: "1"}, Reason: "bad b"}})
 	require.NoError(t, err)
 	request := inAll(InQueue)
 	request.Bytes = 1000

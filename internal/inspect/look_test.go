@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -40,8 +41,8 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	require.Len(t, found.Groups, 2)
 	assert.WithinDuration(t, r.now().Add(lease), found.Groups[0].At, 5*time.Second)
 	found.Groups[0].At, found.Groups[0].Score = time.Time{}, ""
-	assert.Equal(t, FoundFor{Group: "g", State: StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
-	assert.Equal(t, FoundFor{Group: "h", State: StateDone}, found.Groups[1])
+	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
+	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
 
 	_, err := LookIn(t.Context(), r.partition, "unknown", "")
 	require.ErrorIs(t, err, ErrNoMessage)
@@ -64,9 +65,9 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
-		{Group: "g", State: StateInDelivery, Fence: 1, Attempts: 1},
-		{Group: "retired", State: StateWaiting},
-		{Group: "unregistered", State: StateWaiting},
+		{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1},
+		{Group: "retired", State: queue.StateWaiting},
+		{Group: "unregistered", State: queue.StateWaiting},
 	} {
 		found.Groups[i].At, found.Groups[i].Score = time.Time{}, ""
 		assert.Equal(t, want, found.Groups[i])
@@ -96,9 +97,9 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	assert.Equal(t, "c/1", holder("a", 1))
 	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
 	assert.Empty(t, holder("b", 2))
-	assert.Equal(t, "host", ConsumerName("host/01"))
-	assert.Equal(t, "a/b", ConsumerName("a/b/01"))
-	assert.Equal(t, "host", ConsumerName("host"))
+	assert.Equal(t, "host", queue.ConsumerName("host/01"))
+	assert.Equal(t, "a/b", queue.ConsumerName("a/b/01"))
+	assert.Equal(t, "host", queue.ConsumerName("host"))
 }
 
 func TestConsumersAreThoseThatAreAlive(t *testing.T) {
@@ -123,7 +124,7 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	slices.SortFunc(consumers, func(a, b Consumer) int { return strings.Compare(a.ID, b.ID) })
 	assert.Equal(t, Consumer{
 		ID: "n1/x", Alive: time.UnixMilli(now + 60000), Seen: time.UnixMilli(now), Since: time.UnixMilli(now - 5),
-		About: About{Name: "n1", PID: 1, MaxDeliveries: 4, Held: map[string]HeldTimes{"a": {2, 3}}},
+		About: queue.About{Name: "n1", PID: 1, MaxDeliveries: 4, Held: map[string]queue.HeldTimes{"a": {2, 3}}},
 	}, consumers[0])
 	assert.Equal(t, "odd", consumers[500].About.Name)
 }
@@ -155,7 +156,7 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 	}, roster.Pauses)
 	share := roster.Limits["a:b"]
 	assert.Equal(t, Share{
-		Whole: Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
+		Whole: queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
 		Most:  3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
 	}, share)
 	assert.Equal(t, time.UnixMilli(4990), share.NextClaim())
@@ -212,7 +213,7 @@ func TestSurveyAndTallyCount(t *testing.T) {
 
 func TestTopicsAreListedInSteps(t *testing.T) {
 	r := newScene(t)
-	s, err := NewStore(r.client, "test:"+t.Name(), observe.Observer{})
+	s, err := queue.NewStore(r.client, "test:"+t.Name(), observe.Observer{})
 	require.NoError(t, err)
 	var want []Listed
 	for i := range 3000 {

@@ -1,4 +1,4 @@
-package queue
+package inspect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -32,7 +33,7 @@ type PauseInForce struct {
 
 // Share is a partition's share of a group's limits.
 type Share struct {
-	Whole    Limits
+	Whole    queue.Limits
 	Most     int           // messages in delivery; 0: any number
 	Interval time.Duration // from one claim to the next; 0: any rate
 	Burst    int
@@ -62,7 +63,7 @@ func (r Roster) lately(most int) []string {
 }
 
 // Roster reads which groups the partition has.
-func ReadRoster(ctx context.Context, p *Partition) (Roster, error) {
+func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
 	page := newRosterPage()
 	for cursor := "0"; ; {
 		reply, err := p.Client().Run(ctx, rosterCall(p, cursor))
@@ -78,7 +79,7 @@ func ReadRoster(ctx context.Context, p *Partition) (Roster, error) {
 	}
 }
 
-func rosterCall(p *Partition, cursor string) script.Call {
+func rosterCall(p *queue.Partition, cursor string) script.Call {
 	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
 }
 
@@ -146,7 +147,7 @@ func (r *Roster) readPause(group, value string) error {
 	if len(parts) != 3 {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
-	var told Pause
+	var told queue.Pause
 	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
@@ -159,7 +160,7 @@ func (r *Roster) readPause(group, value string) error {
 
 // shareOf reads the fields "limits:G" and "rate:G"; lib_claim.lua explains them.
 func shareOf(limits, rate string) (Share, error) {
-	whole, err := ParseLimits(limits)
+	whole, err := queue.ParseLimits(limits)
 	if err != nil {
 		return Share{}, err
 	}

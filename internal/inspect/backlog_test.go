@@ -1,10 +1,12 @@
-package queue
+package inspect
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 func TestBacklogCountsTheMessagesThatAwaitGroups(t *testing.T) {
@@ -29,12 +31,12 @@ func TestABacklogOfWhatIsNotThereIsAnError(t *testing.T) {
 	r := newScene(t)
 	topic := newStore(t, r.client).Topic(r.partition.Topic())
 	_, err := CountBacklog(t.Context(), topic, "")
-	require.ErrorIs(t, err, ErrTopicNotFound)
+	require.ErrorIs(t, err, queue.ErrTopicNotFound)
 	assert.Empty(t, r.state())
 	topic = r.topicOf(3)
 	before := r.state()
 	_, err = CountBacklog(t.Context(), topic, "g")
-	require.ErrorIs(t, err, ErrGroupNotFound)
+	require.ErrorIs(t, err, queue.ErrGroupNotFound)
 	assert.ErrorContains(t, err, "g")
 	assert.Equal(t, before, r.state())
 }
