@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -11,37 +10,17 @@ import (
 // their topic.
 func (t *topics) endExpired(ctx context.Context, topic *knownTopic) {
 	ended, err := topic.EndExpired(ctx)
-	o, place := t.outage.observer, topic.whole().place()
-	if o.Ended != nil {
+	place := topic.whole().place()
+	if tell := t.observer.Ended; tell != nil {
 		for _, g := range ended {
-			place.Group = g.Group
-			o.Ended(observe.Ended{Place: place, Freed: g.Freed})
+			tell(observe.Ended{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
 		}
-		place.Group = ""
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	since := topic.endingFails(err)
 	switch {
-	case err != nil && o.Failing != nil:
-		o.Failing(observe.Failing{Place: place, What: observe.Ending, Err: err})
-	case err == nil && !since.IsZero() && o.Recovered != nil:
-		o.Recovered(observe.Recovered{Place: place, What: observe.Ending, After: time.Since(since)})
+	case ctx.Err() != nil:
+	case err != nil:
+		t.outages.Failed(observe.Ending, place, err)
+	default:
+		t.outages.Worked(observe.Ending, place)
 	}
-}
-
-// endingFails records whether ending expired groups fails, and returns since when it did
-// before.
-func (t *knownTopic) endingFails(err error) (since time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	since = t.ending
-	switch {
-	case err == nil:
-		t.ending = time.Time{}
-	case since.IsZero():
-		t.ending = time.Now()
-	}
-	return since
 }

@@ -26,7 +26,7 @@ func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
 			events = append(events, e)
 		}
 		f := &fakeTopic{endTakes: time.Second, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: loadingError(), observer: observe.Observer{
-			Ended: func(e observe.Ended) { note(e) }, Failing: func(e observe.Failing) { note(e) }, Recovered: func(e observe.Recovered) { note(e) },
+			Ended: func(e observe.Ended) { note(e) }, OutageBegan: func(e observe.OutageBegan) { note(e) }, OutageEnded: func(e observe.OutageEnded) { note(e) },
 		}}
 		p := f.publisher()
 		start := time.Now()
@@ -47,9 +47,9 @@ func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
 		require.Len(t, events, 3)
 		assert.Equal(t, []any{
 			observe.Ended{Place: ended, Freed: 3},
-			observe.Failing{Place: place, What: observe.Ending, Err: loadingError()},
+			observe.OutageBegan{Place: place, What: observe.Ending, Err: loadingError()},
 		}, slices.Clone(events[:2]))
-		recovered, _ := events[2].(observe.Recovered)
+		recovered, _ := events[2].(observe.OutageEnded)
 		assert.Equal(t, observe.Ending, recovered.What)
 		assert.Positive(t, recovered.After)
 	})

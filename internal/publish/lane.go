@@ -7,16 +7,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // linger is how long an idle sender waits for the next call before it ends.
 const linger = 100 * time.Millisecond
 
+// wholeTopic is the partition number of calls for a topic as a whole.
+const wholeTopic = -1
+
 // destination is a topic partition.
 type destination struct {
 	topic     string
 	partition int // or wholeTopic
+}
+
+func (d destination) place() observe.Place {
+	return observe.Place{Topic: d.topic, Partition: d.partition}
 }
 
 // lane is the traffic to one destination: one batch at a time or, while Redis is far, a few.
@@ -49,7 +58,7 @@ type lanes struct {
 	// immutable
 	topics  *topics
 	ids     *queue.IDs
-	outage  *outage
+	outages *outage.State
 	common  queue.Batch // what all batches have in common
 	records records
 
@@ -64,8 +73,8 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
-	ls := &lanes{topics: t, ids: ids, outage: o, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
+func newLanes(t *topics, ids *queue.IDs, outages *outage.State, common queue.Batch) *lanes {
+	ls := &lanes{topics: t, ids: ids, outages: outages, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
 	ls.name = ls.newName()
 	return ls
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -23,6 +24,10 @@ var (
 	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or its deduplication window lasts")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )
+
+// forgetAfter is how long a destination counts as failing after its last failure, once others
+// work: perhaps nothing is published to it any more.
+const forgetAfter = time.Minute
 
 // Config configures a Publisher.
 type Config struct {
@@ -68,6 +73,7 @@ type Message struct {
 type Publisher struct {
 	observer   observe.Observer
 	ids        *queue.IDs
+	outages    *outage.State
 	topics     *topics
 	lanes      *lanes
 	background *background   // the calls to Redis that lanes does not make
@@ -78,9 +84,9 @@ type Publisher struct {
 // New returns a Publisher.
 func New(config Config) *Publisher {
 	p := &Publisher{observer: config.Observer, ids: queue.NewIDs(), background: newBackground()}
-	outage := newOutage(config.Observer)
-	p.topics = newTopics(config.Open, config.Partitions, p.background, outage)
-	p.lanes = newLanes(p.topics, p.ids, outage, queue.Batch{
+	p.outages = outage.New(config.Observer, forgetAfter)
+	p.topics = newTopics(config, p.background, p.outages)
+	p.lanes = newLanes(p.topics, p.ids, p.outages, queue.Batch{
 		Duplicates: config.Duplicates, Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
 	})
 	return p
@@ -124,5 +130,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	if err == nil {
 		p.unrecord(ctx)
 	}
-	return errors.Join(err, p.background.close(ctx))
+	err = errors.Join(err, p.background.close(ctx))
+	p.outages.Close()
+	return err
 }

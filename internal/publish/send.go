@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -35,12 +36,12 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 		if stored(err) {
 			took := time.Since(start)
 			ls.finish(b, rejected, err)
-			ls.outage.worked(to)
+			ls.outages.Worked(observe.Publishing, to.place())
 			return took
 		}
 		ls.note(b, err)
 		if queue.Transient(err) && ctx.Err() == nil {
-			ls.outage.failed(to, err)
+			ls.outages.Failed(observe.Publishing, to.place(), err)
 			if pause.Wait(ctx) {
 				continue
 			}

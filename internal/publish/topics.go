@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -27,7 +29,8 @@ type topics struct {
 	open       func(name string) Topic
 	least      int // the minimum for each topic
 	background *background
-	outage     *outage
+	observer   observe.Observer
+	outages    *outage.State
 
 	mu         sync.Mutex
 	young, old map[string]*knownTopic // guarded by mu; old is forgotten next
@@ -41,7 +44,6 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
-	ending     time.Time // guarded by mu; since when ending expired groups fails; zero: it works
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -50,8 +52,11 @@ type look struct {
 	err  error
 }
 
-func newTopics(open func(name string) Topic, least int, b *background, o *outage) *topics {
-	return &topics{open: open, least: least, background: b, outage: o, young: map[string]*knownTopic{}}
+func newTopics(config Config, b *background, outages *outage.State) *topics {
+	return &topics{
+		open: config.Open, least: config.Partitions, background: b, observer: config.Observer, outages: outages,
+		young: map[string]*knownTopic{},
+	}
 }
 
 // partitions returns how many partitions a topic has, raising the number if it is too low.
@@ -81,7 +86,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		}
 		if ctx.Err() == nil {
 			last = err
-			t.outage.failed(topic.whole(), err)
+			t.outages.Failed(observe.Publishing, topic.whole().place(), err)
 		}
 		if !pause.Wait(ctx) {
 			if last == nil {
@@ -132,7 +137,7 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	partitions, err := topic.ask(ctx, t.least)
 	topic.looked(current, partitions, err)
 	if err == nil {
-		t.outage.worked(topic.whole())
+		t.outages.Worked(observe.Publishing, topic.whole().place())
 		t.endExpired(ctx, topic) // nobody waits for it
 	}
 }

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -15,15 +14,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // opened returns topics that count how many are opened.
 func opened(count *int) *topics {
-	return newTopics(func(string) Topic {
+	open := func(string) Topic {
 		*count++
 		return &fakeTopic{}
-	}, 1, newBackground(), newOutage(observe.Observer{}))
+	}
+	return newTopics(Config{Open: open, Partitions: 1}, newBackground(), outage.New(observe.Observer{}, 0))
 }
 
 func TestThePublisherRemembersABoundedNumberOfTopics(t *testing.T) {
@@ -69,8 +70,8 @@ func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, told *atomic.Int64) {
 	told = &atomic.Int64{}
 	b := newBackground()
 	t.Cleanup(func() { assert.NoError(t, b.close(context.Background())) })
-	o := newOutage(observe.Observer{Failing: func(observe.Failing) { told.Add(1) }})
-	return newTopics(func(string) Topic { return f }, 1, b, o), told
+	o := outage.New(observe.Observer{Failed: func(observe.Failed) { told.Add(1) }}, 0)
+	return newTopics(Config{Open: func(string) Topic { return f }, Partitions: 1}, b, o), told
 }
 
 func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
@@ -250,41 +251,5 @@ func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 		close(release)
 		require.NoError(t, b.close(t.Context()))
 		require.ErrorIs(t, b.do(t.Context(), func(context.Context) error { return nil }), ErrClosed)
-	})
-}
-
-func TestEachFailureIsReportedAndTheEndOfAnOutageOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var failures, recoveries []observe.Place
-		var after time.Duration
-		o := newOutage(observe.Observer{
-			Failing:   func(f observe.Failing) { failures = append(failures, f.Place) },
-			Recovered: func(r observe.Recovered) { recoveries, after = append(recoveries, r.Place), r.After },
-		})
-		a, b, gone := destination{topic: "a"}, destination{topic: "b", partition: 1}, destination{topic: "gone"}
-		o.worked(a)
-		for range 2 {
-			o.failed(a, io.EOF)
-			o.failed(b, io.EOF)
-		}
-		assert.Equal(t, []observe.Place{a.place(), b.place(), a.place(), b.place()}, failures)
-		o.worked(a)
-		assert.Empty(t, recoveries, "b still fails")
-		o.failed(a, io.EOF)
-		<-time.After(time.Second)
-		o.worked(b)
-		o.worked(a)
-		assert.Equal(t, []observe.Place{a.place()}, recoveries)
-		assert.Equal(t, time.Second, after)
-		o.failed(gone, io.EOF)
-		o.worked(a)
-		assert.Len(t, recoveries, 1)
-		<-time.After(staleAfter + time.Second)
-		o.worked(a)
-		assert.Len(t, recoveries, 2, "nothing is published to the failed destination any more")
-		for n := range 2 * maxFailing {
-			o.failed(destination{topic: fmt.Sprint(n)}, errors.New("x"))
-		}
-		assert.Len(t, o.last, maxFailing)
 	})
 }
