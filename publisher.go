@@ -60,7 +60,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	}
 	p := &Publisher{config: config, store: store, logger: logger}
 	p.publisher = publish.New(publish.Config{
-		Open:           p.open,
+		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Window:         config.DeduplicationWindow,
@@ -156,10 +156,6 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 		warn(p.store, p.logger)
 	}
 	return nil
-}
-
-func (p *Publisher) open(name string) publish.Topic {
-	return topic{p.store.Topic(name), p.config.DeduplicationWindow}
 }
 
 // Close waits for the calls under way, PublishTimeout at most. Later calls return

@@ -62,6 +62,8 @@ func (f *fakeTopic) Enlist(context.Context) error {
 	return nil
 }
 
+func (f *fakeTopic) Advance(context.Context) error { return nil }
+
 func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 	f.mu.Lock()
 	f.asked++
