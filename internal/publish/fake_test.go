@@ -40,6 +40,7 @@ type fakeTopic struct {
 	unrecorded []string // partitions and publishers
 
 	callersOver atomic.Bool // UnrecordCallers was called
+	advanced    atomic.Bool // Advance was called
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -62,7 +63,10 @@ func (f *fakeTopic) Enlist(context.Context) error {
 	return nil
 }
 
-func (f *fakeTopic) Advance(context.Context) error { return nil }
+func (f *fakeTopic) Advance(context.Context) error {
+	f.advanced.Store(true)
+	return nil
+}
 
 func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 	f.mu.Lock()

@@ -224,6 +224,18 @@ func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 }
 
+func TestATopicIsListedWithTheVersionThatHasWindowsIfThereAreAny(t *testing.T) {
+	for _, window := range []time.Duration{0, time.Second} {
+		listed := false
+		f := &fakeTopic{enlist: func() error { listed = true; return nil }}
+		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Window: window})
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, window > 0, f.advanced.Load())
+		assert.Equal(t, window == 0, listed)
+	}
+}
+
 func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
