@@ -7,20 +7,20 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 	examples watch bench matrix redis-server prometheus
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
-MODULES = metrics/prometheus otel examples/watch bench
+MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 
 ## test: install redis-server and prometheus if they are missing, then run all tests
 test: redis-server prometheus
 	$(GO) test -race -shuffle=on -timeout 20m ./...
-	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/acceptance # races outside this library
+	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance # races outside this library
 	$(GO) test -run 'Allocates' . # the race detector allocates, too
 	for module in $(MODULES); do (cd $$module && $(GO) test -race -shuffle=on -timeout 10m ./...) || exit 1; done
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server
-	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run 'Stress' ./internal/acceptance
+	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run 'Stress' ./internal/verify/acceptance
 
-## full: all long forms, about 100 minutes; writes docs/evidence.md. FORMS='explore sim' runs some, and
+## full: all long forms, about 100 minutes; writes docs/inside/evidence.md. FORMS='explore sim' runs some, and
 ## PARALLEL=2 two at a time of those that mostly wait
 FORMS ?=
 PARALLEL ?= 1
@@ -34,15 +34,15 @@ CLUSTERS = Cluster|Sentinel|Replicas
 
 ## chaos-faults: all faults but failovers, about 15 minutes
 chaos-faults: redis-server
-	$(GO) test -timeout 40m -v ./internal/chaos -full -skip '$(CLUSTERS)|ComeAndGo'
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -skip '$(CLUSTERS)|ComeAndGo'
 
 ## chaos-churn: subscribers that come and go, eleven minutes
 chaos-churn: redis-server
-	$(GO) test -timeout 20m -v ./internal/chaos -full -run ComeAndGo
+	$(GO) test -timeout 20m -v ./internal/verify/chaos -full -run ComeAndGo
 
 ## chaos-metrics: what Prometheus shows agrees with the messages
 chaos-metrics: redis-server prometheus
-	cd metrics/prometheus && $(GO) test -timeout 10m -v . -run 'Checker|Thousand' -load 1m -bound
+	cd redisdelayprom && $(GO) test -timeout 10m -v . -run 'Checker|Thousand' -load 1m -bound
 
 ## model: random operations on the scripts, compared with what they mean
 model: redis-server
@@ -50,12 +50,12 @@ model: redis-server
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
-	$(GO) test -timeout 15m -v ./internal/chaos -full -run '$(CLUSTERS)'
+	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run '$(CLUSTERS)'
 
 ## soak: mixed faults for SOAK (30m by default), and months
 SOAK ?= 30m
 soak: redis-server
-	$(GO) test -timeout 0 -v ./internal/chaos -run TestSoak -soak $(SOAK)
+	$(GO) test -timeout 0 -v ./internal/verify/chaos -run TestSoak -soak $(SOAK)
 	$(MAKE) months
 
 ## months: a thousand virtual months, about a minute
@@ -66,9 +66,9 @@ months:
 ## SIM (10m by default); then mistakes that are put back on purpose
 SIM ?= 10m
 sim:
-	$(GO) test -timeout 0 -v ./internal/sim -run TestSimulation -sim.time $(SIM)
-	$(GO) test -timeout 0 -v ./internal/whole -run TestWhole -whole.time $(SIM)
-	$(GO) test -timeout 30m -v ./internal/whole -run TestMistakesAreFound -whole.putback
+	$(GO) test -timeout 0 -v ./internal/verify/sim -run TestSimulation -sim.time $(SIM)
+	$(GO) test -timeout 0 -v ./internal/verify/whole -run TestWhole -whole.time $(SIM)
+	$(GO) test -timeout 30m -v ./internal/verify/whole -run TestMistakesAreFound -whole.putback
 
 ## explore: all states of small universes, and torn files, on the real scripts; about 15 minutes
 explore: explore-sound explore-damage explore-torn
@@ -93,7 +93,7 @@ fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/queue
-	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/words
+	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top
 
 ## lint: vet and golangci-lint

@@ -93,7 +93,7 @@ type PublisherConfig struct {
 	// WaitReplicas is how many replicas must have received a message before Publish
 	// returns nil; with fewer it returns a *ReplicationError. Replication is
 	// asynchronous, so without this a failover loses what the new master has not
-	// received (docs/scaling.md). See WAIT in Redis's documentation. Default: 0.
+	// received (docs/operate/scaling.md). See WAIT in Redis's documentation. Default: 0.
 	WaitReplicas int
 
 	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds: at least

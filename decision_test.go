@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
 )
 
 // oneDelivery buries what fails once, and would redeliver it after an hour.

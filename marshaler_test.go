@@ -48,7 +48,7 @@ func TestDefaultMarshalerTurnsNilMetadataIntoAnEmptyMap(t *testing.T) {
 	assert.Equal(t, message.Metadata{}, got.Metadata)
 }
 
-// TestDefaultMarshalerFormat pins the format that docs/protocol.md promises to programs in
+// TestDefaultMarshalerFormat pins the format that docs/inside/protocol.md promises to programs in
 // other languages.
 func TestDefaultMarshalerFormat(t *testing.T) {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("id", []byte{1, 2}, "k", "v"))

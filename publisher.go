@@ -7,7 +7,7 @@
 //	msg.SetContext(delay.WithContext(ctx, delay.For(30*time.Minute)))
 //	err := publisher.Publish("orders.close", msg)
 //
-// The keys and scripts are described in docs/protocol.md.
+// The keys and scripts are described in docs/inside/protocol.md.
 package redisdelay
 
 import (

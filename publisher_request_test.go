@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // TestPublishersOfRequestsLeaveNothingBehind but their messages.

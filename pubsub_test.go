@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // TestPubSub is the short form of Watermill's suite for all Pub/Subs. Package
-// internal/acceptance runs it in full: with messages due at once and with delayed ones,
+// internal/verify/acceptance runs it in full: with messages due at once and with delayed ones,
 // on one server, on Redis Cluster and behind Sentinel, over restarts of the server.
 func TestPubSub(t *testing.T) {
 	features := tests.Features{

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // failing is a change of a subscriber's config: a delivery that fails makes a dead letter.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // fault is planted by plant. Examine finds it; Fix mends it if it may.
@@ -272,7 +272,7 @@ var documentedKey = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` 
 
 // TestExamineFindsKeysOfAnotherType of each kind that the protocol has.
 func TestExamineFindsKeysOfAnotherType(t *testing.T) {
-	text, err := os.ReadFile("../docs/protocol.md")
+	text, err := os.ReadFile("../docs/inside/protocol.md")
 	require.NoError(t, err)
 	kinds := documentedKey.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(kinds), 20)

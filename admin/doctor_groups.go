@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -155,7 +156,7 @@ func (c *checkup) tellPast() {
 	c.found(Finding{
 		Severity: Warning, Check: CheckExpired, Topic: c.name, Fixable: true, Fixed: c.mends && len(c.noticed) == 0,
 		Text: fmt.Sprintf("%s had no consumer for longer than %s, and hold%s %s: %s. Nobody publishes or subscribes, which would "+
-			"end such a group", amount(groups.count, "group has", "groups have"), plural(groups.count, "it lasts", "they last"),
+			"end such a group", humanize.Count(groups.count, "group has", "groups have"), plural(groups.count, "it lasts", "they last"),
 			plural(groups.count, "s", ""), messageCount(messages), groups.list()),
 	})
 }
@@ -177,7 +178,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.roster.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
-		c.tellFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", amount(groups.count, "group is", "groups are"),
+		c.tellFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
 			plural(groups.count, "s", ""), messageCount(messages), groups.list())
 	}
 	return nil
@@ -210,7 +211,7 @@ func (c *checkup) pauses() {
 		for _, text := range list {
 			some.note(text)
 		}
-		c.tell(Warning, CheckPauses, c.name, "%s no end: %s", amount(len(list), "pause has", "pauses have"), some.list())
+		c.tell(Warning, CheckPauses, c.name, "%s no end: %s", humanize.Count(len(list), "pause has", "pauses have"), some.list())
 	}
 }
 
@@ -226,8 +227,8 @@ func (c *checkup) dead() {
 		}
 	}
 	if groups.count > 0 {
-		c.tell(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", amount(letters, "dead letter", "dead letters"),
-			short(since(oldest, c.stats.At)), groups.list())
+		c.tell(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead letter", "dead letters"),
+			humanize.Duration(since(oldest, c.stats.At)), groups.list())
 	}
 }
 
@@ -252,13 +253,13 @@ func (c *checkup) idle() {
 	c.tellIdle(Warning, waiting, messages)
 	c.tellIdle(Info, empty, 0)
 	if active == 0 && c.stats.Due > 0 {
-		c.tell(Warning, CheckGroups, c.name, "%s due, and no group is registered", amount(c.stats.Due, "message is", "messages are"))
+		c.tell(Warning, CheckGroups, c.name, "%s due, and no group is registered", humanize.Count(c.stats.Due, "message is", "messages are"))
 	}
 }
 
 func (c *checkup) tellIdle(severity Severity, groups names, messages int) {
 	if groups.count > 0 {
-		c.tell(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", amount(groups.count, "group has", "groups have"),
+		c.tell(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
 			messageCount(messages), groups.list())
 	}
 }
@@ -267,7 +268,7 @@ func messageCount(n int) string {
 	if n == 0 {
 		return "no messages"
 	}
-	return amount(n, "message", "messages")
+	return humanize.Count(n, "message", "messages")
 }
 
 func plural(n int, one, many string) string {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -122,7 +123,7 @@ func (c *checkup) tick(looked int) {
 func (c *checkup) tellTypes() {
 	if c.wrong.count > 0 {
 		c.tell(Problem, CheckTypes, c.name, "%s a value of another type, so calls that need it fail: %s. Another program "+
-			"has written it, and what was there is lost; delete it", amount(c.wrong.count, "key holds", "keys hold"), c.wrong.list())
+			"has written it, and what was there is lost; delete it", humanize.Count(c.wrong.count, "key holds", "keys hold"), c.wrong.list())
 	}
 }
 
@@ -264,23 +265,23 @@ func (c *checkup) tellOf(list *census) {
 	torn := "A crash of Redis that cuts its append-only file leaves such"
 	if n := list.orphans.count; n > 0 {
 		c.tell(Warning, CheckOrphans, c.name, "%s: %s. %s",
-			amount(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
+			humanize.Count(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
 		c.tell(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",
-			amount(n, "message has", "messages have"), list.bodiless.list())
+			humanize.Count(n, "message has", "messages have"), list.bodiless.list())
 	}
 	if n := list.twice.count; n > 0 {
 		c.tell(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
-			amount(n, "message is", "messages are"), list.twice.list(), torn)
+			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
 	if n := list.garbled.count; n > 0 {
 		c.tell(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
-			"acked it", amount(n, "message has", "messages have"), list.garbled.list())
+			"acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
 	}
 	if n := list.strays.count; n > 0 {
 		c.tellFixable(Info, CheckKeys, "%s to no message: %s. Such a key is free, and takes memory only",
-			amount(n, "message key leads", "message keys lead"), list.strays.list())
+			humanize.Count(n, "message key leads", "message keys lead"), list.strays.list())
 	}
 	if n := list.gone.count; n > 0 {
 		var records []string
@@ -290,15 +291,15 @@ func (c *checkup) tellOf(list *census) {
 		slices.Sort(records)
 		in := strings.Join(records, ", ")
 		c.tellFixable(Info, CheckLeftovers, "%s gone: %s. They take memory only",
-			amount(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
+			humanize.Count(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
 	}
 	if list.over > 0 {
 		c.tellFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
-			amount(list.over, "message need", "messages need"))
+			humanize.Count(list.over, "message need", "messages need"))
 	}
 	if n := list.moves.count; n > 0 {
 		c.tell(Warning, CheckMoves, c.name, "%s on the way to another topic, since a move was interrupted: %s. Resume it",
-			amount(n, "message is", "messages are"), list.moves.list())
+			humanize.Count(n, "message is", "messages are"), list.moves.list())
 	}
 }
 

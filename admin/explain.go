@@ -8,6 +8,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -148,11 +149,11 @@ func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error)
 	if g.LeasedUntil.After(e.message.At) {
 		text := fmt.Sprintf("leased by %s until %s", who, e.clock(g.LeasedUntil))
 		if g.Extended > 0 {
-			text += ", extended " + times(g.Extended)
+			text += ", extended " + humanize.Times(g.Extended)
 		}
 		return text, nil
 	}
-	text := fmt.Sprintf("the lease of %s ran out %s ago", who, short(e.message.At.Sub(g.LeasedUntil)))
+	text := fmt.Sprintf("the lease of %s ran out %s ago", who, humanize.Duration(e.message.At.Sub(g.LeasedUntil)))
 	why, err := e.obstacle(ctx, g.Group)
 	if err != nil || why != "" {
 		return join(text, why, ""), err
@@ -167,9 +168,9 @@ func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error)
 // due says when a message is due.
 func (e *explainer) due(at time.Time) string {
 	if away := at.Sub(e.message.At); away > 0 {
-		return "due in " + short(away)
+		return "due in " + humanize.Duration(away)
 	}
-	return "due for " + short(e.message.At.Sub(at))
+	return "due for " + humanize.Duration(e.message.At.Sub(at))
 }
 
 // summary is one sentence for the whole.
@@ -222,4 +223,26 @@ func (e *explainer) lines() []string {
 		lines[i] = s.group + ": " + s.text
 	}
 	return lines
+}
+
+// clock is a time of day, with its date if that is not the message's day.
+func (e *explainer) clock(t time.Time) string {
+	t, now := t.Local(), e.message.At.Local()
+	text := t.Format("15:04:05")
+	text = strings.TrimSuffix(text, ":00")
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		text = t.Format(time.DateOnly) + " " + text
+	}
+	return text
+}
+
+// join says what is the case, and why: the reason, or else another.
+func join(what, why, otherwise string) string {
+	if why == "" {
+		why = otherwise
+	}
+	if why == "" {
+		return what
+	}
+	return what + "; " + why
 }

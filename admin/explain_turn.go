@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -29,7 +30,7 @@ func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate 
 		return "", err
 	}
 	if before > 0 {
-		text := amount(before, "due message is", "due messages are") + " before it"
+		text := humanize.Count(before, "due message is", "due messages are") + " before it"
 		if before >= farFrom && len(e.groups) <= atOnce {
 			pace, err := e.pace(ctx, group, due, before)
 			if err != nil {
@@ -48,7 +49,7 @@ func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate 
 	tally, err := e.partition.Group(group).Tally(ctx)
 	text := "next for a free worker"
 	if tally.InDelivery > 0 {
-		text += ": its consumers have " + amount(tally.InDelivery, "message", "messages")
+		text += ": its consumers have " + humanize.Count(tally.InDelivery, "message", "messages")
 	}
 	return text, err
 }
@@ -77,10 +78,10 @@ func (e *explainer) pace(ctx context.Context, group string, due time.Time, befor
 	took := time.Since(start)
 	perSecond := float64(before-left) / took.Seconds()
 	if perSecond <= 0 {
-		return ", and none of them has gone within " + short(took), nil
+		return ", and none of them has gone within " + humanize.Duration(took), nil
 	}
 	rest := time.Duration(float64(left) / perSecond * float64(time.Second))
-	return fmt.Sprintf(", and some %.0f a second go: its turn comes in about %s", max(1, perSecond), short(rest)), nil
+	return fmt.Sprintf(", and some %s a second go: its turn comes in about %s", humanize.Number(int(max(1, perSecond))), humanize.Duration(rest)), nil
 }
 
 // fate is what the next claim does with the message if it does not deliver it: "" if it does, or

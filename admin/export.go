@@ -15,7 +15,7 @@ import (
 // maxLine is how many bytes a line may have that Import reads.
 const maxLine = 128 << 20
 
-// Export writes messages as JSON lines (docs/cli.md), in the order of Entries: with id, key,
+// Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries: with id, key,
 // due time in ms if they are scheduled, UUID, metadata, and payload, or payload64 if it is not
 // UTF-8. A body that the Unmarshaler cannot decode, or could not encode again, is written
 // as it is, as body64. A message without a body is skipped. Export changes nothing.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -22,7 +23,7 @@ type Search struct {
 
 // String says how far it is, for people.
 func (s Search) String() string {
-	return fmt.Sprintf("looked at %s of %s", amount(s.Looked, "message", "messages"), amount(s.Topics, "topic", "topics"))
+	return fmt.Sprintf("looked at %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
 // Find looks for the messages with a UUID, which is what the logs of a Router show, or with the

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func TestMain(m *testing.M) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -58,7 +59,7 @@ func (e *explainer) paused(group string, p *Pause) string {
 // limited says which limit of a group is reached in the message's partition; "" for none.
 func (e *explainer) limited(ctx context.Context, group string, share queue.Share) (string, error) {
 	if share.NextClaim().After(e.roster.Now) {
-		per := short(share.Whole.Per)
+		per := humanize.Duration(share.Whole.Per)
 		if share.Whole.Per.Seconds() == 1 {
 			per = "s"
 		}

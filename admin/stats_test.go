@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func (s *scene) stats() TopicStats {

@@ -4,7 +4,7 @@ go 1.26.0
 
 replace (
 	github.com/redisdelay/watermill-redisdelay => ../
-	github.com/redisdelay/watermill-redisdelay/metrics/prometheus => ../metrics/prometheus
+	github.com/redisdelay/watermill-redisdelay/redisdelayprom => ../redisdelayprom
 )
 
 require (
@@ -14,7 +14,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redisdelay/watermill-redisdelay v0.0.0
-	github.com/redisdelay/watermill-redisdelay/metrics/prometheus v0.0.0
+	github.com/redisdelay/watermill-redisdelay/redisdelayprom v0.0.0
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -84,7 +84,7 @@ func newSubscriber(l *lab, group string, maxInFlight int) (*redisdelay.Subscribe
 	}, nil)
 }
 
-// messagesKey is where the bodies of a topic are; see docs/protocol.md.
+// messagesKey is where the bodies of a topic are; see docs/inside/protocol.md.
 func messagesKey(topic string) string { return "{redisdelay:" + topic + ":0}:messages" }
 
 // publishAll publishes with redisdelay, as fast as possible.

@@ -13,7 +13,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	redisdelayprom "github.com/redisdelay/watermill-redisdelay/metrics/prometheus"
+	redisdelayprom "github.com/redisdelay/watermill-redisdelay/redisdelayprom"
 )
 
 const (

@@ -146,7 +146,7 @@ type Restarted struct{ Place }
 type Called struct {
 	Topic     string
 	Partition int
-	Script    string // its name in docs/protocol.md
+	Script    string // its name in docs/inside/protocol.md
 	Took      time.Duration
 	Err       error
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheCodeOfTheDocsIsThatOfTheTests compares docs/testing.md and the comment of the package
+// TestTheCodeOfTheDocsIsThatOfTheTests compares docs/use/testing.md and the comment of the package
 // with the code that runs here.
 func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
 	var code strings.Builder
@@ -19,7 +19,7 @@ func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
 		require.NoError(t, err)
 		code.Write(text)
 	}
-	page, err := os.ReadFile("../docs/testing.md")
+	page, err := os.ReadFile("../docs/use/testing.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("redisdelaytest.go")
 	require.NoError(t, err)

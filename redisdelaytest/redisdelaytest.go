@@ -24,7 +24,7 @@
 //	}
 //
 // Code under test may use routers, CQRS and any middleware, but no network of its own: a real
-// connection would stop the clock. docs/testing.md has the whole example.
+// connection would stop the clock. docs/use/testing.md has the whole example.
 package redisdelaytest
 
 import (

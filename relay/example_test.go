@@ -81,7 +81,7 @@ func ExamplePublisher() {
 // TestTheLinesInTheDocsAreTheTestedOnes but for those of brokers that are not among the
 // module's dependencies.
 func TestTheLinesInTheDocsAreTheTestedOnes(t *testing.T) {
-	page, err := os.ReadFile("../docs/relay.md")
+	page, err := os.ReadFile("../docs/use/relay.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)

@@ -8,7 +8,7 @@
 //	r, err := relay.New(relay.Config{Client: client, Target: target}, logger)
 //	go r.Run(ctx)
 //
-// docs/relay.md has the lines for several brokers, and says what happens when something dies.
+// docs/use/relay.md has the lines for several brokers, and says what happens when something dies.
 package relay
 
 import (

@@ -18,9 +18,9 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // How many messages acts on many are for. The full form is -many 100000.
@@ -131,7 +131,7 @@ func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
 	stage(t, client, 1)
 	publishMany(t, client, *many-5)
 	p := program{t: t, env: []string{"FROM=redis://" + from.Addr, "TO=redis://" + to.Addrs()[0]}}
-	total := words.Number(*many)
+	total := humanize.Number(*many)
 	for _, want := range []string{"imported " + total + " messages\n", "imported 0 messages, left out " + total} {
 		r := p.shell("redisdelay export orders --redis $FROM | redisdelay import orders --redis $TO --prefix other")
 		require.Zero(t, r.code, r.err)

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-var update = flag.Bool("update", false, "write the golden files and docs/cli.md anew")
+var update = flag.Bool("update", false, "write the golden files and docs/operate/cli.md anew")
 
 // session is testdata/session.txt: the command lines that all servers get.
 func session(t *testing.T) []string {
@@ -80,9 +80,9 @@ func requireObjects(t *testing.T, line, out string) {
 	}
 }
 
-// TestTheSessionHasEveryCommand of docs/cli.md, for people and with -o json.
+// TestTheSessionHasEveryCommand of docs/operate/cli.md, for people and with -o json.
 func TestTheSessionHasEveryCommand(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/cli.md")
+	docs, err := os.ReadFile("../../docs/operate/cli.md")
 	require.NoError(t, err)
 	lines := session(t)
 	commands := regexp.MustCompile("(?m)^### (redisdelay .*)$").FindAllStringSubmatch(string(docs), -1)
@@ -121,7 +121,7 @@ func TestSessionStandalone(t *testing.T) {
 }
 
 // TestSessionCluster gives the address of one node, without --cluster, and has only the rights
-// of docs/operator.acl.
+// of docs/operate/operator.acl.
 func TestSessionCluster(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	client := cluster.Client(t)
@@ -138,10 +138,10 @@ func nothingRefused(t *testing.T, client redis.UniversalClient) {
 	for _, once := range []string{"client|setinfo", "client|maint_notifications"} {
 		delete(refused, once)
 	}
-	assert.Empty(t, refused, "calls that docs/operator.acl does not allow")
+	assert.Empty(t, refused, "calls that docs/operate/operator.acl does not allow")
 }
 
-// TestSessionOperatorOverTLS has only the rights of docs/operator.acl, and uses all of them.
+// TestSessionOperatorOverTLS has only the rights of docs/operate/operator.acl, and uses all of them.
 func TestSessionOperatorOverTLS(t *testing.T) {
 	server, _ := redistest.NewTLS(t)
 	client := server.Client(t)
@@ -155,15 +155,15 @@ func TestSessionOperatorOverTLS(t *testing.T) {
 	elsewhere := []string{"cluster|slots", "command", "spublish", "type", "hsetnx", "persist"}
 	for _, right := range rights {
 		if name, granted := strings.CutPrefix(right, "+"); granted && !slices.Contains(elsewhere, name) {
-			require.True(t, strings.Contains(used, "cmdstat_"+name+":"), "docs/operator.acl grants %s, and nothing needs it", name)
+			require.True(t, strings.Contains(used, "cmdstat_"+name+":"), "docs/operate/operator.acl grants %s, and nothing needs it", name)
 		}
 	}
 }
 
-// operator creates the user of docs/operator.acl and returns its rules.
+// operator creates the user of docs/operate/operator.acl and returns its rules.
 func operator(t *testing.T, client redis.UniversalClient) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operator.acl")
+	text, err := os.ReadFile("../../docs/operate/operator.acl")
 	require.NoError(t, err)
 	rules := strings.Fields(strings.ReplaceAll(string(text), "\\\n", " "))
 	require.Equal(t, []string{"ACL", "SETUSER", "operator"}, rules[:3])

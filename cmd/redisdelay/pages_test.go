@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 var (
@@ -22,7 +22,7 @@ var (
 
 // TestPagesShowWhatTheCommandsPrint runs the commands of pages, in their order.
 func TestPagesShowWhatTheCommandsPrint(t *testing.T) {
-	for _, page := range []string{"../../docs/operating.md", "../../README.md"} {
+	for _, page := range []string{"../../docs/operate/operating.md", "../../README.md"} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			text, err := os.ReadFile(page)
 			require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // The topic of the scene, and its groups.

@@ -26,7 +26,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 const (
@@ -74,7 +74,7 @@ func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Clus
 		Partitions:   12, // a multiple of the number of masters
 		PartitionKey: func(_ string, msg *message.Message) string { return msg.Metadata.Get(shipmentKey) },
 		// A failover takes some 4s, and 8s more if the first election fails. The new
-		// master may lack the last messages: see WaitReplicas in docs/scaling.md.
+		// master may lack the last messages: see WaitReplicas in docs/operate/scaling.md.
 		PublishTimeout: time.Minute,
 	}, nil) // a logger would get the retries
 	if err != nil {
@@ -171,7 +171,7 @@ func (t *tracker) showPartitions(ctx context.Context, client *redis.ClusterClien
 	return err
 }
 
-// partition is the prefix of a partition's keys; see docs/protocol.md.
+// partition is the prefix of a partition's keys; see docs/inside/protocol.md.
 func (t *tracker) partition(number string) string {
 	return fmt.Sprintf("{%s:%s:%s}", redisdelay.DefaultPrefix, t.topic, number)
 }

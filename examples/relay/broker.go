@@ -33,7 +33,7 @@ func newBroker(name string, client redis.UniversalClient, server *redisserver.Se
 }
 
 // newGoChannel is a broker inside the program. With Kafka, NATS, AMQP and others, only these
-// lines differ: see docs/relay.md.
+// lines differ: see docs/use/relay.md.
 func newGoChannel(logger watermill.LoggerAdapter) broker {
 	channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 100}, logger)
 	return broker{

@@ -4,8 +4,8 @@ go 1.26.0
 
 replace (
 	github.com/redisdelay/watermill-redisdelay => ../..
-	github.com/redisdelay/watermill-redisdelay/metrics/prometheus => ../../metrics/prometheus
-	github.com/redisdelay/watermill-redisdelay/otel => ../../otel
+	github.com/redisdelay/watermill-redisdelay/redisdelayotel => ../../redisdelayotel
+	github.com/redisdelay/watermill-redisdelay/redisdelayprom => ../../redisdelayprom
 )
 
 require (
@@ -15,8 +15,8 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redisdelay/watermill-redisdelay v0.0.0
-	github.com/redisdelay/watermill-redisdelay/metrics/prometheus v0.0.0
-	github.com/redisdelay/watermill-redisdelay/otel v0.0.0
+	github.com/redisdelay/watermill-redisdelay/redisdelayotel v0.0.0
+	github.com/redisdelay/watermill-redisdelay/redisdelayprom v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.47.0

@@ -21,9 +21,9 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	redisdelayprom "github.com/redisdelay/watermill-redisdelay/metrics/prometheus"
 	"github.com/redisdelay/watermill-redisdelay/observe"
-	redisdelayotel "github.com/redisdelay/watermill-redisdelay/otel"
+	redisdelayotel "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
+	redisdelayprom "github.com/redisdelay/watermill-redisdelay/redisdelayprom"
 )
 
 func must[T any](value T, err error) T {
@@ -42,7 +42,7 @@ func recordGlobally(t *testing.T) *tracetest.SpanRecorder {
 	return recorder
 }
 
-// TestTheCodeInTheDocsWatchesAMessage runs the code of docs/watching.md in its order.
+// TestTheCodeInTheDocsWatchesAMessage runs the code of docs/operate/watching.md in its order.
 func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 	recorder := recordGlobally(t)
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
@@ -113,7 +113,7 @@ func gathered(t *testing.T) (names []string) {
 }
 
 func TestTheCodeInTheDocsIsTheTestedOne(t *testing.T) {
-	page, err := os.ReadFile("../../docs/watching.md")
+	page, err := os.ReadFile("../../docs/operate/watching.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("page_test.go")
 	require.NoError(t, err)

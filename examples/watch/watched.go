@@ -16,9 +16,9 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/examples/orders/shop"
-	redisdelayprom "github.com/redisdelay/watermill-redisdelay/metrics/prometheus"
 	"github.com/redisdelay/watermill-redisdelay/observe"
-	redisdelayotel "github.com/redisdelay/watermill-redisdelay/otel"
+	redisdelayotel "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
+	redisdelayprom "github.com/redisdelay/watermill-redisdelay/redisdelayprom"
 )
 
 // flushing is how long the last traces may take to be written.

@@ -182,7 +182,7 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 
 // TestKindsOfKeysMatchTheDocumentation of the protocol.
 func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../docs/protocol.md")
+	text, err := os.ReadFile("../../docs/inside/protocol.md")
 	require.NoError(t, err)
 	var want []string
 	for _, match := range documented.FindAllStringSubmatch(string(text), -1) {

@@ -35,7 +35,7 @@ const (
 	consumersOf
 )
 
-// kinds has the name of each kind in Redis and the type of its values. docs/protocol.md
+// kinds has the name of each kind in Redis and the type of its values. docs/inside/protocol.md
 // says what the values mean.
 var kinds = [...]struct{ name, holds string }{
 	topics:      {"topics", "hash"},

@@ -33,7 +33,7 @@ end
 -- fan_out moves the first count of some due messages from scheduled to the queues of all
 -- groups. It removes them by id: a removal by rank would remove other messages if Redis
 -- repeated it, as it does with an append-only file that a crash has torn in the middle of a
--- script (docs/reliability.md).
+-- script (docs/use/reliability.md).
 local function fan_out(audience, due, count, queue, scheduled, refs)
   local scores, moved = {}, {}
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end

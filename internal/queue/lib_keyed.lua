@@ -3,7 +3,7 @@
 
 -- sought is the message that a key leads to: the one that holds it or, until another takes
 -- it, the one that has lost it as a dead letter. An id without a body does not count: it was
--- left by a torn append-only file (docs/reliability.md) or another program.
+-- left by a torn append-only file (docs/use/reliability.md) or another program.
 local function sought(keys, messages, key)
   local id = redis.call('HGET', keys, key)
   if id and string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end

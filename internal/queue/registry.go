@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Version is the version of the protocol that this library keeps to, as docs/protocol.md
+	// Version is the version of the protocol that this library keeps to, as docs/inside/protocol.md
 	// describes it: its major version, and its minor one if it is above 0.
 	Version = "2"
 

@@ -1,4 +1,4 @@
-// Command full runs the long forms of the tests one after another and writes docs/evidence.md, a page that says
+// Command full runs the long forms of the tests one after another and writes docs/inside/evidence.md, a page that says
 // which of them passed, and on which code. `make full` runs it.
 //
 // Words after the flags choose forms: "chaos" is all whose names begin with chaos. The rows of the others stay.
@@ -17,11 +17,11 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 const (
-	pageFile = "docs/evidence.md"
+	pageFile = "docs/inside/evidence.md"
 	logs     = ".cache/full"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A page is docs/evidence.md: a row for each form, and what has changed in the code since.
+// A page is docs/inside/evidence.md: a row for each form, and what has changed in the code since.
 type page struct {
 	rows    map[string]row    // by form
 	changed map[string]string // by digest: what is different in this code

@@ -88,7 +88,7 @@ func TestTheDigestIsOfWhatTheCodeDoes(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"a comment in Go":        {"a.go": strings.Replace(code, "first", "the first", 1), "b.lua": script},
 		"a comment in Lua":       {"a.go": code, "b.lua": "-- more\n\n" + script},
-		"a test and a benchmark": {"a.go": code, "b.lua": script, "a_test.go": code, "bench/main.go": code, "internal/chaos/c.go": code},
+		"a test and a benchmark": {"a.go": code, "b.lua": script, "a_test.go": code, "bench/main.go": code, "internal/verify/chaos/c.go": code},
 		"documentation":          {"a.go": code, "b.lua": script, "docs/a.md": "# A", "README.md": "# A"},
 	} {
 		assert.Equal(t, before, of(files), name)

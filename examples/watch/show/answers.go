@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
-	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
 )
 
 const (

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
 )
 
 // Measures of the picture, in pixels.

@@ -1,5 +1,5 @@
 // Show starts the example watch under a little load, with a Redis and a Prometheus of its
-// own on loopback, and prints what the queries of the dashboard in docs/grafana answer. On
+// own on loopback, and prints what the queries of the dashboard in docs/operate/grafana answer. On
 // the way the service is killed, its group is paused, and Redis is away, so that there is
 // something to see. With -draw it draws the dashboard, for those who have no Grafana at hand.
 //
@@ -20,7 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
 )
 
 type options struct {
@@ -36,7 +36,7 @@ func main() {
 	o := options{progress: os.Stderr, answers: os.Stdout}
 	flag.DurationVar(&o.lasts, "for", 20*time.Second, "how long the load lasts")
 	flag.Float64Var(&o.load, "load", 20, "how many orders to open each second")
-	flag.StringVar(&o.dashboard, "dashboard", "../../docs/grafana/redisdelay.json", "the dashboard")
+	flag.StringVar(&o.dashboard, "dashboard", "../../docs/operate/grafana/redisdelay.json", "the dashboard")
 	flag.StringVar(&o.picture, "draw", "", "draw the dashboard as a picture (.svg)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

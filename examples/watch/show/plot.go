@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
-	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
 )
 
 // scale is what the vertical axis of a panel shows.

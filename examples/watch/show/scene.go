@@ -13,8 +13,8 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
-	"github.com/redisdelay/watermill-redisdelay/internal/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // away is long enough for calls to fail: the client tries again for a while.

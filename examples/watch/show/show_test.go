@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/dashboard"
-	"github.com/redisdelay/watermill-redisdelay/internal/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/dashboard"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +27,7 @@ func TestAllPanelsOfTheDashboardAreAnsweredAndDrawn(t *testing.T) {
 	logging.Disable()
 	var progress, answers bytes.Buffer
 	o := options{
-		lasts: 12 * time.Second, load: 20, dashboard: "../../../docs/grafana/redisdelay.json",
+		lasts: 12 * time.Second, load: 20, dashboard: "../../../docs/operate/grafana/redisdelay.json",
 		picture: filepath.Join(t.TempDir(), "picture.svg"), progress: &progress, answers: &answers,
 	}
 	require.NoError(t, run(t.Context(), o), "%s%s", &progress, &answers)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // act is what a command does to messages.
@@ -25,7 +25,7 @@ type act struct {
 	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
 }
 
-func (w act) of(n int) string { return words.Of(n, w.one, w.many) }
+func (w act) of(n int) string { return humanize.Count(n, w.one, w.many) }
 
 var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
 
@@ -77,11 +77,11 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 	case err != nil:
 		return err
 	case named && progress.Skipped > 1 && progress.Last != nil:
-		return fmt.Errorf("%s were left as they were, the last one: %w", words.Of(progress.Skipped, "message", "messages"), progress.Last)
+		return fmt.Errorf("%s were left as they were, the last one: %w", humanize.Count(progress.Skipped, "message", "messages"), progress.Last)
 	case named && progress.Skipped > 0 && progress.Last != nil:
 		return progress.Last
 	case named && progress.Skipped > 0:
-		return fmt.Errorf("%s left as it was", words.Of(progress.Skipped, "message was", "messages were"))
+		return fmt.Errorf("%s left as it was", humanize.Count(progress.Skipped, "message was", "messages were"))
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (a *app) report(result actJSON, w act, cmd *cobra.Command, args []string) e
 		text += " to topic " + fmt.Sprintf("%q", w.to)
 	}
 	if result.Skipped > 0 {
-		text += ", left " + words.Number(result.Skipped)
+		text += ", left " + humanize.Number(result.Skipped)
 		if result.Reason != "" {
 			text += ": " + result.Reason
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 type runner = func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
@@ -106,8 +106,8 @@ type due struct {
 }
 
 func (t *due) flags(cmd *cobra.Command) {
-	cmd.Flags().Var(duration(&t.in, 0), "in", "due after this time, by Redis's clock: "+words.WantDuration)
-	cmd.Flags().Var(t.app.moment(&t.at, words.Ahead), "at", "due at this time: 15:04, \"2006-01-02 15:04\" or 2006-01-02T15:04:05Z")
+	cmd.Flags().Var(duration(&t.in, 0), "in", "due after this time, by Redis's clock: "+humanize.WantDuration)
+	cmd.Flags().Var(t.app.moment(&t.at, humanize.Ahead), "at", "due at this time: 15:04, \"2006-01-02 15:04\" or 2006-01-02T15:04:05Z")
 }
 
 func (t *due) check(cmd *cobra.Command) error {

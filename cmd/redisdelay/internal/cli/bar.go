@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // bar shows on a terminal how far an act has come. Elsewhere it shows nothing.
@@ -48,22 +48,22 @@ func (b *bar) clear() {
 // line is the text of the bar, after a time since the start.
 func (b *bar) line(p admin.Progress, since time.Duration) string {
 	seen := p.Done + p.Skipped
-	text := b.verb + " " + words.Number(p.Done)
+	text := b.verb + " " + humanize.Number(p.Done)
 	if b.total > 0 {
 		full := min(barWidth, barWidth*seen/b.total)
 		text = fmt.Sprintf("%s %s%s %3d%%  %s of %s", b.verb, strings.Repeat("█", full), strings.Repeat("░", barWidth-full),
-			min(100, 100*seen/b.total), words.Number(p.Done), words.Number(b.total))
+			min(100, 100*seen/b.total), humanize.Number(p.Done), humanize.Number(b.total))
 	}
 	if p.Skipped > 0 {
-		text += ", left " + words.Number(p.Skipped)
+		text += ", left " + humanize.Number(p.Skipped)
 	}
 	if since < time.Second || seen == 0 {
 		return text
 	}
 	rate := float64(seen) / since.Seconds()
-	text += fmt.Sprintf("  %s/s", words.Number(int(rate)))
+	text += fmt.Sprintf("  %s/s", humanize.Number(int(rate)))
 	if left := b.total - seen; left > 0 {
-		text += "  " + words.Duration(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
+		text += "  " + humanize.Duration(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
 	}
 	return text
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 const (
@@ -72,7 +72,7 @@ func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]stri
 
 // typed is a name, if it can be typed: a shell prints what completes a word.
 func typed(name string) []string {
-	if words.Clean(name) != name {
+	if humanize.Clean(name) != name {
 		return nil
 	}
 	return []string{name}

@@ -15,7 +15,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // someGroups returns a command for one group or, with --all, for all of a topic.
@@ -63,7 +63,7 @@ func (a *app) pause() *cobra.Command {
 			}
 			until := "until somebody resumes"
 			if p.For > 0 {
-				until = "for " + words.Duration(p.For)
+				until = "for " + humanize.Duration(p.For)
 			}
 			return a.told("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
 		})
@@ -157,7 +157,7 @@ func (a *app) drain() *cobra.Command {
 }
 
 func backlogText(b redisdelay.Backlog) string {
-	return fmt.Sprintf("%s due, %s queued, %s in delivery", words.Number(b.Due), words.Number(b.Queued), words.Number(b.InDelivery))
+	return fmt.Sprintf("%s due, %s queued, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Queued), humanize.Number(b.InDelivery))
 }
 
 func (a *app) limit() *cobra.Command {
@@ -205,7 +205,7 @@ func rate(to *redisdelay.Rate) *value[redisdelay.Rate] {
 		if right[0] < '0' || right[0] > '9' {
 			right = "1" + right
 		}
-		per, err := words.ParseDuration(right)
+		per, err := humanize.ParseDuration(right)
 		if err != nil || per < time.Millisecond {
 			return *to, want
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // dead returns the commands for dead letters.
@@ -68,7 +68,7 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 		if r.Others {
 			text = "(other reasons)"
 		}
-		g.add(words.Number(r.Count), r.Group, words.Relative(r.Oldest, now), words.Relative(r.Newest, now), text)
+		g.add(humanize.Number(r.Count), r.Group, humanize.Relative(r.Oldest, now), humanize.Relative(r.Newest, now), text)
 	}
 	if a.json() {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew")
+var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
 
-const docsFile = "../../../../docs/cli.md"
+const docsFile = "../../../../docs/operate/cli.md"
 
 func newTestApp() *app {
 	return &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, now: time.Now}

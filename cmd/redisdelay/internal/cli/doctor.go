@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 func (a *app) doctor() *cobra.Command {
@@ -93,9 +93,9 @@ func (d *diagnosis) more() error {
 			continue
 		}
 		rest = rest[mostAlike:]
-		text := fmt.Sprintf("the same of %s: %q", words.Of(len(rest), "more topic", "more topics"), words.Clean(rest[0]))
+		text := fmt.Sprintf("the same of %s: %q", humanize.Count(len(rest), "more topic", "more topics"), humanize.Clean(rest[0]))
 		if len(rest) > 1 {
-			text += fmt.Sprintf(" … %q", words.Clean(rest[len(rest)-1]))
+			text += fmt.Sprintf(" … %q", humanize.Clean(rest[len(rest)-1]))
 		}
 		f := admin.Finding{Severity: kind.severity, Check: kind.check, Fixed: kind.fixed, Text: text}
 		if err := d.app.finding(f); err != nil {
@@ -114,7 +114,7 @@ func (d *diagnosis) advise(fix bool) error {
 
 func (d *diagnosis) outcome() error {
 	if d.problems > 0 {
-		return fmt.Errorf("found %s", words.Of(d.problems, "problem", "problems"))
+		return fmt.Errorf("found %s", humanize.Count(d.problems, "problem", "problems"))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // hostile are pieces of names that do something to a terminal, or to what reads UTF-8.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 func (a *app) ls() *cobra.Command {
@@ -109,7 +109,7 @@ func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) erro
 	if l.app.json() {
 		return l.app.object(countJSON{topic, n})
 	}
-	return l.app.printf("%s\n", words.Number(n))
+	return l.app.printf("%s\n", humanize.Number(n))
 }
 
 // runKey shows the message with a key, in each place where it stands.
@@ -186,10 +186,10 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 		}
 		attempts := ""
 		if e.Attempts > 0 {
-			attempts = words.Number(e.Attempts)
+			attempts = humanize.Number(e.Attempts)
 		}
-		g.add(a.short(e.ID), a.cut(e.Key, 40), shownSet, e.Group, words.Relative(e.At, now),
-			words.Full(e.At, now), attempts, words.Full(e.PublishedAt, now), count(e.Partition), words.Bytes(int64(e.Size)),
+		g.add(a.short(e.ID), a.cut(e.Key, 40), shownSet, e.Group, humanize.Relative(e.At, now),
+			humanize.Full(e.At, now), attempts, humanize.Full(e.PublishedAt, now), count(e.Partition), humanize.Bytes(int64(e.Size)),
 			a.cut(e.Reason, 60), a.preview(e.Content))
 	}
 	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
@@ -206,7 +206,7 @@ func (a *app) preview(c admin.Content) any {
 		}
 		return a.cut(payload, 60)
 	case c.Err != nil:
-		return paint(warnStyle, "cannot be decoded: "+words.Cut(plain(c.Err), 60))
+		return paint(warnStyle, "cannot be decoded: "+humanize.Cut(plain(c.Err), 60))
 	default:
 		return paint(warnStyle, "no body")
 	}
@@ -217,7 +217,7 @@ func (a *app) cut(text string, length int) string {
 	if a.wide {
 		return text
 	}
-	return words.Cut(words.Clean(text), length)
+	return humanize.Cut(humanize.Clean(text), length)
 }
 
 func (a *app) localNow(at time.Time) time.Time { return at.In(a.now().Location()) }

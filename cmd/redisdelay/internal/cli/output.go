@@ -15,7 +15,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // The styles. A writer that is no terminal drops them.
@@ -33,7 +33,9 @@ func (a *app) json() bool { return a.output == "json" }
 type styled string
 
 // paint is text in a colour.
-func paint(style lipgloss.Style, text string) styled { return styled(style.Render(words.Clean(text))) }
+func paint(style lipgloss.Style, text string) styled {
+	return styled(style.Render(humanize.Clean(text)))
+}
 
 // clean makes values safe for a terminal. All that is printed for people comes through here, by
 // printf, say, a grid or fields: whoever publishes must not move the cursor of the person who looks.
@@ -46,7 +48,7 @@ func clean(values ...any) []any {
 		case int, int64, float64, bool:
 			safe[i] = value
 		default:
-			safe[i] = words.Clean(fmt.Sprint(value))
+			safe[i] = humanize.Clean(fmt.Sprint(value))
 		}
 	}
 	return safe
@@ -234,7 +236,7 @@ func count(n int) styled {
 	if n == 0 {
 		return paint(dimStyle, "0")
 	}
-	return styled(words.Number(n))
+	return styled(humanize.Number(n))
 }
 
 // bad writes a number that should be 0.
@@ -242,5 +244,5 @@ func bad(n int) styled {
 	if n == 0 {
 		return paint(dimStyle, "0")
 	}
-	return paint(badStyle, words.Number(n))
+	return paint(badStyle, humanize.Number(n))
 }

@@ -18,7 +18,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 const (
@@ -99,7 +99,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	published, uuids, err := s.publish(ctx, publisher, args[0])
 	if err = errors.Join(err, publisher.Close()); err != nil { //nolint:contextcheck // it waits for what is under way
 		if published > 0 {
-			err = fmt.Errorf("%w (published %s before)", err, words.Of(published, "message", "messages"))
+			err = fmt.Errorf("%w (published %s before)", err, humanize.Count(published, "message", "messages"))
 		}
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	case s.key != "" && s.duplicate == string(redisdelay.IgnoreDuplicate):
 		made = ", unless its key was in use"
 	}
-	return s.app.printf("published %s to topic %q%s\n", words.Of(published, "message", "messages"), args[0], made)
+	return s.app.printf("published %s to topic %q%s\n", humanize.Count(published, "message", "messages"), args[0], made)
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // filter is the flags that choose messages.
@@ -58,12 +58,12 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 		a.groupFlag(cmd, &f.group, "only of this group")
 	}
 	if f.in != admin.Dead {
-		narrow(a.moment(&f.dueBefore, words.Ahead), "due-before", "only due before then: 10m is in ten minutes; with --in-delivery, when the lease ends")
-		narrow(a.moment(&f.dueAfter, words.Ahead), "due-after", "only due then or later")
+		narrow(a.moment(&f.dueBefore, humanize.Ahead), "due-before", "only due before then: 10m is in ten minutes; with --in-delivery, when the lease ends")
+		narrow(a.moment(&f.dueAfter, humanize.Ahead), "due-after", "only due then or later")
 	}
 	if slices.Contains(sets, admin.Dead) {
-		narrow(a.moment(&f.since, words.Back), "since", "only dead since then: 2h is two hours ago")
-		narrow(a.moment(&f.until, words.Back), "until", "only dead before then")
+		narrow(a.moment(&f.since, humanize.Back), "since", "only dead since then: 2h is two hours ago")
+		narrow(a.moment(&f.until, humanize.Back), "until", "only dead before then")
 		narrow(text(&f.reason, "TEXT"), "reason", "only dead letters whose reason contains this")
 	}
 	narrow(text(&f.keyPrefix, "PREFIX"), "key-prefix", "only with a key that begins with this")

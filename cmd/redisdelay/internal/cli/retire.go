@@ -9,7 +9,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 func (a *app) retire() *cobra.Command {
@@ -34,10 +34,10 @@ func (a *app) retire() *cobra.Command {
 					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
 				}
 				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
-					nameOf(args[0], args[1]), words.Of(held, "message", "messages"))
+					nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
 			}
 			if !yes {
-				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), words.Of(held, "message", "messages"))
+				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
 				if yes, err := a.confirm(ctx, question); err != nil || !yes {
 					return err
 				}
@@ -80,7 +80,7 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 	}
 	freed, err := retire(ctx, topic, group)
 	if err != nil && freed > 0 {
-		return fmt.Errorf("%w (freed %s so far; run it again to finish)", err, words.Of(freed, "message", "messages"))
+		return fmt.Errorf("%w (freed %s so far; run it again to finish)", err, humanize.Count(freed, "message", "messages"))
 	}
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 		return a.object(actJSON{Topic: topic, Act: "retire", Group: group, Done: freed, Complete: true})
 	}
 	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
-		nameOf(topic, group), words.Of(freed, "message", "messages"))
+		nameOf(topic, group), humanize.Count(freed, "message", "messages"))
 }
 
 func (a *app) restore() *cobra.Command {
@@ -133,7 +133,7 @@ func (a *app) delete() *cobra.Command {
 			}
 			if confirm == "" {
 				answer, err := a.ask(ctx, fmt.Sprintf("Topic %q has %s and %s. Type its name to delete it for good: ",
-					topic, words.Of(s.Messages, "message", "messages"), words.Of(len(s.Groups), "group", "groups")))
+					topic, humanize.Count(s.Messages, "message", "messages"), humanize.Count(len(s.Groups), "group", "groups")))
 				if err != nil {
 					return err
 				}
@@ -160,5 +160,5 @@ func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) err
 	if a.json() {
 		return a.object(actJSON{Topic: s.Topic, Act: "delete", Done: s.Messages, Complete: true})
 	}
-	return a.printf("deleted topic %q, which had %s\n", s.Topic, words.Of(s.Messages, "message", "messages"))
+	return a.printf("deleted topic %q, which had %s\n", s.Topic, humanize.Count(s.Messages, "message", "messages"))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // chooser is how a person says which messages an act is for: ids, keys, or a filter.
@@ -111,7 +111,7 @@ func quoted(word string) string {
 	switch {
 	case word != "" && strings.TrimLeftFunc(word, plain) == "":
 		return word
-	case words.Clean(word) == word:
+	case humanize.Clean(word) == word:
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
 	var b strings.Builder

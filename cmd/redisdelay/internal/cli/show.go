@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // shower shows messages, or their payloads.
@@ -64,7 +64,7 @@ func (s *shower) payload(m admin.Message) error {
 	case c.Message == nil:
 		return fmt.Errorf("the payload of message %q cannot be decoded: %w", m.ID, c.Err)
 	case s.file == "" && s.app.terminal.out:
-		return s.app.printf("%s\n", styled(words.Lines(string(c.Message.Payload))))
+		return s.app.printf("%s\n", styled(humanize.Lines(string(c.Message.Payload))))
 	case s.file == "":
 		_, err := s.app.out.Write(c.Message.Payload)
 		return err
@@ -83,7 +83,7 @@ func (s *shower) keep(m admin.Message) error {
 	if err = errors.Join(err, finish()); err != nil {
 		return err
 	}
-	return s.app.printf("wrote the payload of message %q, %s, to %s\n", m.ID, words.Bytes(int64(len(m.Content.Message.Payload))), s.file)
+	return s.app.printf("wrote the payload of message %q, %s, to %s\n", m.ID, humanize.Bytes(int64(len(m.Content.Message.Payload))), s.file)
 }
 
 // showOne shows a message.
@@ -96,12 +96,12 @@ func (a *app) showOne(m admin.Message) error {
 	f.add("id", paint(headerStyle, m.ID))
 	f.add("key", m.Key)
 	f.add("topic", fmt.Sprintf("%s, partition %d", m.Topic, m.Partition))
-	f.add("published", words.Full(m.PublishedAt, now))
+	f.add("published", humanize.Full(m.PublishedAt, now))
 	if m.Scheduled {
-		f.add("due", words.Full(m.DueAt, now))
+		f.add("due", humanize.Full(m.DueAt, now))
 	}
 	f.add("moving to", m.Moving)
-	f.add("size", words.Bytes(int64(m.Size)))
+	f.add("size", humanize.Bytes(int64(m.Size)))
 	a.addContent(f, m.Content)
 	if err := a.printFields(f); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (a *app) addContent(f *fields, c admin.Content) {
 		f.add("uuid", a.cut(c.Message.UUID, maxPairLength))
 		for i, k := range slices.Sorted(maps.Keys(c.Message.Metadata)) {
 			if i == maxPairs && !a.wide {
-				f.add("metadata", paint(dimStyle, words.Number(len(c.Message.Metadata)-i)+" more: --wide shows them"))
+				f.add("metadata", paint(dimStyle, humanize.Number(len(c.Message.Metadata)-i)+" more: --wide shows them"))
 				break
 			}
 			f.add("metadata", a.cut(k+"="+c.Message.Metadata[k], maxPairLength))
@@ -150,25 +150,25 @@ func (a *app) showPayload(c admin.Content) error {
 	if len(c.Message.Payload) == 0 {
 		return a.printf("\n%s\n", paint(dimStyle, "the payload is empty"))
 	}
-	payload, left := words.Payload(c.Message.Payload)
+	payload, left := humanize.Payload(c.Message.Payload)
 	if err := a.printf("\n%s\n", styled(strings.TrimRight(payload, "\n"))); err != nil || left == 0 {
 		return err
 	}
-	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", words.Bytes(int64(left)))))
+	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", humanize.Bytes(int64(left)))))
 }
 
 func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
-		when, why := words.Full(s.DueAt, now), s.Reason
+		when, why := humanize.Full(s.DueAt, now), s.Reason
 		if why == "" {
 			why = s.Content.LastError
 		}
 		switch {
 		case !s.BuriedAt.IsZero():
-			when = "since " + words.Full(s.BuriedAt, now)
+			when = "since " + humanize.Full(s.BuriedAt, now)
 		case !s.LeasedUntil.IsZero():
-			when = "leased until " + words.Full(s.LeasedUntil, now)
+			when = "leased until " + humanize.Full(s.LeasedUntil, now)
 			if why = "held by a consumer that is not known"; s.Consumer != "" {
 				why = "held by " + s.Consumer
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 func (a *app) topics() *cobra.Command {
@@ -55,13 +55,13 @@ type probe struct {
 func (p probe) failed(s admin.TopicStats) string {
 	var why []string
 	if p.given["max-overdue"] && s.Overdue() > p.maxOverdue {
-		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", words.Duration(s.Overdue()), words.Duration(p.maxOverdue)))
+		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", humanize.Duration(s.Overdue()), humanize.Duration(p.maxOverdue)))
 	}
 	if p.given["max-dead"] && s.Dead() > p.maxDead {
-		why = append(why, fmt.Sprintf("%s, more than %s", words.Of(s.Dead(), "dead letter", "dead letters"), words.Number(p.maxDead)))
+		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead(), "dead letter", "dead letters"), humanize.Number(p.maxDead)))
 	}
 	if waiting := s.Due + inStats(s).Queued; p.given["max-waiting"] && waiting > p.maxWaiting {
-		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", words.Number(waiting), words.Number(p.maxWaiting)))
+		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", humanize.Number(waiting), humanize.Number(p.maxWaiting)))
 	}
 	if len(why) == 0 {
 		return ""
@@ -160,7 +160,7 @@ func readableOf(all []admin.TopicStats) ([]admin.TopicStats, error) {
 	case failed > mostUnreadable:
 		why = append(why, "…")
 	}
-	return readable, fmt.Errorf("%d of %s could not be read: %s", failed, words.Of(len(all), "topic", "topics"), strings.Join(why, "; "))
+	return readable, fmt.Errorf("%d of %s could not be read: %s", failed, humanize.Count(len(all), "topic", "topics"), strings.Join(why, "; "))
 }
 
 func (a *app) showStats(all []admin.TopicStats, one bool) error {
@@ -180,8 +180,8 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	for _, s := range all {
 		o := inStats(s)
 		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
-			bad(s.Dead()), overdue(s.Overdue()), words.Relative(s.NextDue, s.At),
-			count(s.Messages), words.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
+			bad(s.Dead()), overdue(s.Overdue()), humanize.Relative(s.NextDue, s.At),
+			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
 	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
@@ -192,7 +192,7 @@ func memory(bytes int64) string {
 	if bytes == 0 {
 		return "?"
 	}
-	return words.Bytes(bytes)
+	return humanize.Bytes(bytes)
 }
 
 // overdue writes a lateness; a second is none to worry about.
@@ -201,11 +201,11 @@ func overdue(d time.Duration) styled {
 	case d <= 0:
 		return paint(dimStyle, "0")
 	case d < time.Second:
-		return styled(words.Duration(d))
+		return styled(humanize.Duration(d))
 	case d < 30*time.Second:
-		return paint(warnStyle, words.Duration(d))
+		return paint(warnStyle, humanize.Duration(d))
 	default:
-		return paint(badStyle, words.Duration(d))
+		return paint(badStyle, humanize.Duration(d))
 	}
 }
 
@@ -235,10 +235,10 @@ func pausedText(s admin.TopicStats) styled {
 func pauseWords(p *admin.Pause, now time.Time) string {
 	text := "until somebody resumes"
 	if !p.Until.IsZero() {
-		text = "until " + words.Absolute(p.Until, now.Local())
+		text = "until " + humanize.Absolute(p.Until, now.Local())
 	}
 	if !p.Since.IsZero() {
-		text = "since " + words.Absolute(p.Since, now.Local()) + " " + text
+		text = "since " + humanize.Absolute(p.Since, now.Local()) + " " + text
 	}
 	if p.By != "" {
 		text = "by " + p.By + " " + text

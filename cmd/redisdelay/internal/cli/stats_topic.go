@@ -13,29 +13,29 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // showTopic shows one topic in full.
 func (a *app) showTopic(s admin.TopicStats) error {
 	f := &fields{}
 	f.add("topic", paint(headerStyle, s.Topic))
-	f.add("scheduled", words.Of(s.Scheduled, "message", "messages"))
+	f.add("scheduled", humanize.Count(s.Scheduled, "message", "messages"))
 	if s.Due > 0 {
-		f.add("due", words.Number(s.Due)+" of these, the oldest since "+words.Absolute(s.OldestDue, s.At.Local()))
+		f.add("due", humanize.Number(s.Due)+" of these, the oldest since "+humanize.Absolute(s.OldestDue, s.At.Local()))
 	}
 	f.add("overdue", overdue(s.Overdue()))
-	f.add("next due", words.Full(s.NextDue, s.At.Local()))
-	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", words.Of(s.Messages, "message", "messages"),
-		words.Bytes(s.Bytes), words.Of(s.Partitions, "partition", "partitions")))
+	f.add("next due", humanize.Full(s.NextDue, s.At.Local()))
+	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", humanize.Count(s.Messages, "message", "messages"),
+		humanize.Bytes(s.Bytes), humanize.Count(s.Partitions, "partition", "partitions")))
 	if s.Memory > 0 {
-		f.add("in Redis", "about "+words.Bytes(s.Memory)+" of memory, with ids, keys, and what groups have noted")
+		f.add("in Redis", "about "+humanize.Bytes(s.Memory)+" of memory, with ids, keys, and what groups have noted")
 	}
 	if s.Keys > 0 || s.Windows > 0 {
-		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", words.Number(s.Keys), words.Number(s.Windows)))
+		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", humanize.Number(s.Keys), humanize.Number(s.Windows)))
 	}
 	if s.Moving > 0 {
-		f.add("moving", paint(warnStyle, words.Of(s.Moving, "message", "messages")+
+		f.add("moving", paint(warnStyle, humanize.Count(s.Moving, "message", "messages")+
 			" between topics: "+string(commandLine(append([]string{"redisdelay", "move"}, ordered([]string{"--resume"}, s.Topic)...)...))+
 			" finishes what was interrupted"))
 	}
@@ -158,8 +158,8 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 			topic = s.topic
 		}
 		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
-			bad(s.Dead), consumersOf(s.GroupStats), words.Relative(s.OldestQueued, s.At), words.Relative(s.NextRetry, s.At),
-			words.Relative(s.OldestUnacked, s.At), words.Relative(s.OldestDead, s.At), words.Relative(s.ExpiresAt, s.At),
+			bad(s.Dead), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
+			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
 	g.spare = []string{"NEXT RETRY", "EXPIRED", "OLDEST QUEUED", "RETRYING"}
@@ -174,7 +174,7 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 // lag is a lateness; that of a group that is paused is meant.
 func lag(g groupOf) styled {
 	if g.Pause != nil {
-		return styled(words.Duration(g.lag))
+		return styled(humanize.Duration(g.lag))
 	}
 	return overdue(g.lag)
 }
@@ -200,23 +200,23 @@ func limitsText(limits *redisdelay.GroupLimits) string {
 	}
 	var parts []string
 	if n := limits.MaxInFlight; n > 0 {
-		parts = append(parts, words.Number(n)+" in flight")
+		parts = append(parts, humanize.Number(n)+" in flight")
 	}
 	if r := limits.Rate; r.Messages > 0 {
 		parts = append(parts, rateText(r.Messages, r.Per))
 		if r.Burst > 0 && r.Burst != r.Messages {
-			parts = append(parts, "burst "+words.Number(r.Burst))
+			parts = append(parts, "burst "+humanize.Number(r.Burst))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
 func rateText(messages int, per time.Duration) string {
-	unit := words.Duration(per)
+	unit := humanize.Duration(per)
 	if strings.HasPrefix(unit, "1") && len(unit) == 2 {
 		unit = unit[1:]
 	}
-	return words.Number(messages) + "/" + unit
+	return humanize.Number(messages) + "/" + unit
 }
 
 func (a *app) consumers() *cobra.Command {
@@ -235,8 +235,8 @@ func (a *app) consumers() *cobra.Command {
 						return err
 					}
 				}
-				g.add(c.Topic, c.Group, c.Name, pid(c.PID), words.Relative(c.Since, now),
-					words.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
+				g.add(c.Topic, c.Group, c.Name, pid(c.PID), humanize.Relative(c.Since, now),
+					humanize.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
 			if a.json() {
 				return failed

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/top"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // sampleJSON is a topic at a moment, with changes a second.
@@ -113,16 +113,16 @@ func (a *app) describe(g admin.GroupStats) []string {
 		add("paused", pauseWords(g.Pause, g.At))
 	}
 	add("limits", limitsText(g.Limits))
-	add("expired", words.Of(g.Expired, "lease", "leases"))
-	add("next retry", words.Relative(g.NextRetry, g.At))
-	add("oldest", words.Relative(g.OldestUnacked, g.At))
-	add("ends", words.Relative(g.ExpiresAt, g.At))
+	add("expired", humanize.Count(g.Expired, "lease", "leases"))
+	add("next retry", humanize.Relative(g.NextRetry, g.At))
+	add("oldest", humanize.Relative(g.OldestUnacked, g.At))
+	add("ends", humanize.Relative(g.ExpiresAt, g.At))
 	if len(g.Consumers) == 0 {
 		add("consumers", "none is alive")
 	}
 	for _, c := range g.Consumers {
-		add("consumer", fmt.Sprintf("%s, since %s, seen %s, holds %s", c.Name, words.Relative(c.Since, g.At),
-			words.Relative(c.Seen, g.At), words.Of(len(c.Holds), "message", "messages")))
+		add("consumer", fmt.Sprintf("%s, since %s, seen %s, holds %s", c.Name, humanize.Relative(c.Since, g.At),
+			humanize.Relative(c.Seen, g.At), humanize.Count(len(c.Holds), "message", "messages")))
 	}
 	return lines
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 func (a *app) export() *cobra.Command {
@@ -108,9 +108,9 @@ func (a *app) importFrom(ctx context.Context, args []string) error {
 		err = errors.Join(err, a.object(result))
 		return outcome(ctx, err, progress, false)
 	}
-	text := "imported " + words.Of(progress.Done, "message", "messages")
+	text := "imported " + humanize.Count(progress.Done, "message", "messages")
 	if progress.Skipped > 0 {
-		text += fmt.Sprintf(", left out %s", words.Number(progress.Skipped))
+		text += fmt.Sprintf(", left out %s", humanize.Number(progress.Skipped))
 		if result.Reason != "" {
 			text += ": " + result.Reason
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // value is a flag that is parsed as it is read.
@@ -55,7 +55,7 @@ func anything(to *string, name string) pflag.Value {
 
 // number is a flag for a whole number in a range.
 func number(to *int, least, most int) pflag.Value {
-	want := fmt.Errorf("want a whole number from %s to %s", words.Number(least), words.Number(most))
+	want := fmt.Errorf("want a whole number from %s to %s", humanize.Number(least), humanize.Number(most))
 	v := &value[int]{to: to, name: "N", parse: func(s string) (int, error) {
 		n, err := strconv.Atoi(strings.ReplaceAll(s, ",", ""))
 		if err != nil || n < least || n > most {
@@ -72,7 +72,7 @@ func number(to *int, least, most int) pflag.Value {
 // duration is a flag for a duration of at least least.
 func duration(to *time.Duration, least time.Duration) pflag.Value {
 	v := &value[time.Duration]{to: to, name: "DURATION", parse: func(s string) (time.Duration, error) {
-		d, err := words.ParseDuration(s)
+		d, err := humanize.ParseDuration(s)
 		if err == nil && d < least {
 			err = fmt.Errorf("want at least %s", least)
 		}
@@ -85,9 +85,9 @@ func duration(to *time.Duration, least time.Duration) pflag.Value {
 }
 
 // moment is a flag for a time.
-func (a *app) moment(to *time.Time, direction words.Direction) pflag.Value {
+func (a *app) moment(to *time.Time, direction humanize.Direction) pflag.Value {
 	v := &value[time.Time]{to: to, name: "TIME"}
-	v.parse = func(s string) (time.Time, error) { return words.ParseTime(s, a.now(), direction) }
+	v.parse = func(s string) (time.Time, error) { return humanize.ParseTime(s, a.now(), direction) }
 	v.again = func(t time.Time) string { return t.Format(time.RFC3339Nano) }
 	return v
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // Row is a topic, a group of it, or all topics together, at a moment.
@@ -109,11 +109,11 @@ func Total(s admin.TopicStats) Row {
 	}
 	switch {
 	case s.Err != nil:
-		row.Note = "cannot be read: " + words.Clean(s.Err.Error())
+		row.Note = "cannot be read: " + humanize.Clean(s.Err.Error())
 	case s.Pause != nil:
 		row.Note = "paused"
 	case paused > 0:
-		row.Note = words.Of(paused, "group", "groups") + " paused"
+		row.Note = humanize.Count(paused, "group", "groups") + " paused"
 	}
 	return row
 }

@@ -9,7 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/words"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 var (
@@ -142,14 +142,14 @@ func (m *model) details() string {
 		lines = lines[:most]
 	}
 	for i, line := range lines {
-		lines[i] = ansi.Truncate(words.Clean(line), m.width, "…")
+		lines[i] = ansi.Truncate(humanize.Clean(line), m.width, "…")
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
 func (m *model) help() string {
 	brief := "q quit   ? help   enter open   esc back   s sort"
-	legend := "      waiting: due, not with a consumer   ±/s: came less went   peak: of " + words.Duration(kept*m.config.Interval)
+	legend := "      waiting: due, not with a consumer   ±/s: came less went   peak: of " + humanize.Duration(kept*m.config.Interval)
 	if lipgloss.Width(brief+legend) > m.width {
 		return brief
 	}
@@ -157,20 +157,20 @@ func (m *model) help() string {
 }
 
 func (m *model) title() string {
-	what := words.Of(len(m.rows), "topic", "topics")
+	what := humanize.Count(len(m.rows), "topic", "topics")
 	switch {
 	case m.group != "":
-		what = "group " + words.Clean(m.group) + " of topic " + words.Clean(m.topic)
+		what = "group " + humanize.Clean(m.group) + " of topic " + humanize.Clean(m.topic)
 	case m.topic != "":
-		what = "topic " + words.Clean(m.topic) + ", " + words.Of(len(m.rows), "group", "groups")
+		what = "topic " + humanize.Clean(m.topic) + ", " + humanize.Count(len(m.rows), "group", "groups")
 	}
 	text := titleStyle.Render("redisdelay") + fmt.Sprintf("  %s  %s  %s, every %s, by %s",
-		words.Clean(m.config.Where), clock(m.at), what, m.config.Interval, m.order)
+		humanize.Clean(m.config.Where), clock(m.at), what, m.config.Interval, m.order)
 	if m.stopped {
 		text += "  " + warnStyle.Render("stopped: space goes on")
 	}
 	if m.err != nil {
-		text += "\n" + badStyle.Render(words.Clean(m.err.Error()))
+		text += "\n" + badStyle.Render(humanize.Clean(m.err.Error()))
 	}
 	return text
 }
@@ -185,7 +185,7 @@ func clock(t time.Time) string {
 func (m *model) nameWidth() int {
 	wide := len("TOPIC")
 	for _, row := range m.rows {
-		wide = max(wide, lipgloss.Width(words.Clean(row.Name)))
+		wide = max(wide, lipgloss.Width(humanize.Clean(row.Name)))
 	}
 	return min(wide, 40)
 }
@@ -214,7 +214,7 @@ func (m *model) header(name, trend int) string {
 
 func (m *model) line(name string, row Row, h *History, wide, trend int, style lipgloss.Style) string {
 	rates, peak := h.Rates(), h.Peak()
-	name = words.Cut(words.Clean(name), wide)
+	name = humanize.Cut(humanize.Clean(name), wide)
 	text := style.Render(name + strings.Repeat(" ", wide-lipgloss.Width(name)))
 	cells := []string{
 		number(row.Scheduled), change(rates.Scheduled), number(row.Waiting), change(rates.Waiting), number(row.Retrying),
@@ -237,14 +237,14 @@ func number(n int) string {
 	if n == 0 {
 		return dimStyle.Render("0")
 	}
-	return words.Number(n)
+	return humanize.Number(n)
 }
 
 func dead(n int) string {
 	if n == 0 {
 		return dimStyle.Render("0")
 	}
-	return badStyle.Render(words.Number(n))
+	return badStyle.Render(humanize.Number(n))
 }
 
 // change writes a rate with its sign.
@@ -257,9 +257,9 @@ func change(rate float64) string {
 		return dimStyle.Render("0")
 	}
 	if n > 0 {
-		return "+" + words.Number(n)
+		return "+" + humanize.Number(n)
 	}
-	return words.Number(n)
+	return humanize.Number(n)
 }
 
 func late(d time.Duration) string {
@@ -267,11 +267,11 @@ func late(d time.Duration) string {
 	case d == 0:
 		return dimStyle.Render("0")
 	case d < time.Second:
-		return words.Duration(d)
+		return humanize.Duration(d)
 	case d < 30*time.Second:
-		return warnStyle.Render(words.Duration(d))
+		return warnStyle.Render(humanize.Duration(d))
 	}
-	return badStyle.Render(words.Duration(d))
+	return badStyle.Render(humanize.Duration(d))
 }
 
 func consumers(row Row) string {

@@ -1,0 +1,135 @@
+package acceptance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+)
+
+func broadcast(c *subConfig) { c.ConsumerGroup, c.MaxInFlight = redisdelay.Broadcast, 10 }
+
+// leftovers lists the topic's keys, but for those of publishers and of the group steady.
+func leftovers(s *fixture.Scene) []string {
+	s.T.Helper()
+	keys, err := s.Keys(context.Background())
+	require.NoError(s.T, err)
+	stays := func(key string) bool {
+		kind := fixture.Kind(key)
+		return strings.HasSuffix(kind, ":steady") || slices.Contains([]string{"publishers", "partitions"}, kind) ||
+			kind == "groups" && slices.Equal(s.Client.SMembers(context.Background(), key).Val(), []string{"steady"})
+	}
+	return slices.DeleteFunc(keys, stays)
+}
+
+func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
+	for name, newScene := range map[string]func(t *testing.T) *fixture.Scene{"single": fixture.New, "cluster": onCluster} {
+		for _, partitions := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s, %d partitions", name, partitions), func(t *testing.T) {
+				s := newScene(t)
+				p := s.Publisher(fixture.Partitions(partitions))
+				steady := s.Subscribe(group("steady"))
+				require.NoError(t, p.Publish(s.Topic, fixture.Delayed("delayed", 500*time.Millisecond)))
+				one, two := s.Subscriber(broadcast), s.Subscriber(broadcast)
+				require.NoError(t, one.SubscribeInitialize(s.Topic))
+				var all []<-chan *message.Message
+				for _, sub := range []*redisdelay.Subscriber{one, two} {
+					messages, err := sub.Subscribe(t.Context(), s.Topic)
+					require.NoError(t, err)
+					all = append(all, messages)
+				}
+				want := []string{"delayed"}
+				for i := range 8 {
+					want = append(want, fmt.Sprint(i))
+					require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
+				}
+				groups := make([]string, len(all))
+				for n, messages := range all {
+					var got []string
+					for range want {
+						msg := s.Next(messages)
+						got = append(got, msg.UUID)
+						groups[n] = fixture.Delivery(t, msg).Group
+						if n == 0 { // the other one holds them till its end
+							msg.Ack()
+						}
+					}
+					assert.ElementsMatch(t, want, got)
+				}
+				require.NotEqual(t, groups[0], groups[1])
+				require.NoError(t, one.Close())
+				members := s.Client.SMembers(t.Context(), s.Key("groups")).Val()
+				assert.ElementsMatch(t, []string{"steady", groups[1]}, members)
+				start := time.Now()
+				require.NoError(t, two.Close())
+				assert.Less(t, time.Since(start), 2*time.Second+500*time.Millisecond, "its handlers take all of CloseTimeout")
+				for _, key := range leftovers(s) { // the messages of the group steady
+					assert.Contains(t, []string{"messages", "refs"}, fixture.Kind(key))
+				}
+				for range want {
+					s.Next(steady).Ack()
+				}
+				require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, fixture.Soon, time.Millisecond, "%v", leftovers(s))
+			})
+		}
+	}
+}
+
+func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
+	s := fixture.New(t)
+	s.Subscribe(group("steady"))
+	sub := s.Subscriber(broadcast, func(c *subConfig) { c.MaxDeliveries = 1 })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
+	require.NoError(t, err)
+	s.Publish("a")
+	msg := s.Next(messages)
+	group := fixture.Delivery(t, msg).Group
+	msg.Nack()
+	letter := dead.Letters(s, 1)[0]
+	assert.Equal(t, group, letter.Group)
+	require.Equal(t, 1, dead.Requeue(s, letter.ID))
+	s.Next(messages).Nack()
+	dead.Letters(s, 1)
+	require.NoError(t, sub.Close())
+	assert.NotContains(t, s.Kinds(), "dead:"+group)
+}
+
+// TestABroadcastSubscriberThatCrashesIsForgotten with all that it holds: its group expires.
+func TestABroadcastSubscriberThatCrashesIsForgotten(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			s := fixture.New(t)
+			p := s.Publisher(fixture.Partitions(partitions))
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+			steady := s.Subscribe(group("steady"))
+			s.Expect(steady, "first")
+			link := &switchable{}
+			crashed := s.Subscriber(broadcast, short, func(c *subConfig) { c.Client, c.GroupExpiry = link.client(s), time.Second })
+			messages, err := crashed.Subscribe(t.Context(), s.Topic)
+			require.NoError(t, err)
+			for i := range 6 {
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
+				s.Next(steady).Ack()
+			}
+			s.Next(messages).Ack()
+			s.Next(messages).Nack()
+			s.Next(messages)
+			link.cut()
+			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 40*time.Second, 50*time.Millisecond)
+			told := s.Log.Count("Ended a consumer group that had no live subscriber")
+			assert.Positive(t, told)
+			assert.LessOrEqual(t, told, partitions, "at most once for each partition: %v", s.Log.Lines())
+		})
+	}
+}

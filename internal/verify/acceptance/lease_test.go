@@ -1,0 +1,59 @@
+package acceptance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+func TestAHandlerMayTakeLongerThanItsLease(t *testing.T) {
+	s := fixture.New(t)
+	short := func(c *subConfig) { c.LeaseDuration = 300 * time.Millisecond }
+	messages, others := s.Subscribe(short), s.Subscribe(short)
+	s.Publish("a")
+	var msg *message.Message
+	select {
+	case msg = <-messages:
+	case msg = <-others:
+	}
+	select { // five times the lease
+	case <-time.After(1500 * time.Millisecond):
+	case <-messages:
+		require.Fail(t, "redelivered")
+	case <-others:
+		require.Fail(t, "redelivered")
+	case <-msg.Context().Done():
+		require.Fail(t, "lease lost")
+	}
+	msg.Ack()
+	s.Settled()
+}
+
+func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T) {
+	// The first consumer is cut off from Redis by its user's ACL.
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all")
+	cut := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "cut", Password: "pw"})
+	t.Cleanup(func() { _ = cut.Close() })
+	short := func(c *subConfig) { c.LeaseDuration = time.Second }
+	messages := s.Subscribe(short, func(c *subConfig) { c.Client = cut })
+	s.Publish("a")
+	msg := s.Next(messages)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "-@all")
+
+	other := s.Next(s.Subscribe(short))
+	require.Error(t, msg.Context().Err(), "another consumer has the message while the first handler continues")
+	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
+	assert.Equal(t, int64(2), fixture.Delivery(t, other).Token)
+	other.Ack()
+	s.Settled()
+}

@@ -1,0 +1,125 @@
+package acceptance
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// The code of docs/use/migrating.md, as the tests use it.
+
+// migration
+func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (message.Publisher, message.Subscriber, error) {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:        client,
+		ConsumerGroup: redisdelay.Broadcast, // if it was empty; else the same name
+	}, logger)
+	return publisher, subscriber, err
+}
+
+// end of migration
+
+// migration
+// moveJobs publishes the members of a sorted set, whose scores are due times in Unix
+// seconds. It may be interrupted and run again: the key keeps a job from being stored twice
+// as long as it waits.
+func moveJobs(ctx context.Context, client redis.UniversalClient, set string, publisher message.Publisher, topic string) error {
+	for {
+		jobs, err := client.ZRangeWithScores(ctx, set, 0, 99).Result()
+		if err != nil || len(jobs) == 0 {
+			return err
+		}
+		for _, job := range jobs {
+			body, _ := job.Member.(string)
+			msg := message.NewMessage(watermill.NewUUID(), []byte(body))
+			redisdelay.SetKey(msg, fmt.Sprintf("%x", sha256.Sum256([]byte(body))))
+			delay.Message(msg, delay.Until(time.UnixMilli(int64(job.Score*1000))))
+			err := publisher.Publish(topic, msg)
+			if err != nil && !errors.Is(err, redisdelay.ErrDuplicateMessage) {
+				return err
+			}
+			if err := client.ZRem(ctx, set, body).Err(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// end of migration
+
+func TestTheCodeForMigratingIsTheTestedOne(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/use/migrating.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("migrating_test.go")
+	require.NoError(t, err)
+	var shown, tested []string
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		shown = append(shown, strings.TrimSpace(m[1]))
+	}
+	for _, m := range regexp.MustCompile(`(?s)\n// migration\n(.*?)\n// end of migration\n`).FindAllStringSubmatch(string(source), -1) {
+		tested = append(tested, strings.TrimSpace(m[1]))
+	}
+	require.Len(t, tested, 2)
+	assert.Equal(t, tested, shown)
+}
+
+func TestTheMigratedPubSubFansOut(t *testing.T) {
+	s := fixture.New(t)
+	publisher, one, err := newPubSub(s.Client, s.Log)
+	require.NoError(t, err)
+	_, two, err := newPubSub(s.Client, s.Log)
+	require.NoError(t, err)
+	var all []<-chan *message.Message
+	for _, sub := range []message.Subscriber{one, two} {
+		messages, err := sub.Subscribe(t.Context(), s.Topic)
+		require.NoError(t, err)
+		all = append(all, messages)
+	}
+	require.NoError(t, publisher.Publish(s.Topic, message.NewMessage("a", nil)))
+	for _, messages := range all {
+		s.Expect(messages, "a")
+	}
+	require.NoError(t, errors.Join(one.Close(), two.Close(), publisher.Close()))
+	assert.Empty(t, leftovers(s))
+}
+
+func TestJobsOfASortedSetAreMovedOnce(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	set := "jobs of " + s.Topic
+	now := float64(s.Now().UnixMilli()) / 1000
+	require.NoError(t, s.Client.ZAdd(t.Context(), set,
+		redis.Z{Score: now - 60, Member: "late"}, redis.Z{Score: now + 1, Member: "soon"}, redis.Z{Score: now + 3600, Member: "later"}).Err())
+	require.NoError(t, moveJobs(t.Context(), s.Client, set, s.Publisher(), s.Topic))
+	require.NoError(t, s.Client.ZAdd(t.Context(), set, redis.Z{Score: now + 3600, Member: "later"}).Err()) // as after a crash
+	require.NoError(t, moveJobs(t.Context(), s.Client, set, s.Publisher(), s.Topic))
+	for _, want := range []string{"late", "soon"} {
+		msg := s.Next(messages)
+		assert.Equal(t, want, string(msg.Payload))
+		msg.Ack()
+	}
+	assert.GreaterOrEqual(t, float64(s.Now().UnixMilli())/1000, now+1)
+	s.Idle(messages)
+	assert.Equal(t, int64(1), s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
+	assert.Zero(t, s.Client.Exists(t.Context(), set).Val())
+}

@@ -1,0 +1,119 @@
+package acceptance
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+func TestNotificationsWakeAnIdleSubscription(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	s.Idle(messages)
+	s.Publish("now")
+	s.Expect(messages, "now")
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("later", 400*time.Millisecond)))
+	s.Expect(messages, "later")
+}
+
+func TestPollingDeliversWithoutNotifications(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
+	deaf := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "deaf", Password: "pw"})
+	t.Cleanup(func() { _ = deaf.Close() })
+	messages := s.Subscribe(func(c *subConfig) {
+		c.Client = deaf
+		c.PollInterval = 300 * time.Millisecond
+	})
+	s.Idle(messages)
+	s.Publish("a")
+	s.Expect(messages, "a")
+	require.Eventually(t, func() bool { return s.Log.Count("No notifications") == 1 }, fixture.Soon, 5*time.Millisecond)
+}
+
+func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
+	for i := range 5 {
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		s.Publish(fmt.Sprint(i))
+		s.Expect(messages, fmt.Sprint(i))
+	}
+}
+
+// TestACutOfTheConnectionForNotificationsMakesNoMessageLate: one that worked is opened again at once,
+// and while one that has just been opened is away, the consumer looks for itself.
+func TestACutOfTheConnectionForNotificationsMakesNoMessageLate(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	var claims atomic.Int64
+	messages := s.Subscribe(func(c *subConfig) {
+		c.PollInterval = time.Hour
+		c.Observer.Called = func(c observe.Called) {
+			if c.Script == "claim" {
+				claims.Add(1)
+			}
+		}
+	})
+	s.Idle(messages)
+	<-time.After(2500 * time.Millisecond) // longer than it takes a connection to count as one that works
+	const soon, looks = 100 * time.Millisecond, 250 * time.Millisecond
+	within := soon
+	for i := range 6 {
+		redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
+		_ = bounded(t, within, fmt.Sprint("message ", i), func() error {
+			s.Publish(fmt.Sprint(i))
+			s.Expect(messages, fmt.Sprint(i))
+			return nil
+		})
+		within = looks
+	}
+	assert.Less(t, claims.Load(), int64(40))
+}
+
+func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {
+	s := fixture.New(t)
+	var claims atomic.Int64
+	counted := func(c observe.Called) {
+		if c.Script == "claim" {
+			claims.Add(1)
+		}
+	}
+	const consumers, count = 30, 20
+	var seen atomic.Int64
+	for range consumers {
+		messages := s.Subscribe(func(c *subConfig) { c.PollInterval, c.Observer.Called = time.Hour, counted })
+		go func() { // ends with the subscription
+			for msg := range messages {
+				seen.Add(1)
+				msg.Ack()
+			}
+		}()
+	}
+	p := s.Publisher()
+	for n := range count {
+		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(n), 100*time.Millisecond)))
+		require.Eventually(t, func() bool { return seen.Load() == int64(n+1) }, fixture.Soon, time.Millisecond)
+		<-time.After(50 * time.Millisecond)
+		if n == 0 {
+			claims.Store(0) // from now on, they know about each other
+		}
+	}
+	s.Settled()
+	t.Logf("%d claims for %d messages", claims.Load(), count-1)
+	assert.GreaterOrEqual(t, claims.Load(), int64(count-1))
+	// Usually 20 to 60; on a busy machine, some hear too late. Without the notices all of them claim.
+	assert.LessOrEqual(t, claims.Load(), int64(consumers*(count-1)/3), "with %d consumers", consumers)
+}

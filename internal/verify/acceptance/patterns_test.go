@@ -1,0 +1,245 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/components/requestreply"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+)
+
+// recipe: request and reply
+func replies(client redis.UniversalClient, topic string, logger watermill.LoggerAdapter) (*gochannel.FanOut, error) {
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client: client, ConsumerGroup: redisdelay.Broadcast, MaxInFlight: 100,
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	fanOut, err := gochannel.NewFanOut(subscriber, logger)
+	if err != nil {
+		return nil, err
+	}
+	fanOut.AddSubscription(topic)
+	return fanOut, nil // Run it before the first request
+}
+
+func requestReply[Result any](
+	publisher message.Publisher, replies message.Subscriber, topic string,
+) (*requestreply.PubSubBackend[Result], error) {
+	return requestreply.NewPubSubBackend(requestreply.PubSubBackendConfig{
+		Publisher:              publisher,
+		SubscriberConstructor:  func(requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) { return replies, nil },
+		GeneratePublishTopic:   func(requestreply.PubSubBackendPublishParams) (string, error) { return topic, nil },
+		GenerateSubscribeTopic: func(requestreply.PubSubBackendSubscribeParams) (string, error) { return topic, nil },
+	}, requestreply.BackendPubsubJSONMarshaler[Result]{})
+}
+
+// end of recipe
+
+// recipe: outbox
+func inTransaction(outbox message.Publisher) message.Publisher {
+	return forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"})
+}
+
+func forward(outbox message.Subscriber, client redis.UniversalClient, logger watermill.LoggerAdapter) (*forwarder.Forwarder, error) {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client:              client,
+		OnDuplicate:         redisdelay.IgnoreDuplicate,
+		DeduplicationWindow: time.Hour, // longer than the forwarder may be away with a message that it has published
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return forwarder.NewForwarder(outbox, publisher, logger, forwarder.Config{ForwarderTopic: "outbox"})
+}
+
+// end of recipe
+
+// recipe: the last attempt
+func orGiveUp(handle, giveUp message.NoPublishHandlerFunc) message.NoPublishHandlerFunc {
+	return func(msg *message.Message) error {
+		err := handle(msg)
+		if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && err != nil && d.Last() {
+			return errors.Join(err, giveUp(msg))
+		}
+		return err
+	}
+}
+
+// end of recipe
+
+// recipe: bulk inserts
+func insertInBulk(ctx context.Context, subscriber *redisdelay.Subscriber, topic string, insert func(rows ...[]byte) error) error {
+	return subscriber.SubscribeBatches(ctx, topic, 500, func(batch []*message.Message) {
+		var rows [][]byte
+		for _, msg := range batch {
+			rows = append(rows, msg.Payload)
+		}
+		err := insert(rows...)
+		for _, msg := range batch {
+			if err != nil { // one by one, so that a bad row fails alone
+				if failed := insert(msg.Payload); failed != nil {
+					d, _ := redisdelay.DeliveryFromContext(msg.Context())
+					d.RecordError(failed)
+					msg.Nack()
+					continue
+				}
+			}
+			msg.Ack()
+		}
+	})
+}
+
+// end of recipe
+
+type square struct{ N int }
+
+// commandBus runs a handler of commands, and returns the bus to send them.
+func commandBus(s *fixture.Scene, backend *requestreply.PubSubBackend[int]) *cqrs.CommandBus {
+	s.T.Helper()
+	router := newRouter(s)
+	processor, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
+		GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return s.Topic, nil },
+		SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+			return s.Subscriber(func(c *subConfig) { c.MaxInFlight = 10 }), nil
+		},
+		Marshaler: cqrs.JSONMarshaler{},
+	})
+	require.NoError(s.T, err)
+	require.NoError(s.T, processor.AddHandlers(requestreply.NewCommandHandlerWithResult[square](
+		"square", backend, func(_ context.Context, c *square) (int, error) { return c.N * c.N, nil },
+	)))
+	bus, err := cqrs.NewCommandBusWithConfig(s.Publisher(), cqrs.CommandBusConfig{
+		GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return s.Topic, nil },
+		Marshaler:            cqrs.JSONMarshaler{},
+	})
+	require.NoError(s.T, err)
+	run(s, router)
+	return bus
+}
+
+// request sends this many requests from each of some clients at once; all must be answered.
+func request(s *fixture.Scene, subscriber message.Subscriber, clients, each int) {
+	s.T.Helper()
+	backend, err := requestReply[int](s.Publisher(), subscriber, s.Topic+"/replies")
+	require.NoError(s.T, err)
+	bus := commandBus(s, backend)
+	ctx, cancel := context.WithTimeout(s.T.Context(), fixture.Soon)
+	defer cancel()
+	var running sync.WaitGroup
+	for client := range clients {
+		running.Go(func() {
+			for i := range each {
+				n := client*each + i
+				reply, err := requestreply.SendWithReply(ctx, bus, backend, &square{n})
+				assert.NoError(s.T, errors.Join(err, reply.Error))
+				assert.Equal(s.T, n*n, reply.HandlerResult)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func TestManyRequestsAreAnsweredThroughOneBroadcastSubscription(t *testing.T) {
+	s := fixture.New(t)
+	fanOut, err := replies(s.Client, s.Topic+"/replies", watermill.NopLogger{})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- fanOut.Run(context.Background()) }()
+	<-fanOut.Running()
+	request(s, fanOut, 20, 10)
+	require.NoError(t, fanOut.Close())
+	require.NoError(t, <-ended)
+}
+
+// TestRequestsOfABroadcastSubscriberAreAnswered although each of them subscribes.
+func TestRequestsOfABroadcastSubscriberAreAnswered(t *testing.T) {
+	s := fixture.New(t)
+	request(s, s.Subscriber(broadcast), 10, 2)
+}
+
+// TestTheOutboxForwardsWithDelaysAndOnce has an in-memory Pub/Sub for the table, which the forwarder reads again.
+func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
+	s := fixture.New(t)
+	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 })
+	outbox := inTransaction(table)
+	require.NoError(t, outbox.Publish(s.Topic, fixture.Keyed("later", "order-1/remind", 500*time.Millisecond), fixture.Keyed("now", "order-1", 0)))
+	committed := s.Now()
+	for range 2 { // the second time, nothing is stored
+		f, err := forward(table, s.Client, watermill.NopLogger{})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(context.Background()) }()
+		<-f.Running()
+		defer func() {
+			require.NoError(t, f.Close())
+			require.NoError(t, <-ended)
+		}()
+	}
+	s.Expect(messages, "now")
+	msg := s.Next(messages)
+	assert.Equal(t, "later", msg.UUID)
+	assert.GreaterOrEqual(t, fixture.Delivery(t, msg).DueAt.Sub(committed), 400*time.Millisecond)
+	msg.Ack()
+	s.Idle(messages)
+}
+
+func TestTheLastAttemptGivesUp(t *testing.T) {
+	s := fixture.New(t)
+	var handled, givenUp atomic.Int64
+	route(s, attempts(3), orGiveUp(
+		func(*message.Message) error { handled.Add(1); return errMailbox },
+		func(*message.Message) error { givenUp.Add(1); return nil },
+	), redisdelay.RecordErrors)
+	s.Publish("a")
+	assert.Equal(t, "not acked in 3 deliveries: "+errMailbox.Error(), dead.Letters(s, 1)[0].Reason)
+	assert.EqualValues(t, 3, handled.Load())
+	assert.EqualValues(t, 1, givenUp.Load())
+}
+
+func TestABadRowFailsAloneInABulkInsert(t *testing.T) {
+	s := fixture.New(t)
+	var mu sync.Mutex
+	var stored []string
+	require.NoError(t, insertInBulk(t.Context(), s.Subscriber(attempts(2)), s.Topic, func(rows ...[]byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if slices.ContainsFunc(rows, func(row []byte) bool { return strings.Contains(string(row), "bad") }) {
+			return errMailbox
+		}
+		for _, row := range rows {
+			stored = append(stored, string(row))
+		}
+		return nil
+	}))
+	var uuids, want []string
+	for i := range 50 {
+		uuids = append(uuids, fmt.Sprint(i))
+		want = append(want, "payload of "+uuids[i])
+	}
+	s.Publish(append(uuids, "bad")...)
+	assert.Contains(t, dead.Letters(s, 1)[0].Reason, errMailbox.Error())
+	mu.Lock()
+	defer mu.Unlock()
+	assert.ElementsMatch(t, want, stored)
+}

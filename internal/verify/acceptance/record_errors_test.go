@@ -1,0 +1,299 @@
+package acceptance
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+var errMailbox = errors.New("smtp: 550 mailbox full")
+
+func failsWith(err error) message.HandlerFunc {
+	return func(*message.Message) ([]*message.Message, error) { return nil, err }
+}
+
+// handled lets a handler handle a message as a router does, panics included.
+func handled(h message.HandlerFunc, msg *message.Message) {
+	defer func() {
+		if recover() != nil {
+			msg.Nack()
+		}
+	}()
+	if _, err := h(msg); err != nil {
+		msg.Nack()
+	} else {
+		msg.Ack()
+	}
+}
+
+// attempts is a change of a subscriber's config: so many deliveries, soon after each other.
+func attempts(n int) func(*subConfig) {
+	return func(c *subConfig) { c.MaxDeliveries, c.NackDelay = n, func(int) time.Duration { return 0 } }
+}
+
+func (s settlements) observer() observe.Observer {
+	return observe.Observer{Settled: func(e observe.Settled) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*s.list = append(*s.list, e)
+	}}
+}
+
+type settlements struct {
+	mu   *sync.Mutex
+	list *[]observe.Settled
+}
+
+func adminOf(s *fixture.Scene) *admin.Admin {
+	s.T.Helper()
+	a, err := admin.New(admin.Config{Client: s.Client})
+	require.NoError(s.T, err)
+	return a
+}
+
+// TestTheErrorOfAHandlerStaysWithItsMessage in all places where one looks for it, until the ack.
+func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
+	s, events := fixture.New(t), settlements{&sync.Mutex{}, &[]observe.Settled{}}
+	a := adminOf(s)
+	messages := s.Subscribe(attempts(2), func(c *subConfig) { c.Observer = events.observer() })
+	s.Publish("a")
+	msg := s.Next(messages)
+	id := fixture.Delivery(t, msg).ID
+	handled(redisdelay.RecordErrors(failsWith(errMailbox)), msg)
+
+	msg = s.Next(messages)
+	assert.Equal(t, errMailbox.Error(), fixture.Delivery(t, msg).LastError)
+	assert.Empty(t, msg.Metadata, "handlers do not see it, nor publish it again")
+	assert.Equal(t, "payload of a", string(msg.Payload))
+	handled(redisdelay.RecordErrors(failsWith(errors.New("smtp: 421 try again"))), msg)
+	letter := dead.Letters(s, 1)[0]
+	assert.Equal(t, "not acked in 2 deliveries: smtp: 421 try again", letter.Reason)
+	assert.Equal(t, "smtp: 421 try again", letter.Content.LastError)
+	assert.Empty(t, letter.Content.Message.Metadata)
+	for reason, want := range map[string]int{"421 try": 1, "550": 0} {
+		n, err := a.Count(t.Context(), s.Topic, admin.Query{In: admin.Dead, Reason: reason})
+		require.NoError(t, err)
+		assert.Equal(t, want, n, reason)
+	}
+	events.mu.Lock()
+	var told []string
+	for _, e := range *events.list {
+		told = append(told, e.Error)
+	}
+	events.mu.Unlock()
+	assert.Equal(t, []string{"smtp: 550 mailbox full", "smtp: 421 try again"}, told)
+
+	require.Equal(t, 1, dead.Requeue(s, id))
+	msg = s.Next(messages)
+	assert.Equal(t, "smtp: 421 try again", fixture.Delivery(t, msg).LastError)
+	handled(redisdelay.RecordErrors(failsWith(nil)), msg)
+	s.Settled()
+}
+
+// TestExplainAndShowSayWhatARetryIsFor, with the error of the last delivery that had one.
+func TestExplainAndShowSayWhatARetryIsFor(t *testing.T) {
+	s := fixture.New(t)
+	a := adminOf(s)
+	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = redisdelay.Backoff(time.Hour, time.Hour, 1) })
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	shown := func() (explanation, last string) {
+		e, err := a.Explain(t.Context(), s.Topic, admin.Ref{Key: "k"})
+		require.NoError(t, err)
+		require.Len(t, e.Message.Groups, 1)
+		return e.Lines[0], e.Message.Groups[0].Content.LastError
+	}
+	again := func() *message.Message {
+		_, err := a.DeliverNow(t.Context(), s.Topic, admin.Selection{Keys: []string{"k"}}, nil)
+		require.NoError(t, err)
+		return s.Next(messages)
+	}
+	settled := func(want string) {
+		require.Eventually(t, func() bool { _, last := shown(); return last == want }, fixture.Soon, time.Millisecond)
+		line, _ := shown()
+		assert.True(t, strings.HasPrefix(line, "default: waiting for retry"), line)
+		assert.True(t, strings.HasSuffix(line, ", after: "+want), line)
+	}
+	handled(redisdelay.RecordErrors(failsWith(errMailbox)), s.Next(messages))
+	settled(errMailbox.Error())
+	msg := again()
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+	msg.Metadata.Set("note", "kept")
+	msg.Nack() // outside the middleware, so with no new error
+	settled(errMailbox.Error())
+	msg = again()
+	assert.Equal(t, "kept", msg.Metadata.Get("note"))
+	handled((&middleware.DelayOnError{InitialInterval: time.Hour}).Middleware(redisdelay.RecordErrors(failsWith(assert.AnError))), msg)
+	settled(assert.AnError.Error())
+	again().Ack()
+	s.Settled()
+}
+
+// TestRecordErrorsWorksInAnyPlace among Watermill's middlewares, the first of which is the outermost.
+func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
+	record := redisdelay.RecordErrors
+	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, ResetContextOnRetry: true}.Middleware
+	timeout := middleware.Timeout(time.Minute)
+	onError := (&middleware.DelayOnError{InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}).Middleware
+	panics := func(*message.Message) ([]*message.Message, error) { panic("boom") }
+	type stack = []message.HandlerMiddleware
+	const mailbox, boom = "smtp: 550 mailbox full", `panic occurred: "boom"`
+	tests := map[string]struct {
+		stack stack
+		h     message.HandlerFunc
+		want  string
+	}{
+		"alone":                          {stack{record}, failsWith(errMailbox), mailbox},
+		"alone, with a panic":            {stack{record}, panics, "panic: boom"},
+		"outside Recoverer":              {stack{record, middleware.Recoverer}, panics, boom},
+		"inside Recoverer":               {stack{middleware.Recoverer, record}, panics, "panic: boom"},
+		"outside Retry":                  {stack{record, retry, timeout, middleware.Recoverer}, failsWith(errMailbox), mailbox},
+		"outside Retry, with a panic":    {stack{record, retry, timeout, middleware.Recoverer}, panics, boom},
+		"inside Retry and Timeout":       {stack{retry, timeout, record}, failsWith(errMailbox), mailbox},
+		"outside DelayOnError":           {stack{record, onError}, failsWith(errMailbox), mailbox},
+		"inside DelayOnError":            {stack{onError, record}, failsWith(errMailbox), mailbox},
+		"inside IgnoreErrors that fails": {stack{middleware.NewIgnoreErrors([]error{assert.AnError}).Middleware, record}, failsWith(errMailbox), mailbox},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			messages := s.Subscribe(attempts(2))
+			s.Publish("a")
+			h := test.h
+			for i := len(test.stack) - 1; i >= 0; i-- {
+				h = test.stack[i](h)
+			}
+			handled(h, s.Next(messages))
+			msg := s.Next(messages)
+			assert.Equal(t, test.want, fixture.Delivery(t, msg).LastError)
+			handled(h, msg)
+			assert.Equal(t, "not acked in 2 deliveries: "+test.want, dead.Letters(s, 1)[0].Reason)
+		})
+	}
+}
+
+// TestAnErrorThatAMiddlewareHidesIsForgotten: the message is acked, and what is published of it has no error.
+func TestAnErrorThatAMiddlewareHidesIsForgotten(t *testing.T) {
+	for name, outermost := range map[string]bool{"outside PoisonQueue": true, "inside PoisonQueue": false} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			poisoned := s.Beside("/poison")
+			poison, err := middleware.PoisonQueue(s.Publisher(), poisoned.Topic)
+			require.NoError(t, err)
+			h := poison(redisdelay.RecordErrors(failsWith(errMailbox)))
+			if outermost {
+				h = redisdelay.RecordErrors(poison(failsWith(errMailbox)))
+			}
+			messages, letters := s.Subscribe(attempts(3)), poisoned.Subscribe()
+			s.Publish("a")
+			handled(redisdelay.RecordErrors(failsWith(assert.AnError)), s.Next(messages))
+			handled(h, s.Next(messages))
+			s.Settled()
+			msg := s.Next(letters)
+			assert.Equal(t, errMailbox.Error(), msg.Metadata.Get(middleware.ReasonForPoisonedKey))
+			assert.Empty(t, fixture.Delivery(t, msg).LastError)
+			for _, value := range msg.Metadata {
+				assert.NotEqual(t, assert.AnError.Error(), value)
+			}
+			msg.Ack()
+		})
+	}
+}
+
+// TestARecordedErrorIsBoundedAndText, and so is one that panics when it is asked for its text.
+func TestARecordedErrorIsBoundedAndText(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { return 0 } })
+	s.Publish("a")
+	for text, want := range map[string]string{
+		"":                                   "",
+		"\xff\xfe bad \x00":                  "? bad \x00",
+		"  wide\n":                           "wide",
+		strings.Repeat("x", 1<<20):           strings.Repeat("x", redisdelay.MaxReasonBytes),
+		strings.Repeat("ä", 1<<10):           strings.Repeat("ä", redisdelay.MaxReasonBytes/2),
+		"x" + strings.Repeat("ä", 1<<10):     "x" + strings.Repeat("ä", redisdelay.MaxReasonBytes/2-1),
+		"bad: b\nand a second line: 5 of 10": "bad: b\nand a second line: 5 of 10",
+	} {
+		msg := s.Next(messages)
+		fixture.Delivery(t, msg).RecordError(errors.New("before"))
+		fixture.Delivery(t, msg).RecordError(errors.New(text))
+		msg.Nack()
+		msg = s.Next(messages)
+		if last := fixture.Delivery(t, msg).LastError; want != "" {
+			assert.Equal(t, want, last)
+			assert.True(t, utf8.ValidString(last))
+		}
+		msg.Nack()
+	}
+	msg := s.Next(messages)
+	fixture.Delivery(t, msg).RecordError((*nilError)(nil))
+	msg.Nack()
+	msg = s.Next(messages)
+	assert.Equal(t, "<nil>", fixture.Delivery(t, msg).LastError)
+	fixture.Delivery(t, msg).RecordError(errors.New("taken back"))
+	fixture.Delivery(t, msg).RecordError(nil)
+	msg.Nack()
+	msg = s.Next(messages)
+	assert.Equal(t, "<nil>", fixture.Delivery(t, msg).LastError, "the one before")
+	msg.Ack()
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// TestWithoutRecordErrorsANackKeepsNothing, and messages of others pass through the middleware.
+func TestWithoutRecordErrorsANackKeepsNothing(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(attempts(2))
+	s.Publish("a")
+	handled(failsWith(errMailbox), s.Next(messages))
+	msg := s.Next(messages)
+	assert.Empty(t, fixture.Delivery(t, msg).LastError)
+	assert.NotContains(t, s.Kinds(), "changed:default")
+	msg.Nack()
+	assert.Equal(t, "not acked in 2 deliveries", dead.Letters(s, 1)[0].Reason)
+
+	_, err := redisdelay.RecordErrors(failsWith(errMailbox))(message.NewMessage("of another Pub/Sub", nil))
+	require.ErrorIs(t, err, errMailbox)
+	redisdelay.Delivery{}.RecordError(errMailbox)
+}
+
+// TestAHandlerKnowsItsLastDelivery, also when others were put off or lost.
+func TestAHandlerKnowsItsLastDelivery(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(attempts(3))
+	s.Publish("a")
+	for _, want := range []struct{ last, defers bool }{{false, false}, {false, true}, {false, false}, {true, true}, {true, false}} {
+		msg := s.Next(messages)
+		d := fixture.Delivery(t, msg)
+		assert.Equal(t, 3, d.MaxDeliveries)
+		assert.Equal(t, want.last, d.Last(), "attempt %d", d.Attempt)
+		if want.defers {
+			require.NoError(t, d.Defer(delay.For(0)))
+		}
+		msg.Nack()
+	}
+	dead.Letters(s, 1)
+	unlimited := s.Subscribe(group("unlimited"))
+	s.Publish("b")
+	for range 3 {
+		msg := s.Next(unlimited)
+		assert.False(t, fixture.Delivery(t, msg).Last())
+		msg.Nack()
+	}
+}

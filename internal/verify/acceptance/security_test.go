@@ -1,0 +1,224 @@
+package acceptance
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+// documentedUser creates the user of docs/operate/scaling.md on a server, with additional rules,
+// and returns its name and password.
+func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) (name, password string) {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), "ACL SETUSER ")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "```")
+	fields := append(strings.Fields(strings.ReplaceAll(text, "\\\n", " ")), rules...)
+	args := []any{"ACL", "SETUSER"}
+	for _, field := range fields {
+		args = append(args, field)
+		if strings.HasPrefix(field, ">") {
+			password = field[1:]
+		}
+	}
+	setUser := func(ctx context.Context, client *redis.Client) error { return client.Do(ctx, args...).Err() }
+	if cluster, ok := admin.(*redis.ClusterClient); ok {
+		require.NoError(t, cluster.ForEachShard(t.Context(), setUser))
+	} else {
+		require.NoError(t, setUser(t.Context(), admin.(*redis.Client)))
+	}
+	return fields[0], password
+}
+
+// TestLeastPrivilegeOverTLS does everything that an application does, with only the
+// documented rights.
+func TestLeastPrivilegeOverTLS(t *testing.T) {
+	server, trusted := redistest.NewTLS(t)
+	name, password := documentedUser(t, server.Client(t))
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: trusted, Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	allRights(s, server.Client(t))
+}
+
+func TestLeastPrivilegeOnACluster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	name, password := documentedUser(t, cluster.Client(t))
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	allRights(fixture.NewWith(t, client), cluster.Client(t))
+}
+
+// allRights uses the whole API of an application. The admin checks the effects, and acts on
+// dead letters.
+func allRights(s *fixture.Scene, admin redis.UniversalClient) {
+	t := s.T
+	p := s.Publisher(fixture.Partitions(2))
+	sub := s.Subscriber(func(c *subConfig) {
+		c.PollInterval, c.LeaseDuration, c.MaxDeliveries = time.Hour, 300*time.Millisecond, 3
+	})
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
+	messages, err := sub.Subscribe(context.Background(), s.Topic)
+	require.NoError(t, err)
+	s.Expect(messages, "first")
+	s.Idle(messages)
+
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("woken", nil))) // by a notification
+	msg := s.Next(messages)
+	<-time.After(500 * time.Millisecond) // kept by extending its lease
+	require.NoError(t, msg.Context().Err())
+	msg.Nack()
+	for n := 2; n <= 3; n++ {
+		msg = s.Next(messages)
+		assert.Equal(t, n, fixture.Delivery(t, msg).Attempt)
+		msg.Nack()
+	}
+	operator := *s
+	operator.Client = admin
+	require.Equal(t, 1, dead.Requeue(&operator, dead.Letters(&operator, 1)[0].ID))
+	s.Expect(messages, "woken")
+
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("k", "k", time.Hour), fixture.Keyed("l", "l", time.Hour)))
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "l")))
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
+	s.Expect(messages, "k")
+
+	other := s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "other" })
+	waiting := s.Publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 10*time.Millisecond })
+	err = waiting.Publish(s.Topic, message.NewMessage("both", nil))
+	if shortfall := (*redisdelay.ReplicationError)(nil); err != nil {
+		require.ErrorAs(t, err, &shortfall)
+	}
+	s.Expect(messages, "both")
+	s.Expect(other, "both")
+	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("wider", nil)))
+	s.Expect(messages, "wider")
+	s.Expect(other, "wider")
+	require.NoError(t, sub.Close())
+	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
+	s.Client = admin
+	s.Settled()
+	nothingRefused(t, admin)
+}
+
+// nothingRefused checks that the library makes no call in vain, except once for each connection or client:
+// what go-redis says of itself, and what docs/operate/scaling.md says is asked for a warning.
+func nothingRefused(t *testing.T, admin redis.UniversalClient) {
+	t.Helper()
+	refused := redistest.Rejected(t, admin)
+	for _, once := range []string{"client|setinfo", "client|maint_notifications", "info", "config|get"} {
+		delete(refused, once)
+	}
+	assert.Empty(t, refused, "calls that the documented user made and may not make")
+}
+
+// onBoth runs a test with the documented user on one server and on a Cluster, with the rights that a sentence of
+// docs/operate/scaling.md adds.
+func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin redis.UniversalClient)) {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), sentence+" `")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "`")
+	rules := strings.Fields(text)
+	run := func(name string, admin redis.UniversalClient, client func(name, password string) redis.UniversalClient) {
+		t.Run(name, func(t *testing.T) {
+			c := client(documentedUser(t, admin, rules...))
+			t.Cleanup(func() { _ = c.Close() })
+			test(fixture.NewWith(t, c), admin)
+			nothingRefused(t, admin)
+		})
+	}
+	server, cluster := redistest.New(t), redistest.NewCluster(t)
+	run("one server", server.Client(t), func(name, password string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	})
+	run("a Cluster", cluster.Client(t), func(name, password string) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})
+	})
+}
+
+// TestAControlHasTheDocumentedRights besides those of an application.
+func TestAControlHasTheDocumentedRights(t *testing.T) {
+	onBoth(t, "A Control also needs", func(s *fixture.Scene, _ redis.UniversalClient) {
+		t := s.T
+		s.Subscribe()
+		s.Publish("a")
+		c := newControl(t, s)
+		require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+		require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+		_, err := c.RetireGroupForced(t.Context(), s.Topic, "default")
+		require.NoError(t, err)
+		require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "default"))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
+		require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+	})
+}
+
+// TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
+func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
+	onBoth(t, "(`Broadcast`, `GroupExpiry`) need", func(s *fixture.Scene, admin redis.UniversalClient) {
+		t := s.T
+		sub := s.Subscriber(broadcast)
+		messages, err := sub.Subscribe(t.Context(), s.Topic)
+		require.NoError(t, err)
+		s.Publish("a", "b")
+		s.Expect(messages, "a")
+		s.Next(messages).Nack() // so it is the group's, and goes with it
+		require.NoError(t, sub.Close())
+		assert.Zero(t, s.Log.Count("Could not end"), "%v", s.Log.Lines())
+		s.Client = admin
+		assert.Empty(t, leftovers(s))
+	})
+}
+
+func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
+	server := redistest.New(t)
+	name, password := documentedUser(t, server.Client(t), "resetchannels")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = 300 * time.Millisecond })
+	s.Idle(messages)
+	s.Publish("a", "b")
+	s.Expect(messages, "a", "b")
+	s.Idle(messages)
+	assert.Equal(t, 1, s.Log.Count("No notifications"), "logged once")
+	assert.Equal(t, 1, s.Log.Count("error: "), "%v", s.Log.Lines())
+}
+
+func TestABadCertificateFailsFast(t *testing.T) {
+	server, trusted := redistest.NewTLS(t)
+	untrusting := trusted.Clone()
+	untrusting.RootCAs = x509.NewCertPool()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: untrusting})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	start := time.Now()
+	err := s.Publisher().Publish(s.Topic, message.NewMessage("a", nil))
+	require.ErrorContains(t, err, "certificate")
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+	_, err = s.Subscriber().Subscribe(t.Context(), s.Topic)
+	require.ErrorContains(t, err, "certificate")
+	assert.Less(t, time.Since(start), 8*time.Second, "retrying until PublishTimeout cannot help")
+}

@@ -1,0 +1,53 @@
+package acceptance
+
+import (
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+func TestSettingsThatLoseMessagesAreLogged(t *testing.T) {
+	const eviction, persistence = "maxmemory-policy is allkeys-lru; set it to noeviction", "set appendonly to yes"
+	tests := map[string]struct {
+		options               []string
+		eviction, persistence int
+	}{
+		"safe":           {redistest.Durable, 0, 0},
+		"snapshots":      {[]string{"--save", "3600 1"}, 0, 0},
+		"evicting":       {append([]string{"--maxmemory-policy", "allkeys-lru"}, redistest.Durable...), 1, 0},
+		"no persistence": {nil, 0, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.NewOn(t, redistest.New(t, test.options...))
+			p, sub := s.Publisher(), s.Subscriber()
+			for range 3 { // the publisher and the subscriber each log it once
+				require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
+				_, err := sub.Subscribe(t.Context(), s.Topic)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, 2*test.eviction, s.Log.Count(eviction))
+			assert.Equal(t, 2*test.persistence, s.Log.Count(persistence))
+			assert.Equal(t, 2*(test.eviction+test.persistence), s.Log.Count("warning: "))
+		})
+	}
+}
+
+func TestSettingsThatCannotBeReadAreNotLogged(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")
+	plain := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "plain", Password: "pw"})
+	t.Cleanup(func() { _ = plain.Close() })
+	messages := s.Subscribe(func(c *subConfig) { c.Client = plain })
+	assert.Zero(t, s.Log.Count("warning: "))
+	s.Publish("a")
+	s.Expect(messages, "a")
+	assert.Zero(t, s.Log.Count("error: "))
+}

@@ -1,0 +1,259 @@
+package acceptance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/sony/gobreaker"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+var errHandler = errors.New("the handler has failed")
+
+// route handles the topic's messages behind a stack of middlewares, the first outermost.
+func route(s *fixture.Scene, config func(*subConfig), handler message.NoPublishHandlerFunc, stack ...message.HandlerMiddleware) {
+	s.T.Helper()
+	router := newRouter(s)
+	router.AddConsumerHandler("h", s.Topic, s.Subscriber(config), handler).AddMiddleware(stack...)
+	run(s, router)
+}
+
+func newRouter(s *fixture.Scene) *message.Router {
+	s.T.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: fixture.Soon}, watermill.NopLogger{})
+	require.NoError(s.T, err)
+	return router
+}
+
+func run(s *fixture.Scene, router *message.Router) {
+	s.T.Helper()
+	running := make(chan error, 1)
+	go func() { running <- router.Run(context.Background()) }()
+	s.T.Cleanup(func() {
+		require.NoError(s.T, router.Close())
+		require.NoError(s.T, <-running)
+	})
+	<-router.Running()
+}
+
+// poisonQueue returns the middleware and the topic that it publishes to.
+func poisonQueue(s *fixture.Scene) (message.HandlerMiddleware, *fixture.Scene) {
+	s.T.Helper()
+	poisoned := s.Beside(".poison")
+	poison, err := middleware.PoisonQueue(s.Publisher(), poisoned.Topic)
+	require.NoError(s.T, err)
+	return poison, poisoned
+}
+
+// untilCancelled is a handler that obeys its context.
+func untilCancelled(calls *atomic.Int64) message.NoPublishHandlerFunc {
+	return func(msg *message.Message) error {
+		calls.Add(1)
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	}
+}
+
+// TestAPoisonQueueWorksAroundATimeout, which leaves its ended context on the message.
+func TestAPoisonQueueWorksAroundATimeout(t *testing.T) {
+	short := middleware.Timeout(50 * time.Millisecond)
+	for name, test := range map[string]struct {
+		inner   []message.HandlerMiddleware
+		handler func(calls *atomic.Int64) message.NoPublishHandlerFunc
+	}{
+		"it runs out":     {[]message.HandlerMiddleware{short}, untilCancelled},
+		"with a recovery": {[]message.HandlerMiddleware{short, middleware.Recoverer}, panicking},
+		"a handler fails": {[]message.HandlerMiddleware{short}, failing},
+		"around retries": {[]message.HandlerMiddleware{
+			short, middleware.Retry{MaxRetries: 50, InitialInterval: 20 * time.Millisecond}.Middleware,
+		}, failing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			poison, poisoned := poisonQueue(s)
+			var calls atomic.Int64
+			route(s, closeTimeout(fixture.Soon), test.handler(&calls), append([]message.HandlerMiddleware{poison}, test.inner...)...)
+			s.Publish("a")
+			poisoned.Expect(poisoned.Subscribe(), "a")
+			s.Settled()
+			if name != "around retries" {
+				assert.Equal(t, int64(1), calls.Load())
+			}
+		})
+	}
+}
+
+func panicking(calls *atomic.Int64) message.NoPublishHandlerFunc {
+	return func(*message.Message) error {
+		calls.Add(1)
+		panic(errHandler)
+	}
+}
+
+func failing(calls *atomic.Int64) message.NoPublishHandlerFunc {
+	return func(*message.Message) error {
+		calls.Add(1)
+		return errHandler
+	}
+}
+
+// TestProducedMessagesMayCarryTheHandlersContext publishes after Timeout has ended it.
+func TestProducedMessagesMayCarryTheHandlersContext(t *testing.T) {
+	s := fixture.New(t)
+	out := s.Beside("-out")
+	router := newRouter(s)
+	router.AddHandler("h", s.Topic, s.Subscriber(closeTimeout(fixture.Soon)), out.Topic, s.Publisher(),
+		func(msg *message.Message) ([]*message.Message, error) {
+			out := message.NewMessage("out of "+msg.UUID, nil)
+			out.SetContext(msg.Context())
+			return []*message.Message{out}, nil
+		}).AddMiddleware(middleware.Timeout(time.Minute))
+	run(s, router)
+	s.Publish("a")
+	out.Expect(out.Subscribe(), "out of a")
+	s.Settled()
+}
+
+// TestAContextThatEndedWithItsDeliveryIsObeyed shows the opposite: the lease is gone.
+func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
+	ctx, cancel := context.WithCancel(msg.Context())
+	cancel()
+	msg.SetContext(ctx)
+	msg.Ack()
+	delivery, _ := redisdelay.DeliveryFromContext(ctx)
+	require.NotEmpty(t, delivery.ID)
+	s.Settled()
+	require.ErrorIs(t, p.Publish(s.Topic, msg), context.Canceled)
+	own := message.NewMessage("own", nil)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	own.SetContext(over)
+	require.ErrorIs(t, p.Publish(s.Topic, own), context.Canceled)
+}
+
+func TestRetriesAroundATimeoutNeedToResetTheContext(t *testing.T) {
+	for reset, want := range map[bool][]error{
+		true:  {nil, nil, nil},
+		false: {nil, context.Canceled, context.Canceled},
+	} {
+		s := fixture.New(t)
+		var mu sync.Mutex
+		var begun []error // the error of the context at the beginning of each attempt
+		route(s, closeTimeout(fixture.Soon), func(msg *message.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			begun = append(begun, msg.Context().Err())
+			if len(begun) < 3 {
+				return errHandler
+			}
+			return nil
+		},
+			middleware.Retry{MaxRetries: 5, InitialInterval: time.Millisecond, ResetContextOnRetry: reset}.Middleware,
+			middleware.Timeout(time.Minute),
+		)
+		s.Publish("a")
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(begun) == 3
+		}, fixture.Soon, 5*time.Millisecond)
+		s.Settled()
+		assert.Equal(t, want, begun, "ResetContextOnRetry: %t", reset)
+	}
+}
+
+// TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside shows the order of the two.
+func TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside(t *testing.T) {
+	s := fixture.New(t)
+	poison, poisoned := poisonQueue(s)
+	var calls atomic.Int64
+	route(s, closeTimeout(fixture.Soon), panicking(&calls), poison, middleware.Recoverer)
+	s.Publish("a")
+	poisoned.Expect(poisoned.Subscribe(), "a")
+	s.Settled()
+	require.Equal(t, int64(1), calls.Load())
+
+	s = fixture.New(t)
+	poison, poisoned = poisonQueue(s)
+	calls.Store(0)
+	route(s, closeTimeout(fixture.Soon), panicking(&calls), middleware.Recoverer, poison)
+	s.Publish("b")
+	require.Eventually(t, func() bool { return calls.Load() >= 3 }, fixture.Soon, 5*time.Millisecond, "it is redelivered")
+	assert.Empty(t, poisoned.Kinds(), "and not poisoned")
+}
+
+func TestAPoisonQueueAroundDelayOnErrorPoisonsLater(t *testing.T) {
+	s := fixture.New(t)
+	poison, poisoned := poisonQueue(s)
+	delayOnError := &middleware.DelayOnError{InitialInterval: 400 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2}
+	var calls atomic.Int64
+	route(s, closeTimeout(fixture.Soon), failing(&calls), poison, delayOnError.Middleware)
+	messages := poisoned.Subscribe()
+	start := s.Now()
+	s.Publish("a")
+	msg := poisoned.Next(messages)
+	assert.False(t, fixture.Delivery(t, msg).DueAt.Before(start.Add(400*time.Millisecond)), "with the delay of the middleware")
+	msg.Ack()
+	s.Settled()
+}
+
+func TestAnOpenBreakerDelaysMessages(t *testing.T) {
+	s := fixture.New(t)
+	delayOnError := &middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 1}
+	breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
+		Timeout:     300 * time.Millisecond,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 2 },
+	})
+	var calls atomic.Int64
+	route(s, closeTimeout(fixture.Soon), func(*message.Message) error {
+		if calls.Add(1) <= 3 {
+			return errHandler
+		}
+		return nil
+	}, delayOnError.Middleware, breaker.Middleware)
+	s.Publish("a", "b", "c")
+	require.Eventually(t, func() bool { return calls.Load() >= 6 }, fixture.Soon, 5*time.Millisecond)
+	s.Settled()
+	assert.Equal(t, int64(6), calls.Load(), "three failures, and each message once")
+}
+
+// TestAThrottleKeepsItsMessages makes them wait for longer than a lease.
+func TestAThrottleKeepsItsMessages(t *testing.T) {
+	s := fixture.New(t)
+	var mu sync.Mutex
+	attempts := map[string]int{}
+	route(s, func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = time.Second, 20, fixture.Soon },
+		func(msg *message.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			attempts[msg.UUID] += fixture.Delivery(t, msg).Attempt
+			return nil
+		}, middleware.NewThrottle(1, 150*time.Millisecond).Middleware)
+	uuids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
+	s.Publish(uuids...)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(attempts) == len(uuids)
+	}, 2*fixture.Soon, 5*time.Millisecond)
+	s.Settled()
+	for uuid, n := range attempts {
+		assert.Equal(t, 1, n, uuid)
+	}
+}

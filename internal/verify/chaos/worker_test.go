@@ -1,0 +1,276 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// workerEnv makes the test binary a worker process; it holds a job as JSON.
+const workerEnv = "REDISDELAY_CHAOS_WORKER"
+
+// handedOut counts the messages that handlers of this process got.
+var handedOut atomic.Int64
+
+// job is what a worker does, in a process of its own or in this one.
+type job struct {
+	Addr  string
+	Topic string
+
+	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
+	// means no end.
+	Publish bool
+	Name    string // starts the UUIDs of a publisher
+	Count   int
+	Batch   int
+	Every   time.Duration // between calls
+	Delay   time.Duration
+	Timeout time.Duration
+
+	Partitions   int
+	WaitReplicas int
+
+	// A consumer handles messages until it is told to stop.
+	Consumers     int // subscribers, each with its own client; 0: one, with the given client
+	Group         string
+	Expiry        time.Duration // of the group
+	Lives         time.Duration // when the worker closes its subscribers and ends; 0: never
+	Lease         time.Duration
+	MaxInFlight   int
+	MaxDeliveries int
+	Handling      time.Duration // of one message
+	Poison        string        // messages whose UUIDs start with this fail
+	FailFirst     int           // in how many deliveries they fail; 0: always
+	DieAfter      int           // after how many messages, without handling the last; 0: never
+	Killer        string        // messages whose UUIDs start with this end the process
+
+	ToStream   string // how the worker relays the topic to a stream of the same name; "": not at all
+	FromStream bool   // a consumer reads that stream
+
+	Chain chain // with topics, a consumer publishes what it handles to the next topic
+
+	logger watermill.LoggerAdapter // of a worker in this process
+}
+
+// work runs the job of a worker process. It writes each event at once, as a line of
+// output, so that a kill loses none.
+func work(encoded string) {
+	var j job
+	var mu sync.Mutex
+	output := json.NewEncoder(os.Stdout)
+	err := json.Unmarshal([]byte(encoded), &j)
+	if err == nil {
+		client := redis.NewClient(&redis.Options{Addr: j.Addr})
+		ctx := context.Background()
+		if j.Lives > 0 {
+			end, cancel := context.WithTimeout(ctx, j.Lives)
+			defer cancel()
+			ctx = end
+		}
+		err = j.run(ctx, client, func(e Event) {
+			e.At = time.Now().UnixMicro()
+			mu.Lock()
+			defer mu.Unlock()
+			_ = output.Encode(e) // without its reader, this process ends soon
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+}
+
+func (j job) run(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	switch {
+	case j.Publish:
+		return j.publish(ctx, client, report)
+	case j.ToStream != "":
+		return j.toStream(ctx, client)
+	case j.FromStream:
+		return j.readStream(ctx, client, report)
+	case len(j.Chain.Topics) > 0:
+		return j.relay(ctx, client, report)
+	case j.Consumers == 0:
+		return j.consume(ctx, client, report)
+	}
+	var consumers sync.WaitGroup
+	for range j.Consumers {
+		consumers.Go(func() {
+			if err := j.consume(ctx, redis.NewClient(&redis.Options{Addr: j.Addr}), report); err != nil {
+				fmt.Fprintln(os.Stderr, "worker:", err)
+			}
+		})
+	}
+	consumers.Go(func() { tellUsage(ctx, report) })
+	consumers.Wait()
+	return nil
+}
+
+// tellUsage reports the resources of this process twice a second.
+func tellUsage(ctx context.Context, report func(Event)) {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		report(Event{Kind: Used, Heap: int64(stats.HeapAlloc), Goroutines: runtime.NumGoroutine()})
+	}
+}
+
+// publish reports each call before it is made, with an unknown outcome, in case the
+// process dies, and again when it has ended.
+func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
+		Client: client, PublishTimeout: j.Timeout, Partitions: j.Partitions, WaitReplicas: j.WaitReplicas,
+	}, j.logger)
+	if err != nil {
+		return err
+	}
+	for n := 0; (j.Count == 0 || n < j.Count) && ctx.Err() == nil; n += max(j.Batch, 1) {
+		j.publishOnce(publisher, n, report)
+		<-time.After(j.Every)
+	}
+	return publisher.Close()
+}
+
+func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
+	due := time.Now().Add(j.Delay).UnixMicro()
+	var call []*message.Message
+	for i := range max(j.Batch, 1) {
+		msg := message.NewMessage(fmt.Sprintf("%s-%d", j.Name, n+i), []byte("payload"))
+		if j.Delay > 0 {
+			delay.Message(msg, delay.For(j.Delay))
+		}
+		call = append(call, msg)
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: due})
+	}
+	err := publisher.Publish(j.Topic, call...)
+	outcome := OK
+	var shortfall *redisdelay.ReplicationError
+	switch {
+	case errors.As(err, &shortfall):
+		outcome = Unknown // stored, but perhaps not replicated
+	case errors.Is(err, redisdelay.ErrOutcomeUnknown):
+		outcome = Unknown
+	case err != nil:
+		outcome = Failed
+	}
+	for _, msg := range call {
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: due})
+	}
+}
+
+func (j job) consume(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
+	client.AddHook(ackHook{report: report})
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client:        client,
+		ConsumerGroup: j.Group,
+		GroupExpiry:   j.Expiry,
+		LeaseDuration: j.Lease,
+		MaxInFlight:   j.MaxInFlight,
+		MaxDeliveries: j.MaxDeliveries,
+	}, j.logger)
+	if err != nil {
+		return err
+	}
+	messages, err := subscriber.Subscribe(ctx, j.Topic)
+	for err != nil && ctx.Err() == nil { // Redis may be away just now
+		messages, err = subscriber.Subscribe(ctx, j.Topic)
+	}
+	if err != nil {
+		return subscriber.Close()
+	}
+	var handlers sync.WaitGroup
+	for msg := range messages {
+		handlers.Go(func() { j.handle(msg, report) })
+	}
+	handlers.Wait()
+	return subscriber.Close()
+}
+
+func (j job) handle(msg *message.Message, report func(Event)) {
+	d, _ := redisdelay.DeliveryFromContext(msg.Context())
+	j.Group = d.Group // with Broadcast, one of its own
+	lease := j.Lease
+	if lease == 0 {
+		lease = 30 * time.Second
+	}
+	report(Event{
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
+		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // LeasedUntil is rounded up
+	})
+	dies := j.DieAfter > 0 && handedOut.Add(1) >= int64(j.DieAfter)
+	if dies || j.Killer != "" && strings.HasPrefix(msg.UUID, j.Killer) {
+		os.Exit(1)
+	}
+	if j.Handling > 0 {
+		<-time.After(j.Handling)
+	}
+	poisoned := j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison)
+	if poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
+		report(Event{Kind: Refused, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
+		msg.Nack()
+		return
+	}
+	report(Event{Kind: Handled, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
+	msg.Ack()
+}
+
+// ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
+// script whose seven keys start with an unack set, and of which the sixth is the keys hash.
+type ackHook struct {
+	fixture.Hook
+	report func(Event)
+}
+
+func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		args := cmd.Args()
+		call, ok := cmd.(*redis.Cmd)
+		if err != nil || !ok || len(args) < 13 || args[2] != 7 {
+			return err
+		}
+		first, _ := args[3].(string)
+		last, _ := args[8].(string)
+		_, group, isUnack := strings.Cut(first, "}:unack:")
+		if !isUnack || !strings.HasSuffix(last, "}:keys") {
+			return err
+		}
+		gone := map[any]bool{}
+		lists, _ := call.Slice() // acks that found no message, and acks to send again
+		for _, list := range lists {
+			ids, _ := list.([]any)
+			for _, id := range ids {
+				gone[id] = true
+			}
+		}
+		for _, id := range args[12:] {
+			if !gone[id] {
+				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
+			}
+		}
+		return nil
+	}
+}

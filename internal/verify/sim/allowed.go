@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
+)
+
+// checkAllowed fails if a claim, not a repeated one, has got what its group may not have.
+func (w *World) checkAllowed(g *group, partition int, request store.Request, claims store.Claims) {
+	r, now := g.at(partition), time.Now()
+	n := len(claims.Messages)
+	if n+len(claims.Buried) > 0 {
+		if lasts, _ := r.paused(now); lasts {
+			w.fail("paused", "", "%s claims %d messages at %d, although it is paused", g.name, n, partition)
+		}
+		if r.retired {
+			w.fail("retired", "", "%s claims %d messages at %d, although it is retired", g.name, n, partition)
+		}
+	}
+	if n > request.Free && r.scarce(now, request.Limit) {
+		w.fail("ahead", "", "%s claims %d messages at %d for %d free workers, although its limits leave little",
+			g.name, n, partition, request.Free)
+	}
+	if !r.claim(now, n) {
+		w.fail("rate", "", "%s claims %d messages at %d, %.3f more than its rate allows", g.name, n, partition, -r.tokens)
+	}
+}
+
+// claimedLate records that a late copy of a claim has got messages: its consumer does not know
+// that. Once the claims of a retired group are forgotten, it is not known for a late copy.
+func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
+	if forgotten := c.group.at(l.partition).forgotten; forgotten.Before(c.joined) {
+		w.fail("claims", claims.Messages[0].ID, "goes to a late copy of a claim of %s", c.name)
+	}
+	for _, m := range claims.Messages {
+		if t := w.messages[m.ID].tracks[c.group.name]; t.holds(c, m.Token) {
+			t.slow = true
+		}
+	}
+}
+
+// told reports whether the group is told anything that keeps it from claiming, or was since
+// a time.
+func (g *group) told(since time.Time) bool {
+	for _, r := range g.rules {
+		if lasts, ended := r.paused(time.Now()); lasts || r.retired || r.most > 0 || r.interval > 0 ||
+			ended.After(since) || r.eased.After(since) {
+			return true
+		}
+	}
+	return false
+}
+
+// excuse has a message that is being claimed wait since it could be claimed. It comes before
+// the claim is counted.
+func (w *World) excuse(g *group, id string) {
+	m := w.messages[id]
+	if m == nil || m.tracks[g.name] == nil {
+		return
+	}
+	t := m.tracks[g.name]
+	now := time.Now()
+	open, ok := t.claimable(now)
+	if !ok { // the claim itself has made room
+		open = now
+	}
+	t.since = latest(t.since, open)
+}
+
+// claimable is since when its group could have claimed a message, if it can now. What a
+// consumer holds needs no more room; nobody may have it during a pause.
+func (t *track) claimable(now time.Time) (since time.Time, ok bool) {
+	lost := t.place == leased && !now.Before(t.deadline)
+	if t.place == leased && !lost {
+		lasts, _ := t.rules().paused(now)
+		return since, !lasts && !t.rules().retired
+	}
+	return t.rules().open(now, lost)
+}
+
+// pauseHeard is that a consumer has heard of a pause.
+type pauseHeard struct {
+	at     time.Time
+	handed int // messages claimed before and handed out since
+}
+
+// heardPause records that a consumer hears of a pause.
+func (c *consumer) heardPause(partition int) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.w.log(c.name, "hears of a pause at %d", []any{partition})
+	c.pauses[partition] = &pauseHeard{at: time.Now()}
+}
+
+// checkPause fails if a consumer hands out messages that it held ahead when it heard of a
+// pause. Those that were on offer may still be accepted.
+func (c *consumer) checkPause(t *track, now time.Time) {
+	heard := c.pauses[t.m.partition]
+	if heard == nil || !t.claimed.Before(heard.at) || !now.After(heard.at) {
+		return
+	}
+	if heard.handed++; heard.handed > c.plan.MaxInFlight {
+		c.w.fail("paused", t.m.id, "is handed out by %s, which has heard of a pause %v ago; it is the %dth",
+			c.name, now.Sub(heard.at), heard.handed)
+	}
+}

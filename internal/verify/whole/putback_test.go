@@ -1,0 +1,114 @@
+package whole
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var putBack = flag.Bool("whole.putback", false, "break the code on purpose, and see that the simulation finds it")
+
+// edit replaces all places of a text in a file of the library.
+type edit struct{ file, old, new string }
+
+// mistakes are such that were in the code once. Each must be found again, in its profile, by one
+// of the rules.
+var mistakes = []struct {
+	name, profile, rule string
+	edits               []edit
+}{
+	{
+		"a claim does nothing unless it names exactly the current groups", "churn far", "late", []edit{{
+			"internal/queue/claim.lua", "if unknown(groups, group) then return ask() end",
+			"if unknown(groups, group) or #KEYS - 14 ~= group_count then return ask() end",
+		}},
+	},
+	{
+		"who hears nothing waits until the connection is there again, and that begins with a pause", "notifications", "late", []edit{
+			{"internal/listen/line.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
+			{"internal/delivery/deaf.go", "deafPoll = 150 * time.Millisecond", "deafPoll = time.Minute"},
+		},
+	},
+	{
+		"calls wait for the client's timeout while Redis hangs", "hung", "context", []edit{{
+			"internal/queue/promptly.go", "if ctx.Done() == nil {", "if ctx != nil {",
+		}},
+	},
+	{
+		"a topic that Redis has lost from its list is never listed again", "flushed", "listed", []edit{{
+			"internal/queue/registry.go", "relyFor = time.Minute", "relyFor = 1000 * time.Hour",
+		}},
+	},
+	{
+		"all idle consumers claim each message if Redis is far", "many far", "requests", []edit{{
+			"internal/delivery/hints.go", "maxFar  = 50 * time.Millisecond", "maxFar  = 0 * time.Millisecond",
+		}},
+	},
+	{
+		"a Publisher leaves its record", "requests", "records", []edit{{
+			"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", "",
+		}},
+	},
+	{
+		"windows that are over stay", "keys", "keys", []edit{{
+			"internal/queue/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,",
+		}},
+	},
+}
+
+// TestMistakesAreFound runs the simulation once for each mistake, in a process of its own.
+func TestMistakesAreFound(t *testing.T) {
+	if !*putBack {
+		t.Log("only with -whole.putback, since it builds the library anew for each")
+		return
+	}
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			out, err := exec.Command("go", "test", "-overlay", overlay(t, m.edits), ".", "-run", "^TestWhole$",
+				"-whole.profile", m.profile, "-whole.time", "60s").CombinedOutput()
+			require.Error(t, err, "the simulation has not found it")
+			assert.Contains(t, string(out), m.rule+" (")
+		})
+	}
+}
+
+// overlay writes changed copies of files, and returns a file that tells the go command of them.
+func overlay(t *testing.T, edits []edit) string {
+	t.Helper()
+	replace, dir := map[string]string{}, t.TempDir()
+	for _, e := range edits {
+		path, err := filepath.Abs(filepath.Join("../../..", e.file))
+		require.NoError(t, err)
+		if replace[path] == "" {
+			replace[path] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "-"))
+			copyFile(t, path, replace[path], "", "")
+		}
+		copyFile(t, replace[path], replace[path], e.old, e.new)
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	name := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(name, text, 0o600))
+	return name
+}
+
+func copyFile(t *testing.T, from, to, old, replacement string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	require.NoError(t, err)
+	if old != "" {
+		require.Contains(t, string(text), old, "the place to break has changed: %s", from)
+	}
+	changed := string(text)
+	if old != "" {
+		changed = strings.ReplaceAll(changed, old, replacement)
+	}
+	require.NoError(t, os.WriteFile(to, []byte(changed), 0o600))
+}

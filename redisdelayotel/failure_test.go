@@ -1,0 +1,121 @@
+package redisdelayotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// errorsOfTheLibrary lists the names of the errors that package redisdelay exports: its
+// sentinels and its error types.
+func errorsOfTheLibrary(t *testing.T) (sentinels, types []string) {
+	t.Helper()
+	files, err := filepath.Glob("../*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(node ast.Node) bool {
+			switch node := node.(type) {
+			case *ast.FuncDecl:
+				return false
+			case *ast.TypeSpec:
+				if ast.IsExported(node.Name.Name) && strings.HasSuffix(node.Name.Name, "Error") {
+					types = append(types, "*redisdelay."+node.Name.Name)
+				}
+			case *ast.ValueSpec:
+				for _, name := range node.Names {
+					if strings.HasPrefix(name.Name, "Err") {
+						sentinels = append(sentinels, "redisdelay."+name.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, sentinels)
+	require.NotEmpty(t, types)
+	return sentinels, types
+}
+
+func typeOf(err error) string { return errorType(err).Value.AsString() }
+
+func TestAllErrorsOfTheLibraryHaveTheirNames(t *testing.T) {
+	sentinels, types := errorsOfTheLibrary(t)
+	var known []string
+	for _, d := range documented {
+		if strings.HasPrefix(d.name, "redisdelay.") {
+			known = append(known, d.name)
+		}
+		assert.Equal(t, d.name, typeOf(fmt.Errorf("publish: %w", d.err)))
+	}
+	assert.ElementsMatch(t, sentinels, known)
+
+	known = nil
+	for _, err := range []error{
+		&redisdelay.ConfigError{}, &redisdelay.DelayError{}, &redisdelay.KeyTypeError{}, &redisdelay.ReplicationError{},
+		&redisdelay.PanicError{Value: redisdelay.ErrLeaseLost},
+		&redisdelay.PartialPublishError{Err: redisdelay.ErrOutcomeUnknown},
+	} {
+		want := fmt.Sprintf("%T", err)
+		known = append(known, want)
+		assert.Equal(t, want, typeOf(errors.Join(errors.New("other"), err)))
+	}
+	assert.ElementsMatch(t, types, known)
+}
+
+// The table has each name beside the variable that it names.
+func TestTheNamesOfErrorsAreThoseOfTheirVariables(t *testing.T) {
+	source, err := os.ReadFile("failure.go")
+	require.NoError(t, err)
+	for _, d := range documented {
+		assert.Contains(t, string(source), fmt.Sprintf("{%s, %q}", d.name, d.name))
+	}
+}
+
+// unnamed wraps an error, as package redisdelay does with those that leave it.
+type unnamed struct{ error }
+
+func (u unnamed) Unwrap() error { return u.error }
+
+func TestAnErrorThatIsNotDocumentedHasTheNameOfAnExportedType(t *testing.T) {
+	for want, err := range map[string]error{
+		"*net.OpError":             unnamed{fmt.Errorf("dial: %w", &net.OpError{Err: syscall.ECONNREFUSED})},
+		"syscall.Errno":            unnamed{syscall.ECONNREFUSED},
+		"*errors.errorString":      unnamed{errors.New("other")},
+		"context.DeadlineExceeded": unnamed{context.DeadlineExceeded},
+	} {
+		assert.Equal(t, want, typeOf(err))
+	}
+}
+
+func TestErrorsOfPublishHaveDocumentedTypes(t *testing.T) {
+	s := fixture.New(t)
+	publisher := s.Publisher()
+	bad := message.NewMessage("a", nil)
+	bad.Metadata.Set(delay.DelayedForKey, "soon")
+	assert.Equal(t, "*redisdelay.DelayError", typeOf(publisher.Publish(s.Topic, bad)))
+	assert.Equal(t, "redisdelay.ErrEmptyTopic", typeOf(publisher.Publish("", bad)))
+	_, err := publisher.Cancel(context.Background(), s.Topic, "nobody's")
+	assert.Equal(t, "redisdelay.ErrMessageNotFound", typeOf(err))
+}

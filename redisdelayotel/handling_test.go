@@ -1,0 +1,231 @@
+package redisdelayotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+	redisdelayotel "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
+)
+
+func delayed(by time.Duration) *message.Message { return fixture.Delayed("a", by) }
+
+// handle handles the next message by a function, without a Router.
+func (w *watched) handle(messages <-chan *message.Message, do func(*message.Message) error) error {
+	w.T.Helper()
+	msg := w.Next(messages)
+	_, err := w.telemetry.Middleware(func(msg *message.Message) ([]*message.Message, error) { return nil, do(msg) })(msg)
+	if err != nil {
+		msg.Nack()
+	} else {
+		msg.Ack()
+	}
+	return err
+}
+
+func succeed(*message.Message) error { return nil }
+
+func TestAHandlingSoonAfterPublishIsAChild(t *testing.T) {
+	w := watch(t, func(c *redisdelayotel.Config) { c.ChildWithin = time.Minute })
+	messages := w.Subscribe()
+	w.send(message.NewMessage("a", nil))
+	require.NoError(t, w.handle(messages, succeed))
+	send, handling := w.one("send "+w.Topic), w.one("process "+w.Topic)
+	assert.Equal(t, id(send), handling.Parent.SpanID())
+	assert.True(t, handling.Parent.IsRemote())
+	assert.Equal(t, traceOf(send), traceOf(handling))
+	assert.Equal(t, []trace.SpanID{id(send)}, linked(handling), "the link is there in any case")
+}
+
+func TestAHandlingLongAfterPublishIsNoChild(t *testing.T) {
+	w := watch(t, func(c *redisdelayotel.Config) { c.ChildWithin = 100 * time.Millisecond })
+	messages := w.Subscribe()
+	w.send(delayed(300 * time.Millisecond))
+	require.NoError(t, w.handle(messages, succeed))
+	handlingIsLinked(t, w.one("process "+w.Topic), w.one("send "+w.Topic))
+}
+
+func TestAHandlingIsNoPartOfTheTraceThatSubscribed(t *testing.T) {
+	w := watch(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx, span := w.tracer.Start(ctx, "main")
+	messages, err := w.Subscriber().Subscribe(ctx, w.Topic)
+	require.NoError(t, err)
+	w.Publish("a") // without telemetry, so there is nothing to link to
+	require.NoError(t, w.handle(messages, succeed))
+	span.End()
+	handling := w.one("process " + w.Topic)
+	assert.False(t, handling.Parent.IsValid())
+	assert.NotEqual(t, traceOf(w.one("main")), traceOf(handling))
+	assert.Empty(t, handling.Links)
+}
+
+func TestADeferredMessageIsNoError(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe(w.observed)
+	w.send(message.NewMessage("a", nil))
+	require.Error(t, w.handle(messages, func(msg *message.Message) error {
+		require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+		return errBusy
+	}))
+	handling := w.one("process " + w.Topic)
+	assert.Equal(t, codes.Unset, handling.Status.Code)
+	assert.NotContains(t, attrs(handling), "error.type")
+	assert.Contains(t, attrs(w.childOf(handling, "defer "+w.Topic)), retryIn)
+}
+
+func TestABuriedMessageIsADeadLetter(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe(w.observed)
+	w.send(message.NewMessage("a", nil))
+	require.Error(t, w.handle(messages, func(msg *message.Message) error {
+		fixture.Delivery(t, msg).Bury("no such order")
+		return errBusy
+	}))
+	settlement := w.childOf(w.one("process "+w.Topic), "bury "+w.Topic)
+	assert.Equal(t, true, attrs(settlement)["messaging.redisdelay.dead_letter"])
+}
+
+func TestAPanicEndsTheSpanAndGoesOn(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe()
+	w.send(message.NewMessage("a", nil))
+	assert.PanicsWithValue(t, "oops", func() {
+		_ = w.handle(messages, func(*message.Message) error { panic("oops") })
+	})
+	handling := w.one("process " + w.Topic)
+	assert.Equal(t, codes.Error, handling.Status.Code)
+	assert.Equal(t, "panic", attrs(handling)["error.type"])
+}
+
+func TestALostLeaseIsReported(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe(w.observed, func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	msg := fixture.Keyed("a", "k", 0)
+	publisher := w.Publisher()
+	require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, msg))
+	require.NoError(t, w.handle(messages, func(msg *message.Message) error {
+		_, err := publisher.Cancel(context.Background(), w.Topic, "k")
+		<-msg.Context().Done()
+		return err
+	}))
+	assert.Equal(t, true, attrs(w.one("ack " + w.Topic))["messaging.redisdelay.stale"])
+	assert.Equal(t, true, attrs(w.one("process " + w.Topic))["messaging.redisdelay.lease_lost"])
+}
+
+func TestAPanicAfterDeferIsAFailure(t *testing.T) {
+	w := watch(t)
+	messages := w.Subscribe()
+	w.send(message.NewMessage("a", nil))
+	assert.PanicsWithValue(t, "oops", func() {
+		_ = w.handle(messages, func(msg *message.Message) error {
+			require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+			panic("oops")
+		})
+	})
+	handling := w.one("process " + w.Topic)
+	assert.Equal(t, codes.Error, handling.Status.Code)
+	assert.Equal(t, "panic", attrs(handling)["error.type"])
+}
+
+func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
+	for name, decide := range map[string]func(redisdelay.Delivery){
+		"nack": func(redisdelay.Delivery) {},
+		"bury": func(d redisdelay.Delivery) { d.Bury("no such order") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			messages := w.Subscribe(w.observed)
+			publisher := w.Publisher()
+			require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, fixture.Keyed("a", "k", 0)))
+			require.Error(t, w.handle(messages, func(msg *message.Message) error {
+				decide(fixture.Delivery(t, msg))
+				_, err := publisher.Cancel(context.Background(), w.Topic, "k")
+				require.NoError(t, err)
+				return errBusy
+			}))
+			got := attrs(w.one(name + " " + w.Topic))
+			assert.Equal(t, true, got["messaging.redisdelay.stale"])
+			assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+		})
+	}
+}
+
+// A settlement begins when the handler has called Ack or Nack: as long after the beginning of
+// the handling as Took says.
+func TestASettlementBeginsWithTheAck(t *testing.T) {
+	for name, took := range map[string]time.Duration{"when it was": time.Microsecond, "not after its end": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			o := w.telemetry.Observer() // of no subscriber
+			messages := w.Subscribe()
+			w.send(message.NewMessage("a", nil))
+			var d redisdelay.Delivery
+			require.NoError(t, w.handle(messages, func(msg *message.Message) error {
+				d = fixture.Delivery(t, msg)
+				return nil
+			}))
+			o.Settled(observe.Settled{
+				Place: observe.Place{Topic: d.Topic, Group: d.Group}, ID: d.ID, Token: d.Token, How: observe.Acked, Took: took,
+			})
+			settlement := w.one("ack " + w.Topic)
+			want := w.one("process " + w.Topic).StartTime.Add(took)
+			if took == time.Hour {
+				want = settlement.EndTime
+			}
+			assert.True(t, want.Equal(settlement.StartTime), "want %s, got %s", want, settlement.StartTime)
+		})
+	}
+}
+
+type coded struct{}
+
+func (coded) Error() string     { return "declined" }
+func (coded) ErrorType() string { return "card_declined" }
+
+func TestFailuresHaveAType(t *testing.T) {
+	for want, err := range map[string]error{
+		"*errors.errorString":          errBusy,
+		"card_declined":                fmt.Errorf("pay: %w", coded{}),
+		"context.DeadlineExceeded":     fmt.Errorf("query: %w", context.DeadlineExceeded),
+		"redisdelay.ErrLeaseLost":      errors.Join(errBusy, redisdelay.ErrLeaseLost),
+		"redisdelay.ErrStalePublisher": redisdelay.ErrStalePublisher,
+	} {
+		w := watch(t)
+		messages := w.Subscribe()
+		w.send(message.NewMessage("a", nil))
+		require.Error(t, w.handle(messages, func(*message.Message) error { return err }))
+		assert.Equal(t, want, attrs(w.one("process " + w.Topic))["error.type"])
+		w.spans.Reset()
+	}
+}
+
+func TestAPublishCallThatFailsHasAType(t *testing.T) {
+	w := watch(t)
+	publisher := w.Publisher()
+	require.NoError(t, publisher.Close())
+	require.ErrorIs(t, w.telemetry.Publisher(publisher).Publish(w.Topic, message.NewMessage("a", nil)), redisdelay.ErrPublisherClosed)
+	send := w.one("send " + w.Topic)
+	assert.Equal(t, codes.Error, send.Status.Code)
+	assert.Equal(t, "redisdelay.ErrPublisherClosed", attrs(send)["error.type"])
+}
+
+func TestBadConfigIsNamed(t *testing.T) {
+	_, err := redisdelayotel.New(redisdelayotel.Config{ChildWithin: -time.Second})
+	var wrong *redisdelay.ConfigError
+	require.ErrorAs(t, err, &wrong)
+	assert.Equal(t, redisdelay.ConfigError{Field: "ChildWithin", Problem: "is -1s, want 0 or more"}, *wrong)
+}
