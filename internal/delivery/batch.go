@@ -31,12 +31,16 @@ func (s *Subscription) workBatches(ctx, base context.Context, w *worker) {
 func (s *Subscription) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
 	var messages []*message.Message
-	for _, it := range items {
+	for i, it := range items {
 		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
 		defer cancel(nil)
-		if msg := s.prepare(ctx, cancel, it); msg != nil {
+		msg, next := s.prepare(ctx, cancel, it, items[i+1:]...)
+		if msg != nil {
 			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
 			messages = append(messages, msg)
+		}
+		if !next {
+			break
 		}
 	}
 	w.stage.Store(handling)

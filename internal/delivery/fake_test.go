@@ -28,6 +28,8 @@ type fakeGroup struct {
 	body    []byte
 	// nackFails is the error of Nack, behind what it has done.
 	nackFails error
+	// returns makes released messages ready again, before later ones.
+	returns bool
 	// scarce makes each Ack make room that the group has waited for.
 	scarce bool
 	// needsWorker makes each message one for a free worker only.
@@ -189,6 +191,12 @@ func (g *fakeGroup) Release(ctx context.Context, releases []queue.Release) ([]st
 	}
 	defer g.mu.Unlock()
 	g.released = append(g.released, releases...)
+	for _, r := range releases {
+		if g.returns {
+			g.ready = append(g.ready, queue.Claimed{ID: r.ID, Token: "1", Fence: 7, Attempt: 1, DueAt: time.Now()})
+		}
+	}
+	slices.SortFunc(g.ready, func(a, b queue.Claimed) int { return cmp.Compare(a.ID, b.ID) })
 	return nil, nil
 }
 

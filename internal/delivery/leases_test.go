@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -160,6 +161,54 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		pass(time.Minute) // for the calls under way
 	})
+}
+
+// TestNoMessageOvertakesOneWhoseReplyWasTooSlow though the next claim begins before that one is given back.
+func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
+	for range 20 { // the claim and the worker race
+		bubble(t, func(t *testing.T) {
+			g := newFakeGroup(0)
+			r := run(g)
+			testSlowReply(t, g, r, func() string {
+				msg := <-r.Messages()
+				msg.Ack()
+				return msg.UUID
+			})
+		})
+		bubble(t, func(t *testing.T) {
+			g, got := newFakeGroup(0), make(chan string)
+			r := run(g, inBatches(3, func(batch []*message.Message) {
+				for _, msg := range batch {
+					got <- msg.UUID
+					msg.Ack()
+				}
+			}))
+			testSlowReply(t, g, r, func() string { return <-got })
+		})
+	}
+}
+
+// testSlowReply checks the order in which next gets messages of which the first come when their leases are over.
+func testSlowReply(t *testing.T, g *fakeGroup, r *running, next func() string) {
+	t.Helper()
+	g.returns = true
+	g.add(20)
+	for range 20 { // handlers are fast
+		next()
+	}
+	pass(2 * testPoll)
+	g.add(8)
+	g.view(func() { g.latency = testLease })
+	g.hints <- 0
+	pass(testLease / 2)
+	g.add(8)
+	pass(testLease / 2)
+	g.view(func() { g.latency = time.Millisecond })
+	for i := range 16 {
+		require.Equal(t, fmt.Sprintf("%04d", 20+i), next())
+	}
+	r.stop()
+	require.NoError(t, <-r.ended)
 }
 
 func TestAMessageThatIsNoLongerCurrentIsGivenUp(t *testing.T) {

@@ -82,7 +82,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg := s.prepare(handed, cancel, it)
+	msg, _ := s.prepare(handed, cancel, it)
 	if msg == nil {
 		return
 	}
@@ -103,8 +103,11 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 }
 
 // prepare makes the message to hand out; nil if there is none to hand out, and then it is
-// settled. cancel ends its context handed.
-func (s *Subscription) prepare(handed context.Context, cancel context.CancelCauseFunc, it *item) *message.Message {
+// settled. cancel ends its context handed. If its lease is uncertain, it is given back with
+// those behind it and all that wait; next is false then.
+func (s *Subscription) prepare(
+	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
+) (msg *message.Message, next bool) {
 	p := it.partition
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // freed with the message; items are freed many at a time
@@ -112,14 +115,18 @@ func (s *Subscription) prepare(handed context.Context, cancel context.CancelCaus
 		s.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
 		p.settler.bury(it, "cannot decode: "+err.Error())
-		return nil
+		return nil, true
 	}
-	if !p.leases.handOut(it, cancel) {
+	if p.leases.handOut(it, cancel) {
+		return msg, true
+	}
+	back := append([]*item{it}, behind...)
+	for _, it := range back {
 		s.buffer.passed(it, false)
-		p.settler.release(it) // the lease may be only uncertain, not lost
-		return nil
+		it.partition.settler.expect(1) // before the recall, which voids claims under way: none may overtake
 	}
-	return msg
+	s.giveBack(append(back, s.buffer.recall()...))
+	return nil, false
 }
 
 // await waits until the handler settles the message or its time is over.
