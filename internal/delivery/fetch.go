@@ -118,7 +118,10 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 
 // claims reports that claiming works, and returns whether it had failed before.
 func (p *partition) claims() bool {
-	restored := p.retired && p.report.whole().worked(observe.Claiming)
+	restored := p.retired
+	if restored { // another partition may have told
+		p.report.whole().worked(observe.Claiming)
+	}
 	p.retired = false
 	return p.report.worked(observe.Claiming) || restored
 }
