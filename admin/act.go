@@ -53,7 +53,7 @@ func cancelling() act {
 		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, everyGroup: true, mark: began,
 		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
 			if s.place == queue.InScheduled {
-				left, err := s.partition.Withdraw(ctx, scored(s.entries))
+				left, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
 				return because(left, ErrNotWaiting), 0, err
 			}
 			left, err := together(idsOf(s.entries), func(id string) error { return cancelled(s.partition.CancelID(ctx, id)) })

@@ -108,26 +108,23 @@ func together(ids []string, call func(id string) error) (left []skipped, err err
 // isSkipped tells whether an error says why a message was left alone.
 func isSkipped(err error) bool {
 	return slices.ContainsFunc([]error{
-		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, ErrBeingMoved, // of all acts
-		ErrKeyInUse, ErrStoredBefore, ErrMoveTooOld, errNoBody, // of Copy and Move
+		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, // of all acts
+		ErrKeyInUse, ErrStoredBefore, ErrInBothTopics, errNoBody, // of Copy and Move
 	}, func(why error) bool { return errors.Is(err, why) })
 }
 
 // cancelled is why a message could not be taken back.
-func cancelled(was queue.Standing, err error) error {
-	switch {
-	case !errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrDead):
-		return err
-	case was.ID != "": // it is there, but in no set
-		return ErrBeingMoved
-	default:
+func cancelled(_ queue.Standing, err error) error {
+	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) {
 		return ErrMessageNotFound
 	}
+	return err
 }
 
 // rescheduled is why a message got no new due time.
 func rescheduled(was queue.Standing, err error) error {
-	if err = cancelled(was, err); errors.Is(err, ErrBeingMoved) {
+	err = cancelled(was, err)
+	if errors.Is(err, ErrMessageNotFound) && was.ID != "" { // a handler has it
 		return ErrNotWaiting
 	}
 	return err

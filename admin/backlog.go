@@ -20,7 +20,6 @@ type Backlog struct {
 	Due       int
 	OldestDue time.Time
 	Keys      int
-	Moving    int
 
 	// Overdue is how long the longest waiting due message has waited, for being given to the
 	// groups or, in the queue of one, for a consumer. Groups that are paused do not count: it
@@ -86,7 +85,6 @@ func backlogOf(topic string, g queue.TopicGauge) Backlog {
 		b.Due += p.Due
 		b.OldestDue = earliest(b.OldestDue, p.OldestDue)
 		b.Keys += p.Keys
-		b.Moving += p.Moving
 	}
 	var w waiting
 	for _, name := range g.Roster.All() {

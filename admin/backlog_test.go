@@ -35,7 +35,7 @@ func (s *scene) agree() Backlog {
 	require.Len(s.T, b.Groups, len(stats.Groups))
 	want := Backlog{
 		Topic: s.Topic, At: b.At, Partitions: stats.Partitions, Scheduled: stats.Scheduled, Due: stats.Due,
-		OldestDue: stats.OldestDue, Keys: stats.Keys, Moving: stats.Moving, Paused: stats.Pause != nil, Overdue: b.Overdue,
+		OldestDue: stats.OldestDue, Keys: stats.Keys, Paused: stats.Pause != nil, Overdue: b.Overdue,
 	}
 	for i, g := range stats.Groups {
 		want.Groups = append(want.Groups, GroupBacklog{

@@ -109,7 +109,6 @@ func (s *TopicStats) add(p queue.Survey) {
 	s.Messages += p.Messages
 	s.Keys += p.Keys
 	s.Windows += p.Windows
-	s.Moving += p.Moving
 	if len(p.Sample) > 0 {
 		sum := 0
 		for _, size := range p.Sample {

@@ -15,31 +15,40 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// copyBytes is about how many bytes of bodies one call carries.
-const copyBytes = 1 << 20
+// copySize is how many messages one call carries, and copyBytes about how many bytes of bodies.
+const (
+	copySize  = 100
+	copyBytes = 1 << 20
+)
 
 // copying stores messages in the other topic.
 func (t *transfer) copying() act {
 	return act{
 		verb: "copy", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
 		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
-			var left []skipped
-			var arrivals []queue.Arrival
-			for _, e := range s.entries {
-				if e.Body == nil {
-					left = append(left, skipped{e.ID, errNoBody})
-					continue
-				}
-				arrivals = append(arrivals, t.arrival(e.ID, s.place, e.Position.Score, e.Body, e.Metadata))
-			}
-			more, err := t.store(ctx, s.partition, arrivals)
-			return append(left, more...), 0, err
+			left, err := t.copyStep(ctx, s)
+			return left, 0, err
 		},
 		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
 			return together(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
 		},
 		key: func(ctx context.Context, p places, key string, _ int64) error { return t.copyOne(ctx, p, "", key) },
 	}
+}
+
+// copyStep stores copies of some messages, and returns those that it has not stored.
+func (t *transfer) copyStep(ctx context.Context, s step) ([]skipped, error) {
+	var left []skipped
+	var arrivals []queue.Arrival
+	for _, e := range s.entries {
+		if e.Body == nil {
+			left = append(left, skipped{e.ID, errNoBody})
+			continue
+		}
+		arrivals = append(arrivals, t.arrival(e.ID, s.place, e.Position.Score, e.Body, e.Metadata))
+	}
+	more, err := t.store(ctx, s.partition, arrivals)
+	return append(left, more...), err
 }
 
 // maxNamed is how many messages one step of Copy and Move takes that are named.
@@ -67,7 +76,7 @@ func dueAt(score string) time.Time {
 func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []queue.Arrival) ([]skipped, error) {
 	var left []skipped
 	for number, some := range spread(arrivals, func(m queue.Arrival) int { return t.target(m.ID, from) }) {
-		more, err := arrive(ctx, t.topic.Partition(number), some)
+		more, err := arrive(ctx, t.topic.Partition(number), t.move, some)
 		if err != nil {
 			return left, err
 		}
@@ -76,18 +85,18 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 	return left, nil
 }
 
-// arrive stores copies in a partition, in calls of a bounded size, and returns those that it has
-// not stored.
-func arrive(ctx context.Context, p *queue.Partition, arrivals []queue.Arrival) ([]skipped, error) {
+// arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
+// there. move names the Move; "" if there is none.
+func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []queue.Arrival) ([]skipped, error) {
 	var left []skipped
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
-		outcomes, err := p.Arrive(ctx, queue.KeepCopied, arrivals[:n])
+		outcomes, err := p.Arrive(ctx, move, arrivals[:n])
 		if err != nil {
 			return left, err
 		}
 		for i, outcome := range outcomes {
-			if why := refusal(outcome); why != nil {
+			if why := refusal(move, outcome); why != nil {
 				left = append(left, skipped{arrivals[i].ID, why})
 			}
 		}
@@ -101,7 +110,7 @@ func fitting(arrivals []queue.Arrival) int {
 	bytes := 0
 	for i, m := range arrivals {
 		bytes += len(m.Body)
-		if i > 0 && (i == moveSize || bytes > copyBytes) {
+		if i > 0 && (i == copySize || bytes > copyBytes) {
 			return i
 		}
 	}
@@ -110,14 +119,9 @@ func fitting(arrivals []queue.Arrival) int {
 
 // copyOne copies a message that is found by its id or key.
 func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error {
-	found, err := p.topic.Look(ctx, id, key)
-	switch {
-	case errors.Is(err, queue.ErrNoMessage):
-		return ErrMessageNotFound
-	case err != nil:
+	found, err := lookFor(ctx, p, id, key)
+	if err != nil {
 		return err
-	case found.Body == nil:
-		return errNoBody
 	}
 	place, score, metadata := queue.InQueue, "", []byte(nil)
 	if found.Scheduled {
@@ -136,6 +140,18 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 		err = left[0].why
 	}
 	return err
+}
+
+// lookFor looks for a message with a body by its id or key.
+func lookFor(ctx context.Context, p places, id, key string) (queue.Found, error) {
+	found, err := p.topic.Look(ctx, id, key)
+	switch {
+	case errors.Is(err, queue.ErrNoMessage):
+		err = ErrMessageNotFound
+	case err == nil && found.Body == nil:
+		err = errNoBody
+	}
+	return found, err
 }
 
 // marshal encodes a message. A panic in the Marshaler is an error.

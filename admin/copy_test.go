@@ -116,33 +116,32 @@ func TestAMessageMayGoToAndFro(t *testing.T) {
 	assert.Empty(t, to.all(Query{}))
 }
 
-// TestAMessageThatGroupsGiveAwayIsStoredOnce: what the other topic has, it takes again; what it has
-// done stays.
-func TestAMessageThatGroupsGiveAwayIsStoredOnce(t *testing.T) {
+// TestAMessageThatGroupsGiveAwayIsStoredOnceByAMove, and again by the next if it is done by then.
+func TestAMessageThatGroupsGiveAwayIsStoredOnceByAMove(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
-	s.groups(1, "h")
-	s.groups(1, "i")
+	for _, name := range []string{"h", "i", "j"} {
+		s.groups(1, name)
+	}
 	s.deadLetters(1, "g", "k")
-	for _, name := range []string{"h", "i"} {
+	for _, name := range []string{"h", "i", "j"} {
 		g := s.group(0, name)
 		s.bury(g, "bad", s.claim(g, "c", 1, "")...)
 	}
 	to.publish(time.Hour, 1, "other")
 	to.groups(1, "t")
-	move := func(group string) Progress {
-		got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Dead, Group: group}}, to.Topic, nil)
+	move := func(group string, between func(Progress)) Progress {
+		got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Dead, Group: group}}, to.Topic, between)
 		require.NoError(t, err)
 		return got
 	}
-	require.Equal(t, Progress{Done: 1}, move("g"))
-	require.Equal(t, Progress{Done: 1}, move("h"))
+	require.Equal(t, Progress{Done: 1}, move("g", nil))
+	require.Equal(t, Progress{Done: 1}, move("h", nil))
 	assert.Equal(t, []string{"k"}, to.drained(1, "t"))
-	got := move("i")
-	require.Equal(t, 1, got.Skipped)
-	require.ErrorIs(t, got.Last, ErrStoredBefore)
-	assert.Equal(t, []string{"i k"}, keysOf(s.all(Query{In: Dead})))
-	assert.Empty(t, to.drained(1, "t"))
+	var delivered []string
+	require.Equal(t, Progress{Done: 2}, move("", func(Progress) { delivered = append(delivered, to.drained(1, "t")...) }))
+	assert.Equal(t, []string{"k"}, delivered)
+	assert.Empty(t, s.all(Query{In: Dead}))
 }
 
 // TestTheMetadataOfTheLastNackGoesAlong with a message.
@@ -172,35 +171,6 @@ func changedMetadata(t *testing.T) []byte {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("", msg)
 	require.NoError(t, err)
 	return body[4 : len(body)-1] // after the array, the UUID and the length; before the payload
-}
-
-// TestAMoveThatIsTooOldIsLeftForAPerson unless the messages are in the other topic.
-func TestAMoveThatIsTooOldIsLeftForAPerson(t *testing.T) {
-	seen := map[bool]bool{}
-	for calls := 1; len(seen) < 2; calls++ {
-		s := newScene(t)
-		to := s.beside("/to")
-		s.publish(time.Hour, 1, "k", "l")
-		_, err := s.another(killAfter(calls)).admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{}}, to.Topic, nil)
-		require.Error(t, err, "the kills were at some point between")
-		if len(s.onTheirWay()) == 0 {
-			continue
-		}
-		arrived := len(to.all(Query{})) == 2
-		seen[arrived] = true
-		s.aged(certainFor)
-		before := s.state()
-		got, err := s.another().admin.ResumeMoves(t.Context(), s.Topic, nil)
-		require.NoError(t, err)
-		if arrived {
-			assert.Equal(t, Progress{Done: 2}, got)
-			assert.Empty(t, s.onTheirWay())
-			continue
-		}
-		assert.Equal(t, 2, got.Skipped)
-		require.ErrorIs(t, got.Last, ErrMoveTooOld)
-		assert.Equal(t, before, s.state())
-	}
 }
 
 func TestCopyAndMoveRefuse(t *testing.T) {
@@ -233,55 +203,4 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 	var query *QueryError
 	require.ErrorAs(t, fixture.ErrOf(s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery}}, to.Topic, nil)), &query)
 	assert.Equal(t, "In", query.Field)
-}
-
-// TestAMessageOnItsWayIsShown in the statistics, by itself and in words.
-func TestAMessageOnItsWayIsShown(t *testing.T) {
-	s := newScene(t)
-	s.group(0, "g")
-	s.publish(time.Hour, 1, "k", "other")
-	e := s.all(Query{})[0]
-	for calls := 1; len(s.onTheirWay()) == 0; calls++ {
-		_, err := s.another(killAfter(calls)).admin.Move(t.Context(), s.Topic, Selection{IDs: []string{e.ID}}, s.Topic+"/to", nil)
-		require.Error(t, err)
-	}
-	s.unchanged(func() {
-		stats, err := s.admin.Stats(t.Context(), s.Topic)
-		require.NoError(t, err)
-		assert.Equal(t, []int{1, 1, 2}, []int{stats.Moving, stats.Scheduled, stats.Messages})
-		got, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: e.ID})
-		require.NoError(t, err)
-		assert.Equal(t, fmt.Sprintf("on its way to topic %q", s.Topic+"/to"), got.Summary)
-		assert.Empty(t, got.Message.Groups, "no group is done with it")
-	})
-	one := Selection{IDs: []string{e.ID}}
-	for name, act := range map[string]func() (Progress, error){
-		"cancel":     func() (Progress, error) { return s.admin.Cancel(t.Context(), s.Topic, one, nil) },
-		"reschedule": func() (Progress, error) { return s.admin.DeliverNow(t.Context(), s.Topic, one, nil) },
-	} {
-		got, err := act()
-		require.NoError(t, err, name)
-		assert.Equal(t, 1, got.Skipped, name)
-	}
-	assert.Equal(t, []string{e.ID}, s.onTheirWay())
-	s.moveOn()
-	assert.Len(t, s.beside("/to").all(Query{}), 1)
-}
-
-// TestAMoveIsResumedToATopicThatWasDeleted meanwhile: it is made anew.
-func TestAMoveIsResumedToATopicThatWasDeleted(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *scene, partitions int) {
-		to := s.beside("/to")
-		s.publish(time.Hour, partitions, numbered(40)...)
-		to.publish(24*time.Hour, partitions, "there")
-		for calls := 1; len(s.onTheirWay()) == 0; calls++ {
-			_, err := s.another(killAfter(calls)).admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{}}, to.Topic, nil)
-			require.Error(t, err)
-		}
-		require.NoError(t, s.another().admin.DeleteTopic(t.Context(), to.Topic, to.Topic))
-		away := s.onTheirWay()
-		assert.Equal(t, Progress{Done: len(away)}, s.moveOn())
-		to.admin = s.another().admin
-		assert.ElementsMatch(t, away, idsIn(to.all(Query{})))
-	})
 }

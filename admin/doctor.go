@@ -38,7 +38,6 @@ const (
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
 	CheckKeys        = "keys"        // message keys that lead nowhere
-	CheckMoves       = "moves"       // that were interrupted
 	CheckArrivals    = "arrivals"    // that need not be remembered any more
 	CheckTombstones  = "tombstones"  // of groups that are retired
 	CheckGroups      = "groups"      // without consumers
@@ -53,7 +52,7 @@ const (
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
 // difference of clocks, and in each of the topics (all if none is given) keys that another
 // program has written, messages that have no body, are in no set or in two, what is left of
-// messages and groups that are gone, moves that were interrupted, groups without consumers or past
+// messages and groups that are gone, groups without consumers or past
 // their end, pauses without an end, and dead letters. It reads all messages of the topics in bounded
 // steps, so it takes some ten seconds for each million. It tells what it finds as it goes, and
 // changes nothing. Unless progress is nil, Examine calls it after each step of a topic.

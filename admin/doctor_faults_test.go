@@ -72,16 +72,6 @@ var faults = map[string]fault{
 			s.zadd("scheduled", 1e13, "b")
 		},
 	},
-	"an id that is on its way and waits": {
-		check: CheckTwice, severity: Warning, text: `1 message is in two places at once: "k" (queue of "g" and moving)`,
-		plant: func(s *scene) {
-			s.worker("g")
-			s.hset("messages", "k", "body")
-			s.zadd("queue:g", 1e13, "k")
-			s.hset("moving", "k", fmt.Sprintf(`{"to":"x","partition":0,"batch":"b","move":"b","since":%d,"place":"queue","group":"g","score":1}`,
-				s.Now().UnixMilli()))
-		},
-	},
 	"garbled refs": {
 		check: CheckRefs, severity: Warning, text: `1 message has garbled names of the groups that need it`,
 		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
@@ -102,17 +92,6 @@ var faults = map[string]fault{
 	"keys that lead nowhere": {
 		check: CheckKeys, severity: Info, text: `1 message key leads to no message: "k"`, mends: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
-	},
-	"a move that was interrupted": {
-		check: CheckMoves, severity: Warning, text: "1 message is on the way to another topic, since a move was interrupted",
-		plant: func(s *scene) {
-			s.publish(time.Hour, 1, "moved")
-			some := Selection{Keys: []string{"moved"}}
-			for calls := 1; len(s.onTheirWay()) == 0; calls++ {
-				_, _ = s.another(killAfter(calls)).admin.Move(s.T.Context(), s.Topic, some, s.Topic+"/to", nil)
-			}
-			s.aged(resumeAfter)
-		},
 	},
 	"old arrivals": {
 		check: CheckArrivals, severity: Info, text: "1 message need not be remembered", mends: true,

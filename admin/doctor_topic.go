@@ -129,9 +129,9 @@ func (c *checkup) tellTypes() {
 
 // census is what is not as it should be among the messages of a topic.
 type census struct {
-	orphans, bodiless, twice, strays, moves, garbled, gone names
-	records                                                map[queue.Record]bool // that have some of the gone
-	over                                                   int                   // arrivals that need not be remembered
+	orphans, bodiless, twice, strays, garbled, gone names
+	records                                         map[queue.Record]bool // that have some of the gone
+	over                                            int                   // arrivals that need not be remembered
 }
 
 // count looks through the messages of the topic.
@@ -144,7 +144,6 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 			func() error { return c.places(ctx, p, groups, &list) },
 			func() error { return c.records(ctx, p, groups, &list) },
 			func() error { return c.arrivals(ctx, p, &list) },
-			func() error { return c.moves(ctx, p, &list) },
 		} {
 			if err := look(); err != nil {
 				return err
@@ -232,32 +231,13 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 	return nil
 }
 
-// arrivals looks for what need not be remembered of moves that have ended.
+// arrivals looks for arrivals that need not be remembered any more.
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
 	over, err := p.Over(ctx)
 	if list.over += over; err == nil && over > 0 && c.mends {
 		err = p.Forget(ctx)
 	}
 	return c.unlessKnown(err)
-}
-
-// moves looks for moves that were interrupted.
-func (c *checkup) moves(ctx context.Context, p *queue.Partition, list *census) error {
-	for cursor := "0"; ; {
-		moves, next, damaged, err := p.Moves(ctx, cursor, resumeAfter)
-		if err != nil {
-			return c.unlessKnown(err)
-		}
-		for _, m := range moves {
-			list.moves.add([]string{m.ID})
-		}
-		if damaged != nil {
-			list.moves.add([]string{damaged.Error()})
-		}
-		if cursor = next; cursor == "0" {
-			return nil
-		}
-	}
 }
 
 // tellOf tells what was found.
@@ -296,10 +276,6 @@ func (c *checkup) tellOf(list *census) {
 	if list.over > 0 {
 		c.tellFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
 			humanize.Count(list.over, "message need", "messages need"))
-	}
-	if n := list.moves.count; n > 0 {
-		c.tell(Warning, CheckMoves, c.name, "%s on the way to another topic, since a move was interrupted: %s. Resume it",
-			humanize.Count(n, "message is", "messages are"), list.moves.list())
 	}
 }
 

@@ -72,9 +72,7 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	return each(len(e.groups), func(i int) error {
 		name := e.roster.Groups[i]
 		text := e.due(e.message.DueAt)
-		if e.message.Moving != "" {
-			text = e.moving()
-		} else if !e.message.DueAt.After(e.message.At) {
+		if !e.message.DueAt.After(e.message.At) {
 			turn, err := e.turn(ctx, name, e.message.DueAt, "")
 			if err != nil {
 				return err
@@ -175,18 +173,13 @@ func (e *explainer) due(at time.Time) string {
 
 // summary is one sentence for the whole.
 func (e *explainer) summary() string {
-	switch {
-	case e.message.Moving != "":
-		return e.moving()
-	case e.message.Content.Body == nil:
+	if e.message.Content.Body == nil {
 		return "its body is missing: " + e.overall()
 	}
 	return e.overall()
 }
 
-func (e *explainer) moving() string { return fmt.Sprintf("on its way to topic %q", e.message.Moving) }
-
-// overall is the summary of a message that is whole and stays.
+// overall is the summary of a message that is whole.
 func (e *explainer) overall() string {
 	switch {
 	case e.message.Scheduled && e.message.DueAt.After(e.message.At) && len(e.groups) > 0:

@@ -210,28 +210,6 @@ func TestExplainDamage(t *testing.T) {
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
 }
 
-// TestExplainAMove that was interrupted.
-func TestExplainAMove(t *testing.T) {
-	s := queued(t)
-	s.group(0, "A")
-	id := s.message(Ref{Key: "k"}).ID
-	move := func(place, group, set string) {
-		t.Helper()
-		entry := fmt.Sprintf(`{"to":"other","partition":0,"batch":"b","since":1000,"place":%q,"group":%q,"score":"5000"}`, place, group)
-		require.NoError(t, s.Client.HSet(t.Context(), s.Key("moving"), id, entry).Err())
-		require.NoError(t, s.Client.ZRem(t.Context(), s.Key(set), id).Err())
-	}
-	move("queue", "B", "queue:B")
-	s.says(`on its way to topic "other"`, "A: acked or discarded, or the group came later")
-	assert.Equal(t, "other", s.message(Ref{Key: "k"}).Moving)
-	move("scheduled", "", "scheduled")
-	s.says(`on its way to topic "other"`, `A: on its way to topic "other"`, `B: on its way to topic "other"`)
-	m := s.message(Ref{Key: "k"})
-	assert.True(t, m.Scheduled)
-	assert.Equal(t, time.UnixMilli(5000), m.DueAt)
-	assert.Equal(t, 1, s.stats().Moving)
-}
-
 // TestExplainTellsTheRankOfAMessageThatIsDue among those that no group has been given yet.
 func TestExplainTellsTheRankOfAMessageThatIsDue(t *testing.T) {
 	s := newScene(t)

@@ -29,7 +29,7 @@ func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, 
 
 func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *performance) error {
 	if q.Limit == 0 {
-		q.Limit = moveSize
+		q.Limit = copySize
 	}
 	for {
 		page, err := a.Entries(ctx, topic, q)
@@ -108,7 +108,7 @@ type importing struct {
 }
 
 func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
-	if i.number, err = opened(ctx, i.topic, 1); err != nil {
+	if i.number, err = opened(ctx, i.topic); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(r)
@@ -142,7 +142,7 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 		return errors.Join(i.flush(ctx), &LineError{number, err})
 	}
 	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
-	if len(i.arrivals) < moveSize && i.bytes < copyBytes {
+	if len(i.arrivals) < copySize && i.bytes < copyBytes {
 		return nil
 	}
 	return i.flush(ctx)
@@ -157,7 +157,7 @@ func (i *importing) flush(ctx context.Context) error {
 	}
 	left, _, err := inStep(ctx, func(ctx context.Context) (left []skipped, _ int, err error) {
 		for number, list := range spread(some, func(m queue.Arrival) int { return i.target(m.ID) }) {
-			more, err := arrive(ctx, i.topic.Partition(number), list)
+			more, err := arrive(ctx, i.topic.Partition(number), "", list)
 			if left = append(left, more...); err != nil {
 				return left, 0, err
 			}

@@ -26,10 +26,9 @@ type Message struct {
 	Size        int
 	Content     Content // as published
 
-	Scheduled bool            // no group has been given it yet
-	DueAt     time.Time       // if Scheduled
-	Moving    string          // the topic that a Move takes it to, for a group or for all; "" if none does
-	Groups    []GroupStanding // without one that it is moved for
+	Scheduled bool      // no group has been given it yet
+	DueAt     time.Time // if Scheduled
+	Groups    []GroupStanding
 }
 
 // GroupStanding is where a message stands for a group.
@@ -81,7 +80,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	m := Message{
 		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
-		Scheduled: found.Scheduled, DueAt: found.DueAt, Moving: found.Moving, Groups: make([]GroupStanding, len(found.Groups)),
+		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStanding, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
 		m.Groups[i], err = a.standing(ctx, t, found, found.Groups[i])

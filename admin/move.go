@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"time"
+	"slices"
+	"strconv"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -19,30 +21,13 @@ var (
 	ErrKeyInUse = errors.New("the message key is in use there")
 
 	// ErrStoredBefore says that the other topic has the message, or got it by Copy or Import in the
-	// last day, or by Move in the last week.
+	// last day.
 	ErrStoredBefore = errors.New("the message was stored there before")
 
-	// ErrBeingMoved says that a Move has the message, perhaps one that was interrupted: see
-	// ResumeMoves.
-	ErrBeingMoved = errors.New("the message is being moved from there")
-
-	// ErrMoveTooOld says that ResumeMoves cannot tell whether a message has arrived in the
-	// other topic and is done there, or was never stored.
-	ErrMoveTooOld = errors.New("the move was interrupted too long ago to know whether the message has arrived; " +
-		"it stays between the topics")
-)
-
-const (
-	// moveSize is how many messages of a partition are between two topics at once.
-	moveSize = 100
-
-	// resumeAfter is after how long somebody else may go on with a move. A step has ended by
-	// then.
-	resumeAfter = 2 * stepTime
-
-	// certainFor is for how long it is known whether a message has arrived. The rest of
-	// queue.KeepMoved is for the clocks of two masters, and for the call itself.
-	certainFor = queue.KeepMoved - 24*time.Hour
+	// ErrInBothTopics says that Move has copied a message, but did not take it out: meanwhile, a
+	// consumer took it, somebody gave it another time, or another Move brought it. It may be handled
+	// in both topics.
+	ErrInBothTopics = errors.New("the message was copied, but has changed here meanwhile, so that both topics have it")
 )
 
 // Copy publishes messages in another topic of the prefix, which is made if it is missing:
@@ -63,18 +48,22 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 	return t.perform(ctx, which, t.copying(), progress)
 }
 
-// Move is Copy, and takes the messages out of the topic: a scheduled message, or one that
-// waits for a group or is a dead letter of it, for that group alone. Messages in delivery
-// stay. A message whose key is in use in the other topic stays, and keeps its own key unless
-// another message has taken that meanwhile. So does one that was there before and is not there
-// any more (ErrStoredBefore), or is on its way from there (ErrBeingMoved).
+// Move is Copy, and then takes out of the topic what has arrived in the other: a scheduled
+// message as Cancel does; one that waits for a group, or is a dead letter of it, for that group
+// alone. Messages in delivery stay, and are not copied. A message whose key is in use in the
+// other topic stays, too (ErrKeyInUse).
 //
-// It can be interrupted at any point: then each message is in one of the topics, or between
-// them until ResumeMoves or the next Move from the topic, and is never delivered in both.
+// No message is lost if Move is interrupted at any point: each is in one of the topics, or in both
+// until Move is run again. But some may be handled twice. A message is handled in both topics if a
+// consumer takes it after it was copied (ErrInBothTopics), or after an interrupted Move has left
+// it in both. It is handled twice in the other topic if that is done with it before such a
+// Move is run again, or if it is moved for one group after another. To avoid that, pause
+// the groups of both topics before.
 //
 // A Query is for Scheduled, which is the default, for Waiting or for Dead.
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
+	t.move = rand.Text()
 	return t.perform(ctx, which, t.moving(), progress)
 }
 
@@ -84,6 +73,7 @@ type transfer struct {
 	from, to string
 	topic    *queue.Topic // the other one
 	number   int          // of its partitions
+	move     string       // names this Move; "" if it is a Copy
 }
 
 func (a *Admin) transferTo(from, to string) *transfer {
@@ -108,31 +98,106 @@ func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
 	case t.from == t.to:
 		return ErrSameTopic
 	}
-	from, err := t.admin.open(ctx, t.from)
-	if err != nil {
+	if _, err := t.admin.open(ctx, t.from); err != nil {
 		return err
 	}
-	if t.number, err = opened(ctx, t.topic, 1); err != nil || what.verb != moving {
-		return err
-	}
-	// What cannot be finished, to a topic that is damaged or away, must not hold up this move.
-	// ResumeMoves returns the error.
-	if _, err = t.admin.resume(ctx, from, nil); ctx.Err() != nil {
-		return err
-	}
-	return nil
+	var err error
+	t.number, err = opened(ctx, t.topic)
+	return err
 }
 
-// opened makes a topic if it is missing, with so many partitions at least, and returns how many it
-// has. It looks first: another process may have deleted a topic that this one knows.
-func opened(ctx context.Context, t *queue.Topic, least int) (int, error) {
+// opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
+// another process may have deleted a topic that this one knows.
+func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err
 	}
 	if err := t.Enlist(ctx); err != nil {
 		return 0, err
 	}
-	return t.Raise(ctx, least)
+	return t.Raise(ctx, 1)
+}
+
+// moving copies messages and takes out those that have arrived.
+func (t *transfer) moving() act {
+	return act{
+		verb: "move", in: []Set{Scheduled, Waiting, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
+		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
+			later := dropped(&s, func(e queue.PageEntry) bool { return s.place == queue.InDead && e.Score > latest })
+			left, err := t.moveStep(ctx, s)
+			return left, later, err
+		},
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
+			return together(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
+		},
+		key: func(ctx context.Context, p places, key string, _ int64) error { return t.moveOne(ctx, p, "", key) },
+	}
+}
+
+// moveStep moves messages of one place, if they still have the score that was seen.
+func (t *transfer) moveStep(ctx context.Context, s step) ([]skipped, error) {
+	left, err := t.copyStep(ctx, s)
+	if err != nil {
+		return left, err
+	}
+	stays := map[string]bool{}
+	for _, m := range left {
+		stays[m.name] = true
+	}
+	dropped(&s, func(e queue.PageEntry) bool { return stays[e.ID] })
+	if len(s.entries) == 0 {
+		return left, nil
+	}
+	both, err := s.group.TakeOut(ctx, s.place, s.now, scored(s.entries))
+	return append(left, because(both, ErrInBothTopics)...), err
+}
+
+// moveOne moves a message that is found by its id or key, from wherever it waits or is dead.
+func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error {
+	found, err := lookFor(ctx, p, id, key)
+	if err != nil {
+		return err
+	}
+	steps := stepsOf(p, found)
+	if len(steps) == 0 {
+		return ErrNotWaiting
+	}
+	var why error
+	for _, s := range steps {
+		left, err := t.moveStep(ctx, s)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			why = left[0].why
+		}
+	}
+	return why
+}
+
+// stepsOf are the places where a message waits or is dead.
+func stepsOf(p places, found queue.Found) (steps []step) {
+	from := p.topic.Partition(found.Partition)
+	add := func(group string, place queue.Place, score string, metadata []byte) {
+		e := queue.PageEntry{ID: found.ID, Body: found.Body, Metadata: metadata}
+		e.Position.Score = score
+		steps = append(steps, step{
+			partition: from, group: from.Group(group), place: place, entries: []queue.PageEntry{e}, now: found.Now,
+		})
+	}
+	if found.Scheduled {
+		add("", queue.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10), nil)
+	}
+	for _, g := range found.Groups {
+		if place, is := placeOfState[redisdelay.State(g.State)]; is && slices.Contains(p.groups, g.Group) {
+			add(g.Group, place, g.Score, g.Metadata)
+		}
+	}
+	return steps
+}
+
+var placeOfState = map[redisdelay.State]queue.Place{
+	redisdelay.StateWaiting: queue.InQueue, redisdelay.StateRetrying: queue.InQueue, redisdelay.StateDead: queue.InDead,
 }
 
 // target is the number of the partition that a message goes to.
@@ -171,18 +236,15 @@ func (a *Admin) reencoded(from, to string, body, metadata []byte) []byte {
 	return encoded
 }
 
-// refusal is why a message was not stored; nil if it was.
-func refusal(outcome queue.Outcome) error {
-	switch outcome {
-	case queue.OutcomeStored:
+// refusal is why a message is not there by this copy, or does not leave by this move; nil if it
+// is, or does.
+func refusal(move string, outcome queue.Outcome) error {
+	switch {
+	case outcome == queue.OutcomeStored, outcome == queue.OutcomeKnown && move != "":
 		return nil
-	case queue.OutcomeKnown, queue.OutcomePast:
+	case outcome == queue.OutcomeKnown:
 		return ErrStoredBefore
-	case queue.OutcomeTaken:
-		return ErrKeyInUse
-	case queue.OutcomeMoving:
-		return ErrBeingMoved
 	default:
-		return ErrMoveTooOld
+		return ErrKeyInUse
 	}
 }

@@ -1,77 +1,126 @@
 package admin
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestAMoveThatIsResumedAfterItsMessageWasMovedOnStoresItOnce: the message has arrived, but the
-// process that moved it is killed before it hears so.
-func TestAMoveThatIsResumedAfterItsMessageWasMovedOnStoresItOnce(t *testing.T) {
-	base := newScene(t)
-	var from, mid, end *scene
-	for calls := 1; ; calls++ {
-		from = base.beside(fmt.Sprint("/a", calls))
-		mid, end = from.beside("/b"), from.beside("/c")
-		from.publish(time.Hour, 1, "k")
-		err := fixture.ErrOf(from.another(killAfter(calls)).admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{}}, mid.Topic, nil))
-		require.ErrorIs(t, err, errKilled, "never interrupted after the arrival")
-		if n, err := mid.admin.Count(t.Context(), mid.Topic, Query{}); err == nil && n == 1 {
-			break
-		}
-	}
-	got, err := mid.admin.Move(t.Context(), mid.Topic, Selection{Matching: &Query{}}, end.Topic, nil)
-	require.NoError(t, err)
-	require.Equal(t, 1, got.Done)
-	from.moveOn()
-	assert.Equal(t, 1, end.count(Query{}))
-	assert.Zero(t, mid.count(Query{}))
-}
-
-// TestAMessageThatCameBackAsACopyIsNotTakenForAnOldArrival: moved, copied back, and done where it
-// was moved to.
-func TestAMessageThatCameBackAsACopyIsNotTakenForAnOldArrival(t *testing.T) {
-	base := newScene(t)
-	from, mid := base.beside("/a"), base.beside("/b")
-	from.publish(time.Hour, 1, "k")
-	all := Selection{Matching: &Query{}}
-	require.NoError(t, fixture.ErrOf(from.admin.Move(t.Context(), from.Topic, all, mid.Topic, nil)))
-	require.NoError(t, fixture.ErrOf(mid.admin.Copy(t.Context(), mid.Topic, all, from.Topic, nil)))
-	require.NoError(t, fixture.ErrOf(mid.admin.Cancel(t.Context(), mid.Topic, all, nil)))
-	got, err := from.admin.Move(t.Context(), from.Topic, all, mid.Topic, nil)
-	require.NoError(t, err)
-	assert.Equal(t, 1, got.Skipped)
-	require.ErrorIs(t, got.Last, ErrStoredBefore)
-	assert.Equal(t, []string{"k"}, keysOf(from.list(Query{}).Entries), "it stays")
-}
-
-// TestMovesThatMeetEnd: a message that both topics have, as a copy, is moved both ways at once.
-func TestMovesThatMeetEnd(t *testing.T) {
+// TestAMessageThatCameBackIsMovedAgain: moved, copied back, and cancelled where it was moved to. That
+// it has arrived there once does not show that it is there.
+func TestAMessageThatCameBackIsMovedAgain(t *testing.T) {
 	base := newScene(t)
 	from, to := base.beside("/a"), base.beside("/b")
 	from.publish(time.Hour, 1, "k")
 	all := Selection{Matching: &Query{}}
-	require.NoError(t, fixture.ErrOf(from.admin.Copy(t.Context(), from.Topic, all, to.Topic, nil)))
-	for _, way := range [][2]*scene{{from, to}, {to, from}} {
-		for calls := 1; len(way[0].onTheirWay()) == 0; calls++ {
-			err := fixture.ErrOf(way[0].another(killAfter(calls)).admin.Move(t.Context(), way[0].Topic, all, way[1].Topic, nil))
-			require.ErrorIs(t, err, errKilled)
+	require.NoError(t, fixture.ErrOf(from.admin.Move(t.Context(), from.Topic, all, to.Topic, nil)))
+	require.NoError(t, fixture.ErrOf(to.admin.Copy(t.Context(), to.Topic, all, from.Topic, nil)))
+	require.NoError(t, fixture.ErrOf(to.admin.Cancel(t.Context(), to.Topic, all, nil)))
+	got, err := from.admin.Move(t.Context(), from.Topic, all, to.Topic, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 1}, got)
+	assert.Equal(t, []string{"k"}, keysOf(to.list(Query{}).Entries))
+	assert.Empty(t, from.all(Query{}))
+}
+
+// TestMovesThatMeetLoseNothing: a message that both topics have, as a copy, is moved both ways at
+// once. The one begins and ends between two calls of the other.
+func TestMovesThatMeetLoseNothing(t *testing.T) {
+	base := newScene(t)
+	met := 0
+	for calls := 1; ; calls++ {
+		from := base.beside(fmt.Sprint("/a", calls))
+		to := from.beside("/b")
+		from.publish(time.Hour, 1, "k")
+		all := Selection{Matching: &Query{}}
+		require.NoError(t, fixture.ErrOf(from.admin.Copy(t.Context(), from.Topic, all, to.Topic, nil)))
+		between := &between{before: int64(calls), do: func() {
+			require.NoError(t, fixture.ErrOf(to.admin.Move(t.Context(), to.Topic, all, from.Topic, nil)))
+		}}
+		got, err := from.another(between).admin.Move(t.Context(), from.Topic, all, to.Topic, nil)
+		require.NoError(t, err)
+		require.NotEmpty(t, append(from.all(Query{}), to.all(Query{})...), "before call %d", calls)
+		if got.Skipped > 0 {
+			require.ErrorIs(t, got.Last, ErrInBothTopics)
+			met++
+		}
+		if between.calls.Load() < between.before {
+			require.Positive(t, met)
+			return
 		}
 	}
-	got, err := from.admin.Cancel(t.Context(), from.Topic, Selection{IDs: from.onTheirWay()}, nil)
+}
+
+// between does something before one of the script calls.
+type between struct {
+	fixture.Hook
+	before int64
+	do     func()
+	calls  atomic.Int64
+}
+
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && b.calls.Add(1) == b.before {
+			b.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestAMoveBesideConsumersLosesNothing: consumers of both topics handle what they get. A message
+// that both have handled was skipped.
+func TestAMoveBesideConsumersLosesNothing(t *testing.T) {
+	const count = 3000
+	s := newScene(t)
+	to := s.beside("/to")
+	keys := numbered(count)
+	for some := range slices.Chunk(keys, 1000) {
+		s.publish(0, 1, some...)
+	}
+	s.groups(1, "g")
+	to.publish(time.Hour, 1, "there")
+	to.groups(1, "t")
+	ctx, stop := context.WithCancel(t.Context())
+	var handled [2][]string
+	var consumers sync.WaitGroup
+	for i, one := range []*scene{s, to} {
+		g := one.group(0, []string{"g", "t"}[i])
+		consumers.Go(func() { // ends with ctx, when nothing is left
+			for n := 1; n > 0 || ctx.Err() == nil; {
+				claimed := one.claim(g, "c", 5, "")
+				n = len(claimed)
+				for _, c := range claimed {
+					handled[i] = append(handled[i], keyOf(c.ID))
+					one.ack(g, c.ID)
+				}
+			}
+		})
+	}
+	got, err := s.another(slow{}).admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting}}, to.Topic, nil)
+	stop()
+	consumers.Wait()
 	require.NoError(t, err)
-	assert.ErrorIs(t, got.Last, ErrBeingMoved)
-	from.moveOn()
-	to.moveOn()
-	assert.Empty(t, append(from.onTheirWay(), to.onTheirWay()...))
-	assert.Equal(t, 1, from.count(Query{})+to.count(Query{}))
+	all := slices.Concat(handled[0], handled[1])
+	slices.Sort(all)
+	assert.Equal(t, keys, slices.Compact(slices.Clone(all)), "each was handled")
+	twice := len(all) - count
+	t.Logf("%d were handled here, %d there, %d of them in both topics", len(handled[0]), len(handled[1]), twice)
+	assert.Positive(t, got.Done)
+	assert.Positive(t, twice, "a consumer took some after they were copied")
+	assert.Equal(t, got.Skipped, twice, "those were told")
+	assert.ErrorIs(t, got.Last, ErrInBothTopics)
 }
 
 // TestNamesOfAnyBytes are those of a topic to move to, and of a topic and groups in cursors.
@@ -96,26 +145,4 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	_, err := from.admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{In: Dead}}, to.Topic, nil)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"k", "l"}, keysOf(to.all(Query{})))
-}
-
-// TestAMoveThatCannotBeFinishedHoldsUpNoOther: the topic that it goes to is damaged.
-func TestAMoveThatCannotBeFinishedHoldsUpNoOther(t *testing.T) {
-	base := newScene(t)
-	from, damaged, to := base.beside("/a"), base.beside("/b"), base.beside("/c")
-	all := Selection{Matching: &Query{}}
-	from.publish(time.Hour, 1, "k")
-	for calls := 1; len(from.onTheirWay()) == 0; calls++ {
-		err := fixture.ErrOf(from.another(killAfter(calls)).admin.Move(t.Context(), from.Topic, all, damaged.Topic, nil))
-		require.ErrorIs(t, err, errKilled)
-	}
-	from.aged(resumeAfter)
-	require.NoError(t, from.Client.Set(t.Context(), damaged.Tag()+"0}:scheduled", "x", 0).Err())
-	from.publish(time.Hour, 1, "l")
-	got, err := from.admin.Move(t.Context(), from.Topic, all, to.Topic, nil)
-	require.NoError(t, err)
-	assert.Equal(t, Progress{Done: 1}, got)
-	from.aged(resumeAfter)
-	_, err = from.admin.ResumeMoves(t.Context(), from.Topic, nil)
-	var wrong *redisdelay.KeyTypeError
-	require.ErrorAs(t, err, &wrong)
 }

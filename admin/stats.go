@@ -45,7 +45,6 @@ type TopicStats struct {
 	Memory   int64 // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
 	Keys     int   // message keys that lead to a message, also to a dead letter that has lost its key
 	Windows  int   // message keys that are taken for a deduplication window
-	Moving   int   // messages of a Move that is under way, or was interrupted: see ResumeMoves
 
 	Pause  *Pause // of all groups; nil if there is none
 	Groups []GroupStats

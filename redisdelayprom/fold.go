@@ -36,7 +36,6 @@ func sum(topics []admin.Backlog, groups []admin.GroupBacklog) admin.Backlog {
 		all.Scheduled += t.Scheduled
 		all.Due += t.Due
 		all.Keys += t.Keys
-		all.Moving += t.Moving
 		all.Overdue = max(all.Overdue, t.Overdue)
 	}
 	if len(groups) == 0 {

@@ -43,8 +43,6 @@ var topicGauges = []topicGauge{
 		func(b admin.Backlog) float64 { return float64(b.Partitions) }),
 	ofTopic("keys", "Message keys in use, also those of dead letters.",
 		func(b admin.Backlog) float64 { return float64(b.Keys) }),
-	ofTopic("moving_messages", "Messages of a move to another topic that is under way or was interrupted.",
-		func(b admin.Backlog) float64 { return float64(b.Moving) }),
 }
 
 var groupGauges = []groupGauge{

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Seen is a message with the score that a caller has seen it with. An act leaves a message
@@ -32,11 +33,23 @@ func (s *Store) nowAt(ctx context.Context, key string) (int64, error) {
 	})
 }
 
-// Withdraw takes back messages that no group has been given yet: up to MaxMessages. It
-// returns the ids of those that are not scheduled for the time that was seen.
-func (p *Partition) Withdraw(ctx context.Context, some []Seen) (left []string, err error) {
+// Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
+// has been given them; InQueue, they end for this group alone. It returns the ids of those that
+// do not wait there for the time that was seen.
+func (g *Group) Withdraw(ctx context.Context, place Place, some []Seen) (left []string, err error) {
+	return g.withdraw(ctx, place, "", some)
+}
+
+// TakeOut does so with messages that have arrived elsewhere by a move. The place may be InDead.
+// looked is when they were seen, by the partition's clock: those that another move has brought, or
+// found here, since then stay. That move may be the other way, and is about to take them out there.
+func (g *Group) TakeOut(ctx context.Context, place Place, looked time.Time, some []Seen) (left []string, err error) {
+	return g.withdraw(ctx, place, looked.Add(keepArrived).UnixMilli(), some)
+}
+
+func (g *Group) withdraw(ctx context.Context, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := p.run(ctx, withdrawScript, withdrawScript.keys(p.names, "", nil), append([]any{maxFreedBytes}, pairs(some)...))
+		reply, err := g.run(ctx, withdrawScript, append([]any{string(place), g.name, maxFreedBytes, since}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}

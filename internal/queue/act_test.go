@@ -84,6 +84,14 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 	return list
 }
 
+// withdraw withdraws messages and returns those that are left.
+func (r *scene) withdraw(g *Group, place Place, seen ...Seen) []string {
+	r.t.Helper()
+	left, err := g.Withdraw(r.ctx(), place, seen)
+	require.NoError(r.t, err)
+	return left
+}
+
 func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
@@ -101,15 +109,49 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	}
 	want["scheduled "+b] = "now+120s"
 
-	left, err := r.partition.Withdraw(t.Context(), seen)
+	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{b, c}, left)
 	assert.Equal(t, want, r.state())
 
-	left, err = r.partition.Withdraw(t.Context(), seen)
+	left, err = r.partition.Group("").Withdraw(t.Context(), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{a, b, c, d}, left, "a late copy changes nothing")
 	assert.Equal(t, want, r.state())
+}
+
+// TestWithdrawEndsWhatWaitsForOneGroup, and leaves it to the other until that has given it up, too.
+func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	id, again := keyed(1, "k"), keyed(2, "l")
+	r.push(due(id), due(again))
+	for _, group := range []*Group{g, h} {
+		require.Len(t, r.claim(group, "c", 2), 2)
+		for _, one := range []string{id, again} {
+			nack(t, group, Nack{Delivery: Delivery{one, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
+		}
+	}
+	seen := r.seen(r.partition.names.keyOf(queueOf, "g"), id, again)
+	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), again, r.now().UnixMilli()+120_000)))
+	want := r.state()
+	for _, gone := range []string{"queue:g ", "attempts:g ", "changed:g "} {
+		require.Contains(t, want, gone+id)
+		delete(want, gone+id)
+	}
+	want["refs "+id] = `["h"]`
+	for _, left := range [][]string{{again}, {id, again}} { // the second call is a late copy
+		assert.Equal(t, left, r.withdraw(g, InQueue, seen...))
+		assert.Equal(t, want, r.state())
+	}
+	for key := range want {
+		if strings.HasSuffix(key, id) {
+			delete(want, key)
+		}
+	}
+	delete(want, "keys k")
+	assert.Empty(t, r.withdraw(h, InQueue, r.seen(r.partition.names.keyOf(queueOf, "h"), id)...))
+	assert.Equal(t, want, r.state(), "the last group frees the body and the key")
 }
 
 // TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
@@ -122,7 +164,7 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	want := r.state()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
-	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.names.key(scheduled), first))
+	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, r.seen(r.partition.names.key(scheduled), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.state())
@@ -132,7 +174,7 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	ids := r.store(r.partition.names.key(scheduled), 40, 1<<20)
 	calls := r.watch("ZMSCORE", r.partition.names.key(scheduled))
-	left, err := r.partition.Withdraw(t.Context(), r.seen(r.partition.names.key(scheduled), ids...))
+	left, err := r.partition.Group("").Withdraw(t.Context(), InScheduled, r.seen(r.partition.names.key(scheduled), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Empty(t, r.state())
@@ -266,10 +308,18 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 // TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 	for kind, act := range map[string]func(r *scene, g *Group) error{
-		"scheduled": func(r *scene, _ *Group) error { return errOf(r.partition.Withdraw(r.ctx(), []Seen{{"a", "1"}})) },
-		"messages":  func(r *scene, _ *Group) error { return errOf(r.partition.Withdraw(r.ctx(), []Seen{{"a", "1"}})) },
-		"keys":      func(r *scene, _ *Group) error { return errOf(r.partition.Withdraw(r.ctx(), []Seen{{"a", "1"}})) },
-		"taken":     func(r *scene, _ *Group) error { return errOf(r.partition.Withdraw(r.ctx(), []Seen{{"a", "1"}})) },
+		"scheduled": func(r *scene, _ *Group) error {
+			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+		},
+		"messages": func(r *scene, _ *Group) error {
+			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+		},
+		"keys": func(r *scene, _ *Group) error {
+			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+		},
+		"taken": func(r *scene, _ *Group) error {
+			return errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, []Seen{{"a", "1"}}))
+		},
 		"queue:g":   func(r *scene, g *Group) error { return errOf(g.Retime(r.ctx(), InQueue, 1, []Seen{{"a", "1"}})) },
 		"unack:g":   func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"dead:g":    func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
@@ -277,19 +327,29 @@ func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 		"full":      func(r *scene, g *Group) error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) },
 		"refs":      func(r *scene, _ *Group) error { return errOf(r.partition.named(r.ctx())) },
 	} {
-		t.Run(kind, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(due("a"))
-			require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(1, "a")).Err())
-			key := string(r.partition.names) + ":" + kind
-			require.NoError(t, r.client.Del(t.Context(), key).Err())
-			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
-			before := r.state()
-			var wrong *KeyTypeError
-			require.ErrorAs(t, act(r, g), &wrong)
-			assert.Equal(t, key, wrong.Key)
-			assert.Equal(t, before, r.state())
+		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
+	}
+	for _, kind := range []string{"messages", "keys", "refs", "arrived", "queue:g", "attempts:g", "reasons:g", "changed:g"} {
+		t.Run("withdraw, "+kind, func(t *testing.T) {
+			fails(t, kind, func(r *scene, g *Group) error { return errOf(g.Withdraw(r.ctx(), InQueue, []Seen{{"a", "1"}})) })
 		})
 	}
+}
+
+// fails makes a call while a key is of another type.
+func fails(t *testing.T, kind string, call func(r *scene, g *Group) error) {
+	t.Helper()
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"))
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(1, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(queueOf, "g"), z(1, "a")).Err())
+	key := string(r.partition.names) + ":" + kind
+	require.NoError(t, r.client.Del(t.Context(), key).Err())
+	require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
+	before := r.state()
+	var wrong *KeyTypeError
+	require.ErrorAs(t, call(r, g), &wrong)
+	assert.Equal(t, key, wrong.Key)
+	assert.Equal(t, before, r.state())
 }

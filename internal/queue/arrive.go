@@ -2,16 +2,23 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 )
 
+// keepArrived is for how long a partition remembers what has arrived: as long, to repeat a copy
+// or an import stores nothing twice.
+const keepArrived = 24 * time.Hour
+
+// errLate says that Redis's clock keeps running ahead of the time limits of calls.
+var errLate = errors.New("no answer in time, by Redis's clock")
+
 // Arrival is a message that comes from another topic or server.
 type Arrival struct {
 	ID    string // which it keeps; it ends with the key
-	Move  string // Move.Name, if it is moved
 	DueAt time.Time
 	Body  []byte
 }
@@ -22,33 +29,21 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeStored Outcome = "stored"
-	OutcomeAbsent Outcome = "absent" // of Arrived: it is not there, and is not remembered
-	OutcomeKnown  Outcome = "known"  // it is there, or has arrived by this move; or by any, if it is a copy
-	OutcomePast   Outcome = "past"   // it has arrived by another move or as a copy, and is not there any more
-	OutcomeTaken  Outcome = "taken"  // its key is in use
-	OutcomeMoving Outcome = "moving" // it is being moved from there
+	OutcomeKnown  Outcome = "known" // it is there, or has arrived before: see Arrive
+	OutcomeTaken  Outcome = "taken" // its key is in use
 )
 
-// Arrive stores messages under their ids, each once, and remembers them: for as long as they
-// are kept, they are not stored again even if they are done by then. It may be repeated. A
-// zero DueAt is now. It takes up to MaxMessages, and should be given a MiB of bodies at most.
-func (p *Partition) Arrive(ctx context.Context, keep time.Duration, messages []Arrival) ([]Outcome, error) {
-	return p.arrive(ctx, "store", keep, messages)
-}
-
-// Arrived says what Arrive would do, and changes nothing.
-func (p *Partition) Arrived(ctx context.Context, messages []Arrival) ([]Outcome, error) {
-	return p.arrive(ctx, "look", 0, messages)
-}
-
-func (p *Partition) arrive(ctx context.Context, how string, keep time.Duration, messages []Arrival) ([]Outcome, error) {
-	args := []any{int64(0), keep.Milliseconds(), p.channel(), how}
+// Arrive stores messages under their ids, each once, and remembers them. A message that is there is
+// not stored again; nor is one that is done, if it came by the same move or, if move is "", as a
+// copy. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be given a MiB of bodies at most.
+func (p *Partition) Arrive(ctx context.Context, move string, messages []Arrival) ([]Outcome, error) {
+	args := []any{int64(0), keepArrived.Milliseconds(), p.channel(), move}
 	for _, m := range messages {
 		var due any = ""
 		if !m.DueAt.IsZero() {
 			due = m.DueAt.UnixMilli()
 		}
-		args = append(args, m.ID, m.Move, due, m.Body)
+		args = append(args, m.ID, due, m.Body)
 	}
 	var outcomes []Outcome
 	err := p.inTime(ctx, func(until int64) (late time.Time, err error) {
@@ -100,7 +95,7 @@ func (p *Partition) Over(ctx context.Context) (int, error) {
 func (p *Partition) Forget(ctx context.Context) error {
 	over, err := p.Over(ctx)
 	for ; err == nil && over > 0; over -= MaxMessages { // which is how many a call drops
-		_, err = p.Arrive(ctx, 0, nil)
+		_, err = p.Arrive(ctx, "", nil)
 	}
 	return err
 }

@@ -5,41 +5,41 @@
 -- KEYS[2]  messages   hash  id -> encoded message
 -- KEYS[3]  keys       hash  message key -> id
 -- KEYS[4]  taken      zset  message key -> until when it is taken, ms
--- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
--- KEYS[6]  arrived    zset  id without its key, or a move of it -> until when to remember it, ms
+-- KEYS[5]  arrived    zset  id without its key, perhaps with a move -> until when to remember it, ms
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
 -- ARGV[2]  keep     for how many ms to remember the messages
 -- ARGV[3]  channel  where subscribers listen for notifications
--- ARGV[4]  how      'store', or 'look' to change nothing
--- ARGV[5..]  for each message: id, move, due, body
---            move is the batch that took it out of the other topic, or '' for a copy; due is in
---            ms, or '' for now
+-- ARGV[4]  move     names the move; '' for copies
+-- ARGV[5..]  for each message: id, due, body
+--            due is in ms, or '' for now
 -- Returns  { now in ms, 'late' if the time is over or else '', state, ... }: for each message
---            'stored', or 'absent' if it only looks
---            'known', if it is there, or this move of it has arrived; a copy, if it has been there
---            'past', if it has been there, and this is another move
+--            'stored'
+--            'known', if it is there, or has been there: a copy by any copy; a message that is
+--            moved by this move, and no other move has taken it out since
 --            'taken', if its key is in use
---            'moving', if it is being moved from here
 
-local scheduled, messages, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local moving, arrived = KEYS[5], KEYS[6]
-local till, keep, channel, looks = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4] == 'look'
+-- arrived has a copy by its id alone. What is moved has two entries: the id, "/" and the move; and
+-- the id and "/", which withdraw.lua removes when a move takes the message out.
+
+local scheduled, messages, keys, taken, arrived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local till, keep, channel, move = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local call = redis.call
-local ids, batches, times, texts = columns(5, 4)
+local ids, times, texts = columns(5, 3)
 local MOST = 1000 -- messages that one call forgets
 
 local now, now_ms = now_us()
 if now > till * 1000 then return { now_ms, 'late' } end
 
 local stored, held = {}, {} -- ids and keys of this call
-local moves, windows = call('HLEN', moving) > 0, call('ZCARD', taken) > 0
-local names, own = {}, {} -- as arrived has the ids, and their moves
+local windows, moves = call('ZCARD', taken) > 0, move ~= ''
+local names, own = {}, {} -- as arrived has them
 for i, id in ipairs(ids) do
-  names[i] = string.sub(id, 1, 26)
-  own[i] = batches[i] == '' and names[i] or names[i] .. '/' .. batches[i]
+  local ulid = string.sub(id, 1, 26)
+  names[i] = moves and ulid .. '/' or ulid
+  own[i] = moves and names[i] .. move or ulid
 end
-local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(names)) or {}
-local repeated = #ids > 0 and call('ZMSCORE', arrived, unpack(own)) or {}
+local here = #ids > 0 and call('ZMSCORE', arrived, unpack(names)) or {}
+local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(own)) or {}
 
 -- used tells whether a key is in use, as push.lua does.
 local function used(id, key)
@@ -49,17 +49,10 @@ local function used(id, key)
   return ends and ends * 1000 > now
 end
 
--- state_of_arrival looks for a message. That this move of it has arrived comes first: it may be
--- moved on by now. A body that is being moved from here does not show that the message arrived.
--- Nor does an earlier arrival: since then, the message may have come back to where it comes from.
 local function state_of_arrival(i, id)
-  if stored[id] or repeated[i] then return 'known' end
-  if moves and call('HEXISTS', moving, id) == 1 then return 'moving' end
-  if call('HEXISTS', messages, id) == 1 then return 'known' end
-  if remembered[i] then return 'past' end
+  if stored[id] or here[i] and remembered[i] or call('HEXISTS', messages, id) == 1 then return 'known' end
   local key = key_of(id)
-  if key and used(id, key) then return 'taken' end
-  return looks and 'absent' or 'stored'
+  return key and used(id, key) and 'taken' or 'stored'
 end
 
 expect_zsets(scheduled)
@@ -78,13 +71,12 @@ for i, id in ipairs(ids) do
       holders[#holders + 1], holders[#holders + 2] = key, id
     end
   end
-  if state == 'stored' or state == 'known' and not repeated[i] then
+  if state ~= 'taken' and (moves or not remembered[i]) then
     marks[#marks + 1], marks[#marks + 2] = ends, names[i]
-    if own[i] ~= names[i] then marks[#marks + 1], marks[#marks + 2] = ends, own[i] end
+    if moves then marks[#marks + 1], marks[#marks + 2] = ends, own[i] end
   end
   answers[#answers + 1] = state
 end
-if looks then return answers end
 
 -- The id comes before its body, so a body shows that the message was stored. Like push.lua,
 -- this does not begin with a removal: without memory, it stores nothing.

@@ -18,9 +18,19 @@ func (r *scene) arrival(id string, seconds int) Arrival {
 	return Arrival{ID: id, DueAt: r.now().Add(time.Duration(seconds) * time.Second), Body: []byte("body " + id)}
 }
 
+// plainID is the n-th id without a key.
+func plainID(n int) string { return fmt.Sprintf("%026d", n) }
+
+// arrive stores copies.
 func (r *scene) arrive(messages ...Arrival) []Outcome {
 	r.t.Helper()
-	outcomes, err := r.partition.Arrive(r.ctx(), time.Hour, messages)
+	return r.moveIn("", messages...)
+}
+
+// moveIn stores what comes by a move.
+func (r *scene) moveIn(move string, messages ...Arrival) []Outcome {
+	r.t.Helper()
+	outcomes, err := r.partition.Arrive(r.ctx(), move, messages)
 	require.NoError(r.t, err)
 	return outcomes
 }
@@ -34,7 +44,7 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	want := map[string]string{
 		"groups g": "member", "scheduled " + plain: "now+60s", "scheduled " + id: "now+0s", "keys k": id,
 		"messages " + plain: "body " + plain, "messages " + id: "body " + id,
-		"arrived " + plain: "now+3600s", "arrived " + plainID(2): "now+3600s",
+		"arrived " + plain: "now+86400s", "arrived " + plainID(2): "now+86400s",
 	}
 	assert.Equal(t, want, r.state())
 	again := []Outcome{OutcomeKnown, OutcomeKnown, OutcomeKnown}
@@ -46,11 +56,6 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	before := r.state()
 	assert.Equal(t, again, r.arrive(arrivals...))
 	assert.Equal(t, before, r.state())
-	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(arrived)).Err())
-	outcomes, err := r.partition.Arrived(t.Context(), []Arrival{{ID: plain}, {ID: id}})
-	require.NoError(t, err)
-	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeAbsent}, outcomes, "the first is there, the second was")
-	assert.NotContains(t, r.state(), "arrived "+plain, "a look changes nothing")
 }
 
 func TestDueTimesArriveToTheMillisecond(t *testing.T) {
@@ -76,51 +81,55 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	assert.Equal(t, keyed(7, "free"), r.state()["keys free"], "its holder had no body")
 }
 
-// TestTwoMovesOfOneMessageMeet, one back and one interrupted: neither takes the body that the
-// other is moving for its own.
-func TestTwoMovesOfOneMessageMeet(t *testing.T) {
-	r := newScene(t)
-	none := r.partition.Group("")
-	id := plainID(1)
-	r.push(after(id, 60))
-	d := departure(InScheduled, id)
-	require.Len(t, r.depart(none, d), 1)
-	before := r.state()
-	assert.Equal(t, []Outcome{OutcomeMoving}, r.arrive(r.arrival(id, 60)))
-	assert.Equal(t, before, r.state())
-	r.endMove(none, d.Batch, true, id)
-	back, again := r.arrival(id, 60), r.arrival(id, 60)
-	back.Move, again.Move = NewBatch(), NewBatch()
-	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(back), "it may come back")
-	d = departure(InScheduled, id)
-	require.Len(t, r.depart(none, d), 1)
-	assert.Equal(t, []Outcome{OutcomeMoving}, r.arrive(again), "it is moved on, and comes back once more")
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(back), "this has arrived, and is moved on")
-	r.endMove(none, d.Batch, true, id)
-	before = r.state()
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(back), "however late it is sent again")
-	assert.Equal(t, before, r.state())
-	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(again))
-}
-
-// TestAnArrivalDoesNotEndAnotherMoveOfTheMessage: since the first one, it may have been copied back
-// to where it comes from.
-func TestAnArrivalDoesNotEndAnotherMoveOfTheMessage(t *testing.T) {
+// TestAMessageThatIsDoneArrivesOncePerMove: that it has arrived before, by another move or as a
+// copy, does not show that this one has brought it.
+func TestAMessageThatIsDoneArrivesOncePerMove(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	first := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
-	second := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
-	assert.Equal(t, []Outcome{OutcomeStored, OutcomeKnown}, r.arrive(first, second), "it is there")
-	require.Len(t, r.claim(g, "c", 1), 1)
-	ack(t, g, plainID(1))
-	third := Arrival{ID: plainID(1), Move: NewBatch(), Body: []byte("body")}
-	assert.Equal(t, []Outcome{OutcomeKnown, OutcomeKnown, OutcomePast}, r.arrive(first, second, third))
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(Arrival{ID: plainID(1)}), "a copy")
+	m := Arrival{ID: plainID(1), Body: []byte("body")}
+	finish := func() {
+		t.Helper()
+		require.Len(t, r.claim(g, "c", 1), 1)
+		ack(t, g, m.ID)
+	}
+	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(m))
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("first", m), "it is there")
+	finish()
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("first", m), "it was found there")
+	assert.Equal(t, []Outcome{OutcomeStored, OutcomeKnown}, r.moveIn("second", m, m))
+	finish()
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("second", m), "as if the reply was lost")
+	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(m), "a copy was here")
+	assert.Equal(t, map[string]string{
+		"groups g": "member", "arrived " + m.ID: "now+86400s", "arrived " + m.ID + "/": "now+86400s",
+		"arrived " + m.ID + "/first": "now+86400s", "arrived " + m.ID + "/second": "now+86400s",
+	}, r.state())
+}
+
+// TestMovesThatMeetLoseNothing: both topics have a message, and it is moved both ways at once. The
+// other one counts on the message that this one is about to take out.
+func TestMovesThatMeetLoseNothing(t *testing.T) {
+	r := newScene(t)
+	none, m := r.partition.Group(""), Arrival{ID: plainID(1), Body: []byte("body")}
+	r.push(after(m.ID, 60))
+	seen, looked := r.seen(r.partition.names.key(scheduled), m.ID), r.now()
+	takeOut := func(looked time.Time) []string {
+		left, err := none.TakeOut(t.Context(), InScheduled, looked, seen)
+		require.NoError(t, err)
+		return left
+	}
+	require.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("other", m))
+	before := r.state()
+	assert.Equal(t, []string{m.ID}, takeOut(looked))
+	assert.Equal(t, before, r.state())
+	assert.Empty(t, takeOut(r.now().Add(time.Second)), "it was seen after the other move had found it")
+	assert.Equal(t, map[string]string{"arrived " + m.ID + "/other": "now+86400s"}, r.state())
+	assert.Equal(t, []Outcome{OutcomeStored}, r.moveIn("other", m), "it was here, but was moved on")
 }
 
 func TestALateArrivalStoresNothing(t *testing.T) {
 	r := newScene(t)
-	args := []any{r.now().Add(-time.Second).UnixMilli(), 1000, "wake", "store", plainID(1), "", "", "body"}
+	args := []any{r.now().Add(-time.Second).UnixMilli(), 1000, "wake", "", plainID(1), "", "body"}
 	reply, err := r.partition.run(t.Context(), arriveScript, arriveScript.keys(r.partition.names, "", nil), args)
 	require.NoError(t, err)
 	require.Len(t, reply, 2)
@@ -142,7 +151,7 @@ func TestArrivalsAreForgottenInTheEnd(t *testing.T) {
 	r.arrive()
 	r.arrive(Arrival{ID: plainID(1)})
 	assert.Equal(t, int64(1), r.client.ZCard(t.Context(), key).Val())
-	assert.InDelta(t, time.Hour.Seconds(), r.client.TTL(t.Context(), key).Val().Seconds(), 60)
+	assert.InDelta(t, keepArrived.Seconds(), r.client.TTL(t.Context(), key).Val().Seconds(), 60)
 }
 
 func TestArrivalsWakeTheGroups(t *testing.T) {
@@ -152,19 +161,24 @@ func TestArrivalsWakeTheGroups(t *testing.T) {
 	assert.InDelta(t, 60, next().In.Seconds(), 5)
 }
 
-func TestWithoutMemoryNothingArrivesAndMovesCanEnd(t *testing.T) {
+func TestWithoutMemoryNothingArrivesAndMessagesCanBeWithdrawn(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
-	none := r.partition.Group("")
-	r.push(after(plainID(1), 60), after(plainID(2), 60))
+	g, _ := r.group("g"), r.group("h")
+	waits := plainID(2)
+	r.push(due(waits), after(plainID(1), 60))
+	require.Len(t, r.claim(g, "c", 1), 1)
+	nack(t, g, Nack{Delivery: Delivery{waits, "1"}, Delay: time.Minute})
+	seen := r.seen(r.partition.names.key(scheduled), plainID(1))
+	inQueue := r.seen(r.partition.names.keyOf(queueOf, "g"), waits)
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	before := r.state()
-	_, err := r.partition.Arrive(t.Context(), KeepMoved, []Arrival{r.arrival(plainID(3), 60)})
+	err := errOf(r.partition.Arrive(t.Context(), "", []Arrival{r.arrival(plainID(3), 60)}))
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.Equal(t, before, r.state())
-	d := departure(InScheduled, plainID(1), plainID(2))
-	require.Len(t, r.depart(none, d), 2)
-	r.endMove(none, d.Batch, true, plainID(1))
-	r.endMove(none, d.Batch, false, plainID(2))
-	assert.Equal(t, map[string]string{"scheduled " + plainID(2): "now+60s", "messages " + plainID(2): "body " + plainID(2)}, r.state())
+	require.Empty(t, r.withdraw(r.partition.Group(""), InScheduled, seen...))
+	require.Empty(t, r.withdraw(g, InQueue, inQueue...))
+	assert.NotContains(t, r.state(), "messages "+plainID(1))
+	assert.NotContains(t, r.state(), "queue:g "+waits)
+	assert.Equal(t, `["h"]`, r.state()["refs "+waits])
 }

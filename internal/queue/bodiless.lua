@@ -6,17 +6,15 @@
 -- KEYS[3]  queue      zset  id -> due, ms: waiting for the group
 -- KEYS[4]  unack      zset  id -> lease deadline, ms
 -- KEYS[5]  dead       zset  id -> when buried, ms
--- KEYS[6]  moving     hash  id -> where it was, and where it is moved to
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  cursor     0 to begin
 -- ARGV[3]  count      about how many to look at
--- ARGV[4]  group      '' in scheduled
 -- Returns  { cursor, how many it has looked at, how many ids without a body follow, id, ..., and
 --          for each that is in a second place: id, place }: the cursor goes on from here; 0 after
 --          the last
 
-local messages, scheduled, queue, unack, dead, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local place, cursor, count, group = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local messages, scheduled, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local place, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call
 
 local sets = { scheduled = scheduled, queue = queue, unack = unack, dead = dead }
@@ -32,16 +30,12 @@ for _, id in ipairs(ids) do
 end
 result[3] = #result - 3
 
-local function add(id, other)
-  result[#result + 1] = id
-  result[#result + 1] = other
-end
 for _, other in ipairs(others[place]) do
   for i, score in ipairs(call('ZMSCORE', sets[other], unpack(ids))) do
-    if score then add(ids[i], other) end
+    if score then
+      result[#result + 1] = ids[i]
+      result[#result + 1] = other
+    end
   end
-end
-for i, entry in ipairs(call('HLEN', moving) > 0 and call('HMGET', moving, unpack(ids)) or {}) do
-  if moved_from(entry, group) then add(ids[i], 'moving') end
 end
 return result

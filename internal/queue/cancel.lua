@@ -1,6 +1,5 @@
 -- cancel.lua: take back the message with an id, or the one that a key leads to, from all
--- groups that still need it, except where it is a dead letter or is being moved to another
--- topic. A repeated call does not take
+-- groups that still need it, except where it is a dead letter. A repeated call does not take
 -- back the next message with that key, thanks to the record of the request; nor does a late
 -- one, thanks to its time limit.
 --
@@ -11,9 +10,8 @@
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7]  taken       zset  message key -> until when it is taken, ms
--- KEYS[8]  full        hash  group that waits for room in unack -> how many are too many
--- KEYS[9]  moving      hash  id -> where it was, and where it is moved to
--- KEYS[10..]  for each group: queue, unack, dead, attempts, changed
+-- KEYS[8]  full        hash  group at its limit -> how many messages it may hold in unack
+-- KEYS[9..]  for each group: queue, unack, dead, attempts, changed
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -24,13 +22,11 @@
 -- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
 --            named, or the time is over; nothing changed
 --          { 'cancelled', id, 'scheduled' or '', group, state, ... }: where it was
---          { 'none', likewise } when only dead letters are left of it, or what is moved; nothing
---            changed
+--          { 'none', likewise } when only dead letters are left of it; nothing changed
 --          { 'none' } when there is no such message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local refs, keys, taken, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local moving = KEYS[9]
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, channel = ARGV[4], ARGV[5], ARGV[6]
 
@@ -42,7 +38,7 @@ local told = again and result ~= '' and cjson.decode(result)
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 7, 10, 5)) then
+if id and (not in_time or lacking(groups, refs, scheduled, id, 7, 9, 5)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
@@ -59,15 +55,11 @@ local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 expect_hashes(full)
--- A message on its way keeps its body, as a dead letter does.
-local away = call('HGET', moving, id)
-local move = away and (move_of(away) or { group = '' })
-if move then burials[1] = move.group end
-for i = 10, #KEYS, 5 do
+for i = 9, #KEYS, 5 do
   local queue, unack, dead, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local entry = (waits or held) and call('HGET', attempts, id)
-  local group = ARGV[7 + (i - 10) / 5]
+  local group = ARGV[7 + (i - 9) / 5]
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack
@@ -79,7 +71,7 @@ for i = 10, #KEYS, 5 do
     if entry then hashes[#hashes + 1] = attempts end
     if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
-  local state = state_of(waits, held, buried, entry, planned or away and moved_from(away, group))
+  local state = state_of(waits, held, buried, entry, planned)
   if state then
     found[#found + 1] = group
     found[#found + 1] = state
@@ -107,5 +99,5 @@ call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
 for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
 if #burials == 0 or listed then replace_refs(refs, id, burials) end
-for group, unack in pairs(left) do make_room(full, unack, channel, group) end
+for group, unack in pairs(left) do release_capacity(full, unack, channel, group) end
 return told or found

@@ -23,8 +23,7 @@ var scripts = []*script{
 	cancelScript, rescheduleScript, withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	pageScript, countScript, rosterScript, surveyScript, tallyScript, aliveScript, gaugeScript, topicsScript,
 	lookScript, holderScript, findScript,
-	departScript, movingScript, carryScript, arriveScript, departedScript,
-	orphansScript, bodilessScript, straysScript, leftoversScript,
+	arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 }
 
 var (

@@ -24,7 +24,6 @@ var ends = map[kind]string{
 	refs:        empties,
 	messageKeys: empties,
 	full:        empties,
-	moving:      empties,
 	queueOf:     empties,
 	unackOf:     empties,
 	attemptsOf:  empties,
@@ -108,11 +107,7 @@ func (r *scene) live(look func()) {
 	ack(r.t, g, ids[0])
 	ack(r.t, h, ids...)
 
-	require.Equal(r.t, []string{plainID(9)}, r.depart(r.partition.Group(""), departure(InScheduled, plainID(9))))
-	look()
-	move := r.movesOf()
-	require.Len(r.t, move, 1)
-	r.endMove(r.partition.Group(""), move[0].Batch, true, plainID(9))
+	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), plainID(9))))
 	for _, left := range []*Group{g, h} {
 		require.NoError(r.t, left.Leave(r.ctx(), "c"))
 	}

@@ -22,8 +22,8 @@ const (
 )
 
 // Orphans calls found with ids that have a body and are in no set: neither scheduled, nor in
-// any set of a group, nor moved. It reads all bodies, in bounded steps, and looks into the
-// groups that are named, that are registered, and that need a body.
+// any set of a group. It reads all bodies, in bounded steps, and looks into the groups
+// that are named, that are registered, and that need a body.
 func (p *Partition) Orphans(ctx context.Context, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
@@ -58,14 +58,14 @@ func fitting(looked, size int) int {
 // Misplaced is what is wrong with messages in one place of a group.
 type Misplaced struct {
 	Bodiless []string          // ids without a body
-	Twice    map[string]string // ids that are in a second place, and which: a Place, or "moving"
+	Twice    map[string]string // ids that are in a second place, and which Place
 }
 
 // Misplaced calls found with what is wrong with messages in a place of the group.
 func (g *Group) Misplaced(ctx context.Context, place Place, found func(looked int, wrong Misplaced)) error {
 	p := g.partition
 	return p.scan(func(cursor string) ([]string, int, error) {
-		args := []any{string(place), cursor, lookedAt, g.name}
+		args := []any{string(place), cursor, lookedAt}
 		words, counts, err := p.words(ctx, bodilessScript, bodilessScript.keys(p.names, g.name, nil), args)
 		if err != nil {
 			return nil, 0, err

@@ -27,9 +27,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	}
 	require.Len(t, r.claim(g, "c", 100), 100)
 	require.Len(t, r.claim(h, "c", 100), 100)
-	r.push(due("dead"), due("moved"))
-	d := departure(InScheduled, "moved")
-	require.Len(t, r.depart(r.partition.Group(""), d), 1)
+	r.push(due("dead"))
 	r.claim(g, "c", 1000)
 	require.NoError(t, errOf(g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})))
 	require.NoError(t, r.client.SRem(t.Context(), names.key(groups), "h").Err(), "a group whose registration is gone")
@@ -91,7 +89,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 
 // TestMessagesInTwoPlacesAreFound from one of the two.
 func TestMessagesInTwoPlacesAreFound(t *testing.T) {
-	places := map[Place]kind{InScheduled: scheduled, InQueue: queueOf, InUnack: unackOf, InDead: deadOf, "moving": moving}
+	places := map[Place]kind{InScheduled: scheduled, InQueue: queueOf, InUnack: unackOf, InDead: deadOf}
 	for a, one := range places {
 		for b, other := range places {
 			if a >= b {
@@ -101,18 +99,10 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 			g := r.group("g")
 			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), "id", "").Err())
 			for _, k := range []kind{one, other} {
-				key := r.partition.names.keyOf(k, "g")
-				if k == moving {
-					require.NoError(t, r.client.HSet(t.Context(), key, "id", `{"group":""}`).Err())
-				} else {
-					require.NoError(t, r.client.ZAdd(t.Context(), key, z(1, "id")).Err())
-				}
+				require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(k, "g"), z(1, "id")).Err())
 			}
 			var found []string
 			for place := range places {
-				if place == "moving" {
-					continue
-				}
 				of := g
 				if place == InScheduled {
 					of = r.partition.Group("")

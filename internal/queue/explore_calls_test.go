@@ -129,10 +129,10 @@ func (u *universe) keyCall(s explored, o op) call {
 		[]string{"z", strconv.Itoa(o.number), until, "key", exploreKey},
 	}
 	if o.kind == "cancel" {
-		c.keys, c.args = append(c.keys, "taken", "full", "moving"), append(c.args, "wake")
+		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
-		c.keys, c.args = append(c.keys, "moving"), append(c.args, "in", strconv.Itoa(exploreDelay), "wake")
+		c.args = append(c.args, "in", strconv.Itoa(exploreDelay), "wake")
 	}
 	for _, g := range reached(s, o) {
 		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)

@@ -26,7 +26,7 @@ type Gauge struct {
 	Now            time.Time
 	Scheduled, Due int
 	OldestDue      time.Time // zero if there is none
-	Keys, Moving   int
+	Keys           int
 	Groups         map[string]GroupGauge // those that are retired included
 }
 
@@ -152,7 +152,7 @@ func (c gaugeCall) read(ctx context.Context, a answer, g *Gauge) error {
 	}
 	r := reader{reply: a.reply}
 	g.Now, g.Scheduled, g.Due, g.OldestDue = r.time(), r.count(), r.count(), r.score()
-	g.Keys, g.Moving = r.count(), r.count()
+	g.Keys = r.count()
 	for _, name := range c.groups {
 		row := reader{reply: r.list(), err: r.err}
 		one := GroupGauge{

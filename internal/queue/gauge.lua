@@ -4,15 +4,14 @@
 --
 -- KEYS[1]  scheduled  zset  id -> due, ms
 -- KEYS[2]  keys       hash  message key -> id that holds it, or the mark and id of a dead letter
--- KEYS[3]  moving     hash  id -> where it was, and where it is moved to
--- KEYS[4..]  for each group: queue, unack, dead, consumers
+-- KEYS[3..]  for each group: queue, unack, dead, consumers
 -- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', message
---          keys, messages on their way to another topic }, and then for each group
+--          keys }, and then for each group
 --          { queued and due, queued for later, when the first of the due is due or '', in
 --          delivery, those of them whose lease ran out, dead, consumers that are alive, '0' or
 --          something else if there are so many consumers that only some were counted }
 
-local scheduled, keys, moving = KEYS[1], KEYS[2], KEYS[3]
+local scheduled, keys = KEYS[1], KEYS[2]
 local STEP = 100 -- consumers, about; each says up to some KiB
 local call = redis.call
 
@@ -32,8 +31,8 @@ local function alive(consumers)
 end
 
 local reply = { now_ms, call('ZCARD', scheduled), call('ZCOUNT', scheduled, '-inf', now_ms), first_due(scheduled) or '',
-  call('HLEN', keys), call('HLEN', moving) }
-for i = 4, #KEYS, 4 do
+  call('HLEN', keys) }
+for i = 3, #KEYS, 4 do
   local queue, unack, dead, consumers = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local due = call('ZCOUNT', queue, '-inf', now_ms)
   local living, cursor = alive(consumers)

@@ -23,7 +23,6 @@ const (
 	full
 	count // in partition 0 only
 	expiry
-	moving
 	arrived
 	queueOf
 	unackOf
@@ -50,7 +49,6 @@ var kinds = [...]struct{ name, holds string }{
 	full:        {"full", "hash"},
 	count:       {"partitions", "string"},
 	expiry:      {"expiry", "zset"},
-	moving:      {"moving", "hash"},
 	arrived:     {"arrived", "zset"},
 	queueOf:     {"queue", "zset"},
 	unackOf:     {"unack", "zset"},

@@ -1,16 +1,15 @@
 -- leftovers.lua: look for entries that no message needs: of refs, whose message has no body; of
--- attempts, reasons or changed, whose message is in no set of the group and does not move.
+-- attempts, reasons or changed, whose message is in no set of the group.
 -- They may be dropped. It also looks for refs that cannot be read, and leaves them.
 --
 -- KEYS[1]  messages  hash  id -> encoded message
 -- KEYS[2]  refs      hash  id, or a part of it -> names of the groups still to finish
--- KEYS[3]  moving    hash  id -> where it was, and where it is moved to
--- KEYS[4]  queue     zset  id -> due, ms: waiting for the group
--- KEYS[5]  unack     zset  id -> lease deadline, ms
--- KEYS[6]  dead      zset  id -> when buried, ms
--- KEYS[7]  attempts  hash  id -> fence/seen/unsure
--- KEYS[8]  reasons   hash  id -> why buried
--- KEYS[9]  changed   hash  id -> metadata as a middleware of this group left them
+-- KEYS[3]  queue     zset  id -> due, ms: waiting for the group
+-- KEYS[4]  unack     zset  id -> lease deadline, ms
+-- KEYS[5]  dead      zset  id -> when buried, ms
+-- KEYS[6]  attempts  hash  id -> fence/seen/unsure
+-- KEYS[7]  reasons   hash  id -> why buried
+-- KEYS[8]  changed   hash  id -> metadata as a middleware of this group left them
 -- ARGV[1]  which     refs, attempts, reasons or changed
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
@@ -19,8 +18,8 @@
 --          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
 --          0 after the last
 
-local messages, refs, moving, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local unack, dead, attempts, reasons, changed = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local messages, refs, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local attempts, reasons, changed = KEYS[6], KEYS[7], KEYS[8]
 local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
 
@@ -37,7 +36,7 @@ local function has_body(field)
 end
 
 for i, id in ipairs(ids) do
-  if which == 'refs' then needed[i] = has_body(id) else needed[i] = call('HEXISTS', moving, id) == 1 end
+  needed[i] = which == 'refs' and has_body(id)
 end
 for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   for i, score in ipairs(call('ZMSCORE', zset, unpack(ids))) do

@@ -21,7 +21,6 @@ type Found struct {
 	ID        string
 	Scheduled bool // no group has been given it yet
 	DueAt     time.Time
-	Moving    string // the topic that it is on its way to; "" if it stays
 	Size      int
 	Body      []byte // nil if it is missing
 	Groups    []FoundFor
@@ -104,9 +103,6 @@ func (p *Partition) parseFound(reply []any) (Found, error) {
 	}
 	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value())}
 	f.Scheduled = !f.DueAt.IsZero()
-	if move, err := parseMove(f.ID, r.text()); err == nil {
-		f.Moving = move.To
-	}
 	rows := reader{reply: r.list(), err: r.end()}
 	for len(rows.reply) > 0 && rows.err == nil {
 		one := FoundFor{Group: rows.text(), State: State(rows.text()), Score: rows.text()}

@@ -5,8 +5,7 @@
 -- KEYS[3]  groups     set   consumer groups
 -- KEYS[4]  refs       hash  id -> names of the groups still to finish
 -- KEYS[5]  keys       hash  message key -> id
--- KEYS[6]  moving     hash  id -> where it was, and where it is moved to
--- KEYS[7..]  for each group: queue, unack, dead, attempts, reasons, changed
+-- KEYS[6..]  for each group: queue, unack, dead, attempts, reasons, changed
 -- ARGV[1]  id       '' to look for the key
 -- ARGV[2]  message key
 -- ARGV[3]  bytes    of metadata to return at most
@@ -14,12 +13,10 @@
 -- Returns  { 'groups', name, ... } with those that are missing in ARGV
 --          { 'none' } when there is no such message
 --          { 'found', now in ms, id, due in ms if no group has been given it or '', size, body,
---            its entry of moving or '',
 --            { group, state, score, entry, reason, size of its metadata, metadata, ... } }, false
 --            for what is missing, and left out metadata
 
 local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local moving = KEYS[6]
 local id, key, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local call = redis.call
 
@@ -31,21 +28,19 @@ for _, name in ipairs(members) do
   if not known[name] then missing[#missing + 1] = name end
   known[name] = 'member'
 end
-if #missing > 0 and lacking(groups, refs, scheduled, id, 4, 7, 6) then return answer('groups', missing) end
+if #missing > 0 and lacking(groups, refs, scheduled, id, 4, 6, 6) then return answer('groups', missing) end
 
-local entry = call('HGET', moving, id)
-local move = move_of(entry) or {}
-local planned = call('ZSCORE', scheduled, id) or move.place == 'scheduled' and move.score
-local rows, n, some = {}, 0, planned or entry
+local planned = call('ZSCORE', scheduled, id)
+local rows, n, some = {}, 0, planned
 local function row(name, state, score, entry, why, size, metadata)
   rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = name, state, score, entry
   rows[n + 5], rows[n + 6], rows[n + 7] = why, size, metadata
   n = n + 7
 end
-for i = 7, #KEYS, 6 do
+for i = 6, #KEYS, 6 do
   local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   local attempts, reasons, changed = KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
-  local name = ARGV[4 + (i - 7) / 6]
+  local name = ARGV[4 + (i - 6) / 6]
   local held = call('ZSCORE', unack, id)
   local waits = not held and call('ZSCORE', queue, id)
   local buried = not held and not waits and call('ZSCORE', dead, id)
@@ -57,11 +52,11 @@ for i = 7, #KEYS, 6 do
     if metadata then bytes = bytes - size end
     local why = buried and call('HGET', reasons, id)
     row(name, state_of(waits, held, buried, deliveries, planned), score, deliveries or '', why or '', size, metadata)
-  elseif known[name] == 'member' and not planned and move.group ~= name then
+  elseif known[name] == 'member' and not planned then
     row(name, 'done', '', '', '', 0, false)
   end
 end
 local body = call('HGET', messages, id)
 if not body and not some then return { 'none' } end
 local _, now_ms = now_us()
-return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, entry or '', rows }
+return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, rows }

@@ -64,12 +64,19 @@ func (m *model) seen(key, id string) Seen {
 }
 
 func (m *model) withdraw(rt *rapid.T) {
+	if rapid.Bool().Draw(rt, "for a group") {
+		id, group, _ := m.pick(rt, "queue")
+		seen := m.seen(m.scene.partition.names.keyOf(queueOf, group), id)
+		m.finish(id, group)
+		m.again(func() { m.must(errOf(m.group(group).Withdraw(m.scene.ctx(), InQueue, []Seen{seen}))) })
+		return
+	}
 	seen := m.pickScheduled(rt)
 	if key := m.messages[seen.ID].key; key != "" {
 		delete(m.taken, key)
 	}
 	m.end(seen.ID)
-	m.again(func() { m.must(errOf(m.scene.partition.Withdraw(m.scene.ctx(), []Seen{seen}))) })
+	m.again(func() { m.must(errOf(m.group("").Withdraw(m.scene.ctx(), InScheduled, []Seen{seen}))) })
 }
 
 func (m *model) retime(rt *rapid.T) {

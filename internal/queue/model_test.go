@@ -140,7 +140,6 @@ func (m *model) operations() map[string]func(*rapid.T) {
 		"withdraw":     m.withdraw,
 		"retime":       m.retime,
 		"bury any":     m.buryAny,
-		"move":         m.move,
 		"pause":        m.pause,
 		"resume":       m.resume,
 		"limit":        m.limit,

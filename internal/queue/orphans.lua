@@ -4,8 +4,7 @@
 -- KEYS[2]  groups     set   consumer groups
 -- KEYS[3]  refs       hash  id -> names of the groups still to finish
 -- KEYS[4]  scheduled  zset  id -> due, ms: not given to the groups yet
--- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
--- KEYS[6..]  for each group: queue, unack, dead
+-- KEYS[5..]  for each group: queue, unack, dead
 -- ARGV[1]  cursor  0 to begin
 -- ARGV[2]  count   about how many bodies to look at, if they are small
 -- ARGV[3..]  the groups, in the order of their keys
@@ -13,7 +12,7 @@
 --          { cursor, how many it has looked at, their bytes, id, ... }: the cursor goes on from
 --          here; 0 after the last
 
-local messages, groups, refs, scheduled, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local messages, groups, refs, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
 local MOST_BYTES = 262144 -- of bodies that one call copies
 
@@ -42,7 +41,7 @@ for i = 1, #found[2], 2 do
   ids[#ids + 1] = found[2][i]
   copied = copied + #found[2][i + 1]
 end
-for _, id in ipairs(ids) do lone[id] = call('HEXISTS', moving, id) == 0 end
+for _, id in ipairs(ids) do lone[id] = true end
 
 local function leave_out(zset)
   for i, score in ipairs(#ids > 0 and call('ZMSCORE', zset, unpack(ids)) or {}) do
@@ -51,7 +50,7 @@ local function leave_out(zset)
 end
 
 leave_out(scheduled)
-for i = 6, #KEYS, 3 do
+for i = 5, #KEYS, 3 do
   local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   leave_out(queue)
   leave_out(unack)

@@ -8,8 +8,7 @@
 -- KEYS[4]  groups      set   consumer groups
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
--- KEYS[7]  moving      hash  id -> where it was, and where it is moved to
--- KEYS[8..]  for each group: queue, unack, dead, attempts
+-- KEYS[7..]  for each group: queue, unack, dead, attempts
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -26,7 +25,7 @@
 --          { 'none' } when there is no such message
 
 local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys, moving = KEYS[5], KEYS[6], KEYS[7]
+local refs, keys = KEYS[5], KEYS[6]
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, when, ms, channel = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 
@@ -43,7 +42,7 @@ end
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 9, 8, 4)) then
+if id and (not in_time or lacking(groups, refs, scheduled, id, 9, 7, 4)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
@@ -55,16 +54,16 @@ if not id then
 end
 
 local waiting, call = {}, redis.call
-local planned, away = call('ZSCORE', scheduled, id), call('HGET', moving, id)
+local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
-for i = 8, #KEYS, 4 do
+for i = 7, #KEYS, 4 do
   local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local waits = call('ZSCORE', queue, id)
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
-  local group = ARGV[9 + (i - 8) / 4]
-  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned or away and moved_from(away, group))
+  local group = ARGV[9 + (i - 7) / 4]
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
   if waits then waiting[#waiting + 1] = queue end
   if state then
     found[#found + 1] = group

@@ -47,43 +47,39 @@ var (
 
 	countScript  = newScript("count", scheduled, queueOf, unackOf, deadOf)
 	rosterScript = newScript("roster", groups, control)
-	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken, moving)
+	surveyScript = newScript("survey", scheduled, messages, messageKeys, taken)
 	tallyScript  = newScript("tally", queueOf, unackOf, deadOf)
 	aliveScript  = newScript("alive", consumersOf)
-	gaugeScript  = newScript("gauge", scheduled, messageKeys, moving).each(queueOf, unackOf, deadOf, consumersOf)
+	gaugeScript  = newScript("gauge", scheduled, messageKeys).each(queueOf, unackOf, deadOf, consumersOf)
 	topicsScript = newScript("topics", topics)
 	holderScript = newScript("holder", claimsOf)
 	findScript   = newScript("find", messages)
-	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys, moving).
+	lookScript   = newScript("look", scheduled, messages, groups, refs, messageKeys).
 			each(queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
-	departScript   = newScript("depart", moving, publishers, messages, refs, messageKeys, scheduled, queueOf, deadOf)
-	movingScript   = newScript("moving", moving)
-	carryScript    = newScript("carry", moving, messages, changedOf, scheduled, queueOf, deadOf)
-	arriveScript   = newScript("arrive", scheduled, messages, messageKeys, taken, moving, arrived)
-	departedScript = newScript("departed", moving, publishers, scheduled, messages, refs, messageKeys, control, arrived,
-		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	arriveScript = newScript("arrive", scheduled, messages, messageKeys, taken, arrived)
 
-	orphansScript  = newScript("orphans", messages, groups, refs, scheduled, moving).each(queueOf, unackOf, deadOf)
-	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf, moving)
+	orphansScript  = newScript("orphans", messages, groups, refs, scheduled).each(queueOf, unackOf, deadOf)
+	bodilessScript = newScript("bodiless", messages, scheduled, queueOf, unackOf, deadOf)
 	straysScript   = newScript("strays", messageKeys, messages)
 
-	leftoversScript = newScript("leftovers", messages, refs, moving, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	leftoversScript = newScript("leftovers", messages, refs, queueOf, unackOf, deadOf, attemptsOf, reasonsOf, changedOf)
 
 	requeueScript = newScript("requeue", deadOf, reasonsOf, attemptsOf, queueOf)
 	discardScript = newScript("discard", deadOf, reasonsOf, attemptsOf, messages, refs, changedOf, messageKeys)
 
-	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full, moving).
+	cancelScript = newScript("cancel", scheduled, messages, publishers, groups, refs, messageKeys, taken, full).
 			each(queueOf, unackOf, deadOf, attemptsOf, changedOf)
-	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys, moving).
+	rescheduleScript = newScript("reschedule", scheduled, messages, publishers, groups, refs, messageKeys).
 				each(queueOf, unackOf, deadOf, attemptsOf)
 
-	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken)
-	retimeScript   = newScript("retime", scheduled, queueOf)
-	namedScript    = newScript("named", refs)
-	delistScript   = newScript("delist", topics)
-	dropScript     = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
-		count, expiry, moving, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
+	withdrawScript = newScript("withdraw", scheduled, messages, messageKeys, taken, refs, arrived,
+		queueOf, deadOf, attemptsOf, reasonsOf, changedOf)
+	retimeScript = newScript("retime", scheduled, queueOf)
+	namedScript  = newScript("named", refs)
+	delistScript = newScript("delist", topics)
+	dropScript   = newScript("drop", scheduled, messages, groups, refs, messageKeys, taken, publishers, control, full,
+		count, expiry, arrived).each(queueOf, unackOf, attemptsOf, claimsOf, deadOf, reasonsOf, changedOf, consumersOf)
 )
 
 // awaited are the scripts of which script.awaited says more.
@@ -125,7 +121,7 @@ func newScript(name string, once ...kind) *script {
 const idleLibrary = "lib_idle"
 
 // allLibraries are what scripts share, in the order in which they build on each other.
-var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_moving", "lib_claim", "lib_fan_out", "lib_keyed"}
+var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_claim", "lib_fan_out", "lib_finish", "lib_keyed"}
 
 // librariesOf are the libraries in front of a script with these KEYS. It does without those
 // that it does not need: each function of a library takes time in each call.
@@ -143,12 +139,11 @@ func librariesOf(name string, once []kind) []string {
 	if slices.Contains(once, expiry) {
 		libraries = append(libraries, "lib_expiry")
 	}
-	if slices.Contains(once, moving) {
-		libraries = append(libraries, "lib_moving")
-	}
 	switch name {
 	case "claim":
 		libraries = append(libraries, "lib_claim", "lib_fan_out")
+	case "ack", "relay", "discard", "forget", "withdraw":
+		libraries = append(libraries, "lib_finish")
 	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}

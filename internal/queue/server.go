@@ -161,7 +161,7 @@ var needed = []string{
 	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
 	"GET K", "UNLINK K", "PEXPIRE K 1", "PERSIST K", "TYPE K", "MEMORY USAGE K",
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
-	"HSET K x x", "HSETNX K x x", "HSTRLEN K x",
+	"HSET K x x", "HSTRLEN K x",
 	"SISMEMBER K x", "SMEMBERS K", "SREM K x",
 	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZMSCORE K x", "ZRANGE K 0 1", "ZRANGEBYSCORE K 0 1", "ZREM K x",
 	"ZSCAN K 0", "ZSCORE K x",

@@ -21,15 +21,25 @@ var slowActs = map[string]func(r *scene, g *Group) func(){
 		require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call))
 		seen := r.seen(r.partition.names.key(scheduled), ids...)
 		return func() {
-			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+			require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
 			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(messages)).Val())
+		}
+	},
+	"withdraw what one of 1,000 groups has": func(r *scene, g *Group) func() {
+		key := r.partition.names.keyOf(queueOf, "g")
+		ids := r.store(key, 500, 100)
+		r.differentRefs(ids, 1000)
+		seen := r.seen(key, ids...)
+		return func() {
+			require.Empty(r.t, r.withdraw(g, InQueue, seen...))
+			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
 		}
 	},
 	"withdraw messages of 1 MiB": func(r *scene, _ *Group) func() {
 		key := r.partition.names.key(scheduled)
 		seen := r.seen(key, r.store(key, 200, mebibyte)...)
 		return func() {
-			require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+			require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
 			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
 		}
 	},

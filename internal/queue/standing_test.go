@@ -251,27 +251,3 @@ func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
 	assert.Equal(t, ErrDead, err)
 	assert.Equal(t, Standing{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, standing)
 }
-
-// TestAMessageOnItsWayIsDoneForNobody who has not acked it, whatever is tried with it.
-func TestAMessageOnItsWayIsDoneForNobody(t *testing.T) {
-	tries := map[string]func(r *scene, id string) (Standing, error){
-		"cancel":     func(r *scene, id string) (Standing, error) { return r.partition.CancelID(r.ctx(), id) },
-		"reschedule": func(r *scene, id string) (Standing, error) { return r.partition.RescheduleID(r.ctx(), id, 5) },
-	}
-	for name, try := range tries {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g, _ := r.group("g"), r.group("h")
-			r.push(due("dead"), after("later", 60))
-			r.bury(g, "dead")
-			require.Len(t, r.depart(g, departure(InDead, "dead")), 1)
-			require.Len(t, r.depart(r.partition.Group(""), departure(InScheduled, "later")), 1)
-			got, err := try(r, "later")
-			require.ErrorIs(t, err, ErrNotFound)
-			assert.Equal(t, Standing{ID: "later", Groups: map[string]State{}}, got)
-			got, err = try(r, "dead")
-			require.NoError(t, err)
-			assert.Equal(t, Standing{ID: "dead", Groups: map[string]State{"h": StateWaiting}}, got)
-		})
-	}
-}

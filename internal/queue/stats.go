@@ -19,7 +19,6 @@ type Survey struct {
 	Messages           int
 	Sample             []int // sizes of some bodies
 	Keys, Windows      int
-	Moving             int // messages on their way to another topic
 }
 
 // Survey counts what the partition has.
@@ -32,7 +31,6 @@ func (p *Partition) Survey(ctx context.Context) (Survey, error) {
 	s := Survey{
 		Now: r.time(), Scheduled: r.count(), Due: r.count(), OldestDue: r.score(), NextDue: r.score(),
 		Messages: r.count(), Sample: r.counts(), Keys: r.count(), Windows: r.count(),
-		Moving: r.count(),
 	}
 	return s, r.end()
 }

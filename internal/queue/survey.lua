@@ -4,13 +4,11 @@
 -- KEYS[2]  messages   hash  id -> encoded message
 -- KEYS[3]  keys       hash  message key -> id that holds it, or the mark and id of a dead letter
 -- KEYS[4]  taken      zset  message key -> until when it is taken, ms
--- KEYS[5]  moving     hash  id -> where it was, and where it is moved to
 -- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', when the
 --          next of the others is due or '', messages, size of each of a sample of them as a
---          list, message keys, keys taken for a window, messages
---          on their way to another topic }
+--          list, message keys, keys taken for a window }
 
-local scheduled, messages, keys, taken, moving = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local scheduled, messages, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local SAMPLE = 20
 local call = redis.call
 
@@ -22,5 +20,4 @@ local next = call('ZRANGEBYSCORE', scheduled, '(' .. now_ms, '+inf', 'WITHSCORES
 return {
   now_ms, call('ZCARD', scheduled), call('ZCOUNT', scheduled, '-inf', now_ms), first or '', next or '',
   call('HLEN', messages), sizes, call('HLEN', keys), call('ZCOUNT', taken, '(' .. now_ms, '+inf'),
-  call('HLEN', moving),
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,7 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 	id := keyed(1, "k")
 	var seen []Seen
 	withdraw := func(r *scene) {
-		require.NoError(r.t, errOf(r.partition.Withdraw(r.ctx(), seen)))
+		require.NoError(r.t, errOf(r.partition.Group("").Withdraw(r.ctx(), InScheduled, seen)))
 	}
 	arrange := func(r *scene) {
 		require.Empty(r.t, r.pushWindow(1<<41, RejectDuplicates, []Message{after(id, 60)}))
@@ -26,6 +27,27 @@ func TestATornWithdrawalHoldsNoKey(t *testing.T) {
 		}
 		withdraw(r)
 		assert.Empty(r.t, r.state())
+	})
+}
+
+// TestATornWithdrawalFromAQueueLeavesTheOtherGroupItsMessage: a repeated call finishes it.
+func TestATornWithdrawalFromAQueueLeavesTheOtherGroupItsMessage(t *testing.T) {
+	var seen []Seen
+	withdraw := func(r *scene) {
+		require.NoError(r.t, errOf(r.partition.Group("g").Withdraw(r.ctx(), InQueue, seen)))
+	}
+	arrange := func(r *scene) {
+		g, _ := r.both()
+		nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute})
+		seen = r.seen(r.partition.names.keyOf(queueOf, "g"), "a")
+		withdraw(r)
+	}
+	tornEverywhere(t, "withdrawal from a queue", arrange, func(r *scene) {
+		r.reload()
+		withdraw(r)
+		assert.NotContains(r.t, r.state(), "queue:g a")
+		r.hStillGetsIt()
+		assert.NotContains(r.t, r.state(), "messages a", "g does not hold it any more")
 	})
 }
 

@@ -1,42 +1,71 @@
--- withdraw.lua: take back messages that no group has been given yet, as many as their size
--- allows, free their keys and end their windows, as cancel.lua does. One that has another
--- due time than the caller has seen stays.
+-- withdraw.lua: take messages out of one place, as many as their size and the number of groups
+-- allow. In scheduled, no group has been given them: their keys are free and their windows
+-- end, as in cancel.lua. In a queue, or among the dead letters, they end for that group alone, as
+-- in discard.lua. One that has another score than the caller has seen stays.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms
--- KEYS[2]  messages   hash  id -> encoded message
--- KEYS[3]  keys       hash  message key -> id
--- KEYS[4]  taken      zset  message key -> until when it is taken, ms
--- ARGV[1]  bytes      of bodies to remove at most, unless the first has more
--- ARGV[2..]  for each message: id, due
--- Returns  { { id, ... }, { id, ... } }: those that are not scheduled for that time, and
---          those to send again
+-- KEYS[1]   scheduled  zset  id -> due, ms
+-- KEYS[2]   messages   hash  id -> encoded message
+-- KEYS[3]   keys       hash  message key -> id
+-- KEYS[4]   taken      zset  message key -> until when it is taken, ms
+-- KEYS[5]   refs       hash  id -> names of the groups still to finish
+-- KEYS[6]   arrived    zset  id without its key, perhaps with a move -> until when to remember it, ms
+-- KEYS[7]   queue      zset  id -> due, ms: waiting for the group
+-- KEYS[8]   dead       zset  id -> when buried, ms
+-- KEYS[9]   attempts   hash  id -> fence/seen/unsure
+-- KEYS[10]  reasons    hash  id -> why buried
+-- KEYS[11]  changed    hash  id -> metadata as a middleware of this group left them
+-- ARGV[1]  place      'scheduled', 'queue' or 'dead'
+-- ARGV[2]  group      '' in scheduled
+-- ARGV[3]  bytes      of bodies to remove at most, unless the first has more
+-- ARGV[4]  since      ms, as arrived has it: a message stays if a move has brought it, or found it
+--                     here, since then. '' if the messages do not leave by a move
+-- ARGV[5..]  for each message: id, score
+-- Returns  { { id, ... }, { id, ... } }: those that stay, and those to send again
 
-local scheduled, messages, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local bytes = tonumber(ARGV[1])
+local scheduled, messages, keys, taken, refs, arrived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local queue, dead, attempts, reasons, changed = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local place, group, bytes, since = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local zset = ({ scheduled = scheduled, queue = queue, dead = dead })[place]
 
-local ids, dues = columns(2, 2)
-expect_hashes(messages, keys)
-expect_zsets(taken)
-local found, missing, left, windows, size = {}, {}, {}, {}, 0
-for i, due in ipairs(redis.call('ZMSCORE', scheduled, unpack(ids))) do
+local ids, scores = columns(5, 2)
+expect_hashes(messages, keys, refs, attempts, reasons, changed)
+expect_zsets(taken, arrived)
+local names = {}
+for i, id in ipairs(ids) do names[i] = string.sub(id, 1, 26) .. '/' end
+local met = since and redis.call('ZMSCORE', arrived, unpack(names)) or {}
+
+local found, missing, left, over, size = {}, {}, {}, {}, 0
+for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
   local id = ids[i]
-  if not due or tonumber(due) ~= tonumber(dues[i]) then
+  if not score or tonumber(score) ~= tonumber(scores[i]) or met[i] and tonumber(met[i]) >= since then
     missing[#missing + 1] = id
   else
     size = size + redis.call('HSTRLEN', messages, id)
     local list = (#found == 0 or size <= bytes) and found or left
     list[#list + 1] = id
-    local key = list == found and key_of(id)
-    if key and redis.call('HGET', keys, key) == id then windows[#windows + 1] = key end
+    if met[i] and list == found then over[#over + 1] = names[i] end
   end
 end
 if #found == 0 then return { missing, left } end
 
--- The order is that of cancel.lua: no key stays held for ever, and what a torn file leaves
--- half done is still in scheduled, for a repeated call.
-begin_writes(scheduled)
-if #windows > 0 then redis.call('ZREM', taken, unpack(windows)) end
-redis.call('HDEL', messages, unpack(found))
-for _, id in ipairs(found) do free(keys, id) end
-redis.call('ZREM', scheduled, unpack(found))
+-- The id leaves its set after its body: no key stays held for ever, and what a torn file leaves
+-- half done is still there, for a repeated call.
+begin_writes(zset)
+redis.call('HDEL', attempts, '')
+if #over > 0 then redis.call('ZREM', arrived, unpack(over)) end
+if place == 'scheduled' then
+  for _, id in ipairs(found) do
+    local key = key_of(id)
+    if key and redis.call('HGET', keys, key) == id then redis.call('ZREM', taken, key) end
+  end
+  redis.call('HDEL', messages, unpack(found))
+  for _, id in ipairs(found) do free(keys, id) end
+  redis.call('ZREM', scheduled, unpack(found))
+  return { missing, left }
+end
+local ended = finish(messages, refs, changed, keys, found, group)
+redis.call('ZREM', zset, unpack(found, 1, ended))
+redis.call('HDEL', reasons, unpack(found, 1, ended))
+redis.call('HDEL', attempts, unpack(found, 1, ended))
+for i = ended + 1, #found do left[#left + 1] = found[i] end
 return { missing, left }

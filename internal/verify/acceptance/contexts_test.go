@@ -173,7 +173,6 @@ func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
 		"Admin.Bury":             func(ctx context.Context) error { return fixture.ErrOf(a.Bury(ctx, topic, all, "x", nil)) },
 		"Admin.Copy":             func(ctx context.Context) error { return fixture.ErrOf(a.Copy(ctx, topic, all, topic+"/copy", nil)) },
 		"Admin.Move":             func(ctx context.Context) error { return fixture.ErrOf(a.Move(ctx, topic, all, topic+"/moved", nil)) },
-		"Admin.ResumeMoves":      func(ctx context.Context) error { return fixture.ErrOf(a.ResumeMoves(ctx, topic, nil)) },
 		"Admin.Export": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Export(ctx, topic, admin.Query{}, io.Discard, nil))
 		},

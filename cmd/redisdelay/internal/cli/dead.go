@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
@@ -96,6 +95,7 @@ func (a *app) deadMove() *cobra.Command {
 			return w
 		})
 	a.toFlag(cmd, &to)
+	cmd.Long = aboutMoves
 	cmd.Example = "redisdelay dead move orders --to orders-parked --all"
 	return cmd
 }
@@ -113,9 +113,13 @@ func (a *app) moveTo(move mover, to string) runner {
 	}
 }
 
+const aboutMoves = "Each message is copied, and then taken out of TOPIC; those in delivery stay. Nothing is lost if the command is " +
+	"interrupted: run it again. But consumers at work meanwhile may handle a message in both topics, and those of the other " +
+	"topic twice if the command is run again after they did. To avoid that, pause the groups of both topics."
+
 // move returns the command move or copy.
 func (a *app) move(name string) *cobra.Command {
-	to, resume := "", false
+	to := ""
 	short := "Move messages to another topic, with their due times"
 	done, ask := "moved", "Move"
 	if name == "copy" {
@@ -134,37 +138,8 @@ func (a *app) move(name string) *cobra.Command {
 		})
 	a.toFlag(cmd, &to)
 	cmd.Example = "redisdelay " + name + " orders --key order-42 --to orders-test"
-	if name == "copy" {
-		return cmd
-	}
-	cmd.Flags().BoolVar(&resume, "resume", false, "finish what interrupted moves from the topic have left, and nothing else")
-	moveSome := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !resume {
-			return moveSome(cmd, args)
-		}
-		more := len(args) > 1
-		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { more = more || f.Changed && f.Name != "resume" })
-		if more {
-			return usagef("--resume finishes earlier moves: want only TOPIC with it")
-		}
-		if err := a.connect(cmd.Context()); err != nil {
-			return err
-		}
-		return a.resumeMoves(cmd, args)
+	if name == "move" {
+		cmd.Long = aboutMoves
 	}
 	return cmd
-}
-
-func (a *app) resumeMoves(cmd *cobra.Command, args []string) error {
-	w := messages("resume", "moved", "", nil)
-	bar := a.newBar(w.done, 0)
-	progress, err := a.admin.ResumeMoves(cmd.Context(), args[0], bar.update)
-	bar.clear()
-	result := actJSON{Topic: args[0], Act: "resume"}
-	result.set(progress, err)
-	if shown := a.report(result, w, cmd, args); shown != nil {
-		return shown
-	}
-	return outcome(cmd.Context(), err, progress, false)
 }

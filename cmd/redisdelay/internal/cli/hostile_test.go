@@ -146,7 +146,7 @@ func (e *evil) commands() [][]string {
 		{"cancel", e.topic, "--all", "--dry-run"},
 		{"copy", e.topic, "--key", e.key, "--to", e.topic + "copy"},
 		{"copy", e.topic, "--key", e.key, "--to", e.topic},
-		{"move", e.topic, "--resume"},
+		{"move", e.topic, "--key", e.key, "--to", e.topic + "moved", "--dry-run"},
 		{"now", e.topic, "--key", e.key},
 		{"export", e.topic},
 		{"export", e.topic, "--in-delivery"},

@@ -43,7 +43,6 @@ type statsJSON struct {
 	Memory     int64       `json:"memory,omitempty"` // of all in Redis
 	Keys       int         `json:"keys"`
 	Windows    int         `json:"windows"`
-	Moving     int         `json:"moving"`
 	Pause      *pauseJSON  `json:"pause,omitempty"`
 	Groups     []groupJSON `json:"groups"`
 }
@@ -100,7 +99,7 @@ func inStats(s admin.TopicStats) statsJSON {
 		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
 		OverdueMs: s.Overdue().Milliseconds(), Dead: s.Dead(), Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
-		Keys: s.Keys, Windows: s.Windows, Moving: s.Moving, Pause: inPause(s.Pause), Groups: []groupJSON{},
+		Keys: s.Keys, Windows: s.Windows, Pause: inPause(s.Pause), Groups: []groupJSON{},
 	}
 	for _, g := range s.Groups {
 		o.Groups = append(o.Groups, inGroup(s.Topic, g))

@@ -50,7 +50,6 @@ type messageJSON struct {
 	Size        int            `json:"size"`
 	Scheduled   bool           `json:"scheduled"`
 	DueAt       stamp          `json:"dueAt,omitzero"`
-	Moving      string         `json:"moving,omitempty"`
 	Groups      []standingJSON `json:"groups"`
 	contentJSON
 }
@@ -73,7 +72,7 @@ type standingJSON struct {
 func inMessage(m admin.Message) messageJSON {
 	o := messageJSON{
 		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
-		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt}, Moving: m.Moving,
+		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt},
 		Groups: []standingJSON{}, contentJSON: inContent(m.Content),
 	}
 	for _, g := range m.Groups {

@@ -13,18 +13,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-func TestResumingMovesTakesNothingBesideTheTopic(t *testing.T) {
-	s := newStage(t)
-	s.publish("orders", "u", "k", "", time.Hour)
-	for _, more := range []string{"--dry-run", "--key=k", "--waiting", "--due-before=1h", "--to=other", "--yes", "--group=g", "--cursor=c"} {
-		r := s.run("move", "orders", "--resume", more)
-		assert.Equal(t, 2, r.code, more)
-		assert.Contains(t, r.err, "--resume finishes earlier moves: want only TOPIC with it", more)
-	}
-	assert.Equal(t, 2, s.run("move", "orders", "k", "--resume").code)
-	s.must("move", "orders", "--resume", "--wide")
-}
-
 // TestWhatToTypeNextWorksForATopicWithADash in front.
 func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
 	a := newTestApp()

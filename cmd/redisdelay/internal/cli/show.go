@@ -100,7 +100,6 @@ func (a *app) showOne(m admin.Message) error {
 	if m.Scheduled {
 		f.add("due", humanize.Full(m.DueAt, now))
 	}
-	f.add("moving to", m.Moving)
 	f.add("size", humanize.Bytes(int64(m.Size)))
 	a.addContent(f, m.Content)
 	if err := a.printFields(f); err != nil {

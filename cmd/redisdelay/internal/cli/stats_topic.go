@@ -34,11 +34,6 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	if s.Keys > 0 || s.Windows > 0 {
 		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", humanize.Number(s.Keys), humanize.Number(s.Windows)))
 	}
-	if s.Moving > 0 {
-		f.add("moving", paint(warnStyle, humanize.Count(s.Moving, "message", "messages")+
-			" between topics: "+string(commandLine(append([]string{"redisdelay", "move"}, ordered([]string{"--resume"}, s.Topic)...)...))+
-			" finishes what was interrupted"))
-	}
 	f.add("paused", pauseText(s.Pause, s.At))
 	if err := a.printFields(f); err != nil {
 		return err

@@ -7,58 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoScriptOfAMoveTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowMoves) }
+func TestNoScriptOfArrivalsAndLooksTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowLooks) }
 
-// slowMoves are slowCases for moves and for what looks for faults.
-var slowMoves = map[string]func(r *scene, g *Group) func(){
-	"move 1,000 with keys": func(r *scene, _ *Group) func() {
-		var call []Message
-		var ids []string
-		for i := range 1000 {
-			call = append(call, after(keyed(i, fmt.Sprint("key ", i)), 60))
-			ids = append(ids, call[i].ID)
-		}
-		r.push(call...)
-		return func() {
-			none, d := r.partition.Group(""), departure(InScheduled, ids...)
-			require.Len(r.t, r.depart(none, d), 1000)
-			_, _, err := none.Carry(r.ctx(), d.Batch, ids)
-			require.NoError(r.t, err)
-			r.endMove(none, d.Batch, false, ids[:500]...)
-			r.endMove(none, d.Batch, true, ids[500:]...)
-			require.Equal(r.t, int64(500), r.client.HLen(r.ctx(), r.partition.names.key(messages)).Val())
-		}
-	},
-	"move what one of 1,000 groups has": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.names.keyOf(deadOf, "g"), 500, 100)
-		r.differentRefs(ids, 1000)
-		return func() {
-			d := departure(InDead, ids...)
-			require.Len(r.t, r.depart(g, d), 500)
-			r.endMove(g, d.Batch, true, ids...)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.key(moving)).Val())
-		}
-	},
-	"move messages of 1 MiB": func(r *scene, _ *Group) func() {
-		ids := r.store(r.partition.names.key(scheduled), 100, mebibyte)
-		return func() {
-			none, d := r.partition.Group(""), departure(InScheduled, ids...)
-			require.Len(r.t, r.depart(none, d), 100)
-			_, left, err := none.Carry(r.ctx(), d.Batch, ids)
-			require.NoError(r.t, err)
-			require.Len(r.t, left, 99)
-			r.endMove(none, d.Batch, true, ids...)
-		}
-	},
-	"take over 1,000 and more": func(r *scene, _ *Group) func() {
-		ids := r.store(r.partition.names.key(scheduled), 1000, 100)
-		none := r.partition.Group("")
-		require.Len(r.t, r.depart(none, departure(InScheduled, ids...)), 1000)
-		return func() {
-			_, _, err := r.partition.TakeOver(r.ctx(), "0", NewBatch(), 0, 1<<40)
-			require.NoError(r.t, err)
-		}
-	},
+// slowLooks are slowCases for arrivals and for what looks for faults.
+var slowLooks = map[string]func(r *scene, g *Group) func(){
 	"arrive 500 with keys among old arrivals": func(r *scene, _ *Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
 		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.names.key(arrived)}).Err())
