@@ -254,6 +254,7 @@ func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 		g.setHook(nil)
 		g.hints <- 0
 		pass(time.Minute)
+		assert.Len(t, told[observe.OutageEnded](w), len(told[observe.OutageBegan](w)), "also if nothing is left to extend")
 		r.stop()
 		require.NoError(t, <-r.ended)
 		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
