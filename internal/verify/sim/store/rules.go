@@ -30,7 +30,7 @@ type share struct {
 func (l Limits) share(partition, partitions int) share {
 	s := share{most: part(l.MaxInFlight, partition, partitions)}
 	if l.Messages > 0 {
-		s.interval = float64(l.Per) * float64(partitions) / float64(l.Messages)
+		s.interval = math.Round(1e6*float64(l.Per)*float64(partitions)/float64(l.Messages)) / 1e6 // the scripts get six decimals
 		s.burst = part(l.Burst, partition, partitions)
 	}
 	return s
