@@ -9,7 +9,7 @@
 -- KEYS[4]  refs      hash  id -> names of the groups still to finish
 -- KEYS[5]  changed   hash  id -> metadata as a middleware of this group left them
 -- KEYS[6]  keys      hash  message key -> id
--- KEYS[7]  full      hash  group that waits for room in unack -> how many are too many
+-- KEYS[7]  full      hash  group at its limit -> how many messages it may hold in unack
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  ids
@@ -43,5 +43,5 @@ local ended = finish(messages, refs, changed, keys, acked, group)
 redis.call('ZREM', unack, unpack(acked, 1, ended))
 -- The entry is removed last: without it, the fence of a message in unack would repeat.
 if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
-local room = make_room(full, unack, channel, group) and 'room' or nil
+local room = release_capacity(full, unack, channel, group) and 'room' or nil
 return { missing, { unpack(acked, ended + 1) }, { room } }

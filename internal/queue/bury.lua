@@ -6,7 +6,7 @@
 -- KEYS[3]  dead      zset  id -> when buried, ms
 -- KEYS[4]  reasons   hash  id -> why buried
 -- KEYS[5]  keys      hash  message key -> id
--- KEYS[6]  full      hash  group that waits for room in unack -> how many are too many
+-- KEYS[6]  full      hash  group at its limit -> how many messages it may hold in unack
 -- KEYS[7]  queue     zset  id -> due, ms: waiting for the group
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
@@ -40,5 +40,5 @@ for i, id in ipairs(ids) do
     stale[#stale + 1] = id
   end
 end
-make_room(full, unack, channel, group)
+release_capacity(full, unack, channel, group)
 return stale

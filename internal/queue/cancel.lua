@@ -10,7 +10,7 @@
 -- KEYS[5]  refs        hash  id -> names of the groups still to finish
 -- KEYS[6]  keys        hash  message key -> id
 -- KEYS[7]  taken       zset  message key -> until when it is taken, ms
--- KEYS[8]  full        hash  group that waits for room in unack -> how many are too many
+-- KEYS[8]  full        hash  group at its limit -> how many messages it may hold in unack
 -- KEYS[9..]  for each group: queue, unack, dead, attempts, changed
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
@@ -99,5 +99,5 @@ call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
 for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
 if #burials == 0 or listed then replace_refs(refs, id, burials) end
-for group, unack in pairs(left) do make_room(full, unack, channel, group) end
+for group, unack in pairs(left) do release_capacity(full, unack, channel, group) end
 return told or found

@@ -14,7 +14,7 @@
 -- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
 -- KEYS[13]  control    hash  what groups are told: see lib_groups.lua
 -- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[15]  full       hash  group that waits for room in unack -> how many are too many
+-- KEYS[15]  full       hash  group at its limit -> how many messages it may hold in unack
 -- KEYS[16]  partitions  string  in partition 0: how many there are, if more than one
 -- KEYS[17]  expiry      zset    group -> when to look whether it has expired, ms
 -- KEYS[18..]  for each of the other groups: queue
@@ -22,9 +22,9 @@
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
 -- ARGV[4]   limit    integer, 1..1000
--- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Messages that were
---                    claimed before are only for them, unless they were given back
---                    unseen just once; such a message ends a claim when none is left
+-- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Messages claimed before
+--                    (except those released unseen once) need one; the claim stops at the
+--                    first without
 -- ARGV[6]   lease    ms
 -- ARGV[7]   max deliveries, 0 for no limit
 -- ARGV[8]   bytes    of text to return at most, unless the first message has more
@@ -49,64 +49,43 @@ local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
 local control, consumers, full, partitions, expiry = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local limit, free_workers = tonumber(ARGV[4]), tonumber(ARGV[5])
-local lease, max, bytes, channel = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local alive, about = tonumber(ARGV[10]), ARGV[11]
-local asof = tonumber(ARGV[12])
-local call = redis.call -- looked up once: the loops are long
-local BUSY_MS = 2
-local AHEAD_AGAIN = '2/0/0' -- entry of a message that was given back unseen once
-local MOST_SPENT = 100 -- messages that a claim may bury beyond its limit
-local MOST_ENTRIES = 4000 -- that one call adds to the queues of all groups together, at most
-local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
-
+local limit, free_workers, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local max_deliveries, max_bytes, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local alive_ms, about, asof = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
 local now, now_ms = now_us()
-local deadline = int(math.ceil(now / 1000) + lease)
+local deadline = int(math.ceil(now / 1000) + lease_ms)
 
-local group_count = call('SCARD', groups)
-local function ask() return answer('groups', answer(now_ms, call('SMEMBERS', groups))) end
-if unknown(groups, group) then return ask() end
+-- These reads come first: lib_idle.lua has checked the types of the other keys.
+local group_count = redis.call('SCARD', groups)
+local partition_count = tonumber(redis.call('GET', partitions)) or 0
+local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
+local has_metadata = redis.call('HLEN', changed) > 0
+local has_attempts = redis.call('HLEN', attempts) > 0
 
-local partition_count = tonumber(call('GET', partitions)) or 0
-local ending = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
+-- ask makes the caller name the groups, or register its own.
+local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
 
--- give leases a message. It counts what it puts into tables, since the # of a table is
--- slow. The details are joined, since each value of a reply is slow too.
-local given, ids_given, bodies_given, metadata_given = 0, {}, {}, {}
-local details, entries_given, burials = {}, {}, {}
-local function give(id, due, token, body, metadata)
-  local i = 2 * given
-  details[i + 1], details[i + 2] = due, token
-  given = given + 1
-  ids_given[given], bodies_given[given] = id, body
-  if metadata then
-    metadata_given[#metadata_given + 1] = given
-    metadata_given[#metadata_given + 1] = metadata
+-- reply gives a batch, nil for nothing. Its details, due times and tokens, are one text, since
+-- each value of a reply is slow.
+local function reply(wait, batch)
+  batch = batch or { details = '', ids = {}, bodies = {}, buried = {} }
+  local metadata = {}
+  for i = 1, has_metadata and #batch.ids or 0 do
+    if batch.metadata[i] then
+      metadata[#metadata + 1] = i
+      metadata[#metadata + 1] = batch.metadata[i]
+    end
   end
-end
-
--- lease_given adds the last first: Redis searches a small set from its start.
-local function lease_given()
-  if given == 0 then return end
-  local leases, n = {}, 0
-  for i = given, 1, -1 do
-    leases[n + 1], leases[n + 2] = deadline, ids_given[i]
-    n = n + 2
-  end
-  call('ZADD', unack, unpack(leases))
-end
-
-local function reply(wait, joined)
   return {
-    'claimed', tonumber(deadline), wait, joined, ids_given, bodies_given, metadata_given, burials, partition_count, ending,
+    'claimed', tonumber(deadline), wait, batch.details, batch.ids, batch.bodies, metadata, batch.buried,
+    partition_count, expiring,
   }
 end
 
 -- texts_of reads the bodies of messages and this group's own metadata for them.
-local own = call('HLEN', changed) > 0
 local function texts_of(ids)
   if #ids == 0 then return {}, {} end
-  return call('HMGET', messages, unpack(ids)), own and call('HMGET', changed, unpack(ids)) or {}
+  return redis.call('HMGET', messages, unpack(ids)), has_metadata and redis.call('HMGET', changed, unpack(ids)) or {}
 end
 
 -- audience is whom messages that fall due are for. It is made when a claim needs it, since
@@ -116,7 +95,7 @@ local function audience()
   if made_audience then return made_audience end
   local queues = {}
   for i = 18, #KEYS do queues[ARGV[i - 5]] = KEYS[i] end
-  local members = group_count > 1 and call('SMEMBERS', groups) or {}
+  local members = group_count > 1 and redis.call('SMEMBERS', groups) or {}
   made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
   return made_audience
 end
@@ -125,7 +104,7 @@ end
 -- file may leave them, with their due times; nil if the caller does not know whom they are for.
 local function still_scheduled(ids)
   local waiting, latest = {}, 0
-  for i, due in ipairs(#ids > 0 and call('ZMSCORE', scheduled, unpack(ids)) or {}) do
+  for i, due in ipairs(#ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}) do
     if due then
       waiting[#waiting + 1] = ids[i]
       waiting[#waiting + 1] = due
@@ -141,187 +120,207 @@ end
 local function only_leased(ids, waiting)
   if #ids == 0 then return end
   if #waiting > 0 then fan_out(audience(), waiting, #waiting / 2, queue, scheduled, refs) end
-  call('ZREM', queue, unpack(ids))
+  redis.call('ZREM', queue, unpack(ids))
 end
 
--- note writes the record of this claim; last_ms is when the previous one was written.
-local function note(joined, ids, buried, last_ms)
-  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
-end
+if unknown(groups, group) then return ask() end
+local number, last_ms, result = recorded(claims, consumer)
+-- A late copy of an older request, whose caller has long had the answer, gets nothing.
+if number > request then return reply(-1) end
 
--- replay answers a request that was sent again: with what it got and still holds, whose
--- leases start anew, and with what it buried. It holds what nobody has claimed or extended
--- since. The token alone does not prove that: a torn file may bring back the record of a
--- claim that was undone, and another consumer may have those messages by now.
-local function replay(result, last_ms)
-  local until_then, joined, ids, buried = unpack(cjson.decode(result))
+-- A request that was sent again gets what it got and still holds, whose leases start anew, and
+-- what it buried. It holds what nobody has claimed or extended since. The token alone does not
+-- prove that: a torn file may bring back the record of a claim that was undone, and another
+-- consumer may have those messages by now. (As a function, this would cost each claim time.)
+if number == request then
+  local old_deadline, joined, ids, buried = unpack(cjson.decode(result))
   local dues, tokens = {}, {}
   for due, token in string.gmatch(joined, '(%S+) (%S+)') do
     dues[#dues + 1], tokens[#tokens + 1] = due, token
   end
-  local holds, _, scores = current(unack, attempts, ids, tokens)
+  local holds, _, leases = current(unack, attempts, ids, tokens)
   local bodies, metadata = texts_of(ids)
+  local batch, details, n = { ids = {}, bodies = {}, metadata = {}, buried = {} }, {}, 0
   for i, id in ipairs(ids) do
-    if holds[i] and tonumber(scores[i]) == tonumber(until_then) and bodies[i] then
-      give(id, dues[i], tokens[i], bodies[i], metadata[i] or nil)
+    if holds[i] and tonumber(leases[i]) == tonumber(old_deadline) and bodies[i] then
+      n = n + 1
+      batch.ids[n], batch.bodies[n], batch.metadata[n] = id, bodies[i], metadata[i]
+      details[n] = dues[i] .. ' ' .. tokens[i]
     end
   end
   for i = 1, #buried, 2 do
-    if call('ZSCORE', dead, buried[i]) then
-      burials[#burials + 1] = buried[i]
-      burials[#burials + 1] = buried[i + 1]
+    if redis.call('ZSCORE', dead, buried[i]) then
+      table.insert(batch.buried, buried[i])
+      table.insert(batch.buried, buried[i + 1])
     end
   end
-  local waiting = still_scheduled(ids_given)
+  batch.details = table.concat(details, ' ')
+  local waiting = still_scheduled(batch.ids)
   if not waiting then return ask() end
   begin_writes(unack)
-  note(joined, ids, buried, last_ms)
-  lease_given()
-  only_leased(ids_given, waiting)
-  return reply(0, table.concat(details, ' '))
+  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
+  add_leases(unack, batch.ids, deadline)
+  only_leased(batch.ids, waiting)
+  return reply(0, batch)
 end
 
-local last, last_ms = call('HGET', claims, consumer), nil
-if last then
-  local number, result
-  number, last_ms, result = parse_record(last)
-  if number == request then return replay(result, last_ms) end
-  -- This is a late copy of an older request, whose caller has long had the answer.
-  if number > request then return reply(-1, '') end
+-- plan returns what holds the group back: a pause, its limits, and whether they leave little
+-- (scarce); how many messages the claim may lease (limit), how many that are not in unack yet
+-- (capacity), and how many it looks at (reach): more than the limit if the first must be buried.
+local function plan()
+  local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
+  local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit
+  local pause_ends, limits = rules_of(control, group, now)
+  local capacity, tokens = allowed(limits, unack, now)
+  local scarce, most = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
+  if scarce then most = math.min(most, tokens, free_workers) end
+  if pause_ends then most = 0 end
+  local burying = most > 0 and max_deliveries > 0 and has_attempts
+    and (begins_exhausted(unack, attempts, now_ms, max_deliveries)
+      or begins_exhausted(queue, attempts, now_ms, max_deliveries))
+  return {
+    pause_ends = pause_ends, limits = limits, scarce = scarce, limit = most, capacity = capacity,
+    burying = burying, reach = burying and math.max(most, MAX_BURIED) or most,
+  }
 end
 
-expect_hashes(messages, refs, keys, reasons, full)
-local pause_ends, limits = rules_of(control, group, now)
-local room, tokens = allowed(limits, unack, now)
-local scarce = math.min(room, tokens) < CLAIMS_AHEAD * limit
-if scarce then limit = math.min(limit, tokens, free_workers) end
-if pause_ends then limit = 0 end
-expect_zsets(dead)
-local claimed_before = call('HLEN', attempts) > 0
-begin_writes(unack)
+-- find_lost returns messages whose lease ran out; nil if the caller has to name the groups.
+local function find_lost(budget)
+  local lost = due_of(unack, now_ms, budget.reach)
+  local ids = ids_of(lost)
+  local waiting = still_scheduled(ids)
+  if not waiting then return end
+  only_leased(ids, waiting)
+  return lost
+end
 
--- Messages whose lease ran out come first: they have waited longest. Due messages
--- follow, in the order of their due times, from the group's queue: retries and, with
--- several groups, new messages. With only one group and no due retry, they come
--- straight from scheduled.
-local look_further = limit > 0 and max > 0 and claimed_before
-  and (begins_spent(unack, attempts, now_ms, max) or begins_spent(queue, attempts, now_ms, max))
-local reach = look_further and math.max(limit, MOST_SPENT) or limit
-local ended = due_of(unack, now_ms, reach)
-local late, lost_ids = #ended / 2, ids_of(ended)
-local waiting = still_scheduled(lost_ids)
-if not waiting then return ask() end
-only_leased(lost_ids, waiting)
-limit = math.min(limit, late + math.max(0, room)) -- those of lost leases are in unack already
-if not look_further then reach = limit end
-local source, fresh = queue, nil
-local due = due_of(scheduled, now_ms, math.min(reach - late, math.max(1, math.floor(MOST_ENTRIES / group_count))))
-local retry = #due > 0 and head(queue)
-if #due > 0 and group_count == 1 and not (retry and retry <= tonumber(now_ms)) then
-  source, fresh = scheduled, due
-elseif #due > 0 then
+-- find_due returns due messages, in the order of their due times, and the set they are in: the
+-- group's queue with retries and, with several groups, new messages. With only one group and no
+-- due retry, it is scheduled. If the claim ends here, it returns the reply as a third value.
+local function find_due(budget, lost)
+  local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
+  local after = #lost / 2
+  local count = budget.burying and budget.reach - after or math.min(budget.limit - after, math.max(0, budget.capacity))
+  local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
+  if #due == 0 then return due_of(queue, now_ms, count), queue end
+  local first, retry = tonumber(due[2]), head(queue)
+  if group_count == 1 and not (retry and retry <= tonumber(now_ms)) then return due, scheduled end
+  local known = (group_count == 1 or asof > 0) and covered(audience(), due) or 0
+  if known > 0 then
+    fan_out(audience(), due, known, queue, scheduled, refs)
+    if group_count >= MANY_GROUPS then end_turn(control, channel) end
+    return due_of(queue, now_ms, count), queue
+  end
   -- A caller with old or many groups is not asked for them as long as its own has something
   -- that comes before what is for all.
-  local first = tonumber(due[2])
-  local count = (group_count == 1 or asof > 0) and covered(audience(), due) or 0
-  local ahead = late > 0 or retry and retry <= first
-  if count > 0 then
-    fan_out(audience(), due, count, queue, scheduled, refs)
-    if group_count >= MANY_GROUPS then end_turn(control, channel) end
-  elseif ahead and (asof > 0 or group_count >= MANY_GROUPS) then
-    fresh = due_of(queue, due[2], reach - late)
-    if not still_scheduled(ids_of(fresh)) then return ask() end
-  elseif group_count < MANY_GROUPS then
-    return ask()
-  else
-    local turn, wait = elected(control, consumer, now, tonumber(now_ms))
-    if turn then return ask() end
-    return reply(math.max(1, wait), '')
+  if (after > 0 or retry and retry <= first) and (asof > 0 or group_count >= MANY_GROUPS) then
+    local before = due_of(queue, due[2], count)
+    if still_scheduled(ids_of(before)) then return before, queue end
+  elseif group_count >= MANY_GROUPS then
+    local elected, wait = elect(control, consumer, now, tonumber(now_ms))
+    if not elected then return nil, nil, reply(math.max(1, wait)) end
   end
-end
-fresh = fresh or due_of(queue, now_ms, reach - late)
-local ids, dues, n = {}, {}, 0
-for _, list in ipairs({ ended, fresh }) do
-  for i = 1, #list, 2 do
-    n = n + 1
-    ids[n], dues[n] = list[i], list[i + 1]
-  end
+  return nil, nil, ask()
 end
 
--- The claim chooses messages before it reads them: a body beyond the limit of bytes
--- must not be copied in Redis's memory.
-local entries = claimed_before and n > 0 and call('HMGET', attempts, unpack(ids)) or {}
-local taken, size, chosen, wanted, places, stop = 0, 0, 0, {}, {}, nil
-while taken < n and not stop do
-  local i = taken + 1
-  if i == late + 1 then limit = math.min(limit, math.max(chosen, late + room)) end
-  local id, entry, reason = ids[i], entries[i] or (i <= late and '1'), nil
-  local length = call('HSTRLEN', messages, id)
-  if entry then entry, reason = next_entry(entry, i <= late, max) end
-  if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
-  if reason then
-    burials[#burials + 1] = id
-    burials[#burials + 1] = reason
-    taken = i
-  elseif chosen >= limit then
-    stop = 'limit'
-  elseif entry and entry ~= AHEAD_AGAIN and chosen >= free_workers then
-    stop = 'worker'
-  else
-    if own then length = length + call('HSTRLEN', changed, id) end
-    if chosen > 0 and size + length > bytes then
-      stop = 'bytes'
+-- consider adds messages of a list to a batch, until something stops it: those to lease, and
+-- those to bury. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
+-- memory. It returns the ids of the list, and how many of them are in the batch.
+local function consider(batch, list, lost, most)
+  local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
+  local call = redis.call -- looked up once: the loop is long
+  if #list == 0 then return list, 0 end
+  local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
+  local entries = has_attempts and call('HMGET', attempts, unpack(ids)) or {}
+  for i, id in ipairs(ids) do
+    local entry, reason = entries[i] or lost and '1', nil
+    local length = call('HSTRLEN', messages, id)
+    if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
+    if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
+    if has_metadata then length = length + call('HSTRLEN', changed, id) end
+    if reason then
+      buried[#buried + 1], buried[#buried + 2] = id, reason
     else
-      chosen, size, taken = chosen + 1, size + length, i
-      wanted[chosen], places[chosen] = id, i
-      if entry then entries[i] = entry end
+      batch.stop = n >= most and 'limit'
+        or entry and entry ~= RELEASED_ONCE and n >= free_workers and 'worker'
+        or n > 0 and batch.bytes + length > max_bytes and 'bytes'
+      if batch.stop then return ids, i - 1 end
+      batch.bytes, n = batch.bytes + length, n + 1
+      batch.ids[n], details[2 * n - 1], details[2 * n] = id, list[2 * i], entry or '1'
+      if entry then written[#written + 1], written[#written + 2] = id, entry end
     end
   end
+  return ids, #ids
 end
 
-local bodies, metadata = texts_of(wanted)
-for k = 1, chosen do
-  local id, i = wanted[k], places[k]
-  give(id, dues[i], entries[i] or '1', bodies[k], metadata[k] or nil)
-  if entries[i] then
-    entries_given[#entries_given + 1] = id
-    entries_given[#entries_given + 1] = entries[i]
+-- choose makes a batch of lost and due messages.
+local function choose(budget, lost, due)
+  local batch = {
+    ids = {}, details = {}, entries = {}, bodies = {}, metadata = {}, buried = {}, bytes = 0, stop = nil,
+    due = {}, due_count = 0, -- ids, and how many of them the batch has
+  }
+  consider(batch, lost, true, budget.limit)
+  if batch.stop then return batch end
+  -- Those of lost leases are in unack already, and those to bury leave it.
+  local room = math.max(0, budget.capacity + #batch.buried / 2)
+  local most = math.min(budget.limit, #batch.ids + room)
+  batch.due, batch.due_count = consider(batch, due, false, most)
+  return batch
+end
+
+-- take leases a batch. It adds before it removes: a write that is refused halfway must not leave
+-- a message in no set.
+local function take(budget, batch, source, last_ms)
+  local ids, buried = batch.ids, batch.buried
+  batch.bodies, batch.metadata = texts_of(ids)
+  batch.details = table.concat(batch.details, ' ')
+  if budget.limits then spend(budget.limits, control, group, #ids) end
+  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, batch.details, ids, buried }), last_ms)
+  if #batch.entries > 0 then redis.call('HSET', attempts, unpack(batch.entries)) end
+  add_leases(unack, ids, deadline)
+  for i = 1, #buried, 2 do
+    bury(dead, reasons, keys, buried[i], now, buried[i + 1])
+    redis.call('ZREM', unack, buried[i])
   end
+  if #buried > 0 then release_capacity(full, unack, channel, group) end
+  if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
 end
 
--- The script adds before it removes: a write that is refused halfway must not leave a
--- message in no set.
-local joined = table.concat(details, ' ')
-if limits then spend(limits, control, group, given) end
-note(joined, ids_given, burials, last_ms)
-if #entries_given > 0 then call('HSET', attempts, unpack(entries_given)) end
-lease_given()
-for i = 1, #burials, 2 do
-  bury(dead, reasons, keys, burials[i], now, burials[i + 1])
-  call('ZREM', unack, burials[i])
-end
-if #burials > 0 then make_room(full, unack, channel, group) end
-if taken > late then call('ZREM', source, unpack(ids, late + 1, taken)) end
-
--- wait_us is how long no other message can be due.
-local function wait_us()
-  if pause_ends then return pause_ends == 0 and -1 or pause_ends * 1000 - now end
-  if stop == 'worker' and given >= free_workers then return -2 end
-  local first = taken < n and 0 or earliest(scheduled, queue, unack)
+-- wait_us is how long no other message can be due; -2 if the next is only for a free worker.
+local function wait_us(budget, batch)
+  local ends, limits = budget.pause_ends, budget.limits
+  if ends then return ends == 0 and -1 or ends * 1000 - now end
+  if batch.stop == 'worker' then return -2 end
+  local first = batch.stop and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end
-  wait = held_back(limits, unack, full, group, now)
-  return wait == 0 and scarce and given >= free_workers and -2 or wait
-end
-local wait = wait_us()
-if not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
-  note_alive(consumers, consumer, now_ms, alive, about)
+  wait = wait_for_limits(limits, unack, full, group, now)
+  return wait == 0 and budget.scarce and #batch.ids >= free_workers and -2 or wait
 end
 
--- When nothing more is due, the group's other consumers, which may wait for the same
--- message, need not look. A consumer that claims all the time does not say so each time.
-local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
-if wait ~= 0 and wait ~= -2 and not busy and call('HLEN', claims) > 1 then
-  redis.pcall(NOTIFY, channel, string.format('=%.0f %d %d ', wait, taken, #group) .. group .. consumer)
+-- report tells the group's other consumers, which may wait for the same message, that they need
+-- not look, if nothing more is due. A consumer that claims all the time does not say so each time.
+local function report(budget, batch, last_ms)
+  local BUSY_MS = 2
+  local wait = wait_us(budget, batch)
+  if not last_ms or math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
+    note_alive(consumers, consumer, now_ms, alive_ms, about)
+  end
+  local busy = last_ms and tonumber(now_ms) - last_ms < BUSY_MS
+  if wait ~= 0 and wait ~= -2 and not busy and redis.call('HLEN', claims) > 1 then
+    local count = #batch.ids + #batch.buried / 2
+    redis.pcall(NOTIFY, channel, string.format('=%.0f %d %d ', wait, count, #group) .. group .. consumer)
+  end
+  return reply(wait, batch)
 end
-return reply(wait, joined)
+
+local budget = plan()
+begin_writes(unack)
+-- Messages whose lease ran out come first: they have waited longest.
+local lost = find_lost(budget)
+if not lost then return ask() end
+local due, source, answered = find_due(budget, lost)
+if answered then return answered end
+local batch = choose(budget, lost, due)
+take(budget, batch, source, last_ms)
+return report(budget, batch, last_ms)

@@ -8,7 +8,7 @@
 -- KEYS[6]   taken       zset    message key -> until when it is taken, ms
 -- KEYS[7]   publishers  hash    publisher, or caller -> record of its last batch or request
 -- KEYS[8]   control     hash    what groups are told: see lib_groups.lua
--- KEYS[9]   full        hash    group that waits for room in unack -> how many are too many
+-- KEYS[9]   full        hash    group at its limit -> how many messages it may hold in unack
 -- KEYS[10]  partitions  string  how many there are
 -- KEYS[11]  expiry      zset    group -> when to look whether it has expired, ms
 -- KEYS[12]  arrived     zset    id without its key, perhaps with a move -> until when to remember it, ms

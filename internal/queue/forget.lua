@@ -14,7 +14,7 @@
 -- KEYS[10]  messages   hash  id -> encoded message
 -- KEYS[11]  refs       hash  id -> names of the groups still to finish
 -- KEYS[12]  keys       hash  message key -> id
--- KEYS[13]  full       hash  group that waits for room in unack -> how many are too many
+-- KEYS[13]  full       hash  group at its limit -> how many messages it may hold in unack
 -- KEYS[14]  expiry     zset  group -> when to look whether it has expired, ms
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000

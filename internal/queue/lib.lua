@@ -97,8 +97,8 @@ local function exhausted(seen, unsure, max)
 end
 
 -- next_entry is the entry of the next delivery of a message that was claimed before,
--- and the reason to bury it, if any. That nobody has seen a message given back is certain
--- only after its first claim: later, an earlier consumer may have been lost with it.
+-- and the reason to bury it, if any. A released message is certainly unseen only if it was
+-- claimed once; before a later claim, an earlier consumer may have died with it.
 local function next_entry(entry, lost, max)
   local fence, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
@@ -139,8 +139,8 @@ local LOST = '!'
 -- free removes the key of a message that nobody needs, unless a newer message has taken it.
 local function free(keys, id)
   local key = key_of(id)
-  local taken = key and redis.call('HGET', keys, key)
-  if taken and (taken == id or taken == LOST .. id) then redis.call('HDEL', keys, key) end
+  local holder = key and redis.call('HGET', keys, key)
+  if holder and (holder == id or holder == LOST .. id) then redis.call('HDEL', keys, key) end
 end
 
 -- bury makes a message a dead letter. The caller removes it from the group's other sets.
@@ -208,16 +208,6 @@ local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
 end
 
--- earliest is the lowest score of several sorted sets, nil when all are empty.
-local function earliest(...)
-  local first
-  for _, zset in ipairs({ ... }) do
-    local score = head(zset)
-    if score and (not first or score < first) then first = score end
-  end
-  return first
-end
-
 -- wake tells sleeping subscribers in how many µs a message is due. It is a hint: if
 -- it is lost, or the user may not send it, they are late by at most their poll
 -- interval.
@@ -227,11 +217,11 @@ local function wake(channel, now, due, group)
   redis.pcall(NOTIFY, channel, wait)
 end
 
--- make_room wakes a group that waits for room in unack, and tells whether it does. The mark
--- says how many messages are too many: a group over its limit waits for more than one to go.
-local function make_room(full, unack, channel, group)
-  local most = redis.call('HGET', full, group)
-  if not most or redis.call('ZCARD', unack) >= (tonumber(most) or math.huge) then return false end
+-- release_capacity wakes a group that is at its limit, once unack has capacity again, and tells
+-- whether it was. full holds the limit that it has hit.
+local function release_capacity(full, unack, channel, group)
+  local limit = redis.call('HGET', full, group)
+  if not limit or redis.call('ZCARD', unack) >= (tonumber(limit) or math.huge) then return false end
   redis.call('HDEL', full, group)
   wake(channel, 0, 0, group)
   return true

@@ -14,16 +14,37 @@ local function ids_of(list)
   return ids
 end
 
--- begins_spent tells whether the first due message must be buried. Only then does a claim
--- look at more messages than it may take, since looking costs more than taking.
-local function begins_spent(zset, attempts, now_ms, max)
+-- add_leases adds the last first: Redis searches a small set from its start.
+local function add_leases(unack, ids, deadline)
+  if #ids == 0 then return end
+  local leases, n = {}, 0
+  for i = #ids, 1, -1 do
+    leases[n + 1], leases[n + 2] = deadline, ids[i]
+    n = n + 2
+  end
+  redis.call('ZADD', unack, unpack(leases))
+end
+
+-- earliest is the lowest score of several sorted sets, nil when all are empty.
+local function earliest(...)
+  local first
+  for _, zset in ipairs({ ... }) do
+    local score = head(zset)
+    if score and (not first or score < first) then first = score end
+  end
+  return first
+end
+
+-- begins_exhausted tells whether the first due message must be buried. Only then does a claim
+-- look at more messages than it may lease, since looking costs more than leasing.
+local function begins_exhausted(zset, attempts, now_ms, max)
   local id = due_of(zset, now_ms, 1)[1]
   if not id then return false end
   local _, seen, unsure = split(redis.call('HGET', attempts, id) or '')
   return exhausted(seen, unsure, max) ~= nil
 end
 
--- Besides pauses, control has for a group with limits "limits:G", "<most> <interval>
+-- Besides pauses, control has for a group with limits "limits:G", "<in flight> <interval>
 -- <burst> ...": how many messages it may hold in this partition, 0 for any number; the µs
 -- from one claimed message to the next at its rate, 0 for any rate; and how many it may
 -- claim at once when it has been idle. "rate:G" is when, in µs, its whole burst is back.
@@ -32,35 +53,35 @@ end
 -- its limits, nil if it has none.
 local function rules_of(control, group, now)
   if redis.call('HLEN', control) == 0 then return end
-  local told = redis.call('HMGET', control, 'paused', pause_of(group), limits_of(group), rate_of(group))
+  local fields = redis.call('HMGET', control, 'paused', pause_of(group), limits_of(group), rate_of(group))
   local pause_ends, limits
   for i = 1, 2 do
-    local ends = told[i] and tonumber(string.match(told[i], '^%d+'))
+    local ends = fields[i] and tonumber(string.match(fields[i], '^%d+'))
     if ends and (ends == 0 or ends * 1000 > now) and pause_ends ~= 0 then
       pause_ends = ends == 0 and 0 or math.max(ends, pause_ends or 0)
     end
   end
-  local most, interval, burst = string.match(told[3] or '', '^(%d+) ([%d.]+) (%d+)')
-  if most then
-    limits = { most = tonumber(most), interval = tonumber(interval), burst = tonumber(burst) }
+  local in_flight, interval, burst = string.match(fields[3] or '', '^(%d+) ([%d.]+) (%d+)')
+  if in_flight then
+    limits = { in_flight = tonumber(in_flight), interval = tonumber(interval), burst = tonumber(burst) }
     -- A clock that was set back must not hold the group up for longer than its burst.
-    local back, latest = tonumber(told[4]) or 0, now + limits.burst * limits.interval
+    local back, latest = tonumber(fields[4]) or 0, now + limits.burst * limits.interval
     limits.late = back > latest
     limits.back = math.min(math.max(now, back), latest)
   end
   return pause_ends, limits
 end
 
--- allowed is how many messages that are not in delivery yet a group may claim, below 0 if it
--- has too many, and how many messages in all; without limits, any number.
+-- allowed returns how many messages that are not in delivery yet a group may claim, its capacity,
+-- below 0 if it has too many; and how many messages in all. Without limits, any number.
 local function allowed(limits, unack, now)
-  local room, tokens = math.huge, math.huge
-  if not limits then return room, tokens end
-  if limits.most > 0 then room = limits.most - redis.call('ZCARD', unack) end
+  local capacity, tokens = math.huge, math.huge
+  if not limits then return capacity, tokens end
+  if limits.in_flight > 0 then capacity = limits.in_flight - redis.call('ZCARD', unack) end
   if limits.interval > 0 then
     tokens = math.floor((now - limits.back) / limits.interval + limits.burst + 1e-6)
   end
-  return room, tokens
+  return capacity, tokens
 end
 
 -- spend counts messages that are about to be claimed. It also keeps a corrected time: else
@@ -71,12 +92,12 @@ local function spend(limits, control, group, count)
   redis.call('HSET', control, rate_of(group), int(math.ceil(limits.back)))
 end
 
--- held_back is for how many µs limits keep a group from what is due. Whoever makes room
--- before sees full, and wakes the group.
-local function held_back(limits, unack, full, group, now)
+-- wait_for_limits is for how many µs limits keep a group from what is due. Whoever releases
+-- capacity before sees full, and wakes the group.
+local function wait_for_limits(limits, unack, full, group, now)
   local wait = 0
-  if limits.most > 0 and redis.call('ZCARD', unack) >= limits.most then
-    redis.call('HSET', full, group, int(limits.most))
+  if limits.in_flight > 0 and redis.call('ZCARD', unack) >= limits.in_flight then
+    redis.call('HSET', full, group, int(limits.in_flight))
     wait = head(unack) * 1000 - now
   end
   if limits.interval > 0 then

@@ -38,7 +38,7 @@ local function fan_out(audience, due, count, queue, scheduled, refs)
   local scores, moved = {}, {}
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end
   for i = 1, 2 * count, 2 do
-    local j = 2 * count - i -- the last first; see lease_given
+    local j = 2 * count - i -- the last first; see add_leases
     moved[#moved + 1] = due[i]
     scores[j], scores[j + 1] = due[i + 1], due[i]
   end
@@ -54,8 +54,8 @@ end
 local MANY_GROUPS = 17
 local TURN_MS = 150
 
--- elected tells whether it is a caller's turn; if not, for how many µs it waits.
-local function elected(control, caller, now, now_ms)
+-- elect tells whether it is a caller's turn; if not, for how many µs it waits.
+local function elect(control, caller, now, now_ms)
   local ends, waited, who = string.match(redis.call('HGET', control, 'fanout') or '', '^(%d+) (.)(.*)$')
   ends = tonumber(ends) or 0
   -- A turn that ends too late is from before the clock was set back.

@@ -30,31 +30,8 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
--- interval_of is how many µs a group's rate has from one claimed message to the next; 0 for any
--- rate.
-local function interval_of(control, group)
-  if redis.call('HLEN', control) == 0 then return 0 end
-  local limits = redis.call('HGET', control, limits_of(group))
-  local interval = string.match(limits or '', '^%d+ ([%d.]+) ')
-  return tonumber(interval or 0) -- the Redis of redisdelaytest passes on no value, not nil, if nothing matches
-end
-
--- give_back takes back some µs of what a group's claims have used up of its rate.
-local function give_back(control, group, us)
-  local back = us > 0 and tonumber(redis.call('HGET', control, rate_of(group)))
-  if back then redis.call('HSET', control, rate_of(group), int(math.ceil(back - us))) end
-end
-
 -- is_rule tells whether all partitions have a field: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
-
--- most_partitions is how many partitions the limits of a group allow, if a field has any,
--- and the group: each partition has to have a share.
-local function most_partitions(field, value)
-  local group = string.match(field, '^limits:(.*)$')
-  local most = group and tonumber(string.match(value, '^%d+ [%d.]+ %d+ (%d+)'))
-  if most and most > 0 then return most, group end
-end
 
 -- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>
 -- <since> <about>", in ms. A newcomer drops a few consumers that are no longer alive; the

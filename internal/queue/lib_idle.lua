@@ -1,7 +1,7 @@
 -- lib_idle.lua: answers a claim that finds nothing, as most claims of idle consumers do. It stands
--- in front of the libraries of claim.lua, whose KEYS and ARGV it uses: to make their functions
--- takes several times as long as all that is done here. It leaves everything unusual to claim.lua
--- and then changes nothing.
+-- in front of the libraries of claim.lua, whose KEYS and ARGV it uses: making their functions
+-- takes several times as long as all that is done here. Everything unusual is for claim.lua; this
+-- changes nothing then, and has checked the types of keys for it.
 
 do
   local call = redis.call
@@ -25,14 +25,14 @@ do
     local score = tonumber(call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
     if score and (not first or score < first) then first = score end
   end
-  local ends = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
+  local next_look = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
   local number, last_ms = string.match(call('HGET', claims, consumer) or '', '^(%d+) (%d+) ')
-  local seen = about ~= '' and call('HGET', consumers, consumer) or ''
-  local since = string.match(seen, '^%d+ %d+ (%d+)')
+  local presence = about ~= '' and call('HGET', consumers, consumer) or ''
+  local since = string.match(presence, '^%d+ %d+ (%d+)')
 
   -- A consumer that others may wait for tells them; a new hour renews the expiry of the records.
   local alone = call('HLEN', claims) == 1
-  if (not first or first > now_ms) and (not ends or ends > now_ms + SOON_MS) and number and alone
+  if (not first or first > now_ms) and (not next_look or next_look > now_ms + SOON_MS) and number and alone
     and tonumber(number) < tonumber(request) and (about == '' or since)
     and math.floor(last_ms / HOUR_MS) == math.floor(now_ms / HOUR_MS) and call('SISMEMBER', groups, group) == 1 then
     local count = tonumber(call('GET', partitions)) or 0

@@ -9,7 +9,7 @@
 -- KEYS[5]  dead      zset  id -> when buried, ms
 -- KEYS[6]  reasons   hash  id -> why buried
 -- KEYS[7]  keys      hash  message key -> id
--- KEYS[8]  full      hash  group that waits for room in unack -> how many are too many
+-- KEYS[8]  full      hash  group at its limit -> how many messages it may hold in unack
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
@@ -67,6 +67,6 @@ for i, id in ipairs(ids) do
   end
 end
 
-make_room(full, unack, channel, group)
+release_capacity(full, unack, channel, group)
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }

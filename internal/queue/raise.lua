@@ -18,6 +18,15 @@
 
 local partitions, groups, control, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+
+-- max_partitions is how many partitions the limits of a group allow, if a field has any,
+-- and the group: each partition has to have a share.
+local function max_partitions(field, value)
+  local group = string.match(field, '^limits:(.*)$')
+  local max = group and tonumber(string.match(value, '^%d+ [%d.]+ %d+ (%d+)'))
+  if max and max > 0 then return max, group end
+end
+
 local number = tonumber(redis.call('GET', partitions) or 1)
 if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
@@ -29,8 +38,8 @@ local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then
   local told = redis.call('HGETALL', control)
   for i = 1, #told, 2 do
-    local most, group = most_partitions(told[i], told[i + 1])
-    if raised > number and most and most < raised then return { 0, { group }, { int(most) }, {}, {} } end
+    local max, group = max_partitions(told[i], told[i + 1])
+    if raised > number and max and max < raised then return { 0, { group }, { int(max) }, {}, {} } end
     if known > 0 and is_rule(told[i]) then
       rules[#rules + 1] = told[i]
       rules[#rules + 1] = told[i + 1]

@@ -9,7 +9,7 @@
 -- KEYS[4]  refs      hash    id -> names of the groups still to finish
 -- KEYS[5]  changed   hash    id -> metadata as a middleware of this group left them
 -- KEYS[6]  keys      hash    message key -> id
--- KEYS[7]  full      hash    group that waits for room in unack -> how many are too many
+-- KEYS[7]  full      hash    group at its limit -> how many messages it may hold in unack
 -- KEYS[8]  stream    stream  where the messages go; not a key of the partition
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
@@ -43,12 +43,8 @@ for i = 1, n do
 end
 if held == 0 then return { stale, {}, {} } end
 
--- With very many groups, finish ends only some: those that leave looks at.
-local ended = held
-if redis.call('HLEN', refs) > 0 then
-  local _, _, looked = leave(refs, handed, group)
-  ended = looked
-end
+-- With very many groups, finish ends only some.
+local ended = redis.call('HLEN', refs) > 0 and plan_release(refs, handed, group).count or held
 
 -- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
 -- entries are added before the messages are removed, so a torn file loses nothing.
@@ -66,5 +62,5 @@ end
 finish(messages, refs, changed, keys, { unpack(handed, 1, ended) }, group)
 redis.call('ZREM', unack, unpack(handed, 1, ended))
 if entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
-local room = make_room(full, unack, channel, group) and 'room' or nil
+local room = release_capacity(full, unack, channel, group) and 'room' or nil
 return { stale, { unpack(handed, ended + 1) }, { room } }

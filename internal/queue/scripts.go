@@ -121,7 +121,7 @@ func newScript(name string, once ...kind) *script {
 const idleLibrary = "lib_idle"
 
 // allLibraries are what scripts share, in the order in which they build on each other.
-var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_claim", "lib_fan_out", "lib_keyed"}
+var allLibraries = []string{"lib", "lib_refs", "lib_groups", "lib_expiry", "lib_claim", "lib_fan_out", "lib_finish", "lib_keyed"}
 
 // librariesOf are the libraries in front of a script with these KEYS. It does without those
 // that it does not need: each function of a library takes time in each call.
@@ -142,6 +142,8 @@ func librariesOf(name string, once []kind) []string {
 	switch name {
 	case "claim":
 		libraries = append(libraries, "lib_claim", "lib_fan_out")
+	case "ack", "relay", "discard", "forget", "withdraw":
+		libraries = append(libraries, "lib_finish")
 	case "cancel", "reschedule", "look":
 		libraries = append(libraries, "lib_keyed")
 	}
