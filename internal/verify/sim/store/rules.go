@@ -3,7 +3,6 @@ package store
 import (
 	"maps"
 	"math"
-	"time"
 )
 
 // claimsAhead is for how many claims of the size asked for the limits of a group must have
@@ -31,7 +30,7 @@ type share struct {
 func (l Limits) share(partition, partitions int) share {
 	s := share{most: part(l.MaxInFlight, partition, partitions)}
 	if l.Messages > 0 {
-		s.interval = float64(l.Per) * float64(partitions) / float64(l.Messages)
+		s.interval = math.Round(1e6*float64(l.Per)*float64(partitions)/float64(l.Messages)) / 1e6 // the scripts get six decimals
 		s.burst = part(l.Burst, partition, partitions)
 	}
 	return s
@@ -69,10 +68,14 @@ func (p *Partition) Resume(now int64, name string) {
 
 // Limit limits a group, as one that has this many partitions; zero Limits end its limits.
 func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
+	s := l.share(p.number, partitions)
+	if l == p.limits[name] && s == p.shares[name] {
+		return
+	}
 	if l == (Limits{}) {
 		p.unlimit(name)
 	} else {
-		p.limits[name], p.shares[name] = l, l.share(p.number, partitions)
+		p.limits[name], p.shares[name] = l, s
 		p.cap(now, name)
 	}
 	p.wake(now, 0, name)
@@ -103,17 +106,17 @@ func (p *Partition) adopt(first *Partition, partitions int) {
 	}
 }
 
-// giveBack takes back what a claim a while ago has used up of the rate of a group, as far as it
-// would not be lost by now.
-func (p *Partition) giveBack(name string, age time.Duration) {
-	if s := p.shares[name]; s.interval > 0 && p.rates[name] > 0 {
-		p.rates[name] -= int64(max(0, s.interval-float64(age.Microseconds())))
+// giveBack takes back some µs of what claims have used up of the rate of a group.
+func (p *Partition) giveBack(name string, us float64) {
+	if us > 0 && p.rates[name] > 0 {
+		p.rates[name] = int64(math.Ceil(float64(p.rates[name]) - us))
 	}
 }
 
 // bounds is what a claim may take.
 type bounds struct {
 	paused  bool
+	idle    bool  // lib_idle answers the claim
 	ends    int64 // of the pause, ms; 0: no end
 	limited bool
 	share   share
