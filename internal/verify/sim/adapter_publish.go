@@ -24,6 +24,9 @@ func (t publishTopic) Enlist(ctx context.Context) error {
 	return err
 }
 
+// Advance implements publish.Topic.
+func (t publishTopic) Advance(ctx context.Context) error { return t.Enlist(ctx) }
+
 // Raise implements publish.Topic.
 func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
 	return call(ctx, t.p.link(0), "raise", func(int64) int { return t.p.w.raise(least) })
