@@ -65,7 +65,7 @@ func Arrive(ctx context.Context, p *queue.Partition, move string, messages []Arr
 	return outcomes, err
 }
 
-// Over counts the arrivals that need not be remembered any more. The next ones drop them.
+// Outdated counts the arrivals that need not be remembered any more. The next ones drop them.
 func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	now, err := p.Now(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	})
 }
 
-// Forget drops as many, in bounded steps.
+// DropOutdated drops as many, in bounded steps.
 func DropOutdated(ctx context.Context, p *queue.Partition) error {
 	over, err := Outdated(ctx, p)
 	for ; err == nil && over > 0; over -= queue.MaxMessages { // which is how many a call drops

@@ -16,7 +16,7 @@ type Backlog struct {
 	InDelivery int // messages that a consumer holds
 }
 
-// Backlog counts the messages that await a group, or all groups if it is "".
+// CountBacklog counts the messages that await a group, or all groups if it is "".
 func CountBacklog(ctx context.Context, t *queue.Topic, group string) (Backlog, error) {
 	if err := t.Known(ctx); err != nil {
 		return Backlog{}, err

@@ -21,7 +21,7 @@ func Consumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
 	return consumers(ctx, g, "alive")
 }
 
-// Remembered returns the group's consumers that the partition remembers, alive or not.
+// RememberedConsumers returns the group's consumers that the partition remembers, alive or not.
 func RememberedConsumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
 	return consumers(ctx, g, "all")
 }

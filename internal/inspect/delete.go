@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Delete removes all that the topic has, and takes it off the list of topics. Calling it
+// DeleteTopic removes all that the topic has, and takes it off the list of topics. Calling it
 // again continues an earlier call. Partition 0 comes last, since it has the number of
 // partitions.
 func DeleteTopic(ctx context.Context, t *queue.Topic) error {

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// lookedAt is about how many messages one call of the scripts for Orphans, Misplaced and
+	// lookedAt is about how many messages one call of the scripts for FindOrphans, FindMisplaced and
 	// Strays looks at.
 	lookedAt = 500
 
-	// lookedUp is how many times Orphans looks for a message in a set, at most.
+	// lookedUp is how many times FindOrphans looks for a message in a set, at most.
 	lookedUp = 20_000
 
-	// lookedBytes is about how many bytes of bodies one call for Orphans makes Redis copy.
+	// lookedBytes is about how many bytes of bodies one call for FindOrphans makes Redis copy.
 	lookedBytes = 256 << 10
 )
 
-// Orphans calls found with ids that have a body and are in no set: neither scheduled, nor in
+// FindOrphans calls found with ids that have a body and are in no set: neither scheduled, nor in
 // any set of a group. It reads all bodies, in bounded steps, and looks into the groups
 // that are named, that are registered, and that need a body.
 func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
@@ -68,7 +68,7 @@ type Misplaced struct {
 	Twice    map[string]string // ids that are in a second place, and which Place
 }
 
-// Misplaced calls found with what is wrong with messages in a place of the group.
+// FindMisplaced calls found with what is wrong with messages in a place of the group.
 func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(looked int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
@@ -92,7 +92,7 @@ func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(
 // Record is a hash with an entry for each of some messages.
 type Record string
 
-// The records that Leftovers looks into. RefsRecord is of the partition, the others are of a group.
+// The records that FindLeftovers looks into. RefsRecord is of the partition, the others are of a group.
 const (
 	RefsRecord     Record = "refs"
 	AttemptsRecord Record = "attempts"
@@ -103,7 +103,7 @@ const (
 // lookedInto is about how many entries one call for Leftovers reads, which may be some KiB each.
 const lookedInto = 100
 
-// Leftovers calls found with ids whose entries in a record no message needs, which it may drop,
+// FindLeftovers calls found with ids whose entries in a record no message needs, which it may drop,
 // and with ids whose entry cannot be read.
 func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
 	return scan(func(cursor string) (next string, err error) {
@@ -128,7 +128,7 @@ func WrongTypes(ctx context.Context, p *queue.Partition, groups []string) ([]*sc
 	return wrongTypes(ctx, p.Client(), p.All(groups))
 }
 
-// WrongType is the list of topics, if it holds a value of another type; else nil.
+// WrongTypeOfList is the list of topics, if it holds a value of another type; else nil.
 func WrongTypeOfList(ctx context.Context, s *queue.Store) (*script.KeyTypeError, error) {
 	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
 	if err != nil || len(wrong) == 0 {
@@ -178,7 +178,7 @@ func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]s
 	})
 }
 
-// Tidying says what Strays does with what it finds.
+// Tidying says what FindStrays does with what it finds.
 type Tidying string
 
 // Strays looks for message keys that lead to no body, or drops them.
@@ -187,7 +187,7 @@ const (
 	DropStrays    Tidying = "drop"
 )
 
-// Strays calls found with message keys that lead to no body. No message holds them.
+// FindStrays calls found with message keys that lead to no body. No message holds them.
 func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(looked int, keys []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})

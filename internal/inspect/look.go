@@ -72,7 +72,7 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 // names. A group that was retired long ago holds nothing any more.
 const maxLooked = 1000
 
-// Look looks for a message in the partition, as Topic.Look does.
+// LookIn looks for a message in a partition, as Look does in all.
 func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
 	roster, err := ReadRoster(ctx, p)
 	if err != nil {

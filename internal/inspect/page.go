@@ -77,7 +77,7 @@ type Page struct {
 	Now     time.Time
 }
 
-// Page returns some messages in a place of the group, or of the partition if it is
+// ReadPage returns some messages in a place of the group, or of the partition if it is
 // InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
 // say that there is More.
 func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) {
@@ -109,7 +109,7 @@ func Count(ctx context.Context, g *queue.Group, place Place, from Position, befo
 	return count, err
 }
 
-// Before counts the messages in a place of the group that come before a message with a score, in ms,
+// CountBefore counts the messages in a place of the group that come before a message with a score, in ms,
 // whether or not that is in the place. Of those with the same score, it counts up to MaxMessages.
 func CountBefore(ctx context.Context, g *queue.Group, place Place, score int64, id string) (int, error) {
 	count, _, err := count(ctx, g, place, Position{}, score, id)

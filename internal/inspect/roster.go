@@ -62,7 +62,7 @@ func (r Roster) lately(most int) []string {
 	return names[:min(len(names), max(0, most))]
 }
 
-// Roster reads which groups the partition has.
+// ReadRoster reads which groups the partition has.
 func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
 	page := newRosterPage()
 	for cursor := "0"; ; {

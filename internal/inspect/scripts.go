@@ -1,3 +1,6 @@
+// Package inspect asks and does what only people and the programs they use need: counts, pages and
+// searches, faults and what mends them, acts on messages that were seen, copies, and the end of a topic.
+// Publishers and consumers do without it. Its scripts work on what package queue keeps.
 package inspect
 
 import (
@@ -37,7 +40,7 @@ var (
 	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
 )
 
-// InspectScripts are all scripts.
+// Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
 		backlogScript, pageScript, countScript, rosterScript, surveyScript, tallyScript,

@@ -23,7 +23,7 @@ type Survey struct {
 	Keys, Windows      int
 }
 
-// Survey counts what the partition has.
+// ReadSurvey counts what the partition has.
 func ReadSurvey(ctx context.Context, p *queue.Partition) (Survey, error) {
 	reply, err := p.Run(ctx, surveyScript, "", nil)
 	if err != nil {
@@ -92,7 +92,7 @@ type Tally struct {
 	OldestDead              time.Time
 }
 
-// Tally counts what the partition has for the group.
+// ReadTally counts what the partition has for the group.
 func ReadTally(ctx context.Context, g *queue.Group) (Tally, error) {
 	reply, err := g.Run(ctx, tallyScript, nil)
 	if err != nil {

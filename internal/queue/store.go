@@ -1,3 +1,5 @@
+// Package queue keeps topics and their messages in Redis: what publishers and consumers do with them.
+// The guarantees live in its Lua scripts, one file each. Package inspect has what operators do.
 package queue
 
 import (
@@ -32,4 +34,21 @@ func NewStore(client redis.UniversalClient, prefix string, observer observe.Obse
 // Topic returns a topic. It does no I/O.
 func (s *Store) Topic(name string) *Topic {
 	return &Topic{store: s, name: name, taught: 1}
+}
+
+// MaxMessages is how many messages one script call takes at most.
+const MaxMessages = 1000
+
+// Partition is one partition of a topic, as publishers see it. It is safe for
+// concurrent use.
+type Partition struct {
+	*script.Partition
+	putKeys []string // KEYS of what is called most
+	callers callers  // of Cancel and Reschedule
+}
+
+// NewPartition returns a partition of a topic. It does no I/O.
+func NewPartition(store *Store, topic string, number int) *Partition {
+	k := store.Client.Partition(topic, number)
+	return &Partition{Partition: k, putKeys: k.Keys(putScript, "")}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// keyspace is where scripts find one partition of a topic: its keys, which are in one slot. It is safe
-// for concurrent use.
+// Partition is where scripts run: the keys of one partition of a topic, which are in one slot. It is
+// safe for concurrent use.
 type Partition struct {
 	Names
 	client *Client
