@@ -72,7 +72,7 @@ func read[T any](r *Reply) (value T) {
 	v := r.value()
 	value, ok := v.(T)
 	if !ok {
-		r.Fail("it has %v of type %T, want a %T", v, v, value)
+		r.Fail("it has %.100s, want a %T", fmt.Sprintf("%#v", v), value)
 	}
 	return value
 }
