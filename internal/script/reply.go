@@ -68,23 +68,33 @@ func (r *Reply) value() any {
 	return v
 }
 
-func read[T any](r *Reply) (value T) {
-	v := r.value()
-	value, ok := v.(T)
-	if !ok {
-		r.Fail("it has %.100s, want a %T", fmt.Sprintf("%#v", v), value)
-	}
-	return value
+// other says that a value is of another type than asked for.
+func (r *Reply) other(value any, want string) {
+	r.Fail("it has %.100s, want %s", fmt.Sprintf("%#v", value), want)
 }
 
 // Int reads a whole number.
-func (r *Reply) Int() int64 { return read[int64](r) }
+func (r *Reply) Int() int64 {
+	v := r.value()
+	n, ok := v.(int64)
+	if !ok {
+		r.other(v, "a number")
+	}
+	return n
+}
 
 // Count reads a number of things.
 func (r *Reply) Count() int { return int(r.Int()) }
 
 // Text reads a text.
-func (r *Reply) Text() string { return read[string](r) }
+func (r *Reply) Text() string {
+	v := r.value()
+	text, ok := v.(string)
+	if !ok {
+		r.other(v, "a text")
+	}
+	return text
+}
 
 // Bytes reads a text that may be missing: then it is nil.
 func (r *Reply) Bytes() []byte {
@@ -119,7 +129,14 @@ func (r *Reply) Score() time.Time {
 }
 
 // List reads a list.
-func (r *Reply) List() Reply { return Reply{values: read[[]any](r), whole: r} }
+func (r *Reply) List() Reply {
+	v := r.value()
+	list, ok := v.([]any)
+	if !ok {
+		r.other(v, "a list")
+	}
+	return Reply{values: list, whole: r}
+}
 
 // Texts reads a list of texts.
 func (r *Reply) Texts() []string {
