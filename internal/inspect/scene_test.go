@@ -203,10 +203,6 @@ func (r *scene) ctx() context.Context { return r.t.Context() }
 
 func (r *scene) state() map[string]string { return r.on().State() }
 
-func (r *scene) contents(key string) map[string]string {
-	return (&scripttest.Scene{T: r.t, Client: r.client}).Contents(key)
-}
-
 func (r *scene) now() time.Time { return r.on().Now() }
 
 func (r *scene) expire(g *queue.Group, id string) { r.on().Expire(g.Name(), id) }

@@ -12,9 +12,6 @@ import (
 
 const mebibyte = 1 << 20
 
-// mostInScript is how long a script may keep Redis from others.
-const mostInScript = 10 * time.Millisecond
-
 func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) }
 
 // slowCases prepare a topic with the group g and return the calls to measure.

@@ -49,6 +49,6 @@ type Partition struct {
 
 // NewPartition returns a partition of a topic. It does no I/O.
 func NewPartition(store *Store, topic string, number int) *Partition {
-	k := store.Client.Partition(topic, number)
+	k := store.Partition(topic, number)
 	return &Partition{Partition: k, putKeys: k.Keys(putScript, "")}
 }
