@@ -147,8 +147,8 @@ type membership struct{ *queue.Membership }
 
 func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
 
-func (m membership) Listen(partition int, consumer string, ear queue.Ear) delivery.Listener {
-	return m.Membership.Group(partition).Listen(consumer, ear)
+func (m membership) Listen(partition int, consumer string, handler queue.HintHandler) delivery.Listener {
+	return m.Membership.Group(partition).Listen(consumer, handler)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends

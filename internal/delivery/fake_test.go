@@ -265,11 +265,11 @@ func (t *fakeTopic) Group(partition int) Group {
 	return t.groups[partition]
 }
 
-func (t *fakeTopic) Listen(partition int, _ string, ear queue.Ear) Listener {
+func (t *fakeTopic) Listen(partition int, _ string, handler queue.HintHandler) Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
-	l.running.Go(func() { l.pass(ear) })
+	l.running.Go(func() { l.pass(handler) })
 	return l
 }
 
@@ -281,20 +281,20 @@ type fakeListener struct {
 	running sync.WaitGroup
 }
 
-func (l *fakeListener) pass(ear queue.Ear) {
+func (l *fakeListener) pass(handler queue.HintHandler) {
 	for open := false; ; {
 		select {
 		case in := <-l.group.hints:
-			ear.Heard(queue.Hint{In: in, Opened: !open})
+			handler.OnHint(queue.Hint{In: in, Opened: !open})
 			open = true
 		case in := <-l.group.looks:
-			ear.Heard(queue.Hint{In: in, Looked: true, Found: 1})
+			handler.OnHint(queue.Hint{In: in, Looked: true, Found: 1})
 		case <-l.group.grown:
-			ear.Heard(queue.Hint{Grown: true})
+			handler.OnHint(queue.Hint{Grown: true})
 		case <-l.group.paused:
-			ear.Heard(queue.Hint{Paused: true})
+			handler.OnHint(queue.Hint{Paused: true})
 		case <-l.group.deaf:
-			ear.Failed(errAway)
+			handler.OnError(errAway)
 			open = false
 		case <-l.closed:
 			return

@@ -43,8 +43,8 @@ func newPartition(s *Subscription, number int) *partition {
 
 // run starts the goroutines of the partition. calls is the context of calls to Redis.
 func (p *partition) run(ctx, calls context.Context, g *goroutines) {
-	g.keepers.Add(1) // before the Ear starts others
-	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newEar(p, &g.keepers))
+	g.keepers.Add(1) // before OnError and OnHint start others
+	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
 	context.AfterFunc(ctx, func() {
 		defer g.keepers.Done()
 		p.listener.Close()

@@ -61,9 +61,9 @@ type Topic interface {
 	// about a second at most. It is not called concurrently.
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Group(partition int) Group
-	// Listen makes an Ear hear the notifications of the partition, except about the
+	// Listen registers a HintHandler for the notifications of the partition, except about the
 	// consumer's own claims. It does not block.
-	Listen(partition int, consumer string, ear queue.Ear) Listener
+	Listen(partition int, consumer string, handler queue.HintHandler) Listener
 }
 
 // Group is the consumer group in one partition. See queue.Group.
@@ -77,10 +77,10 @@ type Group interface {
 	Leave(ctx context.Context, consumer string) error
 }
 
-// Listener is where a consumer hears when its group has messages earlier than the last claim
-// said. See queue.Listener.
+// Listener is a registration for notifications that the group may have messages earlier than the
+// last claim said. See queue.Listener.
 type Listener interface {
-	// Retry says that an attempt to hear notifications will probably succeed now.
+	// Retry makes the next attempt to receive notifications happen now.
 	Retry()
 	Close()
 }

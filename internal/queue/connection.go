@@ -10,16 +10,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 )
 
 const (
-	// silence is how long a connection for notifications hears nothing before it is pinged: an
-	// idle process costs each node 0.14 commands a second.
-	silence = 7 * time.Second
+	// pingAfter is how long a connection for notifications may receive nothing before it is
+	// pinged: an idle process costs each node 0.14 commands a second.
+	pingAfter = 7 * time.Second
 
-	// patience is how long it waits for the answer.
-	patience = 2500 * time.Millisecond
+	// pingTimeout is how long to wait for the answer.
+	pingTimeout = 2500 * time.Millisecond
 )
 
 // hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
@@ -33,13 +33,13 @@ type registry struct {
 }
 
 type sharedHub struct {
-	*listen.Hub
+	*notify.Hub
 	users int // guarded by registry.mu
 }
 
 // of returns the hub of a store's client until it is released. A client that cannot be told
 // apart from others, a struct with a map for instance, has one for each Store.
-func (r *registry) of(s *Store) (hub *listen.Hub, release func()) {
+func (r *registry) of(s *Store) (hub *notify.Hub, release func()) {
 	var key any = s
 	if reflect.ValueOf(s.client).Comparable() {
 		key = s.client
@@ -48,11 +48,11 @@ func (r *registry) of(s *Store) (hub *listen.Hub, release func()) {
 	defer r.mu.Unlock()
 	shared := r.hubs[key]
 	if shared == nil {
-		quiet := silence
+		quiet := pingAfter
 		if NeverDeaf(s.client) {
 			quiet = 0 // for ever
 		}
-		shared = &sharedHub{Hub: newHub(s, quiet, patience)}
+		shared = &sharedHub{Hub: newHub(s, quiet, pingTimeout)}
 		r.hubs[key] = shared
 	}
 	shared.users++
@@ -65,29 +65,29 @@ func (r *registry) of(s *Store) (hub *listen.Hub, release func()) {
 	})
 }
 
-func newHub(s *Store, silence, patience time.Duration) *listen.Hub {
+func newHub(s *Store, pingAfter, pingTimeout time.Duration) *notify.Hub {
 	if s.cluster != nil {
-		return listen.New(shards{s.cluster}, silence, patience)
+		return notify.New(shards{s.cluster}, pingAfter, pingTimeout)
 	}
-	return listen.New(&server{s.client}, silence, patience)
+	return notify.New(&server{s.client}, pingAfter, pingTimeout)
 }
 
 // shards are the masters of a Cluster.
 type shards struct{ cluster cluster }
 
-// Node implements listen.Network.
-func (s shards) Node(ctx context.Context, channel string) (listen.Node, error) {
+// Node implements notify.Network.
+func (s shards) Node(ctx context.Context, channel string) (notify.Node, error) {
 	master, err := s.cluster.MasterForKey(ctx, channel)
 	return shard{master}, err
 }
 
-// Look implements listen.Network.
-func (s shards) Look(ctx context.Context) { s.cluster.ReloadState(ctx) }
+// Refresh implements notify.Network.
+func (s shards) Refresh(ctx context.Context) { s.cluster.ReloadState(ctx) }
 
 type shard struct{ client *redis.Client }
 
-// Connect implements listen.Node.
-func (s shard) Connect() listen.Conn {
+// Connect implements notify.Node.
+func (s shard) Connect() notify.Conn {
 	pubsub := s.client.SSubscribe(context.Background())
 	return connection{pubsub, pubsub.SSubscribe, pubsub.SUnsubscribe}
 }
@@ -95,14 +95,14 @@ func (s shard) Connect() listen.Conn {
 // server is a single server, or what looks like one.
 type server struct{ client redis.UniversalClient }
 
-// Node implements listen.Network.
-func (s *server) Node(context.Context, string) (listen.Node, error) { return s, nil }
+// Node implements notify.Network.
+func (s *server) Node(context.Context, string) (notify.Node, error) { return s, nil }
 
-// Look implements listen.Network.
-func (s *server) Look(context.Context) {}
+// Refresh implements notify.Network.
+func (s *server) Refresh(context.Context) {}
 
-// Connect implements listen.Node.
-func (s *server) Connect() listen.Conn {
+// Connect implements notify.Node.
+func (s *server) Connect() notify.Conn {
 	pubsub := s.client.Subscribe(context.Background())
 	return connection{pubsub, pubsub.Subscribe, pubsub.Unsubscribe}
 }
@@ -110,44 +110,48 @@ func (s *server) Connect() listen.Conn {
 // connection is a connection to a node. A PubSub that has lost it opens another one by itself,
 // but asks for all channels at once, which a Cluster refuses; so each is closed once it fails.
 type connection struct {
-	pubsub      *redis.PubSub
-	join, leave func(ctx context.Context, channels ...string) error
+	pubsub                 *redis.PubSub
+	subscribe, unsubscribe func(ctx context.Context, channels ...string) error
 }
 
-// Join implements listen.Conn.
-func (c connection) Join(ctx context.Context, channel string) error { return c.join(ctx, channel) }
+// Subscribe implements notify.Conn.
+func (c connection) Subscribe(ctx context.Context, channel string) error {
+	return c.subscribe(ctx, channel)
+}
 
-// Leave implements listen.Conn.
-func (c connection) Leave(ctx context.Context, channel string) error { return c.leave(ctx, channel) }
+// Unsubscribe implements notify.Conn.
+func (c connection) Unsubscribe(ctx context.Context, channel string) error {
+	return c.unsubscribe(ctx, channel)
+}
 
-// Ping implements listen.Conn.
+// Ping implements notify.Conn.
 func (c connection) Ping(ctx context.Context) error { return c.pubsub.Ping(ctx) }
 
-// Close implements listen.Conn.
+// Close implements notify.Conn.
 func (c connection) Close() { _ = c.pubsub.Close() } // nothing is lost if this fails
 
-// Receive implements listen.Conn.
-func (c connection) Receive(ctx context.Context, patience time.Duration) (listen.Event, error) {
-	received, err := c.pubsub.ReceiveTimeout(ctx, patience)
+// Receive implements notify.Conn.
+func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
+	received, err := c.pubsub.ReceiveTimeout(ctx, timeout)
 	switch {
 	case timedOut(err):
-		return listen.Event{Kind: listen.Silence}, nil
+		return notify.Event{Kind: notify.Timeout}, nil
 	case isAnswer(err):
-		return listen.Event{Kind: listen.Refused, Err: err}, nil
+		return notify.Event{Kind: notify.Refused, Err: err}, nil
 	case err != nil:
-		return listen.Event{}, err
+		return notify.Event{}, err
 	}
 	switch received := received.(type) {
 	case *redis.Message:
-		return listen.Event{Kind: listen.Message, Channel: received.Channel, Text: received.Payload}, nil
+		return notify.Event{Kind: notify.Message, Channel: received.Channel, Text: received.Payload}, nil
 	case *redis.Subscription:
-		kind := listen.Joined
+		kind := notify.Subscribed
 		if received.Kind == "unsubscribe" || received.Kind == "sunsubscribe" {
-			kind = listen.Left
+			kind = notify.Unsubscribed
 		}
-		return listen.Event{Kind: kind, Channel: received.Channel}, nil
+		return notify.Event{Kind: kind, Channel: received.Channel}, nil
 	default:
-		return listen.Event{Kind: listen.Pong}, nil
+		return notify.Event{Kind: notify.Pong}, nil
 	}
 }
 

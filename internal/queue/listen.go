@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 )
 
 // maxHint is how far ahead a hint looks; messages due later need none.
@@ -15,70 +15,72 @@ const maxHint = 24 * time.Hour
 // Hint says in how long a message may be due; if negative, none is scheduled.
 type Hint struct {
 	In time.Duration
-	// Looked says that another consumer of the group has just claimed all due messages,
+	// Looked means that another consumer of the group has just claimed all due messages,
 	// so older hints are void. Found is how many messages it claimed.
 	Looked bool
 	Found  int
-	// Grown says only that the topic has more partitions now.
+	// Grown means that the topic has more partitions. The hint says nothing else.
 	Grown bool
-	// Paused says only that the group is paused.
+	// Paused means that the group is paused. The hint says nothing else.
 	Paused bool
-	// Opened says that notifications are heard from now on. Earlier ones may be lost, so In
-	// is 0.
+	// Opened means that the connection for notifications works from now on. Earlier ones may be
+	// lost, so In is 0.
 	Opened bool
 }
 
-// Ear gets the hints for a consumer. Its methods must not block, since all subscriptions of a
-// client share them, nor call the Listener. They are not called concurrently, nor after Close.
-type Ear interface {
-	Heard(hint Hint)
-	// Failed says why an attempt to hear notifications has ended. More follow, until one
-	// begins with Hint.Opened.
-	Failed(err error)
+// HintHandler receives the hints for a consumer. Its methods must not block, because all
+// subscriptions of a client share their goroutine, and they must not call the Listener. They are
+// not called concurrently, nor after Close.
+type HintHandler interface {
+	OnHint(hint Hint)
+	// OnError is called with the reason when an attempt to receive notifications ends. More
+	// attempts follow, until OnHint is called with Hint.Opened.
+	OnError(err error)
 }
 
-// Listener is where a consumer hears when a message is due earlier than a Claim said.
+// Listener is a HintHandler's registration: it learns when a message is due earlier than a Claim
+// said.
 type Listener struct {
-	*listen.Listener
+	*notify.Listener
 	release func()
 }
 
-// Close ends the listening. The last one of a client waits until the connections for
+// Close removes the HintHandler. The last Close of a client waits until the connections for
 // notifications are closed.
 func (l *Listener) Close() {
 	l.Listener.Close()
 	l.release()
 }
 
-// Listen makes an Ear hear the hints for a consumer of the group, which does not hear of its
-// own claims. All that listen with one client share a connection to each node, which is none
-// of the client's pool. Listen does no I/O.
-func (g *Group) Listen(consumer string, ear Ear) *Listener {
+// Listen registers a HintHandler for a consumer of the group. It gets no hints about the
+// consumer's own claims. All Listeners of a client share one connection to each node, outside the
+// client's pool. Listen does no I/O.
+func (g *Group) Listen(consumer string, handler HintHandler) *Listener {
 	hub, release := hubs.of(g.partition.store)
-	return &Listener{hub.Listen(g.partition.channel(), &hearing{g.name, consumer, ear}), release}
+	return &Listener{hub.Listen(g.partition.channel(), &notificationReader{g.name, consumer, handler}), release}
 }
 
-// hearing is a listen.Ear.
-type hearing struct {
+// notificationReader is a notify.Handler.
+type notificationReader struct {
 	group    string
 	consumer string
-	ear      Ear
+	handler  HintHandler
 }
 
-func (h *hearing) Opened()          { h.ear.Heard(Hint{Opened: true}) }
-func (h *hearing) Failed(err error) { h.ear.Failed(err) }
+func (h *notificationReader) OnOpen()           { h.handler.OnHint(Hint{Opened: true}) }
+func (h *notificationReader) OnError(err error) { h.handler.OnError(err) }
 
-func (h *hearing) Heard(text string) {
+func (h *notificationReader) OnMessage(text string) {
 	if hint, mine := h.parse(text); mine {
-		h.ear.Heard(hint)
+		h.handler.OnHint(hint)
 	}
 }
 
-// parse reads a notification and whether it is for this consumer: "<µs>" for all
+// parse reads a notification, and returns whether it is for this consumer: "<µs>" for all
 // groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
 // "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
 // so nonsense is ignored or brought within bounds.
-func (h *hearing) parse(text string) (hint Hint, mine bool) {
+func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
@@ -16,7 +16,7 @@ import (
 type consumer struct {
 	*process
 	w       *World
-	hub     *listen.Hub
+	hub     *notify.Hub
 	plan    ConsumerPlan
 	group   *group
 	cancel  context.CancelFunc
@@ -56,7 +56,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
 		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
-	c.hub = listen.New(nodesOf{c}, silence, patience)
+	c.hub = notify.New(nodesOf{c}, pingAfter, pingTimeout)
 	w.mu.Lock()
 	c.joined = time.Now()
 	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined
