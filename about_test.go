@@ -19,7 +19,7 @@ func TestAConsumerSaysLittleOfItself(t *testing.T) {
 	config := SubscriberConfig{Consumer: "host-3", MaxDeliveries: 5}
 	say := func(extended ...delivery.Extended) (said queue.About) {
 		t.Helper()
-		text := about(config, extended)
+		text := consumerInfo(config, extended)
 		assert.Less(t, len(text), 4096)
 		require.NoError(t, json.Unmarshal([]byte(text), &said))
 		return said

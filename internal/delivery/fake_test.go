@@ -37,8 +37,8 @@ type fakeGroup struct {
 	// partitions and ending are what each claim shows of the topic.
 	partitions int
 	ending     bool
-	// afresh is told once with a claim.
-	afresh bool
+	// recreated is told once with a claim.
+	recreated bool
 
 	requests []queue.Request
 	claimed  []time.Time
@@ -112,8 +112,8 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next, Afresh: g.afresh, Partitions: g.partitions, Ending: g.ending}
-	g.afresh = false
+	claims := queue.Claims{Next: g.next, Recreated: g.recreated, Partitions: g.partitions, Ending: g.ending}
+	g.recreated = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
 			n = i
@@ -167,7 +167,7 @@ func (g *fakeGroup) Extend(ctx context.Context, h queue.Heartbeat, held []queue.
 	}
 	defer g.mu.Unlock()
 	g.extended, g.heldLast = append(g.extended, time.Now()), held
-	g.said = append(g.said, h.Presence.About)
+	g.said = append(g.said, h.Presence.Info)
 	var stale []string
 	for _, d := range held {
 		if g.stale[d.ID] {

@@ -30,17 +30,17 @@ func (e *notifications) OnHint(hint queue.Hint) {
 	case hint.Opened:
 		e.queueReport(nil)
 		p.hints.hearing(true)
-		tell(p.listening)
-		tell(p.subscription.grown) // a notification may have come before
+		signal(p.listening)
+		signal(p.subscription.grown) // a notification may have come before
 	case hint.Grown:
-		tell(p.subscription.grown)
+		signal(p.subscription.grown)
 		return
 	case hint.Paused:
-		tell(p.subscription.paused)
+		signal(p.subscription.paused)
 		return
 	}
 	hint.In = p.atMostPoll(hint.In)
-	p.hints.hear(hint)
+	p.hints.notified(hint)
 }
 
 // OnError implements queue.HintHandler.

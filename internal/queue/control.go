@@ -26,11 +26,11 @@ var (
 	errNotRetired = errors.New("the consumer group was restored meanwhile")
 )
 
-// Pause says how long groups claim nothing, and why.
+// Pause says how long groups claim nothing, who paused them, and why.
 type Pause struct {
-	Lasts  time.Duration `json:"-"` // 0: until Resume
-	By     string        `json:"by,omitempty"`
-	Reason string        `json:"reason,omitempty"`
+	Duration time.Duration `json:"-"` // 0: until Resume
+	By       string        `json:"by,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
 }
 
 // Pause stops a group, or all groups if it is "", from claiming. It replaces an earlier
@@ -44,7 +44,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, pauseScript, group, milliseconds(pause.Lasts), text, p.channel(), p.deciding())
+		return p.Group(group).tell(ctx, pauseScript, group, milliseconds(pause.Duration), text, p.channel(), p.deciding())
 	})
 }
 
@@ -52,7 +52,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 // or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, resumeScript, group, p.channel(), p.deciding())
+		return p.Group(group).tell(ctx, resumeScript, group, p.channel(), p.deciding())
 	})
 }
 
@@ -65,9 +65,9 @@ func (p *Partition) deciding() string {
 	return string(retireFollow)
 }
 
-// told calls a script that tells a group something. Its answer may be that the group is
+// tell calls a script that tells a group something. Its answer may be that the group is
 // not known.
-func (g *Group) told(ctx context.Context, s *script, args ...any) error {
+func (g *Group) tell(ctx context.Context, s *script, args ...any) error {
 	reply, err := g.run(ctx, s, args)
 	if err == nil && len(reply) > 0 && reply[0] == "unknown" {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)

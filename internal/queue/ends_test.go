@@ -88,7 +88,7 @@ func (r *scene) live(look func()) {
 	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
-		request.Presence = Presence{Alive: time.Minute, About: "{}"}
+		request.Presence = Presence{Alive: time.Minute, Info: "{}"}
 		r.claimWith(g, request)
 	}
 	take(g, 10)

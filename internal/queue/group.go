@@ -27,8 +27,8 @@ type Group struct {
 	repeatable atomic.Bool // a copy of a claim may still run
 
 	// owned by Claim
-	others known // groups of the partition
-	afresh bool  // it has registered the group
+	others    known // groups of the partition
+	recreated bool  // it has registered the group
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -46,7 +46,7 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts), share})
+		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Expiry), share})
 		if err != nil {
 			return err
 		}

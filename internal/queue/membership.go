@@ -7,7 +7,7 @@ import (
 
 // Terms are what a subscriber asks for its consumer group.
 type Terms struct {
-	Lasts  time.Duration // without a live consumer; 0: for ever
+	Expiry time.Duration // without a live consumer; 0: for ever
 	Limits Limits        // none: the group keeps those that it has
 }
 

@@ -52,7 +52,7 @@ func (c *connection) Unsubscribe(context.Context, string) error { return nil }
 func (c *connection) Ping(context.Context) error {
 	c.link.w.mu.Lock()
 	defer c.link.w.mu.Unlock()
-	c.pinged = !time.Now().Before(c.link.w.deaf[c.link.process])
+	c.pinged = !time.Now().Before(c.link.w.silentUntil[c.link.process])
 	return nil
 }
 
