@@ -15,6 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -200,7 +201,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 		if err == nil {
 			return nil
 		}
-		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !queue.Transient(err)
+		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !script.Transient(err)
 		if !certain && !pause.Wait(ctx) {
 			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
 		}

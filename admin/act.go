@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -52,8 +53,8 @@ func cancelling() act {
 	return act{
 		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, everyGroup: true, mark: began,
 		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
-			if s.place == queue.InScheduled {
-				left, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
+			if s.place == inspect.InScheduled {
+				left, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
 				return because(left, ErrNotWaiting), 0, err
 			}
 			left, err := together(idsOf(s.entries), func(id string) error { return cancelled(s.partition.CancelID(ctx, id)) })
@@ -76,11 +77,11 @@ func rescheduling(remaining time.Duration) act {
 		step: func(ctx context.Context, s step, due int64) ([]skipped, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due
 			// already need not be made due now.
-			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			left, err := s.group.Retime(ctx, s.place, due, scored(s.entries))
+			left, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
 			return because(left, ErrNotWaiting), others, err
 		},
 		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skipped, error) {
@@ -94,13 +95,13 @@ func rescheduling(remaining time.Duration) act {
 
 func requeueing() act {
 	return onDead("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Requeue(ctx, latest, ids)
+		return queue.Requeue(ctx, g, latest, ids)
 	})
 }
 
 func discarding() act {
 	return onDead("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Discard(ctx, latest, ids)
+		return queue.Discard(ctx, g, latest, ids)
 	})
 }
 
@@ -109,7 +110,7 @@ func onDead(verb string, do groupCall) act {
 	return act{
 		verb: verb, in: []Set{Dead}, most: queue.MaxMessages, mark: began,
 		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
-			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score > latest })
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score > latest })
 			left, err := do.step(ctx, s, latest)
 			return because(left, ErrNotDead), others, err
 		},
@@ -124,7 +125,7 @@ func burying(reason string) act {
 	return act{
 		verb: "bury", in: []Set{Waiting, InDelivery}, most: queue.MaxMessages, mark: began,
 		step: func(ctx context.Context, s step, mark int64) ([]skipped, int, error) {
-			if s.place == queue.InScheduled {
+			if s.place == inspect.InScheduled {
 				return because(idsOf(s.entries), ErrNotWaiting), 0, nil
 			}
 			left, err := do.step(ctx, s, mark)

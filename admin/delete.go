@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and
@@ -37,7 +38,7 @@ func (a *Admin) deleteTopic(
 		err = check(ctx, t)
 	}
 	if err == nil {
-		err = t.Delete(ctx)
+		err = inspect.DeleteTopic(ctx, t.Topic)
 	}
 	return leave(err, "delete %q", name)
 }
@@ -46,7 +47,7 @@ func (a *Admin) deleteTopic(
 // partition.
 func nobodyAlive(ctx context.Context, t topic) error {
 	for _, name := range t.roster.Groups {
-		alive, err := t.Partition(0).Group(name).Consumers(ctx)
+		alive, err := inspect.Consumers(ctx, t.Partition(0).Group(name))
 		if err != nil {
 			return err
 		}

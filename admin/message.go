@@ -7,6 +7,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -73,7 +74,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	case ref.Key != "":
 		ref.ID = ""
 	}
-	found, err := t.Look(ctx, ref.ID, ref.Key)
+	found, err := inspect.Look(ctx, t.Topic, ref.ID, ref.Key)
 	if err != nil {
 		return topic{}, Message{}, err
 	}
@@ -92,7 +93,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
 // standing is where a message stands for a group.
-func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.FoundFor) (GroupStanding, error) {
+func (a *Admin) standing(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStanding, error) {
 	s := GroupStanding{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
 	case f.LeftOut:
@@ -115,17 +116,17 @@ func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.Fo
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
 func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
-	consumers, err := g.Consumers(ctx)
+	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err
 	}
 	for _, c := range consumers {
-		if held := c.About.Held[id]; held[0] == fence {
-			s.Consumer, s.Extended = c.About.Name, int(held[1])
+		if held := c.Info.Held[id]; held[0] == fence {
+			s.Consumer, s.Extended = c.Info.Name, int(held[1])
 			return nil
 		}
 	}
-	holder, err := g.Holder(ctx, id, fence)
+	holder, err := inspect.Holder(ctx, g, id, fence)
 	s.Consumer = queue.ConsumerName(holder)
 	return err
 }

@@ -1,12 +1,20 @@
 package queue
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxHint is how far ahead a hint looks; messages due later need none.
@@ -56,8 +64,8 @@ func (l *Listener) Close() {
 // consumer's own claims. All Listeners of a client share one connection to each node, outside the
 // client's pool. Listen does no I/O.
 func (g *Group) Listen(consumer string, handler HintHandler) *Listener {
-	hub, release := hubs.of(g.partition.store)
-	return &Listener{hub.Listen(g.partition.channel(), &notificationReader{g.name, consumer, handler}), release}
+	hub, release := hubs.of(g.partition.Client())
+	return &Listener{hub.Listen(g.partition.Channel(), &notificationReader{g.name, consumer, handler}), release}
 }
 
 // notificationReader is a notify.Handler.
@@ -110,4 +118,151 @@ func within(us int64) time.Duration {
 		return -1
 	}
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
+}
+
+const (
+	// pingAfter is how long a connection for notifications may receive nothing before it is
+	// pinged: an idle process costs each node 0.14 commands a second.
+	pingAfter = 7 * time.Second
+
+	// pingTimeout is how long to wait for the answer.
+	pingTimeout = 2500 * time.Millisecond
+)
+
+// hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
+// have nothing in common but their client, and Watermill makes one for each handler. Only what
+// is in use is in it.
+var hubs = registry{hubs: map[any]*sharedHub{}}
+
+type registry struct {
+	mu   sync.Mutex
+	hubs map[any]*sharedHub // guarded by mu; by client
+}
+
+type sharedHub struct {
+	*notify.Hub
+	users int // guarded by registry.mu
+}
+
+// of returns the hub of a client until it is released. A client that cannot be told
+// apart from others, a struct with a map for instance, has one for each script.Client.
+func (r *registry) of(c *script.Client) (hub *notify.Hub, release func()) {
+	var key any = c
+	if reflect.ValueOf(c.Redis()).Comparable() {
+		key = c.Redis()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	shared := r.hubs[key]
+	if shared == nil {
+		quiet := pingAfter
+		if script.OptionsOf(c.Redis()).LosesNothing {
+			quiet = 0 // for ever
+		}
+		shared = &sharedHub{Hub: newHub(c, quiet, pingTimeout)}
+		r.hubs[key] = shared
+	}
+	shared.users++
+	return shared.Hub, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if shared.users--; shared.users == 0 {
+			delete(r.hubs, key)
+		}
+	})
+}
+
+func newHub(c *script.Client, pingAfter, pingTimeout time.Duration) *notify.Hub {
+	if cluster := c.Cluster(); cluster != nil {
+		return notify.New(shards{cluster}, pingAfter, pingTimeout)
+	}
+	return notify.New(&server{c.Redis()}, pingAfter, pingTimeout)
+}
+
+// shards are the masters of a Cluster.
+type shards struct{ cluster script.Cluster }
+
+// Node implements notify.Network.
+func (s shards) Node(ctx context.Context, channel string) (notify.Node, error) {
+	master, err := s.cluster.MasterForKey(ctx, channel)
+	return shard{master}, err
+}
+
+// Refresh implements notify.Network.
+func (s shards) Refresh(ctx context.Context) { s.cluster.ReloadState(ctx) }
+
+type shard struct{ client *redis.Client }
+
+// Connect implements notify.Node.
+func (s shard) Connect() notify.Conn {
+	pubsub := s.client.SSubscribe(context.Background())
+	return connection{pubsub, pubsub.SSubscribe, pubsub.SUnsubscribe}
+}
+
+// server is a single server, or what looks like one.
+type server struct{ client redis.UniversalClient }
+
+// Node implements notify.Network.
+func (s *server) Node(context.Context, string) (notify.Node, error) { return s, nil }
+
+// Refresh implements notify.Network.
+func (s *server) Refresh(context.Context) {}
+
+// Connect implements notify.Node.
+func (s *server) Connect() notify.Conn {
+	pubsub := s.client.Subscribe(context.Background())
+	return connection{pubsub, pubsub.Subscribe, pubsub.Unsubscribe}
+}
+
+// connection is a connection to a node. A PubSub that has lost it opens another one by itself,
+// but asks for all channels at once, which a Cluster refuses; so each is closed once it fails.
+type connection struct {
+	pubsub                 *redis.PubSub
+	subscribe, unsubscribe func(ctx context.Context, channels ...string) error
+}
+
+// Subscribe implements notify.Conn.
+func (c connection) Subscribe(ctx context.Context, channel string) error {
+	return c.subscribe(ctx, channel)
+}
+
+// Unsubscribe implements notify.Conn.
+func (c connection) Unsubscribe(ctx context.Context, channel string) error {
+	return c.unsubscribe(ctx, channel)
+}
+
+// Ping implements notify.Conn.
+func (c connection) Ping(ctx context.Context) error { return c.pubsub.Ping(ctx) }
+
+// Close implements notify.Conn.
+func (c connection) Close() { _ = c.pubsub.Close() } // nothing is lost if this fails
+
+// Receive implements notify.Conn.
+func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
+	received, err := c.pubsub.ReceiveTimeout(ctx, timeout)
+	switch {
+	case timedOut(err):
+		return notify.Event{Kind: notify.Timeout}, nil
+	case script.IsAnswer(err):
+		return notify.Event{Kind: notify.Refused, Err: err}, nil
+	case err != nil:
+		return notify.Event{}, err
+	}
+	switch received := received.(type) {
+	case *redis.Message:
+		return notify.Event{Kind: notify.Message, Channel: received.Channel, Text: received.Payload}, nil
+	case *redis.Subscription:
+		kind := notify.Subscribed
+		if received.Kind == "unsubscribe" || received.Kind == "sunsubscribe" {
+			kind = notify.Unsubscribed
+		}
+		return notify.Event{Kind: kind, Channel: received.Channel}, nil
+	default:
+		return notify.Event{Kind: notify.Pong}, nil
+	}
+}
+
+func timedOut(err error) bool {
+	var failure net.Error
+	return errors.As(err, &failure) && failure.Timeout()
 }

@@ -69,11 +69,11 @@ func (d *deafness) pass(from, to net.Conn) {
 	}
 }
 
-// hearOn makes an Ear hear a partition through a Hub of its own.
+// hearOn makes a handler receive a partition through a Hub of its own.
 func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHandler {
 	t.Helper()
 	handler := newTestHandler(t)
-	l := hub.Listen(p.channel(), &notificationReader{group, "c", handler})
+	l := hub.Listen(p.Channel(), &notificationReader{group, "c", handler})
 	t.Cleanup(l.Close)
 	return handler
 }
@@ -87,7 +87,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
-	handler := hearOn(t, newHub(q.store, 20*time.Millisecond, 100*time.Millisecond), q, "g")
+	handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 100*time.Millisecond), q, "g")
 	require.True(t, handler.next().Opened)
 	proxy.deaf.Store(true)
 	require.ErrorIs(t, handler.failure(), notify.ErrNoAnswer)
@@ -116,7 +116,7 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, count := prepare(t)
 			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-			handler := hearOn(t, newHub(q.store, 20*time.Millisecond, 10*time.Second), q, "g")
+			handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
 			require.True(t, handler.next().Opened)
 			before := count()
 			require.Eventually(t, func() bool { return count() >= before+5 }, 20*time.Second, 5*time.Millisecond)

@@ -121,6 +121,7 @@ type bounds struct {
 	limited bool
 	share   share
 	back    float64 // when the whole burst is back, µs
+	late    bool    // it was later than it can be
 	room    int     // for messages that are not in delivery yet; below 0 if there are too many
 	scarce  bool    // nothing may be held ahead
 	limit   int     // messages
@@ -138,7 +139,6 @@ func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 		}
 	}
 	b.share, b.limited = p.shares[r.Group]
-	p.cap(now, r.Group)
 	if b.paused {
 		b.limit = 0
 	} else if b.limited {
@@ -154,7 +154,9 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 		b.room = b.share.most - len(g.unack.list)
 	}
 	if b.share.interval > 0 {
-		b.back = max(float64(now), float64(p.rates[r.Group]))
+		latest := float64(now) + float64(b.share.burst)*b.share.interval // unless the clock was set back
+		b.late = float64(p.rates[r.Group]) > latest
+		b.back = min(max(float64(now), float64(p.rates[r.Group])), latest)
 		tokens = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
 	}
 	if b.scarce = min(b.room, tokens) < claimsAhead*r.Limit; b.scarce {
@@ -164,7 +166,7 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 
 // spend counts claimed messages.
 func (p *Partition) spend(name string, b *bounds, count int) {
-	if b.limited && b.share.interval > 0 && count > 0 {
+	if b.limited && b.share.interval > 0 && (count > 0 || b.late) {
 		b.back += float64(count) * b.share.interval
 		p.rates[name] = int64(math.Ceil(b.back))
 	}
