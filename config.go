@@ -394,14 +394,14 @@ func validateShared(client redis.UniversalClient, prefix string) error {
 
 // validateDuration checks the bounds of a duration. A number without a unit counts
 // nanoseconds, so a duration that is far too short was probably meant in another unit.
-func validateDuration(field string, d, least time.Duration) error {
+func validateDuration(field string, d, minimum time.Duration) error {
 	switch {
 	case d > maxDuration:
 		return &ConfigError{field, fmt.Sprintf("is %s, want at most %s", d, maxDuration)}
-	case d >= least:
+	case d >= minimum:
 		return nil
 	}
-	problem := fmt.Sprintf("is %s, want at least %s", d, least)
+	problem := fmt.Sprintf("is %s, want at least %s", d, minimum)
 	switch {
 	case d <= 0 || d >= time.Microsecond*100:
 	case d < 100:

@@ -73,8 +73,8 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 			return err
 		}
 	}
-	return c.tell("pause", topic, func(t *queue.Topic) error {
-		return t.Pause(ctx, group, queue.Pause{Lasts: pause.For, By: pause.By, Reason: pause.Reason})
+	return c.run("pause", topic, func(t *queue.Topic) error {
+		return t.Pause(ctx, group, queue.Pause{Duration: pause.For, By: pause.By, Reason: pause.Reason})
 	})
 }
 
@@ -82,7 +82,7 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 // Without a pause it does nothing, but returns ErrGroupNotFound if there is no such group
 // either. The other errors are those of Pause.
 func (c *Control) Resume(ctx context.Context, topic, group string) error {
-	return c.tell("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
+	return c.run("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
 }
 
 // Backlog is what consumer groups have before them.
@@ -98,18 +98,18 @@ type Backlog struct {
 //
 // The errors are those of Pause, also for a group that is retired meanwhile, and that of ctx.
 func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Backlog)) error {
-	return c.tell("drain", topic, func(t *queue.Topic) error {
+	return c.run("drain", topic, func(t *queue.Topic) error {
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			left, err := inspect.CountBacklog(ctx, t, group)
+			backlog, err := inspect.CountBacklog(ctx, t, group)
 			if err != nil {
 				return err
 			}
 			if progress != nil {
-				progress(Backlog(left))
+				progress(Backlog(backlog))
 			}
-			if left == (inspect.Backlog{}) {
+			if backlog == (inspect.Backlog{}) {
 				return nil
 			}
 			select {
@@ -143,7 +143,7 @@ func (c *Control) RetireGroupForced(ctx context.Context, topic, group string) (f
 }
 
 func (c *Control) retire(ctx context.Context, topic, group string, how queue.Retirement) (freed int, err error) {
-	err = c.tell("retire group of", topic, func(t *queue.Topic) error {
+	err = c.run("retire group of", topic, func(t *queue.Topic) error {
 		return t.Retire(ctx, group, how, func(n int) { freed += n })
 	})
 	return freed, err
@@ -153,15 +153,15 @@ func (c *Control) retire(ctx context.Context, topic, group string, how queue.Ret
 // that still run. It gets what falls due from then on. A group that is not retired stays
 // as it is. The errors are those of Pause, but for ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
-	return c.tell("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
+	return c.run("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }
 
-func (c *Control) tell(verb, topic string, do func(t *queue.Topic) error) error {
+func (c *Control) run(verb, topic string, do func(t *queue.Topic) error) error {
 	if topic == "" {
 		return ErrEmptyTopic
 	}
 	if err := do(c.store.Topic(topic)); err != nil {
-		return leave(err, "%s %q", verb, topic)
+		return wrapPublic(err, "%s %q", verb, topic)
 	}
 	return nil
 }
@@ -243,5 +243,5 @@ func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits Gr
 	if err := limits.validate(); err != nil {
 		return err
 	}
-	return c.tell("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
+	return c.run("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
 }

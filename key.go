@@ -136,7 +136,7 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 	}
 	remaining, err := remainingOf(to, time.Now())
 	if err != nil {
-		return Standing{}, leave(err, "reschedule %q in %q", key, topic)
+		return Standing{}, wrapPublic(err, "reschedule %q in %q", key, topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
@@ -152,7 +152,7 @@ func keyOf(msg *message.Message) (string, error) {
 	if !keyed {
 		return "", nil
 	}
-	if delivery, again := publishedAgain(msg); again && key != "" && key == delivery.key {
+	if delivery, redelivered := publishedAgain(msg); redelivered && key != "" && key == delivery.key {
 		return "", nil
 	}
 	return key, validateKey(key)
@@ -170,7 +170,7 @@ func validateTarget(verb, topic, key string) error {
 		return ErrEmptyTopic
 	}
 	if err := validateKey(key); err != nil {
-		return leave(err, "%s", verb)
+		return wrapPublic(err, "%s", verb)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 		Buried:      j.buried,
 		LeaseLost:   j.leaseLost,
 		Ended:       j.ended,
-		Restarted:   j.restarted,
+		Recreated:   j.recreated,
 		Failed:      j.failed,
 		OutageBegan: j.outageBegan,
 		OutageEnded: j.outageEnded,
@@ -116,7 +116,7 @@ func (j journal) ended(e observe.Ended) {
 	j.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
 }
 
-func (j journal) restarted(e observe.Restarted) {
+func (j journal) recreated(e observe.Recreated) {
 	j.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
 }
 

@@ -134,7 +134,7 @@ func (p *Publisher) Close() error {
 			err = p.store.Rest(ctx)
 		}
 		if err != nil {
-			p.err = leave(err, "close publisher")
+			p.err = wrapPublic(err, "close publisher")
 		}
 	})
 	return p.err
@@ -162,7 +162,7 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 	}
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
 	if err != nil {
-		return 0, leave(err, "message %q", msg.UUID)
+		return 0, wrapPublic(err, "message %q", msg.UUID)
 	}
 	return remaining, nil
 }
@@ -206,7 +206,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
 		}
 		if certain {
-			return leave(err, "register group %q for %q", group, topic)
+			return wrapPublic(err, "register group %q for %q", group, topic)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	encoded, err := p.encode(topic, messages)
 	if err != nil {
-		return leave(err, "publish to %q", topic)
+		return wrapPublic(err, "publish to %q", topic)
 	}
 	ctx, stop := contextOf(messages)
 	defer stop()
@@ -294,7 +294,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 // one that a publisher gave. It delays all the same: only what was published is marked.
 func withMadeDelay(msg *message.Message) *message.Message {
 	after := pendingHeaders(msg.Metadata).after
-	if _, again := publishedAgain(msg); !again || after == "" {
+	if _, redelivered := publishedAgain(msg); !redelivered || after == "" {
 		return msg
 	}
 	marked := msg.CopyWithContext()

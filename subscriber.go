@@ -133,13 +133,13 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 		err = ErrSubscriberClosed
 	}
 	if err != nil {
-		return 0, leave(err, "register group %q for %q", group, topic)
+		return 0, wrapPublic(err, "register group %q for %q", group, topic)
 	}
 	return partitions, nil
 }
 
 func (s *Subscriber) membership(topic, group string) membership {
-	terms := queue.Terms{Lasts: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
+	terms := queue.Terms{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
 	return membership{s.store.Topic(topic).Membership(group, terms)}
 }
 
@@ -148,8 +148,8 @@ type membership struct{ *queue.Membership }
 
 func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
 
-func (m membership) Listen(partition int, consumer string, ear queue.Ear) delivery.Listener {
-	return m.Membership.Group(partition).Listen(consumer, ear)
+func (m membership) Listen(partition int, consumer string, handler queue.HintHandler) delivery.Listener {
+	return m.Membership.Group(partition).Listen(consumer, handler)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends
@@ -209,7 +209,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
 		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
-		About:         func(extended []delivery.Extended) string { return about(s.config, extended) },
+		ConsumerInfo:  func(extended []delivery.Extended) string { return consumerInfo(s.config, extended) },
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
 		MaxDeliveries: s.config.MaxDeliveries,
@@ -274,7 +274,7 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.errs != nil {
-		return leave(s.errs, "close subscriber")
+		return wrapPublic(s.errs, "close subscriber")
 	}
 	return nil
 }
@@ -414,10 +414,10 @@ const (
 	maxHeldBytes = 2048
 )
 
-// about is what a consumer says of itself to people, in JSON, with some of the messages that
+// consumerInfo is what a consumer says of itself to people, in JSON, with some of the messages that
 // its handlers have had for longest. Package admin reads it.
-func about(config SubscriberConfig, extended []delivery.Extended) string {
-	told := queue.About{
+func consumerInfo(config SubscriberConfig, extended []delivery.Extended) string {
+	info := queue.ConsumerInfo{
 		Name: config.Consumer, PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: config.MaxDeliveries,
 	}
 	size := 0
@@ -425,12 +425,12 @@ func about(config SubscriberConfig, extended []delivery.Extended) string {
 		if size += len(e.ID); size > maxHeldBytes {
 			break
 		}
-		if told.Held == nil {
-			told.Held = map[string]queue.HeldTimes{}
+		if info.Held == nil {
+			info.Held = map[string]queue.HeldTimes{}
 		}
-		told.Held[e.ID] = queue.HeldTimes{e.Fence, int64(e.Times)}
+		info.Held[e.ID] = queue.HeldTimes{e.Fence, int64(e.Times)}
 	}
-	text, err := json.Marshal(told)
+	text, err := json.Marshal(info)
 	if err != nil {
 		return "{}" // of a name and numbers, there is none
 	}

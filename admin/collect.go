@@ -234,12 +234,12 @@ func consumersOf(topic, group string, partitions [][]inspect.Consumer) []Consume
 			c, is := known[seen.ID]
 			if !is {
 				c = Consumer{
-					Topic: topic, Group: group, ID: seen.ID, Name: seen.About.Name, PID: seen.About.PID, Holds: map[string]int{},
+					Topic: topic, Group: group, ID: seen.ID, Name: seen.Info.Name, PID: seen.Info.PID, Holds: map[string]int{},
 				}
 			}
 			c.Since = earliest(c.Since, seen.Since)
 			c.Seen, c.AliveUntil = latest(c.Seen, seen.Seen), latest(c.AliveUntil, seen.Alive)
-			for id, times := range seen.About.Held {
+			for id, times := range seen.Info.Held {
 				c.Holds[id] = int(times[1])
 			}
 			known[seen.ID] = c

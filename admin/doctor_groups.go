@@ -89,7 +89,7 @@ func isPast(ctx context.Context, g *queue.Group, roster inspect.Roster, name str
 	consumers, err := inspect.RememberedConsumers(ctx, g)
 	ends := roster.Expiring[name]
 	for _, one := range consumers {
-		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Lasts[name])))
+		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Expiry[name])))
 	}
 	return roster.Now.Sub(ends) > pastEndFor, err
 }

@@ -134,7 +134,7 @@ func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error
 	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
 	most := 0
 	for _, c := range consumers {
-		most = max(most, c.About.MaxDeliveries)
+		most = max(most, c.Info.MaxDeliveries)
 	}
 	return most, err
 }

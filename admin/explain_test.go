@@ -68,7 +68,7 @@ func TestExplainScheduledAndDue(t *testing.T) {
 // present makes a consumer alive.
 func (s *scene) present(g *queue.Group, about string) {
 	s.T.Helper()
-	h := queue.Heartbeat{Consumer: "host-3/01", Lease: time.Minute, Presence: queue.Presence{Alive: time.Minute, About: about}}
+	h := queue.Heartbeat{Consumer: "host-3/01", Lease: time.Minute, Presence: queue.Presence{Alive: time.Minute, Info: about}}
 	_, err := g.Extend(s.T.Context(), h, nil)
 	require.NoError(s.T, err)
 }

@@ -113,10 +113,10 @@ func (e *explainer) certainLimit(ctx context.Context, group string) (int, error)
 	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
 	limit := 0
 	for _, c := range consumers {
-		if c.About.MaxDeliveries == 0 {
+		if c.Info.MaxDeliveries == 0 {
 			return 0, err
 		}
-		limit = max(limit, c.About.MaxDeliveries)
+		limit = max(limit, c.Info.MaxDeliveries)
 	}
 	return limit, err
 }

@@ -121,8 +121,8 @@ func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id strin
 		return err
 	}
 	for _, c := range consumers {
-		if held := c.About.Held[id]; held[0] == fence {
-			s.Consumer, s.Extended = c.About.Name, int(held[1])
+		if held := c.Info.Held[id]; held[0] == fence {
+			s.Consumer, s.Extended = c.Info.Name, int(held[1])
 			return nil
 		}
 	}

@@ -113,7 +113,7 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 	say := func(consumer string, fence, times int) {
 		t.Helper()
 		about := fmt.Sprintf(`{"name":%q,"held":{%q:[%d,%d]}}`, consumer[:len(consumer)-3], id, fence, times)
-		presence := queue.Presence{Alive: time.Minute, About: about}
+		presence := queue.Presence{Alive: time.Minute, Info: about}
 		_, err := g.Extend(t.Context(), queue.Heartbeat{Consumer: consumer, Lease: time.Minute, Presence: presence}, nil)
 		require.NoError(t, err)
 	}

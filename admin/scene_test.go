@@ -66,7 +66,7 @@ func (s *scene) claim(g *queue.Group, consumer string, limit int, about string) 
 	s.requests++
 	claims, err := g.Claim(s.T.Context(), queue.Request{
 		Consumer: consumer, Number: s.requests, Limit: limit, Free: limit, Lease: time.Minute,
-		Presence: queue.Presence{Alive: time.Minute, About: about},
+		Presence: queue.Presence{Alive: time.Minute, Info: about},
 	})
 	require.NoError(s.T, err)
 	return claims.Messages

@@ -13,7 +13,7 @@ func Join(observers ...Observer) Observer {
 			Buried:      both(all.Buried, o.Buried),
 			LeaseLost:   both(all.LeaseLost, o.LeaseLost),
 			Ended:       both(all.Ended, o.Ended),
-			Restarted:   both(all.Restarted, o.Restarted),
+			Recreated:   both(all.Recreated, o.Recreated),
 			Called:      both(all.Called, o.Called),
 			Failed:      both(all.Failed, o.Failed),
 			OutageBegan: both(all.OutageBegan, o.OutageBegan),

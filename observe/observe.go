@@ -4,10 +4,10 @@ package observe
 
 import "time"
 
-// Observer is told what happens. A nil function is not called and costs nothing. The
+// Observer receives events. A nil function is not called and costs nothing. The
 // functions are called in place, from many goroutines at once: they must be quick, must
 // not block or panic, and must not keep a slice that they are given. Publishing from Failed,
-// OutageBegan or OutageEnded to the partition that they are told of waits for itself.
+// OutageBegan or OutageEnded to the partition of the event deadlocks.
 type Observer struct {
 	Published   func(Published)   // a Publish call has ended
 	Changed     func(Changed)     // a Cancel or Reschedule call has ended
@@ -16,8 +16,8 @@ type Observer struct {
 	Settled     func(Settled)     // a delivery has ended
 	Buried      func(Buried)      // a message has become a dead letter
 	LeaseLost   func(LeaseLost)   // a consumer no longer holds a message
-	Ended       func(Ended)       // a consumer group has ended, since it had no live subscription
-	Restarted   func(Restarted)   // a subscription whose group had ended has begun it anew
+	Ended       func(Ended)       // a consumer group without a live subscription has ended
+	Recreated   func(Recreated)   // a subscription has recreated its expired group
 	Called      func(Called)      // a script call has ended, with or without an answer
 	Failed      func(Failed)      // an attempt has failed
 	OutageBegan func(OutageBegan) // an activity has begun to fail
@@ -67,7 +67,7 @@ type Claimed struct {
 	Bytes int
 }
 
-// HandedOut is a message that a handler has been given.
+// HandedOut is the start of a delivery: a handler has the message.
 type HandedOut struct {
 	Place
 	ID      string
@@ -76,14 +76,14 @@ type HandedOut struct {
 	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
 
-// Settled is a delivery that has ended, and Redis knows how, unless it is Unsettled. It is
-// reported once for each message that was Claimed, except those whose decoder never ends.
+// Settled is the end of a delivery, as recorded in Redis unless it is Unsettled. It is reported once
+// for each Claimed message, except those whose decoder never returns.
 type Settled struct {
 	Place
 	ID    string
 	Token int64 // names the delivery; see redisdelay.Delivery
 	How   Settlement
-	// Took is how long a handler had the message; of one that is Unsettled, 0 only if none had.
+	// Took is how long a handler had the message. An Unsettled delivery has 0 only if no handler had it.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.
@@ -107,8 +107,8 @@ const (
 	Released        Settlement = "release"     // given back; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
-	// Unsettled is one of which Redis could not be told before the subscription ended, or has not
-	// answered. Unless it knows all the same, the message is delivered again after its lease.
+	// Unsettled is a delivery whose outcome did not reach Redis before the subscription ended, as
+	// far as it knows. If it did not, the message is delivered again after its lease.
 	Unsettled Settlement = "unsettled"
 )
 
@@ -129,18 +129,18 @@ type LeaseLost struct {
 	HandedOut bool // a handler has it; the context of its message has ended
 }
 
-// Ended is a consumer group that has ended, since it had no live subscription. Whoever
-// notices ends it: any publisher or subscription of the topic. Partitions end it separately,
-// so it may be told again, and by several processes.
+// Ended is a consumer group that has expired without a live subscription. Any publisher or
+// subscription of the topic may end it. Each partition ends it separately, so several processes may
+// report it, and more than once.
 type Ended struct {
 	Place     // of the group; Partition is -1
 	Freed int // messages of the group that were freed from here
 }
 
-// Restarted is a group that has begun anew: it had ended, though this subscription was only
-// slow. What it was to get meanwhile is lost to it. It is told once, though each partition begins
-// the group anew; Partition is -1.
-type Restarted struct{ Place }
+// Recreated is a group that its subscription has recreated: the group had expired because this
+// subscription stalled. Messages that fell due meanwhile are lost to the group. It is reported once
+// for all partitions; Partition is -1.
+type Recreated struct{ Place }
 
 // Called is one script call to Redis.
 type Called struct {
@@ -151,7 +151,7 @@ type Called struct {
 	Err       error
 }
 
-// Failed is an attempt that has failed. It is made again, except for Decoding and Retrying.
+// Failed is a failed attempt. It is retried, except for Decoding and Retrying.
 type Failed struct {
 	Place
 	What Activity
@@ -159,8 +159,8 @@ type Failed struct {
 	Err  error
 }
 
-// OutageBegan is an activity that has begun to fail in a place. OutageEnded follows, once; the
-// failures between them are only told to Failed. A retired group is an outage of Claiming, with
+// OutageBegan is the first failure of an activity in a place. OutageEnded follows, once; failures
+// between them are reported only to Failed. A retired group is an outage of Claiming, with
 // Partition -1. Decoding and Retrying concern one message, and have no outages.
 type OutageBegan struct {
 	Place
@@ -169,8 +169,8 @@ type OutageBegan struct {
 	Others int   // in how many other places the same Publisher or subscription fails at it
 }
 
-// OutageEnded is an activity that works again in a place or, if it Stopped, is not tried there
-// any more: nothing is left to do, or its Publisher or subscription has ended.
+// OutageEnded is the end of an outage: the activity works again or, if it Stopped, is not tried any
+// more: nothing is left to do, or its Publisher or subscription has ended.
 type OutageEnded struct {
 	Place
 	What    Activity

@@ -63,22 +63,22 @@ func (c *cache[K, V]) add(key K, make func() (made *V, keep bool)) *V {
 // names chooses the labels of topics and groups: their names, or Other for all that come
 // after the first ones. It is safe for concurrent use.
 type names struct {
-	most int // immutable
+	max int // immutable
 
 	mu     sync.Mutex
 	topics map[string]bool    // guarded by mu; that have their own label
 	groups map[[2]string]bool // guarded by mu; the same of topics and groups
 }
 
-func newNames(most int) *names {
-	return &names{most: most, topics: map[string]bool{}, groups: map[[2]string]bool{}}
+func newNames(limit int) *names {
+	return &names{max: limit, topics: map[string]bool{}, groups: map[[2]string]bool{}}
 }
 
 // topic returns the label of a topic, and whether it is its own.
 func (n *names) topic(name string) (text string, own bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if name = label(name); !first(n.topics, name, n.most) {
+	if name = label(name); !first(n.topics, name, n.max) {
 		return Other, false
 	}
 	return name, true
@@ -94,15 +94,15 @@ func (n *names) group(topic, group string) (topicLabel, groupLabel string, own b
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	topic, group = label(topic), label(group)
-	if !first(n.groups, [2]string{topic, group}, n.most) {
+	if !first(n.groups, [2]string{topic, group}, n.max) {
 		return Other, Other, false
 	}
 	return topic, group, true
 }
 
 // first tells whether a name is one of the first ones.
-func first[K comparable](known map[K]bool, name K, most int) bool {
-	if !known[name] && len(known) < most {
+func first[K comparable](known map[K]bool, name K, limit int) bool {
+	if !known[name] && len(known) < limit {
 		known[name] = true
 	}
 	return known[name]

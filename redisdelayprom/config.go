@@ -82,15 +82,15 @@ func (c BacklogConfig) validate() error {
 	return checkPlaces(c.MaxPlaces)
 }
 
-func setPlaces(most *int) {
-	if *most == 0 {
-		*most = DefaultMaxPlaces
+func setPlaces(maxPlaces *int) {
+	if *maxPlaces == 0 {
+		*maxPlaces = DefaultMaxPlaces
 	}
 }
 
-func checkPlaces(most int) error {
-	if most < 1 {
-		return &redisdelay.ConfigError{Field: "MaxPlaces", Problem: fmt.Sprintf("is %d, want at least 1", most)}
+func checkPlaces(maxPlaces int) error {
+	if maxPlaces < 1 {
+		return &redisdelay.ConfigError{Field: "MaxPlaces", Problem: fmt.Sprintf("is %d, want at least 1", maxPlaces)}
 	}
 	return nil
 }

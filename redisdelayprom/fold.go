@@ -11,13 +11,13 @@ func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // fold returns the backlogs of the first topics with their first groups, and one with the
 // sum of all others. All have names of their own.
-func fold(topics []admin.Backlog, most int) []admin.Backlog {
-	own, others := split(topics, most, func(t *admin.Backlog) *string { return &t.Topic }, Other)
+func fold(topics []admin.Backlog, limit int) []admin.Backlog {
+	own, others := split(topics, limit, func(t *admin.Backlog) *string { return &t.Topic }, Other)
 	var groups []admin.GroupBacklog // the others
-	left := most
+	remaining := limit
 	for i := range own {
-		some, rest := split(own[i].Groups, left, func(g *admin.GroupBacklog) *string { return &g.Group })
-		own[i].Groups, groups, left = some, append(groups, rest...), left-len(some)
+		some, rest := split(own[i].Groups, remaining, func(g *admin.GroupBacklog) *string { return &g.Group })
+		own[i].Groups, groups, remaining = some, append(groups, rest...), remaining-len(some)
 	}
 	for _, t := range others {
 		groups = append(groups, t.Groups...)
@@ -57,7 +57,7 @@ func sum(topics []admin.Backlog, groups []admin.GroupBacklog) admin.Backlog {
 
 // split separates the first elements, each with a name of its own that is not reserved,
 // from all others. It makes their names labels.
-func split[T any](list []T, most int, name func(*T) *string, reserved ...string) (own, others []T) {
+func split[T any](list []T, limit int, name func(*T) *string, reserved ...string) (own, others []T) {
 	taken := map[string]bool{}
 	for _, name := range reserved {
 		taken[name] = true
@@ -65,7 +65,7 @@ func split[T any](list []T, most int, name func(*T) *string, reserved ...string)
 	for i := range list {
 		name := name(&list[i])
 		*name = label(*name)
-		if len(own) == most || taken[*name] {
+		if len(own) == limit || taken[*name] {
 			others = append(others, list[i])
 			continue
 		}

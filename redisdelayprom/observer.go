@@ -29,8 +29,8 @@ func (m *Metrics) onPublished(e observe.Published) {
 	if stored > 0 {
 		t.published[ok].Add(float64(stored))
 	}
-	if left := e.Messages - stored; left > 0 {
-		t.published[why].Add(float64(left))
+	if remaining := e.Messages - stored; remaining > 0 {
+		t.published[why].Add(float64(remaining))
 	}
 }
 

@@ -50,7 +50,7 @@ type lane struct {
 func newLane(ctx context.Context, r *Relay, topic string) *lane {
 	return &lane{
 		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
-		refusals: refusals{most: r.config.MaxRefusals, counts: map[string]refusal{}},
+		refusals: refusals{max: r.config.MaxRefusals, counts: map[string]refusal{}},
 		target:   outage.New(logging(r.logger), 0),
 		pause:    backoff.Backoff{Min: minRest, Max: maxRest},
 	}
@@ -65,19 +65,19 @@ func (l *lane) handle(batch []*message.Message) {
 	if batch = l.fit(batch); len(batch) == 0 {
 		return
 	}
-	taken, left, err := 0, batch, error(nil)
+	taken, remaining, err := 0, batch, error(nil)
 	if !l.target.Fails(handingOn, l.place()) {
-		fresh, again := split(batch)
-		if left, err = again, l.hand(fresh); err != nil {
-			left = unsettled(batch)
+		fresh, retries := split(batch)
+		if remaining, err = retries, l.hand(fresh); err != nil {
+			remaining = unsettled(batch)
 		}
 		taken = len(batch) - len(unsettled(batch))
 	}
-	if len(left) == 1 && len(batch) == 1 && err != nil { // it was offered alone
-		l.refuse(left[0], err)
-		left = nil
+	if len(remaining) == 1 && len(batch) == 1 && err != nil { // it was offered alone
+		l.refuse(remaining[0], err)
+		remaining = nil
 	}
-	some, refusal := l.oneByOne(left, taken > 0)
+	some, refusal := l.oneByOne(remaining, taken > 0)
 	if refusal != nil { // which says more than that of the batch
 		err = refusal
 	}
@@ -108,15 +108,15 @@ func (l *lane) fit(batch []*message.Message) (fit []*message.Message) {
 
 // split separates messages that were delivered before, since one that the target refuses
 // would fail each batch that it is in. Those that were only put off are not among them.
-func split(batch []*message.Message) (fresh, again []*message.Message) {
+func split(batch []*message.Message) (fresh, retries []*message.Message) {
 	for _, msg := range batch {
 		if attempt(msg) > 1 {
-			again = append(again, msg)
+			retries = append(retries, msg)
 		} else {
 			fresh = append(fresh, msg)
 		}
 	}
-	return fresh, again
+	return fresh, retries
 }
 
 func attempt(msg *message.Message) int {
@@ -159,7 +159,7 @@ func (l *lane) refuse(msg *message.Message, err error) {
 	case errors.As(err, &unfit), l.permanent(err):
 		delivery.Bury("refused by the target: " + err.Error())
 	case l.refusals.add(delivery.ID):
-		delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.most, err))
+		delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.max, err))
 	default:
 		l.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
 			"topic": l.topic, "message_uuid": msg.UUID, "error": err.Error(),
@@ -280,13 +280,13 @@ func recovered(err *error) {
 	}
 }
 
-func unsettled(messages []*message.Message) (left []*message.Message) {
+func unsettled(messages []*message.Message) (remaining []*message.Message) {
 	for _, msg := range messages {
 		if !settled(msg) {
-			left = append(left, msg)
+			remaining = append(remaining, msg)
 		}
 	}
-	return left
+	return remaining
 }
 
 // settled tells whether a message is acked.

@@ -108,7 +108,7 @@ func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
 
 // TestARefusalCountsIfTheTargetHasTakenOthersSince the one before it.
 func TestARefusalCountsIfTheTargetHasTakenOthersSince(t *testing.T) {
-	r := refusals{most: 1, counts: map[string]refusal{}}
+	r := refusals{max: 1, counts: map[string]refusal{}}
 	assert.False(t, r.add("bad"), "the target may be down since")
 	assert.False(t, r.add("bad"))
 	r.taken("good")

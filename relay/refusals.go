@@ -7,7 +7,7 @@ const maxRefused = 10_000
 // others since it last refused them: a target that takes none may be down. A first refusal does
 // not count.
 type refusals struct {
-	most   int
+	max    int
 	counts map[string]refusal // by the message's id
 	takes  int                // how many messages the target has taken
 }
@@ -25,16 +25,16 @@ func (r *refusals) taken(id string) {
 
 // add notes that the target has refused a message, and tells whether that is for good.
 func (r *refusals) add(id string) bool {
-	known, again := r.counts[id]
-	if !again && len(r.counts) >= maxRefused { // they are refused again, and counted anew
+	known, exists := r.counts[id]
+	if !exists && len(r.counts) >= maxRefused { // they are refused again, and counted anew
 		clear(r.counts)
 	}
-	if again && r.takes > known.takes {
+	if exists && r.takes > known.takes {
 		known.count++
 	}
 	known.takes = r.takes
 	r.counts[id] = known
-	if known.count < r.most {
+	if known.count < r.max {
 		return false
 	}
 	delete(r.counts, id)

@@ -13,7 +13,7 @@ import (
 )
 
 // present makes a consumer one that says something about itself.
-func present(c *Config) { c.About = func([]Extended) string { return "{}" } }
+func present(c *Config) { c.ConsumerInfo = func([]Extended) string { return "{}" } }
 
 // TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive in a partition of which it holds
 // nothing: it claims nothing there, since it has no worker for it.
@@ -95,13 +95,13 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(1)
-		g.afresh = true
+		g.recreated = true
 		r := run(g, observed(w))
 		(<-r.Messages()).Ack()
 		pass(time.Second)
 		r.stop()
 		require.NoError(t, <-r.ended)
-		assert.Equal(t, []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Restarted](w))
+		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Recreated](w))
 		assert.Empty(t, told[observe.Failed](w))
 	})
 }

@@ -84,7 +84,7 @@ func (s *Subscription) awaitHandled(h handed, done <-chan struct{}) {
 
 type inHandKey struct{}
 
-// InHand is a message that a Handle has, for one that ends it in Redis itself.
+// InHand is a message that a Handle has, for a Handle that ends messages in Redis itself.
 type InHand struct{ item *item }
 
 // InHandOf returns the message that a context was handed out with.
@@ -105,14 +105,14 @@ func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
 // Size is that of the message in Redis, in bytes.
 func (h InHand) Size() int { return h.item.size }
 
-// Ending says that a call that ends the group's work on the message is about to be sent.
+// Ending must be called before sending a call that ends the group's work on the message.
 func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }
 
-// Ended says that Redis knows that the group is done with the message, so that its Ack has
-// nothing left to do there. room says that the group has waited for room under its limit.
+// Ended must be called once Redis knows that the group is done with the message, so that its Ack
+// sends nothing. room means that the group has waited for room under its limit.
 func (h InHand) Ended(room bool) {
 	h.item.ended.Store(true)
-	if room { // this consumer goes first, and the others hear of it
+	if room { // this consumer claims first; the others are notified
 		h.item.partition.hints.add(0)
 	}
 }

@@ -58,9 +58,9 @@ type reservation struct {
 	free     int // how many of the messages are for free workers
 	bytes    int
 
-	returns int // buffer.returns when it was made
-	live    bool
-	expiry  *time.Timer
+	takeBacks int // buffer.returns when it was made
+	live      bool
+	expiry    *time.Timer
 }
 
 // reserve waits until the budget allows a claim; nil when ctx ends. fill ends the
@@ -151,7 +151,7 @@ func (b *buffer) ahead(now time.Time) int {
 
 // reservation makes a reservation that holds for maxReserved. The caller holds mu.
 func (b *buffer) reservation(messages, free, bytes int) *reservation {
-	r := &reservation{messages: messages, free: free, bytes: bytes, returns: b.returns, live: true}
+	r := &reservation{messages: messages, free: free, bytes: bytes, takeBacks: b.takeBacks, live: true}
 	b.budget.reserved += messages
 	b.budget.bytes += bytes
 	b.budget.probe = false

@@ -16,27 +16,27 @@ import (
 const maxHold = 80 * time.Millisecond
 
 // buffer holds, in order, the claimed messages that no handler has, and gives them to the
-// workers. It takes back messages that wait too long (relieve), and decides how many more
+// workers. It takes back messages that wait too long (releaseOverdue), and decides how many more
 // may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes int           // immutable
 	each     int           // immutable; how many messages a worker takes at once
-	watch    chan struct{} // signalled when relieve has something to watch
-	watched  atomic.Bool   // relieve will look
+	watch    chan struct{} // signaled when releaseOverdue has something to watch
+	watched  atomic.Bool   // releaseOverdue will look
 	waiting  atomic.Int64  // messages that no handler has
 	bytes    atomic.Int64  // of those messages
 	window   atomic.Int64  // limit of waiting; see budget
 	full     atomic.Bool   // a partition waits because there are too many
 
-	mu      sync.Mutex
-	workers []*worker // guarded by mu
-	free    []*worker // guarded by mu; while there are free workers, items is empty
-	items   []*item   // guarded by mu; those before head are gone
-	head    int       // guarded by mu
-	closed  bool      // guarded by mu; takes no more messages
-	returns int       // guarded by mu; how often messages were taken back
-	pace    pace      // guarded by mu
-	budget  budget    // guarded by mu
+	mu        sync.Mutex
+	workers   []*worker // guarded by mu
+	free      []*worker // guarded by mu; while there are free workers, items is empty
+	items     []*item   // guarded by mu; those before head are gone
+	head      int       // guarded by mu
+	closed    bool      // guarded by mu; takes no more messages
+	takeBacks int       // guarded by mu; how often messages were taken back
+	pace      pace      // guarded by mu
+	budget    budget    // guarded by mu
 }
 
 func newBuffer(maxBytes, workers, each int) *buffer {
@@ -136,7 +136,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 		b.budget.probe = true // the claim did not show whether there is a reader
 		return nil
 	}
-	if b.closed || r.returns != b.returns {
+	if b.closed || r.takeBacks != b.takeBacks {
 		return items
 	}
 	now := time.Now()
@@ -157,10 +157,10 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	return nil
 }
 
-// look makes relieve watch what waits: items, or an offer that is not accepted at once.
+// look makes releaseOverdue watch what waits: items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
-		tell(b.watch)
+		signal(b.watch)
 	}
 }
 
@@ -184,10 +184,10 @@ func (b *buffer) passed(it *item, taken bool) {
 	}
 }
 
-// relieve takes back all messages if one has waited for maxHold: the handlers have
+// takeBackOverdue takes back all messages if one has waited for maxHold: the handlers have
 // become slow or nobody reads, and other consumers may be free. It returns the messages to
 // give back, and when to look again; not ok means that nothing waits.
-func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool) {
+func (b *buffer) takeBackOverdue(now time.Time) (back []*item, in time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched.Store(false) // before looking, so that no offer is missed
@@ -196,12 +196,12 @@ func (b *buffer) relieve(now time.Time) (back []*item, in time.Duration, ok bool
 		return nil, 0, false
 	}
 	b.watched.Store(true)
-	if left := oldest.Add(maxHold).Sub(now); left > 0 {
-		return nil, left, true
+	if remaining := oldest.Add(maxHold).Sub(now); remaining > 0 {
+		return nil, remaining, true
 	}
 	b.window.Store(int64(b.each))
 	b.recallOffers(now)
-	return b.drain(), 0, true
+	return b.takeBack(), 0, true
 }
 
 // oldest is when the longest waiting message was claimed. It may be in the buffer or on
@@ -230,30 +230,30 @@ func (b *buffer) recallOffers(now time.Time) {
 			b.unread()
 		}
 		some = true
-		w.item.partition.settler.expect(1)
+		w.item.partition.settler.beginRelease(1)
 		w.recall <- struct{}{}
 	}
 }
 
-// drain takes out all items. It voids the claims under way, whose messages come after
+// takeBack takes out all items. It voids the claims under way, whose messages come after
 // them. The caller holds mu.
-func (b *buffer) drain() []*item {
+func (b *buffer) takeBack() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
 		b.count(-1, it)
-		it.partition.settler.expect(1) // now, so that no claim can overtake it
+		it.partition.settler.beginRelease(1) // now, so that no claim can overtake it
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0
-	b.returns++
+	b.takeBacks++
 	return back
 }
 
-// recall takes out all items.
-func (b *buffer) recall() []*item {
+// takeBackAll takes out all items.
+func (b *buffer) takeBackAll() []*item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.drain()
+	return b.takeBack()
 }
 
 // close takes out all items; messages of later claims are given back at once.
@@ -262,5 +262,5 @@ func (b *buffer) close() []*item {
 	defer b.mu.Unlock()
 	b.closed = true
 	b.budget.stopRetry()
-	return b.drain()
+	return b.takeBack()
 }

@@ -37,8 +37,8 @@ type fakeGroup struct {
 	// partitions and ending are what each claim shows of the topic.
 	partitions int
 	ending     bool
-	// afresh is told once with a claim.
-	afresh bool
+	// recreated is told once with a claim.
+	recreated bool
 
 	requests []queue.Request
 	claimed  []time.Time
@@ -112,8 +112,8 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next, Afresh: g.afresh, Partitions: g.partitions, Ending: g.ending}
-	g.afresh = false
+	claims := queue.Claims{Next: g.next, Recreated: g.recreated, Partitions: g.partitions, Ending: g.ending}
+	g.recreated = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
 			n = i
@@ -167,7 +167,7 @@ func (g *fakeGroup) Extend(ctx context.Context, h queue.Heartbeat, held []queue.
 	}
 	defer g.mu.Unlock()
 	g.extended, g.heldLast = append(g.extended, time.Now()), held
-	g.said = append(g.said, h.Presence.About)
+	g.said = append(g.said, h.Presence.Info)
 	var stale []string
 	for _, d := range held {
 		if g.stale[d.ID] {
@@ -265,11 +265,11 @@ func (t *fakeTopic) Group(partition int) Group {
 	return t.groups[partition]
 }
 
-func (t *fakeTopic) Listen(partition int, _ string, ear queue.Ear) Listener {
+func (t *fakeTopic) Listen(partition int, _ string, handler queue.HintHandler) Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := &fakeListener{group: t.groups[partition], closed: make(chan struct{})}
-	l.running.Go(func() { l.pass(ear) })
+	l.running.Go(func() { l.pass(handler) })
 	return l
 }
 
@@ -281,20 +281,20 @@ type fakeListener struct {
 	running sync.WaitGroup
 }
 
-func (l *fakeListener) pass(ear queue.Ear) {
+func (l *fakeListener) pass(handler queue.HintHandler) {
 	for open := false; ; {
 		select {
 		case in := <-l.group.hints:
-			ear.Heard(queue.Hint{In: in, Opened: !open})
+			handler.OnHint(queue.Hint{In: in, Opened: !open})
 			open = true
 		case in := <-l.group.looks:
-			ear.Heard(queue.Hint{In: in, Looked: true, Found: 1})
+			handler.OnHint(queue.Hint{In: in, Looked: true, Found: 1})
 		case <-l.group.grown:
-			ear.Heard(queue.Hint{Grown: true})
+			handler.OnHint(queue.Hint{Grown: true})
 		case <-l.group.paused:
-			ear.Heard(queue.Hint{Paused: true})
+			handler.OnHint(queue.Hint{Paused: true})
 		case <-l.group.deaf:
-			ear.Failed(errAway)
+			handler.OnError(errAway)
 			open = false
 		case <-l.closed:
 			return

@@ -20,10 +20,10 @@ type distant struct {
 	way time.Duration // there, or back
 
 	mu        sync.Mutex
-	published int                  // guarded by mu
-	due       []queue.Claimed      // guarded by mu; by due time
-	claims    int                  // guarded by mu
-	ears      map[string]queue.Ear // guarded by mu; by consumer
+	published int                          // guarded by mu
+	due       []queue.Claimed              // guarded by mu; by due time
+	claims    int                          // guarded by mu
+	ears      map[string]queue.HintHandler // guarded by mu; by consumer
 }
 
 // publish schedules a message.
@@ -44,9 +44,9 @@ func (d *distant) claimed() int {
 
 // notify tells the consumers something, except one. The lock is held.
 func (d *distant) notify(except string, hint queue.Hint) {
-	for consumer, ear := range d.ears {
+	for consumer, handler := range d.ears {
 		if consumer != except {
-			time.AfterFunc(d.way, func() { ear.Heard(hint) })
+			time.AfterFunc(d.way, func() { handler.OnHint(hint) })
 		}
 	}
 }
@@ -85,11 +85,11 @@ type remoteTopic struct {
 
 func (t remoteTopic) Group(int) Group { return t.group }
 
-func (t remoteTopic) Listen(_ int, consumer string, ear queue.Ear) Listener {
+func (t remoteTopic) Listen(_ int, consumer string, handler queue.HintHandler) Listener {
 	d := t.group.redis
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ears[consumer] = ear
+	d.ears[consumer] = handler
 	return noListener{}
 }
 
@@ -102,7 +102,7 @@ func (noListener) Close() {}
 // which it knows how late each message was.
 func (d *distant) crowd(t *testing.T, consumers int, work time.Duration) (end func() (late []time.Duration)) {
 	t.Helper()
-	d.ears = map[string]queue.Ear{}
+	d.ears = map[string]queue.HintHandler{}
 	var mu sync.Mutex
 	var late []time.Duration
 	var all []*running
@@ -162,11 +162,11 @@ func TestIdleConsumersFarFromRedisDoNotAllClaimTheSameMessage(t *testing.T) {
 					t.Logf("%.1f claims a message, %v late at most, half of them %v", claims, late[messages-1], late[messages/2])
 					assert.Len(t, late, messages)
 					assert.Less(t, late[messages-1], 300*time.Millisecond)
-					most := 3.0
+					limit := 3.0
 					if work > 0 { // who would go first is busy, and some of the others set out before they hear of each other
-						most = 0.65 * consumers
+						limit = 0.65 * consumers
 					}
-					assert.Less(t, claims, most)
+					assert.Less(t, claims, limit)
 				})
 			})
 		}

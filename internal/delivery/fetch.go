@@ -21,15 +21,15 @@ const (
 	// Only acks that do not reach Redis make them that many.
 	maxHeld = 4 * maxClaim
 
-	// lastTries is how long an ended subscription repeats a claim whose reply was lost,
+	// lastRetries is how long an ended subscription repeats a claim whose reply was lost,
 	// to learn what it got.
-	lastTries = time.Second
+	lastRetries = time.Second
 )
 
 // fetch claims messages whenever the budget allows it and something may be due, until
 // ctx ends.
 func (p *partition) fetch(ctx, calls context.Context) {
-	trying, cancel := outlasting(ctx, calls, lastTries)
+	retrying, cancel := outlasting(ctx, calls, lastRetries)
 	defer cancel()
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
@@ -48,7 +48,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 		request.Number++
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, trying, request))...)
+		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, retrying, request))...)
 	}
 }
 
@@ -64,7 +64,7 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being given back, and others must not overtake them.
-func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.releasing() }
+func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.hasReleases() }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
 	for p.behind() {
@@ -80,18 +80,18 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 // claim makes one request. It sends it again until it is answered or trying ends, since
 // any attempt may have leased messages. If the group is retired, it asks until ctx ends
 // whether the group was restored.
-func (p *partition) claim(ctx, trying context.Context, request queue.Request) []*item {
+func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
 	for {
 		p.hints.reset()
 		start := time.Now()
-		claims, err := p.group.Claim(trying, request)
+		claims, err := p.group.Claim(retrying, request)
 		if err == nil {
 			if p.claims() {
 				p.listener.Retry()
 			}
-			p.leases.said(start)
+			p.leases.noteAlive(start)
 			return p.accept(claims, start)
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
@@ -99,7 +99,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 				p.report.whole().failed(observe.Claiming, err)
 			}
 			p.retired = true
-			p.leases.said(start) // that nobody claims
+			p.leases.noteAlive(start) // that nobody claims
 			if !retired.Wait(ctx) {
 				return nil
 			}
@@ -110,7 +110,7 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 		case <-p.listening: // a signal from before this failure
 		default:
 		}
-		if !pause.WaitUnless(trying, p.listening) || !p.turns.Wait(trying) {
+		if !pause.WaitUnless(retrying, p.listening) || !p.turns.Wait(retrying) {
 			return nil
 		}
 	}
@@ -132,11 +132,11 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	if claims.NeedsWorker {
 		p.need = freeWorker
 	}
-	if claims.Afresh && p.subscription.restarts() {
-		p.report.restarted()
+	if claims.Recreated && p.subscription.firstToRecreate() {
+		p.report.recreated()
 	}
 	if p.number == 0 {
-		p.subscription.saw(claims)
+		p.subscription.noteTopic(claims)
 	}
 	p.report.buried(claims.Buried)
 	items := p.leases.hold(claims.Messages, start)
@@ -151,7 +151,7 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 // that there is none.
 func (p *partition) atMostPoll(in time.Duration) time.Duration {
 	if poll := p.subscription.config.PollInterval; in < 0 || in > poll {
-		return spread(poll)
+		return jitter(poll)
 	}
 	return in
 }

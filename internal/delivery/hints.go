@@ -11,17 +11,17 @@ import (
 
 const (
 	// A consumer claims minYield after a due time, plus up to maxYield, to let another
-	// consumer of the group claim first and say so. Otherwise all idle consumers of a group
+	// consumer of the group claim first and notify it. Otherwise all idle consumers of a group
 	// would claim the same message.
 	minYield = 2 * time.Millisecond
 	maxYield = 12 * time.Millisecond
 
-	// What the other consumer says is under way for half a round trip, and so was its claim. What
-	// a trip takes longer than closeBy, up to maxFar, is added to the time that a consumer yields.
+	// The other consumer's claim and its notification each take half a round trip. The part of a
+	// round trip above closeBy, up to maxFar, is added to the time that a consumer yields.
 	closeBy = time.Millisecond
 	maxFar  = 50 * time.Millisecond
 
-	// nearby is how much of a round trip is never made up for: a claim that comes too early
+	// nearby is the part of a round trip that is not subtracted: a claim that arrives too early
 	// costs a round trip.
 	nearby = 300 * time.Microsecond
 )
@@ -31,14 +31,14 @@ type hints struct {
 	poll     time.Duration // immutable; the longest time between two claims
 	punctual bool          // immutable; whether there is no lag
 
-	mu      sync.Mutex
-	at      time.Time     // guarded by mu; zero: at once
-	known   bool          // guarded by mu; whether at says anything
-	latest  time.Time     // guarded by mu; when to claim at the latest, despite others
-	yield   time.Duration // guarded by mu; limit of lag
-	trip    time.Duration // guarded by mu; about how long a claim is under way at least
-	deaf    deafness      // guarded by mu
-	changed chan struct{} // signalled when at has become earlier
+	mu       sync.Mutex
+	at       time.Time       // guarded by mu; zero: at once
+	known    bool            // guarded by mu; whether at says anything
+	latest   time.Time       // guarded by mu; when to claim at the latest, despite others
+	yield    time.Duration   // guarded by mu; limit of lag
+	trip     time.Duration   // guarded by mu; about how long a claim is under way at least
+	fallback fallbackPolling // guarded by mu
+	changed  chan struct{}   // signaled when at has become earlier
 }
 
 func newHints(c Config) hints {
@@ -50,13 +50,12 @@ func (h *hints) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known = false
-	h.latest = time.Now().Add(spread(h.poll))
-	h.deaf.looking(h.poll)
+	h.latest = time.Now().Add(jitter(h.poll))
+	h.fallback.polling(h.poll)
 }
 
-// spread shortens a poll interval by up to an eighth, so that many consumers do not all
-// poll at once.
-func spread(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
+// jitter shortens a poll interval by up to an eighth, so that consumers do not all poll at once.
+func jitter(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
 // found records how many messages a claim got, when the next one is due, and how long the claim
 // took. A consumer that finds messages goes first the next time, too.
@@ -75,16 +74,16 @@ func (h *hints) found(messages int, next, took time.Duration) {
 	h.earlier(next)
 }
 
-// after is in how long to claim what was due in a while when Redis said so. That has taken its
-// time, and so does the claim. The caller holds mu.
+// after is in how long to claim a message that Redis said is due in a while: its reply and the claim
+// take time, too. The caller holds mu.
 func (h *hints) after(in time.Duration) time.Duration {
 	return max(0, in-max(0, h.trip-nearby)) + h.lag()
 }
 
-// hear takes the hint of a notification. The hint of a consumer that has looked replaces
-// older ones; if it found something, it may go first the next time. Any program can send
-// notifications, so they put off no claim beyond the poll interval.
-func (h *hints) hear(hint queue.Hint) {
+// notified takes the hint of a notification. The hint of a consumer that has claimed replaces older
+// ones; if it found something, it may claim first the next time. Any program can send
+// notifications, so they postpone no claim beyond the poll interval.
+func (h *hints) notified(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if hint.Found > 0 {
@@ -96,7 +95,7 @@ func (h *hints) hear(hint queue.Hint) {
 			h.at = h.latest
 		}
 		if h.at.Before(before) {
-			tell(h.changed)
+			signal(h.changed)
 		}
 		return
 	}
@@ -108,11 +107,11 @@ func (h *hints) hearing(well bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if well {
-		h.deaf.ends()
+		h.fallback.stop()
 		return
 	}
-	if h.deaf.begins(h.poll) {
-		tell(h.changed)
+	if h.fallback.start(h.poll) {
+		signal(h.changed)
 	}
 }
 
@@ -130,7 +129,7 @@ func (h *hints) earlier(in time.Duration) {
 		return
 	}
 	h.at, h.known = at, true
-	tell(h.changed)
+	signal(h.changed)
 }
 
 // lag is how long after a due time to claim. The caller holds mu.
@@ -146,7 +145,7 @@ func (h *hints) lag() time.Duration {
 func (h *hints) wait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return min(time.Until(h.at), h.deaf.wait())
+	return min(time.Until(h.at), h.fallback.wait())
 }
 
 // await blocks until something may be due; false when ctx ends.

@@ -18,7 +18,7 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 		pass(testPoll)
 		h.reset()
 		for range 3 {
-			h.hear(queue.Hint{In: testPoll, Looked: true})
+			h.notified(queue.Hint{In: testPoll, Looked: true})
 		}
 		h.found(0, testPoll, 0)
 		assert.Greater(t, h.wait(), testPoll/2)
@@ -34,7 +34,7 @@ func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
 		start := time.Now()
 		go func() {
 			pass(time.Second)
-			h.hear(queue.Hint{In: time.Second, Looked: true})
+			h.notified(queue.Hint{In: time.Second, Looked: true})
 		}()
 		assert.True(t, h.await(t.Context()))
 		assert.Equal(t, 2*time.Second, time.Since(start))
@@ -53,7 +53,7 @@ func TestAClaimSetsOutEarlierWhenRedisIsFar(t *testing.T) {
 		}
 		assert.Equal(t, in-5*time.Millisecond+nearby, found(in, 5*time.Millisecond))
 		h.reset()
-		h.hear(queue.Hint{In: in})
+		h.notified(queue.Hint{In: in})
 		assert.Equal(t, in-5*time.Millisecond+nearby, h.wait())
 		assert.Equal(t, time.Duration(0), found(4*time.Millisecond, 5*time.Millisecond))
 		assert.Equal(t, in, found(in, nearby), "Redis is near, and was busy before")

@@ -133,12 +133,12 @@ func TestHeldBytesAreBounded(t *testing.T) {
 		g.view(func() { g.body = make([]byte, 512<<10) })
 		learn(r, 500)
 		slow := <-r.Messages()
-		most := 0
+		limit := 0
 		for range 10 {
-			most = max(most, g.held(2000, 1501))
+			limit = max(limit, g.held(2000, 1501))
 			pass(10 * time.Millisecond)
 		}
-		assert.LessOrEqual(t, most, 4+1, "messages of half a MiB")
+		assert.LessOrEqual(t, limit, 4+1, "messages of half a MiB")
 		slow.Ack()
 		r.stop()
 		require.NoError(t, <-r.ended)

@@ -14,7 +14,7 @@ import (
 // gives up those that were not extended in time. What may take long has goroutines of its own,
 // so that no partition and no observer holds up another partition.
 type keeper struct {
-	sooner chan struct{} // signalled when something is to be done before the next look
+	sooner chan struct{} // signaled when something is to be done before the next look
 
 	mu   sync.Mutex
 	list []*leases // guarded by mu
@@ -26,7 +26,7 @@ func (k *keeper) add(l *leases) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.list = append(k.list, l)
-	tell(k.sooner)
+	signal(k.sooner)
 }
 
 func (k *keeper) all() []*leases {
@@ -63,38 +63,38 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !now.Before(l.look) {
+	if !now.Before(l.checkAt) {
 		reporting := len(l.lost) > 0
-		l.giveUp(now)
+		l.dropUncertain(now)
 		if !reporting && len(l.lost) > 0 {
 			running.Go(l.reportLost)
 		}
 	}
 	switch {
-	case l.beat.IsZero():
-		return l.look
-	case !now.Before(l.beat):
-		l.beat = time.Time{}
+	case l.extendAt.IsZero():
+		return l.checkAt
+	case !now.Before(l.extendAt):
+		l.extendAt = time.Time{}
 		running.Go(func() { l.extend(ctx) })
-		return l.look
-	case l.beat.Before(l.look):
-		return l.beat
+		return l.checkAt
+	case l.extendAt.Before(l.checkAt):
+		return l.extendAt
 	}
-	return l.look
+	return l.checkAt
 }
 
-// giveUp loses the leases that are not certain now. It needs no answer from Redis. The caller
+// dropUncertain loses the leases that are not certain now. It needs no answer from Redis. The caller
 // holds mu.
-func (l *leases) giveUp(now time.Time) {
-	l.look = now.Add(idle)
+func (l *leases) dropUncertain(now time.Time) {
+	l.checkAt = now.Add(idle)
 	for _, it := range l.held {
 		switch {
 		case it.doubted: // the answer to its settlement says more
-		case !now.Before(it.trusted):
+		case !now.Before(it.trustedUntil):
 			l.lose(it)
 			l.lost = append(l.lost, it)
-		case it.trusted.Before(l.look):
-			l.look = it.trusted
+		case it.trustedUntil.Before(l.checkAt):
+			l.checkAt = it.trustedUntil
 		}
 	}
 }
@@ -132,27 +132,27 @@ func (l *leases) extend(ctx context.Context) {
 	switch {
 	case l.failed:
 		next = min(next, max(l.config.Lease/12, minBackoff))
-	case len(l.held) > 0 || l.names: // what it says of itself must not outlive the messages
-	case l.says: // until it is silent
-		next = max(next, l.loud()-time.Since(l.told))
+	case len(l.held) > 0 || l.infoHasMessages: // info must not outlive the messages that it names
+	case l.reportsAlive: // until the next heartbeat
+		next = max(next, l.heartbeatInterval()-time.Since(l.toldAliveAt))
 	default:
 		next = idle
 	}
-	l.beat = time.Now().Add(next)
-	tell(l.keeper.sooner)
+	l.extendAt = time.Now().Add(next)
+	signal(l.keeper.sooner)
 }
 
 func (l *leases) extendAll(ctx context.Context) error {
 	all := l.all()
-	l.describe()
+	l.renewInfo()
 	if len(all) == 0 {
 		l.report.stopped(observe.Extending)
 	}
 	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.presence()}
-	if len(all) == 0 && l.silent() {
+	if len(all) == 0 && l.heartbeatOverdue() {
 		sent := time.Now()
 		if _, err := l.group.Extend(ctx, heartbeat, nil); err == nil {
-			l.said(sent)
+			l.noteAlive(sent)
 		}
 		return nil // nothing is lost by an error, and claims report the same
 	}
@@ -161,7 +161,7 @@ func (l *leases) extendAll(ctx context.Context) error {
 		stale, err := l.group.Extend(ctx, heartbeat, held)
 		if err == nil {
 			l.extended(held, stale, sent)
-			l.said(sent)
+			l.noteAlive(sent)
 			l.report.worked(observe.Extending)
 		}
 		return err
@@ -169,24 +169,26 @@ func (l *leases) extendAll(ctx context.Context) error {
 	return err
 }
 
-// said records that a call that was sent then has told Redis that the consumer is alive.
-func (l *leases) said(sent time.Time) {
+// noteAlive records that a call sent at that time has shown Redis that the consumer is alive.
+func (l *leases) noteAlive(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = sent
+	l.toldAliveAt = sent
 }
 
-// silent tells whether Redis must be told now that the consumer is alive: claims do so at
-// least once in a poll interval, unless all workers are busy with messages of other
+// heartbeatOverdue reports whether a heartbeat is due although nothing is held. Claims serve as
+// heartbeats at least once in a poll interval, unless all workers are busy with messages of other
 // partitions.
-func (l *leases) silent() bool {
+func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.says && time.Since(l.told) > l.loud()
+	return l.reportsAlive && time.Since(l.toldAliveAt) > l.heartbeatInterval()
 }
 
-// loud is for how long the consumer counts as alive for certain once it has said so.
-func (l *leases) loud() time.Duration { return max(l.config.alive()/3, l.config.PollInterval) }
+// heartbeatInterval is the longest time between two signs that the consumer is alive.
+func (l *leases) heartbeatInterval() time.Duration {
+	return max(l.config.alive()/3, l.config.PollInterval)
+}
 
 func (l *leases) all() []queue.Held {
 	l.mu.Lock()
@@ -214,7 +216,7 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 			l.lose(it)
 			lost = append(lost, it)
 		default:
-			it.trusted = l.until(sent)
+			it.trustedUntil = l.until(sent)
 			it.extended++
 		}
 	}

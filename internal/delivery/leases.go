@@ -20,23 +20,23 @@ const idle = time.Hour
 // the call is sent. So by this host's monotonic clock it is certain for its duration from
 // the sending. A margin leaves time to tell the handler.
 type leases struct {
-	config Config
-	group  Group
-	margin time.Duration
-	says   bool // that the consumer is alive, even if it holds nothing
-	turns  *backoff.Turns
-	report *reporter
-	keeper *keeper
+	config       Config
+	group        Group
+	margin       time.Duration
+	reportsAlive bool // sends heartbeats even if nothing is held
+	turns        *backoff.Turns
+	report       *reporter
+	keeper       *keeper
 
-	mu   sync.Mutex
-	held map[string]*item // guarded by mu; by id
-	look time.Time        // guarded by mu; when leases may stop being certain, or far ahead
-	beat time.Time        // guarded by mu; when to extend them; zero while that is under way
-	lost []*item          // guarded by mu; to be reported
-	told time.Time        // guarded by mu; when Redis was last told that the consumer is alive
-	// about is what the consumer said of itself in its last heartbeat. Claims repeat it.
-	about string // guarded by mu
-	names bool   // owned by extend; about names messages
+	mu          sync.Mutex
+	held        map[string]*item // guarded by mu; by id
+	checkAt     time.Time        // guarded by mu; when leases may stop being certain, or far ahead
+	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
+	lost        []*item          // guarded by mu; to be reported
+	toldAliveAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
+	// info is the consumer info of the last heartbeat. Claims repeat it.
+	info            string // guarded by mu
+	infoHasMessages bool   // owned by extend; info names messages
 
 	failed bool // owned by extend
 }
@@ -50,14 +50,13 @@ func newLeases(p *partition) *leases {
 		report: &p.report,
 		keeper: p.subscription.keeper,
 		margin: min(config.Lease/10, time.Second),
-		// The first partition tells who asks whether a group is alive. A group that expires
-		// does so in each partition by itself.
-		says: config.About != nil,
-		held: map[string]*item{},
-		beat: now.Add(config.Lease / 3),
+		// Each partition expires a group by itself, so each needs to know that it is alive.
+		reportsAlive: config.ConsumerInfo != nil,
+		held:         map[string]*item{},
+		extendAt:     now.Add(config.Lease / 3),
 	}
-	l.look = now.Add(idle)
-	l.describe()
+	l.checkAt = now.Add(idle)
+	l.renewInfo()
 	return l
 }
 
@@ -78,7 +77,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		}
 		items[i] = &all[i]
 		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
-		items[i].ArrivedAt, items[i].requested, items[i].trusted = now, sent, l.until(sent)
+		items[i].ArrivedAt, items[i].requested, items[i].trustedUntil = now, sent, l.until(sent)
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 {
@@ -87,18 +86,18 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	return items
 }
 
-// wake ends the rest of an idle keeper, whose leases may stop being certain at a time. The
-// caller holds mu.
+// wake wakes the keeper if it must look earlier because of new leases, which end at ends. The caller
+// holds mu.
 func (l *leases) wake(now, ends time.Time) {
 	sooner := false
-	if ends.Before(l.look) { // there was none, or the reply was slow
-		l.look, sooner = ends, true
+	if ends.Before(l.checkAt) { // there was none, or the reply was slow
+		l.checkAt, sooner = ends, true
 	}
-	if beat := now.Add(l.config.Lease / 3); beat.Before(l.beat) {
-		l.beat, sooner = beat, true
+	if beat := now.Add(l.config.Lease / 3); beat.Before(l.extendAt) {
+		l.extendAt, sooner = beat, true
 	}
 	if sooner {
-		tell(l.keeper.sooner)
+		signal(l.keeper.sooner)
 	}
 }
 
@@ -109,7 +108,7 @@ func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 	defer func() { l.report.leasesLost(lost) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !it.lost && !time.Now().Before(it.trusted) {
+	if !it.lost && !time.Now().Before(it.trustedUntil) {
 		l.lose(it)
 		lost = append(lost, it)
 	}
@@ -117,8 +116,8 @@ func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 	return !it.lost
 }
 
-// lose gives a message up. The caller holds mu, and tells the observer once it has let go of
-// it: a slow observer must not keep other handlers from being told.
+// lose gives a message up. The caller holds mu, and reports the loss after it has released mu: a
+// slow observer must not delay the end of other handlers' contexts.
 func (l *leases) lose(it *item) {
 	it.lost = true
 	if l.held[it.ID] == it {
@@ -129,8 +128,8 @@ func (l *leases) lose(it *item) {
 	}
 }
 
-// settling says that a call to settle deliveries is about to be sent. From then on, that Redis
-// knows one of them no more may be the work of that call.
+// settling must be called before sending a call that settles deliveries. From then on, a delivery
+// unknown to Redis may have been settled by that call.
 func (l *leases) settling(items []*item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

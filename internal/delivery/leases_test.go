@@ -229,7 +229,7 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 	const messages = 100
 	ways := map[string]func(l *leases, items []*item){
 		"not certain": func(l *leases, _ []*item) {
-			l.giveUp(time.Now().Add(testLease))
+			l.dropUncertain(time.Now().Add(testLease))
 			l.reportLost()
 		},
 		"not current": func(l *leases, items []*item) {

@@ -7,9 +7,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// ear turns the notifications of a partition into hints. It blocks nobody: all subscriptions
-// of a client share a connection.
-type ear struct {
+// notifications turns the notifications of a partition into hints. Its methods do not block,
+// because all subscriptions of a client share a connection.
+type notifications struct {
 	partition *partition
 	reports   *sync.WaitGroup
 
@@ -19,38 +19,38 @@ type ear struct {
 	reporting bool  // guarded by mu; report runs
 }
 
-func newEar(p *partition, reports *sync.WaitGroup) *ear {
-	return &ear{partition: p, reports: reports}
+func newNotifications(p *partition, reports *sync.WaitGroup) *notifications {
+	return &notifications{partition: p, reports: reports}
 }
 
-// Heard implements queue.Ear.
-func (e *ear) Heard(hint queue.Hint) {
+// OnHint implements queue.HintHandler.
+func (e *notifications) OnHint(hint queue.Hint) {
 	p := e.partition
 	switch {
 	case hint.Opened:
-		e.note(nil)
+		e.queueReport(nil)
 		p.hints.hearing(true)
-		tell(p.listening)
-		tell(p.subscription.grown) // a notification may have come before
+		signal(p.listening)
+		signal(p.subscription.grown) // a notification may have come before
 	case hint.Grown:
-		tell(p.subscription.grown)
+		signal(p.subscription.grown)
 		return
 	case hint.Paused:
-		tell(p.subscription.paused)
+		signal(p.subscription.paused)
 		return
 	}
 	hint.In = p.atMostPoll(hint.In)
-	p.hints.hear(hint)
+	p.hints.notified(hint)
 }
 
-// Failed implements queue.Ear.
-func (e *ear) Failed(err error) {
-	e.note(err)
+// OnError implements queue.HintHandler.
+func (e *notifications) OnError(err error) {
+	e.queueReport(err)
 	e.partition.hints.hearing(false)
 }
 
-// note lets report run, which may take long.
-func (e *ear) note(failure error) {
+// queueReport starts report unless it runs; the observer may take long.
+func (e *notifications) queueReport(failure error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.works = failure == nil; !e.works {
@@ -62,8 +62,8 @@ func (e *ear) note(failure error) {
 	}
 }
 
-// report tells the observer what it has not been told yet.
-func (e *ear) report() {
+// report reports what the observer does not know yet.
+func (e *notifications) report() {
 	for {
 		e.mu.Lock()
 		failure, works := e.failure, e.works

@@ -43,8 +43,8 @@ func newPartition(s *Subscription, number int) *partition {
 
 // run starts the goroutines of the partition. calls is the context of calls to Redis.
 func (p *partition) run(ctx, calls context.Context, g *goroutines) {
-	g.keepers.Add(1) // before the Ear starts others
-	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newEar(p, &g.keepers))
+	g.keepers.Add(1) // before OnError and OnHint start others
+	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
 	context.AfterFunc(ctx, func() {
 		defer g.keepers.Done()
 		p.listener.Close()
@@ -71,8 +71,8 @@ type item struct {
 	// ended says that Redis already knows that the group is done with the message.
 	ended atomic.Bool
 
-	trusted time.Time // guarded by leases.mu; when the lease stops being certain
-	lost    bool      // guarded by leases.mu
+	trustedUntil time.Time // guarded by leases.mu; when the lease stops being certain
+	lost         bool      // guarded by leases.mu
 	// extended is how often the lease was extended. Guarded by leases.mu.
 	extended int
 	// sent is how often its settlement was sent. Guarded by leases.mu.
@@ -85,10 +85,10 @@ type item struct {
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
-// tell sends a signal on a channel that holds one.
-func tell(signal chan<- struct{}) {
+// signal sends a signal on a channel that holds one.
+func signal(channel chan<- struct{}) {
 	select {
-	case signal <- struct{}{}:
+	case channel <- struct{}{}:
 	default:
 	}
 }

@@ -14,29 +14,28 @@ type Extended struct {
 	Times int   // how often its lease was extended, with the heartbeat that says so
 }
 
-// presence is what the consumer says of itself. Between two heartbeats it stays the same, so
-// a claim costs nothing more.
+// presence is the consumer's heartbeat payload. It stays the same between two heartbeats, so a claim
+// costs nothing more.
 func (l *leases) presence() queue.Presence {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return queue.Presence{Alive: l.config.alive(), About: l.about}
+	return queue.Presence{Alive: l.config.alive(), Info: l.info}
 }
 
-// describe renews what the consumer says of itself, before a heartbeat. An idle consumer has
-// nothing new to say.
-func (l *leases) describe() {
+// renewInfo renews the consumer info before a heartbeat. That of an idle consumer does not change.
+func (l *leases) renewInfo() {
 	handled := l.handled()
-	if !l.says || len(handled) == 0 && l.about != "" && !l.names {
+	if !l.reportsAlive || len(handled) == 0 && l.info != "" && !l.infoHasMessages {
 		return
 	}
-	about := l.config.About(handled)
-	l.names = len(handled) > 0
+	info := l.config.ConsumerInfo(handled)
+	l.infoHasMessages = len(handled) > 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.about = about
+	l.info = info
 }
 
-// handled are the messages that handlers have, those first that came first.
+// handled returns the messages that handlers have, in the order of arrival.
 func (l *leases) handled() []Extended {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		var last queue.Presence
 		g := newFakeGroup(2)
 		r := run(g, func(c *Config) {
-			c.MaxInFlight, c.About = 4, func(extended []Extended) string { return fmt.Sprint(extended) }
+			c.MaxInFlight, c.ConsumerInfo = 4, func(extended []Extended) string { return fmt.Sprint(extended) }
 		})
 		first, second := <-r.Messages(), <-r.Messages()
 		pass(testLease/3 + time.Second)
@@ -37,9 +37,9 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		require.GreaterOrEqual(t, len(said), 3)
 		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, said[:3])
-		assert.Equal(t, queue.Presence{Alive: testLease, About: said[2]}, last, "of a claim")
-		assert.Equal(t, "[]", g.requests[0].Presence.About)
-		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.About, "nothing is held any more")
+		assert.Equal(t, queue.Presence{Alive: testLease, Info: said[2]}, last, "of a claim")
+		assert.Equal(t, "[]", g.requests[0].Presence.Info)
+		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.Info, "nothing is held any more")
 	})
 }
 
@@ -48,7 +48,7 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(g, func(c *Config) {
-			c.PollInterval, c.About = time.Hour, func(extended []Extended) string { return fmt.Sprint(extended) }
+			c.PollInterval, c.ConsumerInfo = time.Hour, func(extended []Extended) string { return fmt.Sprint(extended) }
 		})
 		msg := <-r.Messages()
 		g.setHook(func(call string) error {
@@ -62,7 +62,7 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 		g.view(func() {
 			require.Equal(t, []string{"[{0000 7 1}]"}, g.said)
 			require.Len(t, g.requests, 2)
-			assert.Equal(t, "[]", g.requests[1].Presence.About)
+			assert.Equal(t, "[]", g.requests[1].Presence.Info)
 		})
 		r.stop()
 		require.NoError(t, <-r.ended)
@@ -73,7 +73,7 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, func(c *Config) { c.About = func(extended []Extended) string { return fmt.Sprint(extended) } })
+		r := run(g, func(c *Config) { c.ConsumerInfo = func(extended []Extended) string { return fmt.Sprint(extended) } })
 		msg := <-r.Messages()
 		g.setHook(func(call string) error {
 			if call == "extend" {

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// reporter tells an observer what happens in one place. Only it calls the observer. It
+// reporter reports what happens in one place. Only it calls the observer. It
 // costs nothing where the observer has no function.
 type reporter struct {
 	observer observe.Observer
@@ -73,7 +73,7 @@ func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Durati
 	}
 }
 
-// unsettled reports deliveries of which Redis could not be told before the end.
+// unsettled reports deliveries whose outcome did not reach Redis before the end.
 func (r *reporter) unsettled(items []*item) {
 	for _, it := range items {
 		if it.handedOut.Load() {
@@ -114,10 +114,10 @@ func (r *reporter) ended(groups []queue.Ended) {
 	}
 }
 
-// restarted reports that the group has begun anew.
-func (r *reporter) restarted() {
-	if r.observer.Restarted != nil {
-		r.observer.Restarted(observe.Restarted{Place: r.whole().place})
+// recreated reports that the group was recreated.
+func (r *reporter) recreated() {
+	if r.observer.Recreated != nil {
+		r.observer.Recreated(observe.Recreated{Place: r.whole().place})
 	}
 }
 

@@ -39,7 +39,7 @@ func (w *witness) observer() observe.Observer {
 		Buried:      keep[observe.Buried](w),
 		LeaseLost:   keep[observe.LeaseLost](w),
 		Ended:       keep[observe.Ended](w),
-		Restarted:   keep[observe.Restarted](w),
+		Recreated:   keep[observe.Recreated](w),
 		Failed:      keep[observe.Failed](w),
 		OutageBegan: keep[observe.OutageBegan](w),
 		OutageEnded: keep[observe.OutageEnded](w),

@@ -42,11 +42,11 @@ func (r *round) items() []*item {
 }
 
 // soonest is when the next of the sent nacks and releases is due again.
-func soonest(sent round, nacksLeft []nack, releasesLeft []*item) (in time.Duration, due bool) {
-	if len(sent.releases) > len(releasesLeft) {
+func soonest(sent round, unsentNacks []nack, unsentReleases []*item) (in time.Duration, due bool) {
+	if len(sent.releases) > len(unsentReleases) {
 		return 0, true
 	}
-	for _, n := range sent.nacks[:len(sent.nacks)-len(nacksLeft)] {
+	for _, n := range sent.nacks[:len(sent.nacks)-len(unsentNacks)] {
 		if !n.item.buried && (!due || n.nack.Delay < in) {
 			in, due = n.nack.Delay, true
 		}
@@ -56,7 +56,7 @@ func soonest(sent round, nacksLeft []nack, releasesLeft []*item) (in time.Durati
 
 // inChunks calls do with one chunk of a list after another until it fails, and returns
 // what is left.
-func inChunks[T any](values []T, size int, do func([]T) error) (left []T, err error) {
+func inChunks[T any](values []T, size int, do func([]T) error) (remaining []T, err error) {
 	for len(values) > 0 {
 		n := min(size, len(values))
 		if err := do(values[:n]); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// settler tells Redis how deliveries have ended. Messages settled during one round of
+// settler sends the outcomes of deliveries to Redis. Messages settled during one round of
 // calls go out in the next; no message waits for others to join it.
 type settler struct {
 	config Config
@@ -22,19 +22,19 @@ type settler struct {
 	turns  *backoff.Turns
 	report *reporter
 
-	signal   chan struct{} // signalled when something is pending
+	added    chan struct{} // signaled when something is pending
 	advanced chan struct{} // tells fetch that messages have been settled
 
-	mu       sync.Mutex
-	pending  round // guarded by mu
-	released int   // guarded by mu; releases that Redis has not answered
-	over     bool  // guarded by mu; run has ended, and what comes later is not settled
+	mu        sync.Mutex
+	pending   round // guarded by mu
+	releasing int   // guarded by mu; releases that Redis has not answered
+	over      bool  // guarded by mu; run has ended, and what comes later is not settled
 }
 
 func newSettler(p *partition) *settler {
 	return &settler{
 		config: p.subscription.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
-		signal: make(chan struct{}, 1), advanced: make(chan struct{}, 1),
+		added: make(chan struct{}, 1), advanced: make(chan struct{}, 1),
 	}
 }
 
@@ -42,11 +42,11 @@ func (s *settler) ack(it *item) {
 	s.add(func(r *round) { r.acks = append(r.acks, it) })
 }
 
-// forget drops a message that its handler has acked and that Redis already knows to be done.
+// forget drops an acked message whose end Redis already knows.
 func (s *settler) forget(it *item) {
 	s.leases.settled([]*item{it}, nil)
 	s.report.settled(it, observe.Acked, 0, nil)
-	tell(s.advanced)
+	signal(s.advanced)
 }
 
 func (s *settler) nack(it *item, n queue.Nack) {
@@ -72,7 +72,7 @@ func (s *settler) release(items ...*item) {
 		return
 	}
 	s.add(func(r *round) {
-		s.released += len(items)
+		s.releasing += len(items)
 		r.releases = append(r.releases, items...)
 		for _, it := range items {
 			it.Body = nil
@@ -90,37 +90,37 @@ func (s *settler) add(to func(*round)) {
 	over := s.over
 	s.mu.Unlock()
 	if over {
-		s.giveUp()
+		s.reportUnsettled()
 	}
-	tell(s.signal)
+	signal(s.added)
 }
 
-// expect announces messages to be released: until they are, nothing is claimed.
-func (s *settler) expect(messages int) { s.expecting(messages) }
+// beginRelease announces messages to be released. Until endRelease, nothing is claimed.
+func (s *settler) beginRelease(messages int) { s.addReleasing(messages) }
 
-// returned says that expected messages have been released, or will not be.
-func (s *settler) returned(messages int) {
-	s.expecting(-messages)
-	tell(s.advanced)
+// endRelease says that announced messages are pending releases, or need none.
+func (s *settler) endRelease(messages int) {
+	s.addReleasing(-messages)
+	signal(s.advanced)
 }
 
-func (s *settler) expecting(messages int) {
+func (s *settler) addReleasing(messages int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.released += messages
+	s.releasing += messages
 }
 
-// releasing reports whether messages are on their way back.
-func (s *settler) releasing() bool {
+// hasReleases reports whether messages are on their way back.
+func (s *settler) hasReleases() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.released > 0
+	return s.releasing > 0
 }
 
 // run sends rounds until ctx ends, or drained is closed and nothing is pending. It sends
 // failed calls again: an ack that does not reach Redis makes a handler do the work twice.
 func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
-	defer s.giveUp()
+	defer s.reportUnsettled()
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for s.await(ctx, drained) {
 		err := s.send(ctx, s.collect())
@@ -138,13 +138,13 @@ func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 	}
 }
 
-// giveUp reports what Redis has not been told, and will not be.
-func (s *settler) giveUp() {
+// reportUnsettled reports the settlements that will not be sent to Redis.
+func (s *settler) reportUnsettled() {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	left := s.collect()
-	s.report.unsettled(left.items())
+	remaining := s.collect()
+	s.report.unsettled(remaining.items())
 }
 
 // await blocks until something is pending; false when nothing is left to do.
@@ -157,7 +157,7 @@ func (s *settler) await(ctx context.Context, drained <-chan struct{}) bool {
 			return ctx.Err() == nil
 		}
 		select {
-		case <-s.signal:
+		case <-s.added:
 			continue
 		case <-ctx.Done():
 			return false
@@ -184,11 +184,11 @@ func (s *settler) send(ctx context.Context, r round) error {
 	nacks, err2 := inChunks(r.nacks, queue.MaxMessages, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
 	releases, err3 := inChunks(r.releases, queue.MaxMessages, func(items []*item) error { return s.sendReleases(ctx, items) })
 	burials, err4 := inChunks(r.burials, queue.MaxMessages, func(burials []burial) error { return s.sendBurials(ctx, burials) })
-	s.putBack(round{acks, nacks, releases, burials})
+	s.requeue(round{acks, nacks, releases, burials})
 	if in, due := soonest(r, nacks, releases); due {
 		s.hints.add(in)
 	}
-	tell(s.advanced)
+	signal(s.advanced)
 	return errors.Join(err1, err2, err3, err4)
 }
 
@@ -202,7 +202,7 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 	for _, it := range acks {
 		s.report.settled(it, observe.Acked, 0, acked.Missing)
 	}
-	if acked.Room { // this consumer goes first, and the others hear of it
+	if acked.Room { // this consumer claims first; the others are notified
 		s.hints.add(0)
 	}
 	return nil
@@ -228,8 +228,8 @@ func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	return nil
 }
 
-// reportBuried tells which nacks have made dead letters, each once: those sent again are
-// answered again.
+// reportBuried reports each nack that has made a dead letter once. A nack that is sent again has the
+// same answer again.
 func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
 	for _, b := range buried {
 		i := slices.IndexFunc(nacks, func(n nack) bool { return n.item.ID == b.ID })
@@ -249,7 +249,7 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 	if err != nil {
 		return err
 	}
-	s.expecting(-len(items))
+	s.addReleasing(-len(items))
 	s.leases.settled(items, stale)
 	for _, it := range items {
 		s.report.settled(it, observe.Released, 0, stale)
@@ -276,14 +276,14 @@ func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
 	return nil
 }
 
-func (s *settler) putBack(left round) {
-	if left.empty() {
+func (s *settler) requeue(remaining round) {
+	if remaining.empty() {
 		return
 	}
 	s.add(func(r *round) {
-		r.acks = append(left.acks, r.acks...)
-		r.nacks = append(left.nacks, r.nacks...)
-		r.releases = append(left.releases, r.releases...)
-		r.burials = append(left.burials, r.burials...)
+		r.acks = append(remaining.acks, r.acks...)
+		r.nacks = append(remaining.nacks, r.nacks...)
+		r.releases = append(remaining.releases, r.releases...)
+		r.burials = append(remaining.burials, r.burials...)
 	})
 }

@@ -5,12 +5,12 @@
 // Run starts these goroutines, and waits for them:
 //
 //	work     hands messages out, MaxInFlight of them      (work.go, batch.go)
-//	relieve  gives back what waits behind a slow message  (work.go)
+//	releaseOverdue  gives back what waits behind a slow message  (work.go)
 //	grow     opens new partitions, ends expired groups    (subscription.go)
 //	keep     keeps the leases of all held messages        (keep.go)
 //
-// and these for each partition of the topic, so that a partition that does not answer holds
-// up no other:
+// and these for each partition of the topic, so that a partition that does not answer delays
+// no other:
 //
 //	fetch    claims messages into the buffer              (fetch.go)
 //	settle   sends acks, nacks and the like               (settle.go)
@@ -61,9 +61,9 @@ type Topic interface {
 	// about a second at most. It is not called concurrently.
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Group(partition int) Group
-	// Listen makes an Ear hear the notifications of the partition, except about the
+	// Listen registers a HintHandler for the notifications of the partition, except about the
 	// consumer's own claims. It does not block.
-	Listen(partition int, consumer string, ear queue.Ear) Listener
+	Listen(partition int, consumer string, handler queue.HintHandler) Listener
 }
 
 // Group is the consumer group in one partition. See queue.Group.
@@ -77,16 +77,16 @@ type Group interface {
 	Leave(ctx context.Context, consumer string) error
 }
 
-// Listener is where a consumer hears when its group has messages earlier than the last claim
-// said. See queue.Listener.
+// Listener is a registration for notifications that the group may have messages earlier than the
+// last claim said. See queue.Listener.
 type Listener interface {
-	// Retry says that an attempt to hear notifications will probably succeed now.
+	// Retry makes the next attempt to receive notifications happen now.
 	Retry()
 	Close()
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
-// Punctual, About, Handle, Observer and Place.
+// Punctual, ConsumerInfo, Handle, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -107,9 +107,9 @@ type Config struct {
 	// to go first.
 	Punctual bool
 
-	// About is what the consumer says of itself to people, with the messages that its handlers
-	// have had for longer than a heartbeat; nil to say nothing.
-	About func(extended []Extended) string
+	// ConsumerInfo returns what operators see of the consumer, given the messages that its handlers
+	// have had for longer than a heartbeat; nil: nothing.
+	ConsumerInfo func(extended []Extended) string
 
 	// Handle gets messages in batches of up to BatchSize, in order, instead of those who read
 	// Messages. It settles them by their Ack and Nack; what it leaves is nacked when it returns.
@@ -136,11 +136,11 @@ type Subscription struct {
 	keeper  *keeper
 	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
-	abandon   chan struct{}
-	grown     chan struct{} // tells grow that there are more partitions
-	seen      lastSeen
-	restarted atomic.Int64  // when the group was begun anew, in ns of the Unix time; 0: never
-	paused    chan struct{} // tells relieve that nobody is to get messages
+	abandon     chan struct{}
+	grown       chan struct{} // tells grow that there are more partitions
+	lastClaim   lastClaim
+	recreatedAt atomic.Int64  // when the group was recreated, in ns of the Unix time; 0: never
+	paused      chan struct{} // tells releaseOverdue that nobody is to get messages
 }
 
 // New prepares a subscription; Run starts it.
@@ -183,7 +183,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	// must arrive.
 	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelCalls()
-	s.seen.partitions.Store(int32(partitions))
+	s.lastClaim.partitions.Store(int32(partitions))
 
 	g := &goroutines{drained: make(chan struct{})}
 	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
@@ -192,17 +192,17 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 		open(n)
 	}
 	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	g.fetchers.Go(func() { s.relieve(ctx) }) // what it gives back must still be settled
+	g.fetchers.Go(func() { s.releaseOverdue(ctx) }) // what it gives back must still be settled
 	for _, w := range s.buffer.workers {
 		g.workers.Go(func() { s.work(ctx, w) })
 	}
 	<-ctx.Done()
-	return s.drain(calls, cancelCalls, g)
+	return s.shutDown(calls, cancelCalls, g)
 }
 
-// drain ends the subscription, in CloseTimeout and closeGrace at most.
-func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *goroutines) error {
-	s.giveBack(s.buffer.close()) // first, since other consumers can handle them
+// shutDown ends the subscription, in CloseTimeout and closeGrace at most.
+func (s *Subscription) shutDown(calls context.Context, cancelCalls func(), g *goroutines) error {
+	s.releaseAll(s.buffer.close()) // first, since other consumers can handle them
 	hard, cancelHard := context.WithTimeout(context.WithoutCancel(calls), s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
@@ -222,46 +222,46 @@ func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *gorou
 	return nil
 }
 
-// lastSeen is what the last claim in the first partition has shown of the topic.
-type lastSeen struct {
+// lastClaim is what the last claim in the first partition has shown of the topic.
+type lastClaim struct {
 	partitions atomic.Int32
-	settledAt  atomic.Int64 // when nothing was to be done, in ns of the Unix time; 0: never
+	upToDateAt atomic.Int64 // when nothing was to be done, in ns of the Unix time; 0: never
 }
 
-// restartsWithin is how long all partitions take at most until they have begun a group anew.
-const restartsWithin = time.Minute
+// recreatedWithin is how long all partitions take at most to recreate a group.
+const recreatedWithin = time.Minute
 
-// restarts tells whether it is the first partition that begins the group anew.
-func (s *Subscription) restarts() bool {
-	now, last := time.Now().UnixNano(), s.restarted.Load()
-	first := last == 0 || now-last >= int64(restartsWithin)
-	return first && s.restarted.CompareAndSwap(last, now)
+// firstToRecreate reports whether the caller's partition is the first that recreates the group.
+func (s *Subscription) firstToRecreate() bool {
+	now, last := time.Now().UnixNano(), s.recreatedAt.Load()
+	first := last == 0 || now-last >= int64(recreatedWithin)
+	return first && s.recreatedAt.CompareAndSwap(last, now)
 }
 
-// lookAnyway is how often grow looks at the topic although claims show that nothing has changed.
-const lookAnyway = time.Minute
+// maxGrowInterval is how often grow reads the topic although claims show no change.
+const maxGrowInterval = time.Minute
 
-// saw takes what a claim in the first partition shows of the topic. The number of partitions is 0
+// noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0
 // if it shows nothing.
-func (s *Subscription) saw(claims queue.Claims) {
+func (s *Subscription) noteTopic(claims queue.Claims) {
 	number := int32(claims.Partitions)
 	if number == 0 {
 		return
 	}
-	changed := s.seen.partitions.Swap(number) != number
+	changed := s.lastClaim.partitions.Swap(number) != number
 	if changed || claims.Ending {
-		s.seen.settledAt.Store(0)
+		s.lastClaim.upToDateAt.Store(0)
 	} else {
-		s.seen.settledAt.Store(time.Now().UnixNano())
+		s.lastClaim.upToDateAt.Store(time.Now().UnixNano())
 	}
 	if changed {
-		tell(s.grown)
+		signal(s.grown)
 	}
 }
 
-// settled tells whether a claim has shown within a poll interval that grow has nothing to do.
-func (s *Subscription) settled() bool {
-	return time.Since(time.Unix(0, s.seen.settledAt.Load())) < s.config.PollInterval
+// upToDate reports whether a claim has shown within a poll interval that grow has nothing to do.
+func (s *Subscription) upToDate() bool {
+	return time.Since(time.Unix(0, s.lastClaim.upToDateAt.Load())) < s.config.PollInterval
 }
 
 // grow opens partitions that are added to the topic, and ends groups that have expired,
@@ -274,7 +274,7 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(numbe
 	for {
 		select {
 		case <-ticker.C:
-			if s.settled() && time.Since(looked) < lookAnyway {
+			if s.upToDate() && time.Since(looked) < maxGrowInterval {
 				continue
 			}
 		case <-s.grown:

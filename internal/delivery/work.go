@@ -41,9 +41,9 @@ func (s *Subscription) work(ctx context.Context, w *worker) {
 	}
 }
 
-// relieve gives back messages that wait too long, and all messages on a pause, until ctx
+// releaseOverdue gives back messages that wait too long, and all messages on a pause, until ctx
 // ends.
-func (s *Subscription) relieve(ctx context.Context) {
+func (s *Subscription) releaseOverdue(ctx context.Context) {
 	timer := time.NewTimer(maxHold)
 	defer timer.Stop()
 	for {
@@ -51,29 +51,29 @@ func (s *Subscription) relieve(ctx context.Context) {
 		case <-s.buffer.watch:
 		case <-timer.C:
 		case <-s.paused:
-			s.giveBack(s.buffer.recall())
+			s.releaseAll(s.buffer.takeBackAll())
 			continue
 		case <-ctx.Done():
 			return
 		}
-		back, in, ok := s.buffer.relieve(time.Now())
+		back, in, ok := s.buffer.takeBackOverdue(time.Now())
 		if ok {
 			timer.Reset(in)
 		}
-		s.giveBack(back)
+		s.releaseAll(back)
 	}
 }
 
-// giveBack releases messages, all those of a partition at once: a later message must not
+// releaseAll releases messages, all those of a partition at once: a later message must not
 // be claimed before an earlier one.
-func (s *Subscription) giveBack(items []*item) {
+func (s *Subscription) releaseAll(items []*item) {
 	lists := map[*partition][]*item{}
 	for _, it := range items {
 		lists[it.partition] = append(lists[it.partition], it)
 	}
 	for p, list := range lists {
 		p.settler.release(list...)
-		p.settler.returned(len(list)) // the buffer expected them
+		p.settler.endRelease(len(list)) // the buffer expected them
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 		p.settler.release(it) // has no effect if the lease is lost
 	}
 	if recalled {
-		p.settler.returned(1)
+		p.settler.endRelease(1)
 	}
 	if accepted {
 		it.handedOut.Store(true)
@@ -123,9 +123,9 @@ func (s *Subscription) prepare(
 	back := append([]*item{it}, behind...)
 	for _, it := range back {
 		s.buffer.passed(it, false)
-		it.partition.settler.expect(1) // before the recall, which voids claims under way: none may overtake
+		it.partition.settler.beginRelease(1) // before the recall, which voids claims under way: none may overtake
 	}
-	s.giveBack(append(back, s.buffer.recall()...))
+	s.releaseAll(append(back, s.buffer.takeBackAll()...))
 	return nil, false
 }
 
@@ -174,7 +174,7 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 		return false, false
 	}
 	w.stage.Store(offering)
-	next, told := preparing, false
+	next, signaled := preparing, false
 	select {
 	case s.out <- msg: // a fast reader is already waiting
 		next = handling
@@ -184,13 +184,13 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 		case s.out <- msg:
 			next = handling
 		case <-w.recall:
-			told = true
+			signaled = true
 		case <-ctx.Done():
 		case <-handed.Done():
 		}
 	}
 	if recall = !w.stage.CompareAndSwap(offering, next); recall {
-		if !told {
+		if !signaled {
 			<-w.recall // it is about to be sent
 		}
 		if next == handling {

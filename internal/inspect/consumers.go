@@ -13,7 +13,7 @@ import (
 type Consumer struct {
 	ID                 string // unique
 	Alive, Seen, Since time.Time
-	About              queue.About
+	Info               queue.ConsumerInfo
 }
 
 // Consumers returns the group's consumers that are alive in the partition.
@@ -62,10 +62,10 @@ func consumerOf(id, text string) Consumer {
 		}
 	}
 	if len(parts) == 4 {
-		_ = json.Unmarshal([]byte(parts[3]), &c.About) // what it does not say is left out
+		_ = json.Unmarshal([]byte(parts[3]), &c.Info) // what it does not say is left out
 	}
-	if c.About.Name == "" {
-		c.About.Name = queue.ConsumerName(id)
+	if c.Info.Name == "" {
+		c.Info.Name = queue.ConsumerName(id)
 	}
 	return c
 }

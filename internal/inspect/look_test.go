@@ -124,9 +124,9 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	slices.SortFunc(consumers, func(a, b Consumer) int { return strings.Compare(a.ID, b.ID) })
 	assert.Equal(t, Consumer{
 		ID: "n1/x", Alive: time.UnixMilli(now + 60000), Seen: time.UnixMilli(now), Since: time.UnixMilli(now - 5),
-		About: queue.About{Name: "n1", PID: 1, MaxDeliveries: 4, Held: map[string]queue.HeldTimes{"a": {2, 3}}},
+		Info: queue.ConsumerInfo{Name: "n1", PID: 1, MaxDeliveries: 4, Held: map[string]queue.HeldTimes{"a": {2, 3}}},
 	}, consumers[0])
-	assert.Equal(t, "odd", consumers[500].About.Name)
+	assert.Equal(t, "odd", consumers[500].Info.Name)
 }
 
 func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {

@@ -22,7 +22,7 @@ type Roster struct {
 	Limits   map[string]Share
 	Retired  map[string]Tombstone
 	Expiring map[string]time.Time     // when the group ends at the earliest if no consumer is seen
-	Lasts    map[string]time.Duration // how long such a group lasts without a live consumer
+	Expiry   map[string]time.Duration // how long such a group lasts without a live consumer
 }
 
 // PauseInForce is a pause that has not ended. That of all groups has the name "".
@@ -93,7 +93,7 @@ func newRosterPage() *rosterPage {
 	return &rosterPage{
 		roster: Roster{
 			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
-			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Lasts: map[string]time.Duration{},
+			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Expiry: map[string]time.Duration{},
 		},
 		told: map[string]string{},
 	}
@@ -132,7 +132,7 @@ func (r *Roster) read(told map[string]string) error {
 			if parts := strings.Fields(value); len(parts) == 3 {
 				r.Expiring[group] = msTime(parts[1])
 				lasts, _ := strconv.ParseInt(parts[0], 10, 64) // 0 if it is damaged
-				r.Lasts[group] = time.Duration(lasts) * time.Millisecond
+				r.Expiry[group] = time.Duration(lasts) * time.Millisecond
 			}
 		}
 		if err != nil {

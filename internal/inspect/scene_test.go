@@ -248,25 +248,25 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene
 	})
 }
 
-// ear hears what consumers hear.
-type ear chan queue.Hint
+// handler receives the hints for a consumer.
+type handler chan queue.Hint
 
-func (e ear) Heard(hint queue.Hint) { e <- hint }
-func (ear) Failed(error)            {}
+func (h handler) OnHint(hint queue.Hint) { h <- hint }
+func (handler) OnError(error)            {}
 
-// listen returns what a consumer hears next.
+// listen returns a function that waits for the consumer's next hint.
 func (r *scene) listen(g *queue.Group, consumer string) (next func() queue.Hint) {
 	r.t.Helper()
-	heard := make(ear, 100)
-	l := g.Listen(consumer, heard)
+	hints := make(handler, 100)
+	l := g.Listen(consumer, hints)
 	r.t.Cleanup(l.Close)
 	next = func() queue.Hint {
 		r.t.Helper()
 		select {
-		case hint := <-heard:
+		case hint := <-hints:
 			return hint
 		case <-time.After(20 * time.Second):
-			require.FailNow(r.t, "it hears nothing")
+			require.FailNow(r.t, "it gets no hint")
 		}
 		return queue.Hint{}
 	}

@@ -1,5 +1,5 @@
-// Package outage tells an Observer when an activity begins to fail and when that ends, once
-// each. Who reports an attempt, and who listens, need to know nothing of earlier attempts.
+// Package outage reports to an Observer when an activity begins to fail and when that ends, once
+// each. Neither those who report attempts nor the Observer must remember earlier attempts.
 package outage
 
 import (
@@ -10,12 +10,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maxOutages is how many outages a State knows. The attempts of others are still told.
+// maxOutages is how many outages a State keeps. Beyond it, only failed attempts are reported.
 const maxOutages = 1000
 
 // State knows which activities of a Publisher or a subscription fail, and where. It is safe for
-// concurrent use. It holds no lock while it calls the Observer: a slow one holds up only the
-// goroutine that calls it. The outages of a place are told in their order.
+// concurrent use. It holds no lock while it calls the Observer: a slow one delays only the
+// goroutine that calls it. The outages of a place are reported in order.
 type State struct {
 	// immutable
 	observer observe.Observer
@@ -25,7 +25,7 @@ type State struct {
 
 	mu      sync.Mutex
 	outages map[activity]outage      // guarded by mu
-	told    map[observe.Activity]int // guarded by mu; how many outages the observer knows
+	known   map[observe.Activity]int // guarded by mu; how many outages the observer knows
 	closed  bool                     // guarded by mu
 }
 
@@ -34,26 +34,26 @@ type activity struct {
 	place observe.Place
 }
 
-// outage is what is known of an activity that fails, or has until just now.
+// outage is the state of an activity that fails, or has failed until just now.
 type outage struct {
 	since, last time.Time // the first failure and the last one
 	err         error     // of the first failure
 	lasts       bool
 	stopped     bool // how it has ended
-	told        bool // the observer knows that it lasts
-	telling     bool // a goroutine tells the observer
+	reported    bool // the observer knows that it lasts
+	reporting   bool // a goroutine calls the observer
 }
 
-// New returns a State in which all works. An activity that works in one place ends its outages
-// in places where nothing was tried for the time to forget them; 0: it ends none.
+// New returns a State without outages. When an activity works in one place, its outages elsewhere
+// end if nothing was tried there for the time forget; 0: they do not.
 func New(observer observe.Observer, forget time.Duration) *State {
 	return &State{
 		observer: observer, forget: forget,
-		outages: map[activity]outage{}, told: map[observe.Activity]int{},
+		outages: map[activity]outage{}, known: map[observe.Activity]int{},
 	}
 }
 
-// Failed tells that an attempt has failed. The first one begins an outage.
+// Failed reports a failed attempt. The first one begins an outage.
 func (s *State) Failed(what observe.Activity, place observe.Place, err error) {
 	if s.observer.Failed != nil {
 		s.observer.Failed(observe.Failed{Place: place, What: what, Err: err})
@@ -61,19 +61,19 @@ func (s *State) Failed(what observe.Activity, place observe.Place, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, now := activity{what, place}, time.Now()
-	o, known := s.outages[a]
-	if s.closed || !known && len(s.outages) >= maxOutages {
+	o, exists := s.outages[a]
+	if s.closed || !exists && len(s.outages) >= maxOutages {
 		return
 	}
-	if !o.lasts && !o.told { // else it goes on, as far as the observer knows
+	if !o.lasts && !o.reported { // else it goes on, as far as the observer knows
 		o.since, o.err = now, err
 	}
 	o.lasts, o.last = true, now
 	s.outages[a] = o
-	s.tell(a)
+	s.report(a)
 }
 
-// Worked tells that an attempt has succeeded, and returns whether that ends an outage.
+// Worked reports a successful attempt, and returns whether it ends an outage.
 func (s *State) Worked(what observe.Activity, place observe.Place) (ends bool) {
 	if s.open.Load() == 0 {
 		return false
@@ -86,7 +86,7 @@ func (s *State) Worked(what observe.Activity, place observe.Place) (ends bool) {
 	return s.end(activity{what, place}, false)
 }
 
-// Stopped tells that nothing is tried in a place any more.
+// Stopped reports that nothing is tried in a place any more.
 func (s *State) Stopped(what observe.Activity, place observe.Place) {
 	if s.open.Load() == 0 {
 		return
@@ -106,7 +106,7 @@ func (s *State) Close() {
 	}
 }
 
-// Fails tells whether an activity fails in a place.
+// Fails reports whether an activity fails in a place.
 func (s *State) Fails(what observe.Activity, place observe.Place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,33 +142,33 @@ func (s *State) end(a activity, stopped bool) bool {
 	}
 	o.lasts, o.stopped = false, stopped
 	s.outages[a] = o
-	s.tell(a)
+	s.report(a)
 	return true
 }
 
-// tell tells the observer what it does not know of an outage, until it knows all. If another
-// goroutine does so, that one goes on. The caller holds mu, which is free meanwhile.
-func (s *State) tell(a activity) {
+// report calls the observer until it knows the state of an outage, unless another goroutine does
+// that already. The caller holds mu; report releases it during calls.
+func (s *State) report(a activity) {
 	o := s.outages[a]
-	if o.telling {
+	if o.reporting {
 		return
 	}
-	for ; o.lasts != o.told; o = s.outages[a] {
-		o.told, o.telling = o.lasts, true
+	for ; o.lasts != o.reported; o = s.outages[a] {
+		o.reported, o.reporting = o.lasts, true
 		s.outages[a] = o
 		s.open.Store(int64(len(s.outages)))
-		others := s.told[a.what]
-		if o.told {
-			s.told[a.what]++
+		others := s.known[a.what]
+		if o.reported {
+			s.known[a.what]++
 		} else {
 			others--
-			s.told[a.what]--
+			s.known[a.what]--
 		}
 		s.mu.Unlock()
 		s.call(a, o, others)
 		s.mu.Lock()
 	}
-	if o.telling = false; o.lasts {
+	if o.reporting = false; o.lasts {
 		s.outages[a] = o
 	} else {
 		delete(s.outages, a)

@@ -99,9 +99,9 @@ func (b *batch) wait(ctx context.Context, deadline time.Time) error {
 	}
 }
 
-// leave ends a call whose caller stops waiting, and returns its error. A batch without a
+// abandon ends a call whose caller stops waiting, and returns its error. A batch without a
 // waiting caller is not sent, or not sent again.
-func (b *batch) leave(c *call, cause error) error {
+func (b *batch) abandon(c *call, cause error) error {
 	b.callers--
 	if b.request.Number == 0 { // it is not sent
 		at := slices.Index(b.calls, c)

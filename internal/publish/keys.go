@@ -34,34 +34,34 @@ type answer struct {
 // change makes a call for a key, once: a failed attempt may have succeeded in Redis. It
 // creates no partitions, since the topic may not exist.
 func (p *Publisher) change(
-	ctx context.Context, told observe.Changed, call func(context.Context, Topic) (queue.Standing, error),
+	ctx context.Context, event observe.Changed, call func(context.Context, Topic) (queue.Standing, error),
 ) (queue.Standing, error) {
 	if p.closed.Load() {
 		return queue.Standing{}, ErrClosed
 	}
-	t := p.topics.find(told.Topic)
-	p.lanes.records.left(t.whole(), "", false) // the topic knows which calls may be repeated
+	t := p.topics.find(event.Topic)
+	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
 	answers := make(chan answer, 1)            // so a call that is given up writes where nobody reads
 	err := p.background.do(ctx, func(ctx context.Context) error {
-		standing, err := call(ctx, t)
-		answers <- answer{standing, err}
+		status, err := call(ctx, t)
+		answers <- answer{status, err}
 		return err
 	})
-	var standing queue.Standing
+	var status queue.Standing
 	select {
 	case a := <-answers:
-		standing = a.standing
+		status = a.standing
 	default:
 	}
 	if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the Topic explains its own
 		err = fmt.Errorf("%w: %w", err, t.Silence())
 	}
 	if err != nil {
-		err = fmt.Errorf("redisdelay: %s %q in %q: %w", told.How, told.Key, told.Topic, err)
+		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.How, event.Key, event.Topic, err)
 	}
 	if p.observer.Changed != nil {
-		told.ID, told.Err = standing.ID, err
-		p.observer.Changed(told)
+		event.ID, event.Err = status.ID, err
+		p.observer.Changed(event)
 	}
-	return standing, err
+	return status, err
 }

@@ -125,19 +125,19 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	}
 	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
 	if cause := b.wait(ctx, deadline); cause != nil {
-		return ls.leave(b, c, cause)
+		return ls.abandon(b, c, cause)
 	}
 	return c.err
 }
 
-// leave ends a call whose caller stops waiting, unless the batch is done.
-func (ls *lanes) leave(b *batch, c *call, cause error) error {
+// abandon ends a call whose caller stops waiting, unless the batch is done.
+func (ls *lanes) abandon(b *batch, c *call, cause error) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if b.finished() {
 		return c.err
 	}
-	return b.leave(c, cause)
+	return b.abandon(c, cause)
 }
 
 // join adds messages to a batch that has not been sent.
@@ -249,7 +249,7 @@ func (l *lane) first(n int) int {
 // has stored it; 0 if none has.
 func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Duration {
 	topic := ls.topics.find(to.topic)
-	defer func() { ls.records.left(to, b.request.Publisher, b.request.Repeatable.Load()) }()
+	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for {
 		start := time.Now()

@@ -155,7 +155,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 		return err
 	}
 	defer p.lanes.calls.Done()
-	shares := p.spread(messages, partitions)
+	shares := p.distribute(messages, partitions)
 	if len(shares) == 1 {
 		stored, err := p.storeShare(ctx, deadline, topic, shares[0])
 		if err == nil {
@@ -180,8 +180,8 @@ func (p *Publisher) name(messages []Message) {
 	}
 }
 
-// spread chooses partitions for messages.
-func (p *Publisher) spread(messages []Message, partitions int) []share {
+// distribute chooses partitions for messages.
+func (p *Publisher) distribute(messages []Message, partitions int) []share {
 	turn := int(p.turn.Add(1) % uint64(partitions))
 	if partitions == 1 || !slices.ContainsFunc(messages, func(m Message) bool { return chooser(m) != "" }) {
 		return []share{{partition: turn, messages: messages}}

@@ -24,8 +24,8 @@ type records struct {
 	count      int                             // guarded by mu
 }
 
-// left notes that a batch has left a record, and whether a copy of the batch may come.
-func (r *records) left(to destination, name string, repeatable bool) {
+// done notes that a batch has left a record, and whether a copy of the batch may come.
+func (r *records) done(to destination, name string, repeatable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names := r.repeatable[to]

@@ -26,12 +26,12 @@ const (
 // topics knows how many partitions topics have. It is safe for concurrent use.
 type topics struct {
 	// immutable
-	open       func(name string) Topic
-	least      int  // the minimum for each topic
-	windows    bool // keys stay taken after their messages
-	background *background
-	observer   observe.Observer
-	outages    *outage.State
+	open          func(name string) Topic
+	minPartitions int  // the minimum for each topic
+	windows       bool // keys stay taken after their messages
+	background    *background
+	observer      observe.Observer
+	outages       *outage.State
 
 	mu         sync.Mutex
 	young, old map[string]*knownTopic // guarded by mu; old is forgotten next
@@ -55,7 +55,7 @@ type look struct {
 
 func newTopics(config Config, b *background, outages *outage.State) *topics {
 	return &topics{
-		open: config.Open, least: config.Partitions, windows: config.Window > 0, background: b, observer: config.Observer, outages: outages,
+		open: config.Open, minPartitions: config.Partitions, windows: config.Window > 0, background: b, observer: config.Observer, outages: outages,
 		young: map[string]*knownTopic{},
 	}
 }
@@ -148,9 +148,9 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 func (t *topics) endExpired(ctx context.Context, topic *knownTopic) {
 	ended, err := topic.EndExpired(ctx)
 	place := topic.whole().place()
-	if tell := t.observer.Ended; tell != nil {
+	if report := t.observer.Ended; report != nil {
 		for _, g := range ended {
-			tell(observe.Ended{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
+			report(observe.Ended{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
 		}
 	}
 	switch {
@@ -213,7 +213,7 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, 
 	if err := enlist(ctx); err != nil {
 		return 0, err
 	}
-	return topic.Raise(ctx, t.least)
+	return topic.Raise(ctx, t.minPartitions)
 }
 
 // passing reports whether an error is temporary, so that trying again may help.

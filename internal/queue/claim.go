@@ -32,7 +32,7 @@ type Request struct {
 // Presence is what a consumer says of itself while it claims and extends leases.
 type Presence struct {
 	Alive time.Duration // how long it counts as alive
-	About string        // for people; empty to say nothing
+	Info  string        // for people; empty to say nothing
 }
 
 // Claimed is a message leased to the consumer that claimed it.
@@ -63,8 +63,8 @@ type Claims struct {
 	Next time.Duration
 	// NeedsWorker says that the next message is only for a free worker. Next is 0 then.
 	NeedsWorker bool
-	// Afresh says that the group had ended and starts anew: it was not known any more.
-	Afresh bool
+	// Recreated means that the claim has registered the group again: it had ended.
+	Recreated bool
 	// Partitions is how many partitions the topic has, if the claim was made in the first one.
 	Partitions int
 	// Ending says that groups may end soon in the partition; see Topic.EndExpired.
@@ -105,7 +105,7 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 		if !reply.Begins("groups") {
 			claims, err := parseClaims(reply)
 			if err == nil {
-				claims.Afresh, g.afresh = g.afresh, false
+				claims.Recreated, g.recreated = g.recreated, false
 				g.forgetMany(r, claims)
 			}
 			return claims, err
@@ -128,7 +128,7 @@ func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 		if err := g.Register(ctx); err != nil {
 			return err
 		}
-		g.afresh = true
+		g.recreated = true
 	}
 	g.others = known{without(all.names, g.name), all.asOf}
 	return nil
@@ -161,7 +161,7 @@ func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 	name := &script.Written{Text: r.Consumer}
 	args := []any{
 		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.Channel(),
-		r.Presence.Alive.Milliseconds(), r.Presence.About, g.others.asOf,
+		r.Presence.Alive.Milliseconds(), r.Presence.Info, g.others.asOf,
 	}
 	reply, err := g.Run(ctx, claimScript, append(args, script.Strings(g.others.names)...), g.others.names...)
 	if err != nil || !name.Once() {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -25,7 +25,7 @@ type distinct struct {
 
 func TestStoresOfOneClientShareAHub(t *testing.T) {
 	client, other := redistest.Client(t), redistest.Client(t)
-	of := func(client redis.UniversalClient, prefix string) (*listen.Hub, func()) {
+	of := func(client redis.UniversalClient, prefix string) (*notify.Hub, func()) {
 		s, err := NewStore(client, prefix, observe.Observer{})
 		require.NoError(t, err)
 		hub, release := hubs.of(s.Client)
@@ -68,10 +68,10 @@ func TestListenersComeAndGo(t *testing.T) {
 	for n := range listeners {
 		running.Go(func() {
 			for range rounds {
-				ear := newTestEar(t)
-				l := topic.Partition(rand.IntN(partitions)).Group("g").Listen(fmt.Sprint("c", n), ear)
+				handler := newTestHandler(t)
+				l := topic.Partition(rand.IntN(partitions)).Group("g").Listen(fmt.Sprint("c", n), handler)
 				select {
-				case hint := <-ear.hints:
+				case hint := <-handler.hints:
 					assert.True(t, hint.Opened)
 				case <-time.After(20 * time.Second):
 					assert.Fail(t, "it hears nothing")

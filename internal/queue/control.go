@@ -30,9 +30,9 @@ var (
 
 // Pause says how long groups claim nothing, and why.
 type Pause struct {
-	Lasts  time.Duration `json:"-"` // 0: until Resume
-	By     string        `json:"by,omitempty"`
-	Reason string        `json:"reason,omitempty"`
+	Duration time.Duration `json:"-"` // 0: until Resume
+	By       string        `json:"by,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
 }
 
 // Pause stops a group, or all groups if it is "", from claiming. It replaces an earlier
@@ -46,7 +46,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, pauseScript, group, script.Milliseconds(pause.Lasts), text, p.Channel(), p.deciding())
+		return p.Group(group).tell(ctx, pauseScript, group, script.Milliseconds(pause.Duration), text, p.Channel(), p.deciding())
 	})
 }
 
@@ -54,7 +54,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 // or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, resumeScript, group, p.Channel(), p.deciding())
+		return p.Group(group).tell(ctx, resumeScript, group, p.Channel(), p.deciding())
 	})
 }
 
@@ -67,9 +67,9 @@ func (p *Partition) deciding() string {
 	return string(retireFollow)
 }
 
-// told calls a script that tells a group something. Its answer may be that the group is
+// tell calls a script that tells a group something. Its answer may be that the group is
 // not known.
-func (g *Group) told(ctx context.Context, s *script.Script, args ...any) error {
+func (g *Group) tell(ctx context.Context, s *script.Script, args ...any) error {
 	reply, err := g.Run(ctx, s, args)
 	if err == nil && reply.Begins("unknown") {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)

@@ -70,7 +70,7 @@ func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
 	g := r.group("g")
 	topic := r.topicOf(1)
 	r.push(due("a"))
-	require.NoError(t, topic.Pause(t.Context(), "", Pause{Lasts: 300 * time.Millisecond}))
+	require.NoError(t, topic.Pause(t.Context(), "", Pause{Duration: 300 * time.Millisecond}))
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -195,7 +195,7 @@ func TestAPauseThatReplacesAnotherWakes(t *testing.T) {
 		topic := s.topicOf(1)
 		heard, other := s.listen(g, "c"), s.listen(h, "c")
 		require.NoError(t, topic.Pause(t.Context(), paused, Pause{}))
-		require.NoError(t, topic.Pause(t.Context(), paused, Pause{Lasts: time.Minute}))
+		require.NoError(t, topic.Pause(t.Context(), paused, Pause{Duration: time.Minute}))
 		assert.Equal(t, []Hint{{Paused: true}, {Paused: true}, {}}, []Hint{heard(), heard(), heard()})
 		if paused != "" {
 			require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))

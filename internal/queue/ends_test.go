@@ -89,7 +89,7 @@ func (r *scene) live(look func()) {
 	r.arrived(fmt.Sprintf("%026d", 9))
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
-		request.Presence = Presence{Alive: time.Minute, About: "{}"}
+		request.Presence = Presence{Alive: time.Minute, Info: "{}"}
 		r.claimWith(g, request)
 	}
 	take(g, 10)

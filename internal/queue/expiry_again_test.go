@@ -60,10 +60,10 @@ func TestAConsumerWhoseGroupHasExpiredBeginsItAnewAndIsToldSo(t *testing.T) {
 		claims, err := g.Claim(t.Context(), r.request("c", 10))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"b#1"}, deliveries(claims))
-		assert.True(t, claims.Afresh)
+		assert.True(t, claims.Recreated)
 		claims, err = g.Claim(t.Context(), r.request("c", 10))
 		require.NoError(t, err)
-		assert.False(t, claims.Afresh, "once")
+		assert.False(t, claims.Recreated, "once")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 func (r *scene) expiring(name string, lasts time.Duration) *Group {
 	r.t.Helper()
 	g := r.partition.Group(name)
-	g.terms.Lasts = lasts
+	g.terms.Expiry = lasts
 	require.NoError(r.t, g.Register(r.ctx()))
 	return g
 }
@@ -81,7 +81,7 @@ func (r *scene) look(g *Group) string {
 // alive says that a consumer is alive.
 func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	r.t.Helper()
-	_, err := g.Extend(r.ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, About: "{}"}}, nil)
+	_, err := g.Extend(r.ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, Info: "{}"}}, nil)
 	require.NoError(r.t, err)
 }
 

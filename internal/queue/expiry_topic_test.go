@@ -15,7 +15,7 @@ import (
 func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
-	member := topic.Membership("g", Terms{Lasts: time.Minute})
+	member := topic.Membership("g", Terms{Expiry: time.Minute})
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	for n := range number {
@@ -45,7 +45,7 @@ func (r *scene) in(p *Partition) *scene {
 // memberOf registers a group that expires in all partitions and gives it messages.
 func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each int) {
 	r.t.Helper()
-	member := topic.Membership(group, Terms{Lasts: lasts})
+	member := topic.Membership(group, Terms{Expiry: lasts})
 	number, err := member.Partitions(r.ctx())
 	require.NoError(r.t, err)
 	for n := range number {

@@ -31,8 +31,8 @@ type Group struct {
 	repeatable atomic.Bool // a copy of a claim may still run
 
 	// owned by Claim
-	others known // groups of the partition
-	afresh bool  // it has registered the group
+	others    known // groups of the partition
+	recreated bool  // it has registered the group
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -56,7 +56,7 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.terms.Lasts), share})
+		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.terms.Expiry), share})
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...s
 
 // Terms are what a subscriber asks for its consumer group.
 type Terms struct {
-	Lasts  time.Duration // without a live consumer; 0: for ever
+	Expiry time.Duration // without a live consumer; 0: for ever
 	Limits Limits        // none: the group keeps those that it has
 }
 
@@ -162,8 +162,8 @@ func (m *Membership) Group(partition int) *Group {
 	return g
 }
 
-// About is what a consumer says of itself.
-type About struct {
+// ConsumerInfo is what operators see of a consumer: its heartbeat's payload.
+type ConsumerInfo struct {
 	Name          string `json:"name"`
 	PID           int    `json:"pid"`
 	Protocol      string `json:"protocol"`

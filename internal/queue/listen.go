@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -23,70 +23,72 @@ const maxHint = 24 * time.Hour
 // Hint says in how long a message may be due; if negative, none is scheduled.
 type Hint struct {
 	In time.Duration
-	// Looked says that another consumer of the group has just claimed all due messages,
+	// Looked means that another consumer of the group has just claimed all due messages,
 	// so older hints are void. Found is how many messages it claimed.
 	Looked bool
 	Found  int
-	// Grown says only that the topic has more partitions now.
+	// Grown means that the topic has more partitions. The hint says nothing else.
 	Grown bool
-	// Paused says only that the group is paused.
+	// Paused means that the group is paused. The hint says nothing else.
 	Paused bool
-	// Opened says that notifications are heard from now on. Earlier ones may be lost, so In
-	// is 0.
+	// Opened means that the connection for notifications works from now on. Earlier ones may be
+	// lost, so In is 0.
 	Opened bool
 }
 
-// Ear gets the hints for a consumer. Its methods must not block, since all subscriptions of a
-// client share them, nor call the Listener. They are not called concurrently, nor after Close.
-type Ear interface {
-	Heard(hint Hint)
-	// Failed says why an attempt to hear notifications has ended. More follow, until one
-	// begins with Hint.Opened.
-	Failed(err error)
+// HintHandler receives the hints for a consumer. Its methods must not block, because all
+// subscriptions of a client share their goroutine, and they must not call the Listener. They are
+// not called concurrently, nor after Close.
+type HintHandler interface {
+	OnHint(hint Hint)
+	// OnError is called with the reason when an attempt to receive notifications ends. More
+	// attempts follow, until OnHint is called with Hint.Opened.
+	OnError(err error)
 }
 
-// Listener is where a consumer hears when a message is due earlier than a Claim said.
+// Listener is a HintHandler's registration: it learns when a message is due earlier than a Claim
+// said.
 type Listener struct {
-	*listen.Listener
+	*notify.Listener
 	release func()
 }
 
-// Close ends the listening. The last one of a client waits until the connections for
+// Close removes the HintHandler. The last Close of a client waits until the connections for
 // notifications are closed.
 func (l *Listener) Close() {
 	l.Listener.Close()
 	l.release()
 }
 
-// Listen makes an Ear hear the hints for a consumer of the group, which does not hear of its
-// own claims. All that listen with one client share a connection to each node, which is none
-// of the client's pool. Listen does no I/O.
-func (g *Group) Listen(consumer string, ear Ear) *Listener {
+// Listen registers a HintHandler for a consumer of the group. It gets no hints about the
+// consumer's own claims. All Listeners of a client share one connection to each node, outside the
+// client's pool. Listen does no I/O.
+func (g *Group) Listen(consumer string, handler HintHandler) *Listener {
 	hub, release := hubs.of(g.partition.Client())
-	return &Listener{hub.Listen(g.partition.Channel(), &hearing{g.name, consumer, ear}), release}
+	return &Listener{hub.Listen(g.partition.Channel(), &notificationReader{g.name, consumer, handler}), release}
 }
 
-// hearing is a listen.Ear.
-type hearing struct {
+// notificationReader is a notify.Handler.
+type notificationReader struct {
 	group    string
 	consumer string
-	ear      Ear
+	handler  HintHandler
 }
 
-func (h *hearing) Opened()          { h.ear.Heard(Hint{Opened: true}) }
-func (h *hearing) Failed(err error) { h.ear.Failed(err) }
+func (h *notificationReader) OnOpen()           { h.handler.OnHint(Hint{Opened: true}) }
+func (h *notificationReader) OnError(err error) { h.handler.OnError(err) }
 
-func (h *hearing) Heard(text string) {
+func (h *notificationReader) OnMessage(text string) {
 	if hint, mine := h.parse(text); mine {
-		h.ear.Heard(hint)
+		h.handler.OnHint(hint)
 	}
 }
 
-// parse reads a notification and whether it is for this consumer: "<µs>" for all
+// parse reads a notification, and returns whether it is for this consumer: "<µs>" for all
 // groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
 // "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
 // so nonsense is ignored or brought within bounds.
-func (h *hearing) parse(text string) (hint Hint, mine bool) {
+func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
 	}
@@ -119,12 +121,12 @@ func within(us int64) time.Duration {
 }
 
 const (
-	// silence is how long a connection for notifications hears nothing before it is pinged: an
-	// idle process costs each node 0.14 commands a second.
-	silence = 7 * time.Second
+	// pingAfter is how long a connection for notifications may receive nothing before it is
+	// pinged: an idle process costs each node 0.14 commands a second.
+	pingAfter = 7 * time.Second
 
-	// patience is how long it waits for the answer.
-	patience = 2500 * time.Millisecond
+	// pingTimeout is how long to wait for the answer.
+	pingTimeout = 2500 * time.Millisecond
 )
 
 // hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
@@ -138,13 +140,13 @@ type registry struct {
 }
 
 type sharedHub struct {
-	*listen.Hub
+	*notify.Hub
 	users int // guarded by registry.mu
 }
 
 // of returns the hub of a client until it is released. A client that cannot be told
 // apart from others, a struct with a map for instance, has one for each script.Client.
-func (r *registry) of(c *script.Client) (hub *listen.Hub, release func()) {
+func (r *registry) of(c *script.Client) (hub *notify.Hub, release func()) {
 	var key any = c
 	if reflect.ValueOf(c.Redis()).Comparable() {
 		key = c.Redis()
@@ -153,11 +155,11 @@ func (r *registry) of(c *script.Client) (hub *listen.Hub, release func()) {
 	defer r.mu.Unlock()
 	shared := r.hubs[key]
 	if shared == nil {
-		quiet := silence
+		quiet := pingAfter
 		if script.OptionsOf(c.Redis()).LosesNothing {
 			quiet = 0 // for ever
 		}
-		shared = &sharedHub{Hub: newHub(c, quiet, patience)}
+		shared = &sharedHub{Hub: newHub(c, quiet, pingTimeout)}
 		r.hubs[key] = shared
 	}
 	shared.users++
@@ -170,29 +172,29 @@ func (r *registry) of(c *script.Client) (hub *listen.Hub, release func()) {
 	})
 }
 
-func newHub(c *script.Client, silence, patience time.Duration) *listen.Hub {
+func newHub(c *script.Client, pingAfter, pingTimeout time.Duration) *notify.Hub {
 	if cluster := c.Cluster(); cluster != nil {
-		return listen.New(shards{cluster}, silence, patience)
+		return notify.New(shards{cluster}, pingAfter, pingTimeout)
 	}
-	return listen.New(&server{c.Redis()}, silence, patience)
+	return notify.New(&server{c.Redis()}, pingAfter, pingTimeout)
 }
 
 // shards are the masters of a Cluster.
 type shards struct{ cluster script.Cluster }
 
-// Node implements listen.Network.
-func (s shards) Node(ctx context.Context, channel string) (listen.Node, error) {
+// Node implements notify.Network.
+func (s shards) Node(ctx context.Context, channel string) (notify.Node, error) {
 	master, err := s.cluster.MasterForKey(ctx, channel)
 	return shard{master}, err
 }
 
-// Look implements listen.Network.
-func (s shards) Look(ctx context.Context) { s.cluster.ReloadState(ctx) }
+// Refresh implements notify.Network.
+func (s shards) Refresh(ctx context.Context) { s.cluster.ReloadState(ctx) }
 
 type shard struct{ client *redis.Client }
 
-// Connect implements listen.Node.
-func (s shard) Connect() listen.Conn {
+// Connect implements notify.Node.
+func (s shard) Connect() notify.Conn {
 	pubsub := s.client.SSubscribe(context.Background())
 	return connection{pubsub, pubsub.SSubscribe, pubsub.SUnsubscribe}
 }
@@ -200,14 +202,14 @@ func (s shard) Connect() listen.Conn {
 // server is a single server, or what looks like one.
 type server struct{ client redis.UniversalClient }
 
-// Node implements listen.Network.
-func (s *server) Node(context.Context, string) (listen.Node, error) { return s, nil }
+// Node implements notify.Network.
+func (s *server) Node(context.Context, string) (notify.Node, error) { return s, nil }
 
-// Look implements listen.Network.
-func (s *server) Look(context.Context) {}
+// Refresh implements notify.Network.
+func (s *server) Refresh(context.Context) {}
 
-// Connect implements listen.Node.
-func (s *server) Connect() listen.Conn {
+// Connect implements notify.Node.
+func (s *server) Connect() notify.Conn {
 	pubsub := s.client.Subscribe(context.Background())
 	return connection{pubsub, pubsub.Subscribe, pubsub.Unsubscribe}
 }
@@ -215,44 +217,48 @@ func (s *server) Connect() listen.Conn {
 // connection is a connection to a node. A PubSub that has lost it opens another one by itself,
 // but asks for all channels at once, which a Cluster refuses; so each is closed once it fails.
 type connection struct {
-	pubsub      *redis.PubSub
-	join, leave func(ctx context.Context, channels ...string) error
+	pubsub                 *redis.PubSub
+	subscribe, unsubscribe func(ctx context.Context, channels ...string) error
 }
 
-// Join implements listen.Conn.
-func (c connection) Join(ctx context.Context, channel string) error { return c.join(ctx, channel) }
+// Subscribe implements notify.Conn.
+func (c connection) Subscribe(ctx context.Context, channel string) error {
+	return c.subscribe(ctx, channel)
+}
 
-// Leave implements listen.Conn.
-func (c connection) Leave(ctx context.Context, channel string) error { return c.leave(ctx, channel) }
+// Unsubscribe implements notify.Conn.
+func (c connection) Unsubscribe(ctx context.Context, channel string) error {
+	return c.unsubscribe(ctx, channel)
+}
 
-// Ping implements listen.Conn.
+// Ping implements notify.Conn.
 func (c connection) Ping(ctx context.Context) error { return c.pubsub.Ping(ctx) }
 
-// Close implements listen.Conn.
+// Close implements notify.Conn.
 func (c connection) Close() { _ = c.pubsub.Close() } // nothing is lost if this fails
 
-// Receive implements listen.Conn.
-func (c connection) Receive(ctx context.Context, patience time.Duration) (listen.Event, error) {
-	received, err := c.pubsub.ReceiveTimeout(ctx, patience)
+// Receive implements notify.Conn.
+func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
+	received, err := c.pubsub.ReceiveTimeout(ctx, timeout)
 	switch {
 	case timedOut(err):
-		return listen.Event{Kind: listen.Silence}, nil
+		return notify.Event{Kind: notify.Timeout}, nil
 	case script.IsAnswer(err):
-		return listen.Event{Kind: listen.Refused, Err: err}, nil
+		return notify.Event{Kind: notify.Refused, Err: err}, nil
 	case err != nil:
-		return listen.Event{}, err
+		return notify.Event{}, err
 	}
 	switch received := received.(type) {
 	case *redis.Message:
-		return listen.Event{Kind: listen.Message, Channel: received.Channel, Text: received.Payload}, nil
+		return notify.Event{Kind: notify.Message, Channel: received.Channel, Text: received.Payload}, nil
 	case *redis.Subscription:
-		kind := listen.Joined
+		kind := notify.Subscribed
 		if received.Kind == "unsubscribe" || received.Kind == "sunsubscribe" {
-			kind = listen.Left
+			kind = notify.Unsubscribed
 		}
-		return listen.Event{Kind: kind, Channel: received.Channel}, nil
+		return notify.Event{Kind: kind, Channel: received.Channel}, nil
 	default:
-		return listen.Event{Kind: listen.Pong}, nil
+		return notify.Event{Kind: notify.Pong}, nil
 	}
 }
 

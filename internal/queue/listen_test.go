@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -69,30 +69,30 @@ func (d *deafness) pass(from, to net.Conn) {
 	}
 }
 
-// hearOn makes an Ear hear a partition through a Hub of its own.
-func hearOn(t *testing.T, hub *listen.Hub, p *Partition, group string) *testEar {
+// hearOn makes a handler receive a partition through a Hub of its own.
+func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHandler {
 	t.Helper()
-	ear := newTestEar(t)
-	l := hub.Listen(p.Channel(), &hearing{group, "c", ear})
+	handler := newTestHandler(t)
+	l := hub.Listen(p.Channel(), &notificationReader{group, "c", handler})
 	t.Cleanup(l.Close)
-	return ear
+	return handler
 }
 
 func TestADeafConnectionIsNoticed(t *testing.T) {
-	assert.Less(t, silence+patience, 10*time.Second)
-	assert.LessOrEqual(t, float64(time.Second)/float64(silence), 0.15, "commands a second of an idle process")
+	assert.Less(t, pingAfter+pingTimeout, 10*time.Second)
+	assert.LessOrEqual(t, float64(time.Second)/float64(pingAfter), 0.15, "commands a second of an idle process")
 	server := redistest.Shared(t)
 	proxy := startDeafness(t, server.Addr)
 	r := newSceneOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
-	ear := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 100*time.Millisecond), q, "g")
-	require.True(t, ear.next().Opened)
+	handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 100*time.Millisecond), q, "g")
+	require.True(t, handler.next().Opened)
 	proxy.deaf.Store(true)
-	require.ErrorIs(t, ear.failure(), listen.ErrDeaf)
+	require.ErrorIs(t, handler.failure(), notify.ErrNoAnswer)
 	proxy.deaf.Store(false)
-	require.True(t, ear.next().Opened)
+	require.True(t, handler.next().Opened)
 }
 
 func TestAQuietConnectionIsKept(t *testing.T) {
@@ -116,14 +116,14 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, count := prepare(t)
 			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-			ear := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
-			require.True(t, ear.next().Opened)
+			handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
+			require.True(t, handler.next().Opened)
 			before := count()
 			require.Eventually(t, func() bool { return count() >= before+5 }, 20*time.Second, 5*time.Millisecond)
 			_, err := q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 			require.NoError(t, err)
-			assert.Equal(t, Hint{}, ear.next())
-			assert.Empty(t, ear.failures)
+			assert.Equal(t, Hint{}, handler.next())
+			assert.Empty(t, handler.failures)
 		})
 	}
 }
@@ -152,21 +152,21 @@ func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		queues = append(queues, newStore(t, client).Topic(topic).Partition(0))
 	}
-	ear := newTestEar(t)
-	l := queues[1].Group("g").Listen("c", ear)
+	handler := newTestHandler(t)
+	l := queues[1].Group("g").Listen("c", handler)
 	defer l.Close()
-	require.True(t, ear.next().Opened)
+	require.True(t, handler.next().Opened)
 	for n, q := range []*Partition{queues[0], queues[1]} {
 		_, err := q.Push(t.Context(), Batch{
 			Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", int64(100*(n+1)))}},
 		})
 		require.NoError(t, err)
 	}
-	assert.InDelta(t, 200*time.Second, ear.next().In, float64(2*time.Second), "it hears only its own database")
+	assert.InDelta(t, 200*time.Second, handler.next().In, float64(2*time.Second), "it hears only its own database")
 }
 
 func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
-	h := &hearing{group: "g", consumer: "c/1"}
+	h := &notificationReader{group: "g", consumer: "c/1"}
 	other := " 1 gd/2" // another consumer of the group
 	for text, want := range map[string]struct {
 		hint Hint
@@ -209,7 +209,7 @@ func FuzzNotifications(f *testing.F) {
 	for _, text := range []string{"+", "=-1 0 1 gd", "17", "17 g"} {
 		f.Add(text)
 	}
-	h := &hearing{group: "g", consumer: "c"}
+	h := &notificationReader{group: "g", consumer: "c"}
 	f.Fuzz(func(t *testing.T, text string) {
 		hint, _ := h.parse(text)
 		assert.LessOrEqual(t, hint.In, maxHint)

@@ -81,7 +81,7 @@ func (m *trial) claim(rt *rapid.T) {
 // presence draws what a consumer says of itself.
 func (m *trial) presence(rt *rapid.T) Presence {
 	alive := draw(rt, "alive", 0, 2*time.Second, 20*time.Second)
-	return Presence{Alive: alive, About: map[bool]string{true: "{}"}[alive > 0]}
+	return Presence{Alive: alive, Info: map[bool]string{true: "{}"}[alive > 0]}
 }
 
 // claimModel claims from the model, as Group.Claim does: it registers an unknown group.
@@ -92,7 +92,7 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	}
 	got, known := m.model.Claim(m.now, request)
 	if !known && m.model.Register(name) {
-		claims.Afresh = true
+		claims.Recreated = true
 		got, known = m.model.Claim(m.now, request)
 	}
 	claims.Next, claims.NeedsWorker = time.Duration(got.Wait)*time.Microsecond, got.NeedsWorker

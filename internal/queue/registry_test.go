@@ -112,7 +112,7 @@ func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
 		"retire": func() error { return topic().Retire(t.Context(), "g", RetireForced, func(int) {}) },
 		"limit":  func() error { return topic().Limit(t.Context(), "g", Limits{MaxInFlight: 1}) },
 		"expire": func() error {
-			_, err := topic().Membership("g", Terms{Lasts: time.Hour}).Partitions(t.Context())
+			_, err := topic().Membership("g", Terms{Expiry: time.Hour}).Partitions(t.Context())
 			return err
 		},
 	}

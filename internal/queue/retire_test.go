@@ -108,7 +108,7 @@ func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	topic := r.topicOf(3)
-	present := Presence{Alive: time.Minute, About: `{"name":"host"}`}
+	present := Presence{Alive: time.Minute, Info: `{"name":"host"}`}
 	request := r.request("c", 1)
 	request.Presence = present
 	require.Empty(t, r.claimWith(g, request))
@@ -143,13 +143,13 @@ func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
 	g := r.group("g")
 	for i := range 20 {
 		request := r.request(fmt.Sprint("dead", i), 1)
-		request.Presence = Presence{Alive: time.Millisecond, About: "{}"}
+		request.Presence = Presence{Alive: time.Millisecond, Info: "{}"}
 		require.Empty(t, r.claimWith(g, request))
 	}
 	<-time.After(5 * time.Millisecond)
 	for i := range 3 {
 		request := r.request(fmt.Sprint("alive", i), 1)
-		request.Presence = Presence{Alive: time.Minute, About: "{}"}
+		request.Presence = Presence{Alive: time.Minute, Info: "{}"}
 		require.Empty(t, r.claimWith(g, request))
 	}
 	names, err := r.client.HKeys(t.Context(), r.partition.Key(script.ConsumersOf, "g")).Result()

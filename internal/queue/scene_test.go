@@ -56,33 +56,33 @@ func (r *scene) group(name string) *Group {
 // listen returns what a consumer hears next.
 func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
 	r.t.Helper()
-	ear := newTestEar(r.t)
-	l := g.Listen(consumer, ear)
+	handler := newTestHandler(r.t)
+	l := g.Listen(consumer, handler)
 	r.t.Cleanup(l.Close)
-	require.Equal(r.t, Hint{Opened: true}, ear.next(), "a new subscription counts as a hint")
-	return ear.next
+	require.Equal(r.t, Hint{Opened: true}, handler.next(), "a new subscription counts as a hint")
+	return handler.next
 }
 
-// testEar keeps what it hears.
-type testEar struct {
+// testHandler keeps what it hears.
+type testHandler struct {
 	t        *testing.T
 	hints    chan Hint
 	failures chan error
 }
 
-func newTestEar(t *testing.T) *testEar {
-	return &testEar{t: t, hints: make(chan Hint, 100), failures: make(chan error, 100)}
+func newTestHandler(t *testing.T) *testHandler {
+	return &testHandler{t: t, hints: make(chan Hint, 100), failures: make(chan error, 100)}
 }
 
-func (e *testEar) Heard(hint Hint)  { e.hints <- hint }
-func (e *testEar) Failed(err error) { e.failures <- err }
+func (e *testHandler) OnHint(hint Hint)  { e.hints <- hint }
+func (e *testHandler) OnError(err error) { e.failures <- err }
 
-func (e *testEar) next() Hint {
+func (e *testHandler) next() Hint {
 	e.t.Helper()
 	return receive(e.t, e.hints)
 }
 
-func (e *testEar) failure() error {
+func (e *testHandler) failure() error {
 	e.t.Helper()
 	return receive(e.t, e.failures)
 }

@@ -179,7 +179,7 @@ type Heartbeat struct {
 // now on, even if their consumer is lost. Without messages, it says that the consumer is
 // alive.
 func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string, error) {
-	args := []any{h.Lease.Milliseconds(), g.name, h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.About}
+	args := []any{h.Lease.Milliseconds(), g.name, h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.Info}
 	for _, h := range held {
 		handedOut := 0
 		if h.HandedOut {

@@ -33,8 +33,8 @@ func (t topicOf) Group(partition int) delivery.Group {
 }
 
 // Listen implements delivery.Topic.
-func (t topicOf) Listen(partition int, _ string, ear queue.Ear) delivery.Listener {
-	return t.c.hub.Listen(strconv.Itoa(partition), earOf{t.c.link(partition), ear})
+func (t topicOf) Listen(partition int, _ string, handler queue.HintHandler) delivery.Listener {
+	return t.c.hub.Listen(strconv.Itoa(partition), notificationReader{t.c.link(partition), handler})
 }
 
 // groupOf is the group of a consumer in one partition.

@@ -40,11 +40,11 @@ func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
 	}
 }
 
-// told reports whether the group is told anything that keeps it from claiming, or was since
+// operated reports whether the group is told anything that keeps it from claiming, or was since
 // a time.
-func (g *group) told(since time.Time) bool {
+func (g *group) operated(since time.Time) bool {
 	for _, r := range g.rules {
-		if lasts, ended := r.paused(time.Now()); lasts || r.retired || r.most > 0 || r.interval > 0 ||
+		if lasts, ended := r.paused(time.Now()); lasts || r.retired || r.max > 0 || r.interval > 0 ||
 			ended.After(since) || r.eased.After(since) {
 			return true
 		}

@@ -14,7 +14,7 @@ type listener struct {
 	link     *link
 	consumer string
 	group    string
-	luck     *rand.Rand // guarded by World.mu
+	rng      *rand.Rand // guarded by World.mu
 	signal   chan struct{}
 	closed   chan struct{}
 	once     sync.Once
@@ -39,10 +39,10 @@ func (l *link) listen(group, consumer string) *listener {
 	defer l.w.mu.Unlock()
 	li := &listener{
 		link: l, group: group, consumer: consumer,
-		luck:   luck(l.w.seed, l.process.name+"/listener/"+string(rune('a'+l.partition))),
+		rng:    rng(l.w.seed, l.process.name+"/listener/"+string(rune('a'+l.partition))),
 		signal: make(chan struct{}, 1), closed: make(chan struct{}), broken: make(chan struct{}),
 	}
-	if time.Now().Before(l.w.deaf[l.process]) || time.Now().Before(l.w.storms[l.process]) {
+	if time.Now().Before(l.w.silentUntil[l.process]) || time.Now().Before(l.w.storms[l.process]) {
 		li.snap()
 		return li
 	}
@@ -82,11 +82,11 @@ func (l *link) hear(n store.Notice, lie bool) {
 	if lie {
 		l.mislead(now)
 	}
-	if l.listener == nil || now.Before(l.w.deaf[l.process]) {
+	if l.listener == nil || now.Before(l.w.silentUntil[l.process]) {
 		l.mislead(now)
 		return
 	}
-	if now.Before(l.w.storms[l.process]) && chance(l.listener.luck, 0.3) {
+	if now.Before(l.w.storms[l.process]) && chance(l.listener.rng, 0.3) {
 		l.mislead(now)
 		return
 	}
@@ -99,7 +99,7 @@ func (l *link) hear(n store.Notice, lie bool) {
 func (l *link) mislead(now time.Time) { l.misled, l.informed = now, false }
 
 func (li *listener) deliver(n store.Notice, now time.Time) {
-	li.last = latest(li.last, now.Add(between(li.luck, 0, li.link.w.plan.Faults.Latency)))
+	li.last = latest(li.last, now.Add(between(li.rng, 0, li.link.w.plan.Faults.Latency)))
 	li.heard = append(li.heard, heard{li.last, n})
 	select {
 	case li.signal <- struct{}{}:

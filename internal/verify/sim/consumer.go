@@ -7,7 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
-	"github.com/redisdelay/watermill-redisdelay/internal/listen"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
@@ -16,7 +16,7 @@ import (
 type consumer struct {
 	*process
 	w       *World
-	hub     *listen.Hub
+	hub     *notify.Hub
 	plan    ConsumerPlan
 	group   *group
 	cancel  context.CancelFunc
@@ -24,26 +24,26 @@ type consumer struct {
 	failing bool          // its subscription ended with an error; set before ended is closed
 
 	// guarded by World.mu
-	links     map[int]*link
-	known     int                 // partitions that know its group
-	pauses    map[int]*pauseHeard // by partition
-	free      int                 // readers that wait for a message
-	idleSince time.Time           // when the first of them began to wait
-	busySince time.Time           // when the last of them stopped waiting
-	handling  int                 // messages at handlers
-	unread    bool                // nobody reads, though handlers have fewer than MaxInFlight
-	noticed   time.Time           // when it finds out that somebody reads again
-	leaving   time.Time           // when it was told to leave
-	stopped   bool
-	wentOn    time.Time
-	held      int // messages that it has and that no handler has
-	heldBytes int
-	joined    time.Time
-	commands  int
-	woken     int       // notifications heard that something is due
-	counted   time.Time // since when commands are counted
-	worked    int       // messages handed out
-	lastWork  time.Time // when the last of them was handed out
+	links      map[int]*link
+	known      int                 // partitions that know its group
+	pauses     map[int]*pauseHeard // by partition
+	free       int                 // readers that wait for a message
+	idleSince  time.Time           // when the first of them began to wait
+	busySince  time.Time           // when the last of them stopped waiting
+	handling   int                 // messages at handlers
+	unread     bool                // nobody reads, though handlers have fewer than MaxInFlight
+	noticed    time.Time           // when it finds out that somebody reads again
+	stoppingAt time.Time           // when it was told to leave
+	stopped    bool
+	wentOn     time.Time
+	held       int // messages that it has and that no handler has
+	heldBytes  int
+	joined     time.Time
+	commands   int
+	woken      int       // notifications heard that something is due
+	counted    time.Time // since when commands are counted
+	worked     int       // messages handed out
+	lastWork   time.Time // when the last of them was handed out
 }
 
 // deliveryKey is the context key of a message's delivery.
@@ -56,7 +56,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
 		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
-	c.hub = listen.New(nodesOf{c}, silence, patience)
+	c.hub = notify.New(nodesOf{c}, pingAfter, pingTimeout)
 	w.mu.Lock()
 	c.joined = time.Now()
 	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined
@@ -129,11 +129,11 @@ func (c *consumer) die(why string) {
 	c.cancel()
 }
 
-// leave tells the consumer to end.
-func (c *consumer) leave() {
+// stop tells the consumer to end.
+func (c *consumer) stop() {
 	c.w.mu.Lock()
-	if c.leaving.IsZero() {
-		c.leaving = time.Now()
+	if c.stoppingAt.IsZero() {
+		c.stoppingAt = time.Now()
 		c.w.log(c.name, "leaves", nil)
 	}
 	c.w.mu.Unlock()

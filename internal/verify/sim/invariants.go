@@ -87,7 +87,7 @@ func (t *track) excused(now time.Time) bool {
 	if restored := c.group.at(t.m.partition).untold; t.received.IsZero() && now.Before(restored.Add(c.w.plan.Poll*3/2)) {
 		return true
 	}
-	return now.Before(c.links[t.m.partition].troubled)
+	return now.Before(c.links[t.m.partition].disturbedUntil)
 }
 
 // gone reports whether a consumer was killed or has ended.
@@ -164,24 +164,24 @@ func (c *consumer) ahead(t *track) time.Time {
 // idle returns since when a consumer could have handled a message of a partition, and
 // since when it has had all the notifications it needs; zero if it has not.
 func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
-	if c.free == 0 || c.stopped || !c.leaving.IsZero() || c.gone() {
+	if c.free == 0 || c.stopped || !c.stoppingAt.IsZero() || c.gone() {
 		return since, informed, false
 	}
 	l := c.links[partition]
 	if l == nil || l.opened.IsZero() { // it does not know the partition yet
 		first := c.links[0]
-		if first == nil || first.opened.IsZero() || now.Before(first.troubled) {
+		if first == nil || first.opened.IsZero() || now.Before(first.disturbedUntil) {
 			return since, informed, false
 		}
-		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.troubled).Add(time.Second)
+		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.disturbedUntil).Add(time.Second)
 		since = latest(since, c.group.at(partition).eased.Add(c.w.plan.Poll)) // it looks that often while it is retired
-		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.troubled))
+		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.disturbedUntil))
 	}
-	if now.Before(l.troubled) {
+	if now.Before(l.disturbedUntil) {
 		return since, informed, false
 	}
 	// A consumer that hands out messages is not idle, even if more handlers could work.
-	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.troubled)
+	since = latest(c.idleSince, c.lastWork, c.noticed, l.opened, l.disturbedUntil)
 	if untold := c.group.at(partition).untold; l.asked.Before(untold) {
 		since = latest(since, untold.Add(c.w.plan.Poll))
 	}
@@ -203,10 +203,10 @@ func (w *World) checkHold(t *track, now time.Time) {
 	if t.place != leased || t.handed || t.received.IsZero() || !now.Before(t.deadline) {
 		return
 	}
-	from := latest(t.received, t.since.Add(-time.Hour), c.links[t.m.partition].troubled)
+	from := latest(t.received, t.since.Add(-time.Hour), c.links[t.m.partition].disturbedUntil)
 	switch {
-	case !c.leaving.IsZero():
-		from = latest(from, c.leaving)
+	case !c.stoppingAt.IsZero():
+		from = latest(from, c.stoppingAt)
 	case c.free == 0:
 		from = latest(from, c.busySince)
 	case c.pauses[t.m.partition] != nil && t.claimed.Before(c.pauses[t.m.partition].at):
@@ -218,6 +218,6 @@ func (w *World) checkHold(t *track, now time.Time) {
 		from = latest(from, c.wentOn.Add(recovery))
 	}
 	if held := now.Sub(from); held > maxHold+4*w.plan.Faults.Latency {
-		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.leaving.IsZero())
+		w.fail("hold", t.m.id, "was held for %v by %s, which cannot handle it (leaving: %t)", held, c.name, !c.stoppingAt.IsZero())
 	}
 }

@@ -24,13 +24,13 @@ const keyStart = 27
 type changeKey struct{}
 
 // anyKey draws a key.
-func (p *publisher) anyKey() string { return fmt.Sprintf("k%d", p.luck.IntN(max(1, p.plan.Keys))) }
+func (p *publisher) anyKey() string { return fmt.Sprintf("k%d", p.rng.IntN(max(1, p.plan.Keys))) }
 
 // change cancels or reschedules the message that holds some key.
 func (p *publisher) change() {
 	c := &change{kind: "cancel", key: p.anyKey()}
-	delay := between(p.luck, 0, p.plan.MostDelay)
-	if chance(p.luck, 0.5) {
+	delay := between(p.rng, 0, p.plan.MaxDelay)
+	if chance(p.rng, 0.5) {
 		c.kind = "reschedule"
 	}
 	p.calls.Go(func() {

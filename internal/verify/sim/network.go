@@ -37,17 +37,17 @@ type link struct {
 	partition int
 
 	// guarded by World.mu
-	luck       map[string]*rand.Rand // by kind of call
-	troubled   time.Time             // until when faults may affect the library
-	opened     time.Time             // when the first claim was answered, or the first after refused
-	number     int64                 // of the last claim
-	asked      time.Time             // when the last claim that was answered was sent
-	refused    time.Time             // when the last claim was answered that the group is retired
-	found      time.Time             // when a claim last got something
-	listener   *listener
-	misled     time.Time // when a notification was last lost or false
-	informed   bool      // by a claim since
-	informedAt time.Time
+	rng            map[string]*rand.Rand // by kind of call
+	disturbedUntil time.Time             // until when faults may affect the library
+	opened         time.Time             // when the first claim was answered, or the first after refused
+	number         int64                 // of the last claim
+	asked          time.Time             // when the last claim that was answered was sent
+	refused        time.Time             // when the last claim was answered that the group is retired
+	found          time.Time             // when a claim last got something
+	listener       *listener
+	misled         time.Time // when a notification was last lost or false
+	informed       bool      // by a claim since
+	informedAt     time.Time
 }
 
 // fate is what happens to a call.
@@ -57,7 +57,7 @@ type fate struct {
 	lostReply   bool
 	sent        bool          // even if the caller gives up on the way
 	hang        time.Duration // until a loss is noticed
-	again       time.Duration // when it is executed again; 0: never
+	repeatAfter time.Duration // when it is executed again; 0: never
 	refused     error         // instead of being executed
 	hidden      error         // the answer to the client's own second attempt
 }
@@ -66,10 +66,10 @@ type fate struct {
 func (l *link) draw(kind string) fate {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	r := l.luck[kind]
+	r := l.rng[kind]
 	if r == nil {
-		r = luck(l.w.seed, l.process.name+"/"+kind+"/"+string(rune('a'+l.partition)))
-		l.luck[kind] = r
+		r = rng(l.w.seed, l.process.name+"/"+kind+"/"+string(rune('a'+l.partition)))
+		l.rng[kind] = r
 	}
 	f, now := l.w.plan.Faults, time.Now()
 	result := fate{out: between(r, 0, f.Latency), back: between(r, 0, f.Latency), sent: chance(r, 0.5)}
@@ -94,21 +94,23 @@ func (l *link) draw(kind string) fate {
 				result.hidden = refusal("NOAUTH Authentication required")
 			}
 		case 2:
-			result.again = between(r, time.Millisecond, 5*time.Second)
+			result.repeatAfter = between(r, time.Millisecond, 5*time.Second)
 		default:
 			result.out += between(r, 0, time.Second)
 			result.back += between(r, 0, time.Second)
 		}
-		l.suffer(now.Add(result.out + result.back + result.hang))
+		l.disturb(now.Add(result.out + result.back + result.hang))
 	}
 	if result.refused != nil {
-		l.suffer(now.Add(result.out + result.back))
+		l.disturb(now.Add(result.out + result.back))
 	}
 	return result
 }
 
-// suffer records that a fault lasts until then. The caller holds World.mu.
-func (l *link) suffer(until time.Time) { l.troubled = latest(l.troubled, until.Add(recovery)) }
+// disturb records that a fault lasts until then. The caller holds World.mu.
+func (l *link) disturb(until time.Time) {
+	l.disturbedUntil = latest(l.disturbedUntil, until.Add(recovery))
+}
 
 // call sends a call to a partition. do is what the store does with it, perhaps twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
@@ -138,8 +140,8 @@ func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R
 		return none, l.lost(ctx, kind, f, err)
 	}
 	result := execute(l.w, do)
-	if f.again > 0 {
-		time.AfterFunc(f.again, func() { execute(l.w, do) })
+	if f.repeatAfter > 0 {
+		time.AfterFunc(f.repeatAfter, func() { execute(l.w, do) })
 	}
 	if f.lostReply {
 		err := f.hidden
@@ -168,7 +170,7 @@ func (l *link) lost(ctx context.Context, kind string, f fate, err error) error {
 func (l *link) failed(kind string, err error) error {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	l.suffer(time.Now())
+	l.disturb(time.Now())
 	l.w.log(l.process.name, "%s at %d fails: %v", []any{kind, l.partition, err})
 	return err
 }

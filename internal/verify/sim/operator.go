@@ -21,7 +21,7 @@ type operator struct {
 	*process
 	w     *World
 	plan  OperatorPlan
-	luck  *rand.Rand // owned by run
+	rng   *rand.Rand // owned by run
 	calls sync.WaitGroup
 
 	links map[int]*link // guarded by World.mu
@@ -34,7 +34,7 @@ type operator struct {
 
 func newOperator(w *World) *operator {
 	return &operator{
-		process: newProcess("operator", w.over), w: w, plan: w.plan.Operator, luck: luck(w.seed, "operator"),
+		process: newProcess("operator", w.over), w: w, plan: w.plan.Operator, rng: rng(w.seed, "operator"),
 		links: map[int]*link{}, paused: map[string]bool{}, limited: map[string]bool{}, retired: map[string]bool{},
 	}
 }
@@ -46,12 +46,12 @@ func (o *operator) run() {
 		return
 	}
 	for !o.w.isOver() {
-		o.pause(between(o.luck, o.plan.Every/10, 2*o.plan.Every))
+		o.pause(between(o.rng, o.plan.Every/10, 2*o.plan.Every))
 		if o.w.isQuiet() {
 			break
 		}
-		g := o.w.groups[o.luck.IntN(len(o.w.groups))]
-		switch draw := o.luck.Float64() * (o.plan.Pauses + o.plan.Limits + o.plan.Retirements); {
+		g := o.w.groups[o.rng.IntN(len(o.w.groups))]
+		switch draw := o.rng.Float64() * (o.plan.Pauses + o.plan.Limits + o.plan.Retirements); {
 		case draw < o.plan.Pauses:
 			o.pauseOrResume(g)
 		case draw < o.plan.Pauses+o.plan.Limits:
@@ -70,16 +70,16 @@ func (o *operator) pause(d time.Duration) {
 
 func (o *operator) pauseOrResume(g *group) {
 	name := g.name
-	if chance(o.luck, 0.3) {
+	if chance(o.rng, 0.3) {
 		name = ""
 	}
-	if o.paused[name] && chance(o.luck, 0.7) {
+	if o.paused[name] && chance(o.rng, 0.7) {
 		o.resume(name)
 		return
 	}
 	lasts := time.Duration(0)
-	if chance(o.luck, 0.5) {
-		lasts = between(o.luck, 20*time.Millisecond, pick(o.luck, time.Second, 10*time.Second))
+	if chance(o.rng, 0.5) {
+		lasts = between(o.rng, 20*time.Millisecond, pick(o.rng, time.Second, 10*time.Second))
 	}
 	o.paused[name] = true
 	o.everywhere("pause", func(n int, now int64) { o.w.pause(n, now, name, lasts) })
@@ -92,7 +92,7 @@ func (o *operator) resume(name string) {
 
 func (o *operator) limitOrNot(g *group) {
 	l := store.Limits{}
-	if !o.limited[g.name] || chance(o.luck, 0.7) {
+	if !o.limited[g.name] || chance(o.rng, 0.7) {
 		l = o.anyLimits()
 	}
 	o.limit(g.name, l)
@@ -100,16 +100,16 @@ func (o *operator) limitOrNot(g *group) {
 
 // anyLimits draws limits that allow all partitions that there may be.
 func (o *operator) anyLimits() store.Limits {
-	least := o.w.plan.Partitions + o.w.plan.Raise
+	minimum := o.w.plan.Partitions + o.w.plan.Raise
 	l := store.Limits{}
-	which := o.luck.IntN(4)
+	which := o.rng.IntN(4)
 	if which != 0 {
-		l.MaxInFlight = max(least, pick(o.luck, 1, 1, 2, 3, 5, 20, 100))
+		l.MaxInFlight = max(minimum, pick(o.rng, 1, 1, 2, 3, 5, 20, 100))
 	}
 	if which < 2 {
-		per := pick(o.luck, 100*time.Millisecond, time.Second, 3*time.Second)
-		l.Messages, l.Per = pick(o.luck, 1, 3, 10, 50, 200), per.Microseconds()
-		l.Burst = max(least, pick(o.luck, 1, 1, 3, 20, 100))
+		per := pick(o.rng, 100*time.Millisecond, time.Second, 3*time.Second)
+		l.Messages, l.Per = pick(o.rng, 1, 3, 10, 50, 200), per.Microseconds()
+		l.Burst = max(minimum, pick(o.rng, 1, 1, 3, 20, 100))
 	}
 	return l
 }
@@ -132,16 +132,16 @@ func (o *operator) limit(name string, l store.Limits) {
 }
 
 func (o *operator) retireOrRestore(g *group) {
-	if o.retired[g.name] && chance(o.luck, 0.8) {
+	if o.retired[g.name] && chance(o.rng, 0.8) {
 		o.restore(g)
 		return
 	}
 	o.retired[g.name] = true
 	o.everywhere("retire", func(n int, _ int64) { o.w.retire(n, g) })
 	o.limited[g.name] = false
-	interrupted := chance(o.luck, 0.2)
+	interrupted := chance(o.rng, 0.2)
 	for n := range o.partitions() {
-		if interrupted && chance(o.luck, 0.5) {
+		if interrupted && chance(o.rng, 0.5) {
 			return
 		}
 		o.free(n, g)

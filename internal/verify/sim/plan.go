@@ -33,7 +33,7 @@ type GroupPlan struct {
 // ordered reports whether the group gets its messages in order.
 func (p *Plan) ordered(g GroupPlan) bool {
 	f := p.Faults
-	crashes := f.Killed+f.Stopped+f.Left > 0
+	crashes := f.Killed+f.Stopped+f.Leaves > 0
 	return len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
 }
 
@@ -43,36 +43,36 @@ type ConsumerPlan struct {
 	Readers     int     // goroutines that read the channel and handle inline
 	Nacks       float64 // chance that a handler fails
 	Pauses      float64 // chance that a reader stops reading for a while after a message
-	Moods       []Mood  // in turns
+	Paces       []Pace  // in turns
 }
 
-// Mood is how fast handlers are for a while.
-type Mood struct {
-	For         time.Duration
-	Least, Most time.Duration // how long a handler takes
+// Pace is how fast handlers are for a while.
+type Pace struct {
+	For      time.Duration
+	Min, Max time.Duration // how long a handler takes
 	// Blocked handlers end with the mood, if that is later.
 	Blocked bool
 }
 
 // PublisherPlan is a publisher.
 type PublisherPlan struct {
-	From            time.Duration
-	GapLeast, Gap   time.Duration // between two calls
-	Least, Most     int           // messages of a call
-	Delayed         float64       // chance that a call is delayed, by up to MostDelay
-	MostDelay       time.Duration
-	Slow            float64 // chance that a message takes Slowness to handle
-	Slowness        time.Duration
-	Killers         float64 // chance that a message kills its consumer at once
-	Large           float64 // chance that a message has LargeBytes
-	LargeBytes      int
-	First           []Scripted // what it publishes first
-	Keyed           float64    // chance that a message has a key
-	Keys            int        // how many different keys there are
-	Changes         float64    // chance that a Cancel or Reschedule follows a call
-	Partitions      int        // what it raises the number to; 0: it does not
-	PublishTimeout  time.Duration
-	DuplicatePolicy string
+	From               time.Duration
+	MinGap, MaxGap     time.Duration // between two calls
+	MinBatch, MaxBatch int           // messages of a call
+	Delayed            float64       // chance that a call is delayed, by up to MostDelay
+	MaxDelay           time.Duration
+	Slow               float64 // chance that a message takes Slowness to handle
+	Slowness           time.Duration
+	Killers            float64 // chance that a message kills its consumer at once
+	Large              float64 // chance that a message has LargeBytes
+	LargeBytes         int
+	First              []Scripted // what it publishes first
+	Keyed              float64    // chance that a message has a key
+	Keys               int        // how many different keys there are
+	Changes            float64    // chance that a Cancel or Reschedule follows a call
+	Partitions         int        // what it raises the number to; 0: it does not
+	PublishTimeout     time.Duration
+	DuplicatePolicy    string
 }
 
 // Scripted is a Publish call at a given time.
@@ -102,7 +102,7 @@ type Faults struct {
 	Lies       float64       // false notifications for a while
 	Killed     float64       // a consumer is killed
 	Stopped    float64       // a consumer is stopped for a while
-	Left       float64       // a consumer leaves
+	Leaves     float64       // a consumer leaves
 	Background float64       // chance that any call has a fault, storm or not
 }
 

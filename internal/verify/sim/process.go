@@ -100,19 +100,19 @@ func (p *process) alive() error {
 	}
 }
 
-// luck is the source of random numbers of one actor.
-func luck(seed uint64, actor string) *rand.Rand {
+// rng is the source of random numbers of one actor.
+func rng(seed uint64, actor string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(actor)) // never fails
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
 // between draws a duration.
-func between(r *rand.Rand, least, most time.Duration) time.Duration {
-	if most <= least {
-		return least
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	if high <= low {
+		return low
 	}
-	return least + time.Duration(r.Int64N(int64(most-least)+1))
+	return low + time.Duration(r.Int64N(int64(high-low)+1))
 }
 
 // chance draws whether something happens.

@@ -15,7 +15,7 @@ var Profiles = []string{
 
 // PlanOf makes a plan of a profile; nil if there is no such profile.
 func PlanOf(profile string, seed uint64) *Plan {
-	r := luck(seed, "plan "+profile)
+	r := rng(seed, "plan "+profile)
 	p := common(r)
 	p.Profile = profile
 	switch profile {
@@ -26,12 +26,12 @@ func PlanOf(profile string, seed uint64) *Plan {
 		p.Faults.Storms, p.Faults.Stalls, p.Faults.Refusals, p.Faults.Deafness, p.Faults.Lies = 3, 1, 1, 2, 1
 	case "crashy":
 		p.Faults.Every = 8 * time.Second
-		p.Faults.Killed, p.Faults.Stopped, p.Faults.Left = 2, 1, 2
+		p.Faults.Killed, p.Faults.Stopped, p.Faults.Leaves = 2, 1, 2
 		killers(r, p)
 	case "mixed":
 		p.Faults = Faults{
 			Latency: p.Faults.Latency, Every: 5 * time.Second, Background: 0.002,
-			Storms: 2, Stalls: 1, Refusals: 1, Deafness: 2, Lies: 1, Killed: 1, Stopped: 1, Left: 1,
+			Storms: 2, Stalls: 1, Refusals: 1, Deafness: 2, Lies: 1, Killed: 1, Stopped: 1, Leaves: 1,
 		}
 		killers(r, p)
 		p.Raise = r.IntN(3)
@@ -51,27 +51,27 @@ func PlanOf(profile string, seed uint64) *Plan {
 		order(r, p)
 	case "lies":
 		p.Faults.Every, p.Faults.Lies = 4*time.Second, 1
-		moods(p, Mood{For: time.Hour, Most: 5 * time.Millisecond})
+		paces(p, Pace{For: time.Hour, Max: 5 * time.Millisecond})
 	case "inline":
 		inline(r, p)
 	case "large":
 		trickle(r, p)
 		p.Publishers[0].Large, p.Publishers[0].LargeBytes = 1, pick(r, 1<<20, 4<<20)
-		p.Publishers[0].Most = 20
+		p.Publishers[0].MaxBatch = 20
 	case "keys":
 		keys(r, p)
 	case "paused":
-		told(r, p, OperatorPlan{Pauses: 1})
+		operated(r, p, OperatorPlan{Pauses: 1})
 	case "limited":
-		told(r, p, OperatorPlan{Limits: 1})
+		operated(r, p, OperatorPlan{Limits: 1})
 	case "retired":
-		told(r, p, OperatorPlan{Retirements: 1})
+		operated(r, p, OperatorPlan{Retirements: 1})
 	case "crowd":
 		crowd(r, p)
 	case "told":
-		told(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
+		operated(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
 	case "churn":
-		p.Faults.Every, p.Faults.Left = 3*time.Second, 1
+		p.Faults.Every, p.Faults.Leaves = 3*time.Second, 1
 	default:
 		return nil
 	}
@@ -122,23 +122,23 @@ func somebody(r *rand.Rand) ConsumerPlan {
 		c.Pauses = 0.01
 	}
 	for range 1 + r.IntN(4) {
-		c.Moods = append(c.Moods, temper(r))
+		c.Paces = append(c.Paces, temper(r))
 	}
 	return c
 }
 
 // temper draws how fast handlers are for a while.
-func temper(r *rand.Rand) Mood {
-	m := Mood{For: between(r, time.Second, 20*time.Second)}
+func temper(r *rand.Rand) Pace {
+	m := Pace{For: between(r, time.Second, 20*time.Second)}
 	switch r.IntN(6) {
 	case 0, 1:
-		m.Most = 200 * time.Microsecond
+		m.Max = 200 * time.Microsecond
 	case 2:
-		m.Least, m.Most = time.Millisecond, 5*time.Millisecond
+		m.Min, m.Max = time.Millisecond, 5*time.Millisecond
 	case 3:
-		m.Least, m.Most = 10*time.Millisecond, 80*time.Millisecond
+		m.Min, m.Max = 10*time.Millisecond, 80*time.Millisecond
 	case 4:
-		m.Least, m.Most = 200*time.Millisecond, 5*time.Second
+		m.Min, m.Max = 200*time.Millisecond, 5*time.Second
 	default:
 		m.Blocked = true
 	}
@@ -147,14 +147,14 @@ func temper(r *rand.Rand) Mood {
 
 // writer draws the plan of a publisher.
 func writer(r *rand.Rand) PublisherPlan {
-	p := PublisherPlan{Least: 1, Most: 1, GapLeast: 10 * time.Millisecond, Gap: 100 * time.Millisecond}
+	p := PublisherPlan{MinBatch: 1, MaxBatch: 1, MinGap: 10 * time.Millisecond, MaxGap: 100 * time.Millisecond}
 	switch r.IntN(3) {
 	case 0: // bursts
-		p.Least, p.Most, p.GapLeast, p.Gap = 10, pick(r, 50, 500), 500*time.Millisecond, 10*time.Second
+		p.MinBatch, p.MaxBatch, p.MinGap, p.MaxGap = 10, pick(r, 50, 500), 500*time.Millisecond, 10*time.Second
 	case 1: // now and then
-		p.Most, p.Gap = 3, 3*time.Second
+		p.MaxBatch, p.MaxGap = 3, 3*time.Second
 	}
-	p.Delayed, p.MostDelay = pick(r, 0, 0.3, 1), pick(r, 100*time.Millisecond, 5*time.Second)
+	p.Delayed, p.MaxDelay = pick(r, 0, 0.3, 1), pick(r, 100*time.Millisecond, 5*time.Second)
 	p.Slow, p.Slowness = pick(r, 0, 0, 0.01), between(r, time.Second, 20*time.Second)
 	if chance(r, 0.1) {
 		p.Large, p.LargeBytes = 0.1, pick(r, 100_000, 1<<20, 4<<20)
@@ -194,10 +194,10 @@ func keys(r *rand.Rand, p *Plan) {
 	}
 }
 
-func moods(p *Plan, list ...Mood) {
+func paces(p *Plan, list ...Pace) {
 	for i := range p.Groups {
 		for j := range p.Groups[i].Consumers {
-			p.Groups[i].Consumers[j].Moods = list
+			p.Groups[i].Consumers[j].Paces = list
 		}
 	}
 }
@@ -211,14 +211,14 @@ func one(p *Plan, consumers ...ConsumerPlan) {
 // trickle publishes steadily while a consumer that used to be fast handles a slow message.
 func trickle(r *rand.Rand, p *Plan) {
 	n := pick(r, 1, 1, 2, 5)
-	fast := ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{
-		{For: between(r, 2*time.Second, 10*time.Second), Most: 200 * time.Microsecond},
+	fast := ConsumerPlan{MaxInFlight: n, Readers: n, Paces: []Pace{
+		{For: between(r, 2*time.Second, 10*time.Second), Max: 200 * time.Microsecond},
 		{For: between(r, 5*time.Second, 20*time.Second), Blocked: true},
 	}}
-	idle := ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{{For: time.Hour, Most: time.Millisecond}}}
+	idle := ConsumerPlan{MaxInFlight: n, Readers: n, Paces: []Pace{{For: time.Hour, Max: time.Millisecond}}}
 	one(p, fast, idle)
 	p.Duration = time.Minute
-	p.Publishers = []PublisherPlan{{Least: 1, Most: 1, GapLeast: 40 * time.Millisecond, Gap: 60 * time.Millisecond}}
+	p.Publishers = []PublisherPlan{{MinBatch: 1, MaxBatch: 1, MinGap: 40 * time.Millisecond, MaxGap: 60 * time.Millisecond}}
 }
 
 // blocked blocks all workers of a consumer at once while another consumer is idle.
@@ -230,14 +230,14 @@ func blocked(r *rand.Rand, p *Plan) {
 		p.Groups[0].Consumers[i].Readers = n
 	}
 	gap := pick(r, 500*time.Millisecond, 2*time.Second, 20*time.Second)
-	p.Publishers = []PublisherPlan{{Least: n, Most: 4 * n, GapLeast: gap / 20, Gap: gap}}
+	p.Publishers = []PublisherPlan{{MinBatch: n, MaxBatch: 4 * n, MinGap: gap / 20, MaxGap: gap}}
 }
 
 // stuck sends a single burst to a consumer whose workers have just blocked.
 func stuck(r *rand.Rand, p *Plan) {
 	blocked(r, p)
 	const fast, cycle = 2 * time.Second, 12 * time.Second
-	p.Groups[0].Consumers[0].Moods = []Mood{{For: fast, Most: 200 * time.Microsecond}, {For: cycle - fast, Blocked: true}}
+	p.Groups[0].Consumers[0].Paces = []Pace{{For: fast, Max: 200 * time.Microsecond}, {For: cycle - fast, Blocked: true}}
 	n := p.Groups[0].Consumers[0].MaxInFlight
 	var list []Scripted
 	for start := time.Duration(0); start < 5*cycle; start += cycle {
@@ -254,13 +254,13 @@ func bursts(r *rand.Rand, p *Plan) {
 	one(p, somebody(r), somebody(r))
 	p.Groups[0].Consumers[0].Readers = p.Groups[0].Consumers[0].MaxInFlight
 	p.Groups[0].Consumers[1].Readers = p.Groups[0].Consumers[1].MaxInFlight
-	p.Publishers = []PublisherPlan{{Least: 1, Most: 1000, GapLeast: 100 * time.Millisecond, Gap: 20 * time.Second}}
+	p.Publishers = []PublisherPlan{{MinBatch: 1, MaxBatch: 1000, MinGap: 100 * time.Millisecond, MaxGap: 20 * time.Second}}
 }
 
 // order publishes, after many fast messages, groups of three: a slow one, one that waits
 // behind it, and one just when the second is given back.
 func order(r *rand.Rand, p *Plan) {
-	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{{For: time.Hour, Most: 200 * time.Microsecond}}})
+	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Paces: []Pace{{For: time.Hour, Max: 200 * time.Microsecond}}})
 	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)
 	var list []Scripted
 	for at := time.Second; at < time.Minute; at += between(r, 450*time.Millisecond, 700*time.Millisecond) {
@@ -280,12 +280,12 @@ func order(r *rand.Rand, p *Plan) {
 // inline has readers that handle one message after another, with many in flight.
 func inline(r *rand.Rand, p *Plan) {
 	reader := func() ConsumerPlan {
-		return ConsumerPlan{MaxInFlight: pick(r, 2, 10, 50), Readers: 1, Moods: []Mood{
-			{For: between(r, time.Second, 5*time.Second), Most: 2 * time.Millisecond},
+		return ConsumerPlan{MaxInFlight: pick(r, 2, 10, 50), Readers: 1, Paces: []Pace{
+			{For: between(r, time.Second, 5*time.Second), Max: 2 * time.Millisecond},
 			{For: between(r, time.Second, 20*time.Second), Blocked: true},
 		}}
 	}
 	one(p, reader(), reader())
 	p.Duration = time.Minute
-	p.Publishers = []PublisherPlan{{Least: 1, Most: 1, GapLeast: 10 * time.Millisecond, Gap: 100 * time.Millisecond}}
+	p.Publishers = []PublisherPlan{{MinBatch: 1, MaxBatch: 1, MinGap: 10 * time.Millisecond, MaxGap: 100 * time.Millisecond}}
 }

@@ -20,7 +20,7 @@ type publisher struct {
 	w         *World
 	plan      PublisherPlan
 	number    int
-	luck      *rand.Rand // owned by run
+	rng       *rand.Rand // owned by run
 	publisher *publish.Publisher
 	calls     sync.WaitGroup
 
@@ -33,7 +33,7 @@ func newPublisher(w *World, number int, plan PublisherPlan) *publisher {
 	name := fmt.Sprintf("pub%d", number)
 	p := &publisher{
 		process: newProcess(name, w.over), w: w, plan: plan, number: number,
-		luck: luck(w.seed, name), links: map[int]*link{},
+		rng: rng(w.seed, name), links: map[int]*link{},
 	}
 	policy := queue.RejectDuplicates
 	if plan.DuplicatePolicy != "" {
@@ -81,17 +81,17 @@ func (p *publisher) run() {
 		p.publish(s.Count, 0, s.Slow)
 	}
 	p.pause(p.plan.From - time.Since(p.w.start))
-	for p.plan.Most > 0 && !p.w.isQuiet() && !p.w.isOver() {
-		n := p.plan.Least + p.luck.IntN(p.plan.Most-p.plan.Least+1)
+	for p.plan.MaxBatch > 0 && !p.w.isQuiet() && !p.w.isOver() {
+		n := p.plan.MinBatch + p.rng.IntN(p.plan.MaxBatch-p.plan.MinBatch+1)
 		var delay time.Duration
-		if chance(p.luck, p.plan.Delayed) {
-			delay = between(p.luck, 0, p.plan.MostDelay)
+		if chance(p.rng, p.plan.Delayed) {
+			delay = between(p.rng, 0, p.plan.MaxDelay)
 		}
 		p.publish(n, delay, 0)
-		if chance(p.luck, p.plan.Changes) {
+		if chance(p.rng, p.plan.Changes) {
 			p.change()
 		}
-		p.pause(between(p.luck, p.plan.GapLeast, p.plan.Gap))
+		p.pause(between(p.rng, p.plan.MinGap, p.plan.MaxGap))
 	}
 }
 
@@ -125,20 +125,20 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	for i := range list {
 		p.last++
 		key := ""
-		if chance(p.luck, p.plan.Keyed) {
+		if chance(p.rng, p.plan.Keyed) {
 			key = p.anyKey()
 		}
 		m := &item{
 			id: newID(now, p.number, p.last, key), publisher: p.name, made: now, notBefore: now.Add(delay),
 			slow: slow, tracks: map[string]*track{}, size: 100,
 		}
-		if chance(p.luck, p.plan.Slow) {
+		if chance(p.rng, p.plan.Slow) {
 			m.slow = p.plan.Slowness
 		}
-		if chance(p.luck, p.plan.Large) {
+		if chance(p.rng, p.plan.Large) {
 			m.size = p.plan.LargeBytes
 		}
-		m.killer = chance(p.luck, p.plan.Killers)
+		m.killer = chance(p.rng, p.plan.Killers)
 		p.w.messages[m.id] = m
 		list[i] = publish.Message{Name: m.id, Key: key, Delay: delay, Body: large[:m.size]}
 	}

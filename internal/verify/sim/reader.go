@@ -12,7 +12,7 @@ import (
 
 // read handles one message after another.
 func (c *consumer) read(ctx context.Context, n int, messages <-chan *message.Message) {
-	r := luck(c.w.seed, fmt.Sprintf("%s/reader %d", c.name, n))
+	r := rng(c.w.seed, fmt.Sprintf("%s/reader %d", c.name, n))
 	for {
 		c.wait(1)
 		msg := c.receive(messages)
@@ -103,35 +103,35 @@ func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took t
 		c.die("is killed by its message")
 		return 0, nil, false
 	}
-	switch least, most, left := c.mood(); {
+	switch shortest, longest, remaining := c.pace(); {
 	case c.w.isQuiet():
 		took = 0
 	case m.slow > 0:
 		took = m.slow
-	case left > 0:
-		took = left
+	case remaining > 0:
+		took = remaining
 	default:
-		took = least + time.Duration(draw*float64(most-least))
+		took = shortest + time.Duration(draw*float64(longest-shortest))
 	}
 	return took, c.w.quieted, fails && !c.w.isQuiet()
 }
 
-// mood is how long handlers take now; left is how much longer blocked ones take.
-func (c *consumer) mood() (least, most, left time.Duration) {
+// pace is how long handlers take now; left is how much longer blocked ones take.
+func (c *consumer) pace() (shortest, longest, remaining time.Duration) {
 	var cycle time.Duration
-	for _, m := range c.plan.Moods {
+	for _, m := range c.plan.Paces {
 		cycle += m.For
 	}
 	if cycle == 0 {
 		return 0, 0, 0
 	}
 	at := time.Since(c.w.start) % cycle
-	for _, m := range c.plan.Moods {
+	for _, m := range c.plan.Paces {
 		if at < m.For {
 			if m.Blocked {
-				left = m.For - at
+				remaining = m.For - at
 			}
-			return m.Least, m.Most, left
+			return m.Min, m.Max, remaining
 		}
 		at -= m.For
 	}

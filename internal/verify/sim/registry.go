@@ -9,9 +9,9 @@ import (
 
 // newLink returns a connection of a process to a partition. The caller holds mu.
 func (w *World) newLink(p *process, partition int) *link {
-	l := &link{w: w, process: p, partition: partition, luck: map[string]*rand.Rand{}}
+	l := &link{w: w, process: p, partition: partition, rng: map[string]*rand.Rand{}}
 	if until := w.stalls[partition]; time.Now().Before(until) {
-		l.suffer(until)
+		l.disturb(until)
 	}
 	return l
 }
@@ -79,7 +79,7 @@ func (w *World) raise(least int) int {
 			}
 			if n >= known { // a retired group stays away from there, too
 				r := g.at(n)
-				r.tell(time.Now(), func() { r.retired, r.follows = g.at(0).retired, g.at(0).retired })
+				r.change(time.Now(), func() { r.retired, r.follows = g.at(0).retired, g.at(0).retired })
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (w *World) limit(partition int, now int64, name string, l store.Limits, par
 func (w *World) tell(partition int, name string, change func(*rules)) {
 	for _, g := range w.groups {
 		if r := g.at(partition); name == "" || name == g.name {
-			r.tell(time.Now(), func() { change(r) })
+			r.change(time.Now(), func() { change(r) })
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (w *World) restore(partition int, g *group) bool {
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
 	for n := range w.topic.Raise(1) {
 		if r := g.at(n); r.retired && (n == partition || partition == 0 && r.follows) {
-			r.tell(time.Now(), func() { r.retired, r.follows, r.untold = false, false, time.Now() })
+			r.change(time.Now(), func() { r.retired, r.follows, r.untold = false, false, time.Now() })
 		}
 	}
 	return true

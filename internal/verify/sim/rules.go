@@ -13,14 +13,14 @@ type rules struct {
 	pauses    map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
 	retired   bool
 	follows   bool      // it is retired as long as the first partition says so, being newer than the retirement
-	told      time.Time // when a call last changed the rules
+	changedAt time.Time // when a call last changed the rules
 	closed    time.Time // since when the group has been paused or retired; zero: it is not
 	eased     time.Time // when a call last ended a pause, a limit or a retirement
 	forgotten time.Time // when all that a retired group held was last freed, and its claims forgotten
 	untold    time.Time // when the rules last changed without a notification: restored, or shares of limits changed
 
 	limits   store.Limits // of all partitions together
-	most     int          // messages in delivery; 0: any number
+	max      int          // messages in delivery; 0: any number
 	interval float64      // µs from one claimed message to the next; 0: any rate
 	burst    int
 
@@ -62,8 +62,8 @@ func (r *rules) open(now time.Time, lost bool) (since time.Time, ok bool) {
 		return since, false
 	}
 	since = latest(r.eased, ended)
-	if !lost && r.most > 0 {
-		if r.held >= r.most {
+	if !lost && r.max > 0 {
+		if r.held >= r.max {
 			return since, false
 		}
 		since = latest(since, r.roomAt)
@@ -78,15 +78,15 @@ func (r *rules) open(now time.Time, lost bool) (since time.Time, ok bool) {
 	return since, true
 }
 
-// tell changes the rules. What becomes possible by that is possible from now on.
-func (r *rules) tell(now time.Time, change func()) {
+// change changes the rules. What becomes possible by that is possible from now on.
+func (r *rules) change(now time.Time, change func()) {
 	since, before := r.open(now, false)
 	if before {
 		r.eased = latest(r.eased, since)
 	}
 	_, lost := r.open(now, true)
 	change()
-	r.told = now
+	r.changedAt = now
 	_, after := r.open(now, false)
 	if _, after2 := r.open(now, true); after && !before || after2 && !lost {
 		r.eased = now
@@ -101,7 +101,7 @@ func (r *rules) tell(now time.Time, change func()) {
 
 // limit sets a partition's share of limits.
 func (r *rules) limit(now time.Time, l store.Limits, partition, partitions int) {
-	r.limits, r.most, r.interval, r.burst = l, part(l.MaxInFlight, partition, partitions), 0, 0
+	r.limits, r.max, r.interval, r.burst = l, part(l.MaxInFlight, partition, partitions), 0, 0
 	if l.Messages == 0 {
 		if l.MaxInFlight == 0 {
 			r.back = 0
@@ -134,15 +134,15 @@ func part(number, partition, partitions int) int {
 // lease counts a message that was not in delivery. It reports whether it had room.
 func (r *rules) lease() bool {
 	r.held++
-	return r.most == 0 || r.held <= r.most
+	return r.max == 0 || r.held <= r.max
 }
 
 // scarce reports whether limits leave too little for messages that are held ahead: less than
 // four claims take.
 func (r *rules) scarce(now time.Time, limit int) bool {
 	room, tokens := math.Inf(1), math.Inf(1)
-	if r.most > 0 {
-		room = float64(r.most - r.held)
+	if r.max > 0 {
+		room = float64(r.max - r.held)
 	}
 	if r.cap(now); r.interval > 0 {
 		us := float64(now.UnixMicro())
@@ -153,7 +153,7 @@ func (r *rules) scarce(now time.Time, limit int) bool {
 
 // settled counts a message that is in delivery no longer.
 func (r *rules) settled(now time.Time) {
-	if r.held--; r.held+1 == r.most {
+	if r.held--; r.held+1 == r.max {
 		r.roomAt = now
 	}
 }
@@ -183,7 +183,7 @@ func (r *rules) giveBack(age time.Duration) {
 
 // adopt takes over the rules of the first partition.
 func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
-	r.tell(now, func() {
+	r.change(now, func() {
 		if r != first {
 			clear(r.pauses)
 			for who, until := range first.pauses {

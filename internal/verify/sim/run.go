@@ -19,7 +19,7 @@ func (w *World) Run() (Stats, *Failure) {
 		w.publish(newPublisher(w, i+1, p))
 	}
 	w.actors.Go(w.watch)
-	w.actors.Go(w.weather)
+	w.actors.Go(w.faults)
 	w.actors.Go(w.grow)
 	w.operators.Go(newOperator(w).run)
 	pause(w.plan.Duration)
@@ -49,7 +49,7 @@ func letters(n int) string {
 // manage keeps one consumer running: it replaces a consumer that has gone.
 func (w *World) manage(name string, g *group, plan ConsumerPlan) {
 	p := newProcess(name, w.over)
-	r := luck(w.seed, name)
+	r := rng(w.seed, name)
 	if p.rest(context.Background(), g.plan.Joins, w.quieted) != nil {
 		return
 	}
@@ -77,18 +77,18 @@ func (w *World) forget(c *consumer) {
 }
 
 func without(list []*consumer, c *consumer) []*consumer {
-	var left []*consumer
+	var remaining []*consumer
 	for _, other := range list {
 		if other != c {
-			left = append(left, other)
+			remaining = append(remaining, other)
 		}
 	}
-	return left
+	return remaining
 }
 
 // grow adds the planned partitions one by one.
 func (w *World) grow() {
-	p, r := newProcess("grow", w.over), luck(w.seed, "grow")
+	p, r := newProcess("grow", w.over), rng(w.seed, "grow")
 	for n := range w.plan.Raise {
 		if p.rest(context.Background(), between(r, 0, w.plan.Duration/time.Duration(w.plan.Raise)), w.quieted) != nil || w.isQuiet() {
 			return
@@ -108,7 +108,7 @@ func (w *World) calm() {
 	clear(w.stalls)
 	clear(w.storms)
 	clear(w.refusals)
-	clear(w.deaf)
+	clear(w.silentUntil)
 	for _, c := range w.consumers {
 		if c.stopped {
 			c.stopped, c.wentOn = false, time.Now()
@@ -120,19 +120,19 @@ func (w *World) calm() {
 
 // settle waits until all is delivered.
 func (w *World) settle(pause func(time.Duration)) {
-	most := time.Duration(0)
+	maxDelay := time.Duration(0)
 	for _, p := range w.plan.Publishers {
-		most = max(most, p.MostDelay)
+		maxDelay = max(maxDelay, p.MaxDelay)
 	}
-	deadline := time.Now().Add(most + w.plan.Lease + 2*w.plan.Poll + 2*recovery)
+	deadline := time.Now().Add(maxDelay + w.plan.Lease + 2*w.plan.Poll + 2*recovery)
 	for !w.isOver() {
-		left := w.left()
-		if left == nil {
+		remaining := w.undelivered()
+		if remaining == nil {
 			return
 		}
 		if time.Now().After(deadline) {
 			w.mu.Lock()
-			w.fail("lost", left.m.id, "not delivered to %s after the faults have ended", left.group.name)
+			w.fail("lost", remaining.m.id, "not delivered to %s after the faults have ended", remaining.group.name)
 			w.mu.Unlock()
 			return
 		}
@@ -140,8 +140,8 @@ func (w *World) settle(pause func(time.Duration)) {
 	}
 }
 
-// left is a message that some group still has to handle.
-func (w *World) left() *track {
+// undelivered is a message that some group still has to handle.
+func (w *World) undelivered() *track {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range w.groups {
@@ -158,7 +158,7 @@ func (w *World) closeAll(pause func(time.Duration)) {
 	list := w.consumers
 	w.mu.Unlock()
 	for _, c := range list {
-		c.leave()
+		c.stop()
 	}
 	pause(w.plan.CloseTimeout + closeSlack)
 	for _, c := range list {

@@ -29,14 +29,14 @@ func (s scale) plan() Plan {
 	for g := range s.groups {
 		plan := GroupPlan{Name: fmt.Sprintf("g%d", g)}
 		for range s.consumers {
-			plan.Consumers = append(plan.Consumers, ConsumerPlan{MaxInFlight: 1, Readers: 1, Moods: []Mood{
-				{For: time.Hour, Least: s.handling / 2, Most: s.handling * 3 / 2},
+			plan.Consumers = append(plan.Consumers, ConsumerPlan{MaxInFlight: 1, Readers: 1, Paces: []Pace{
+				{For: time.Hour, Min: s.handling / 2, Max: s.handling * 3 / 2},
 			}})
 		}
 		p.Groups = append(p.Groups, plan)
 	}
 	gap := time.Second / time.Duration(s.rate)
-	p.Publishers = []PublisherPlan{{From: time.Second, Least: 1, Most: 1, GapLeast: gap / 2, Gap: gap * 3 / 2}}
+	p.Publishers = []PublisherPlan{{From: time.Second, MinBatch: 1, MaxBatch: 1, MinGap: gap / 2, MaxGap: gap * 3 / 2}}
 	return p
 }
 

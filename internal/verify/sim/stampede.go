@@ -38,7 +38,7 @@ func (w *World) checkStampede(g *group) {
 		calm = calm && c.joined.Before(u.since)
 		for _, l := range c.links {
 			links++
-			calm = calm && l.troubled.Before(u.since) && l.misled.Before(u.since)
+			calm = calm && l.disturbedUntil.Before(u.since) && l.misled.Before(u.since)
 		}
 	}
 	if !calm || !w.limitedSince(g, u.since) {
@@ -57,7 +57,7 @@ func (w *World) checkStampede(g *group) {
 func (w *World) limitedSince(g *group, since time.Time) bool {
 	for n := range w.topic.Raise(1) {
 		r := g.at(n)
-		if r.most == 0 && r.interval == 0 || !r.told.Before(since) {
+		if r.max == 0 && r.interval == 0 || !r.changedAt.Before(since) {
 			return false
 		}
 	}

@@ -37,14 +37,14 @@ func (t *trace) all() []event {
 	return list
 }
 
-// tell prints the events about one message, then the last events.
-func (t *trace) tell(start time.Time, about string, last int) string {
+// report prints the events about one message, then the last events.
+func (t *trace) report(start time.Time, message string, last int) string {
 	var text strings.Builder
 	events := t.all()
-	if about != "" {
-		fmt.Fprintf(&text, "the story of %s:\n", alias(about))
+	if message != "" {
+		fmt.Fprintf(&text, "the story of %s:\n", alias(message))
 		for _, e := range events {
-			if e.concerns(about) {
+			if e.concerns(message) {
 				e.write(&text, start)
 			}
 		}
@@ -68,10 +68,10 @@ func (e event) concerns(id string) bool {
 func (e event) write(text *strings.Builder, start time.Time) {
 	fmt.Fprintf(text, "%12.6f  %-10s ", e.at.Sub(start).Seconds(), e.who)
 	fmt.Fprintf(text, e.what, e.args...)
-	const most = 8
+	const limit = 8
 	for i, id := range e.ids {
-		if i == most {
-			fmt.Fprintf(text, " and %d more", len(e.ids)-most)
+		if i == limit {
+			fmt.Fprintf(text, " and %d more", len(e.ids)-limit)
 			break
 		}
 		text.WriteString(" " + alias(id))

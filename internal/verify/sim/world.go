@@ -38,10 +38,10 @@ type World struct {
 	publishers []*publisher
 	raised     map[int]time.Time
 
-	stalls   map[int]time.Time // until when partitions hang
-	storms   map[*process]time.Time
-	refusals map[*process]time.Time
-	deaf     map[*process]time.Time
+	stalls      map[int]time.Time // until when partitions hang
+	storms      map[*process]time.Time
+	refusals    map[*process]time.Time
+	silentUntil map[*process]time.Time
 
 	quiet   bool // faults have ended
 	ended   bool
@@ -81,7 +81,7 @@ func NewWorld(seed uint64, plan Plan) *World {
 		Events: 60, seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
 		topic: store.NewTopic(), messages: map[string]*item{}, raised: map[int]time.Time{},
 		stalls: map[int]time.Time{}, storms: map[*process]time.Time{}, refusals: map[*process]time.Time{},
-		deaf: map[*process]time.Time{}, active: time.Now(), stats: Stats{Handled: map[string]int{}},
+		silentUntil: map[*process]time.Time{}, active: time.Now(), stats: Stats{Handled: map[string]int{}},
 	}
 	w.topic.Raise(plan.Partitions)
 	w.topic.Notify = w.notify
@@ -111,7 +111,7 @@ func (w *World) fail(rule, id, reason string, args ...any) {
 	}
 	w.failure = &Failure{
 		Rule: rule, Seed: w.seed, Profile: w.plan.Profile, At: time.Since(w.start), Reason: reason,
-		Trace: w.trace.tell(w.start, id, w.Events),
+		Trace: w.trace.report(w.start, id, w.Events),
 	}
 	w.end()
 }

@@ -32,8 +32,8 @@ var mistakes = []struct {
 	},
 	{
 		"who hears nothing waits until the connection is there again, and that begins with a pause", "notifications", "late", []edit{
-			{"internal/listen/line.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
-			{"internal/delivery/deaf.go", "deafPoll = 150 * time.Millisecond", "deafPoll = time.Minute"},
+			{"internal/notify/conn.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
+			{"internal/delivery/fallback.go", "fallbackInterval = 150 * time.Millisecond", "fallbackInterval = time.Minute"},
 		},
 	},
 	{

@@ -1,4 +1,4 @@
-package listen
+package notify
 
 import (
 	"testing"
@@ -13,17 +13,17 @@ func TestAllListenersOfANodeShareAConnection(t *testing.T) {
 		other, l2 := s.listen("a1")
 		same, l3 := s.listen("a1")
 		far, l4 := s.listen("b0")
-		for _, ear := range []*fakeEar{one, other, same, far} {
-			assert.Equal(t, []string{"open"}, ear.heard())
+		for _, handler := range []*fakeHandler{one, other, same, far} {
+			assert.Equal(t, []string{"open"}, handler.received())
 		}
 		late, l5 := s.listen("a0")
-		assert.Equal(t, []string{"open"}, late.heard(), "it need not wait for an answer")
+		assert.Equal(t, []string{"open"}, late.received(), "it need not wait for an answer")
 		s.a.say("a1", "x")
 		s.b.say("b0", "y")
-		assert.Equal(t, []string{"x"}, other.heard())
-		assert.Equal(t, []string{"x"}, same.heard())
-		assert.Equal(t, []string{"y"}, far.heard())
-		assert.Empty(t, one.heard())
+		assert.Equal(t, []string{"x"}, other.received())
+		assert.Equal(t, []string{"x"}, same.received())
+		assert.Equal(t, []string{"y"}, far.received())
+		assert.Empty(t, one.received())
 		assert.Equal(t, 1, s.a.connections())
 		assert.Equal(t, 1, s.b.connections())
 		assert.Len(t, s.a.requests, 2)
@@ -59,12 +59,12 @@ func TestAChannelThatNobodyListensToIsLeft(t *testing.T) {
 		assert.Equal(t, "-a1", s.a.requests[2])
 		assert.Equal(t, "+a1", s.a.requests[3])
 		s.a.say("a1", "x")
-		assert.Equal(t, []string{"open"}, gone.heard())
-		assert.Equal(t, []string{"open", "x"}, again.heard())
+		assert.Equal(t, []string{"open"}, gone.received())
+		assert.Equal(t, []string{"open", "x"}, again.received())
 		l3.Close()
 		pass(time.Second)
 		assert.Equal(t, []string{"-a1"}, s.a.requests[4:])
-		assert.Equal(t, []string{"open"}, kept.heard(), "it goes on")
+		assert.Equal(t, []string{"open"}, kept.received(), "it goes on")
 		l1.Close()
 	})
 }
@@ -78,7 +78,7 @@ func TestAFailedLeaveDoesNoHarm(t *testing.T) {
 		l2.Close()
 		pass(time.Second)
 		s.a.say("a0", "x")
-		assert.Equal(t, []string{"open", "x"}, kept.heard())
+		assert.Equal(t, []string{"open", "x"}, kept.received())
 		l1.Close()
 	})
 }
@@ -91,12 +91,12 @@ func TestABrokenConnectionIsOpenedAgain(t *testing.T) {
 		pass(time.Second)
 		s.a.cut()
 		pass(2 * minPause)
-		for _, ear := range []*fakeEar{one, other} {
-			assert.Equal(t, []string{"open", errAway.Error(), "open"}, ear.heard())
+		for _, handler := range []*fakeHandler{one, other} {
+			assert.Equal(t, []string{"open", errAway.Error(), "open"}, handler.received())
 		}
-		assert.Equal(t, []string{"open"}, far.heard(), "of another node")
+		assert.Equal(t, []string{"open"}, far.received(), "of another node")
 		assert.Len(t, s.a.attempts, 2)
-		assert.NotZero(t, s.network.lookings)
+		assert.NotZero(t, s.network.refreshes)
 		l1.Close()
 		l2.Close()
 		l3.Close()
@@ -114,7 +114,7 @@ func TestANodeThatIsAwayIsTriedLessAndLess(t *testing.T) {
 		pass(10 * time.Minute)
 		assert.InDelta(t, 10*time.Minute/(maxPause*5/4)+6, len(s.a.attempts), 6, "once for all listeners")
 		near, l := s.listen("b0")
-		assert.Equal(t, []string{"open"}, near.heard(), "it does not wait for another node")
+		assert.Equal(t, []string{"open"}, near.received(), "it does not wait for another node")
 		before := len(s.a.attempts)
 		s.a.set(func() { s.a.away = false })
 		listeners[0].Retry()
@@ -134,15 +134,15 @@ func TestAForbiddenChannelDoesNotDisturbOthers(t *testing.T) {
 		forbidden, l2 := s.listen("a1")
 		after, l3 := s.listen("a2")
 		pass(10 * time.Minute)
-		assert.Equal(t, []string{"open"}, before.heard())
-		assert.Equal(t, []string{"open"}, after.heard())
-		refusals := forbidden.heard()
+		assert.Equal(t, []string{"open"}, before.received())
+		assert.Equal(t, []string{"open"}, after.received())
+		refusals := forbidden.received()
 		assert.InDelta(t, 20, len(refusals), 8, "pauses grow")
 		assert.NotContains(t, refusals, "open")
 		assert.Len(t, s.a.attempts, 1)
 		s.a.set(func() { delete(s.a.forbids, "a1") })
 		l2.Retry()
-		assert.Equal(t, []string{"open"}, forbidden.heard())
+		assert.Equal(t, []string{"open"}, forbidden.received())
 		l1.Close()
 		l2.Close()
 		l3.Close()
@@ -159,13 +159,13 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 		pass(2 * minPause)
 		s.b.say("a0", "x")
 		s.a.say("a1", "y")
-		assert.Equal(t, []string{"open", errMoved.Error(), "open", "x"}, moved.heard())
-		assert.Equal(t, []string{"open", "y"}, stays.heard())
+		assert.Equal(t, []string{"open", errMoved.Error(), "open", "x"}, moved.received())
+		assert.Equal(t, []string{"open", "y"}, stays.received())
 		s.network.set(func() { s.network.place["a1"] = s.b })
 		s.a.giveUp("a1")
 		pass(2 * minPause)
 		assert.Zero(t, s.a.connections(), "nothing is left there")
-		assert.Equal(t, []string{errMoved.Error(), "open"}, stays.heard())
+		assert.Equal(t, []string{errMoved.Error(), "open"}, stays.received())
 		l1.Close()
 		l2.Close()
 	})
@@ -181,8 +181,8 @@ func TestChannelsOfABrokenConnectionFollowTheirSlots(t *testing.T) {
 		pass(2 * minPause)
 		s.b.say("a0", "x")
 		s.a.say("a1", "y")
-		assert.Equal(t, []string{"open", errAway.Error(), "open", "x"}, moved.heard())
-		assert.Equal(t, []string{"open", errAway.Error(), "open", "y"}, stays.heard())
+		assert.Equal(t, []string{"open", errAway.Error(), "open", "x"}, moved.received())
+		assert.Equal(t, []string{"open", errAway.Error(), "open", "y"}, stays.received())
 		l1.Close()
 		l2.Close()
 	})
@@ -191,12 +191,12 @@ func TestChannelsOfABrokenConnectionFollowTheirSlots(t *testing.T) {
 func TestAChannelWhoseNodeIsNotKnownIsLookedUpAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.network.set(func() { s.network.unknown = errAway })
-		ear, l := s.listen("a0")
+		handler, l := s.listen("a0")
 		pass(minPause / 2)
-		assert.Equal(t, []string{errAway.Error()}, ear.heard())
+		assert.Equal(t, []string{errAway.Error()}, handler.received())
 		s.network.set(func() { s.network.unknown = nil })
 		pass(minPause)
-		assert.Equal(t, []string{"open"}, ear.heard())
+		assert.Equal(t, []string{"open"}, handler.received())
 		l.Close()
 	})
 }
@@ -207,9 +207,9 @@ func TestADeafConnectionIsGivenUp(t *testing.T) {
 		other, l2 := s.listen("a1")
 		pass(0)
 		s.a.each(func(c *fakeConn) { c.deaf = true })
-		pass(testSilence + testPatience)
-		for _, ear := range []*fakeEar{one, other} {
-			assert.Equal(t, []string{"open", ErrDeaf.Error(), "open"}, ear.heard(), "each is told, and hears at once by another one")
+		pass(testPingAfter + testPingTimeout)
+		for _, handler := range []*fakeHandler{one, other} {
+			assert.Equal(t, []string{"open", ErrNoAnswer.Error(), "open"}, handler.received(), "each is told, and hears at once by another one")
 		}
 		l1.Close()
 		l2.Close()
@@ -218,10 +218,10 @@ func TestADeafConnectionIsGivenUp(t *testing.T) {
 
 func TestAQuietConnectionIsPingedAndKept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		ear, l := s.listen("a0")
-		pass(10*testSilence + time.Second)
+		handler, l := s.listen("a0")
+		pass(10*testPingAfter + time.Second)
 		assert.Len(t, s.a.requests, 11, "one join, and a ping for each silence")
-		assert.Equal(t, []string{"open"}, ear.heard())
+		assert.Equal(t, []string{"open"}, handler.received())
 		assert.Len(t, s.a.attempts, 1)
 		l.Close()
 	})
@@ -235,11 +235,11 @@ func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
 		s.a.each(func(c *fakeConn) { c.mute = true })
 		mute, l2 := s.listen("a1")
 		for range 10 {
-			pass((testSilence + testPatience) / 9)
+			pass((testPingAfter + testPingTimeout) / 9)
 			s.a.say("a0", "x")
 		}
 		pass(0)
-		assert.Equal(t, []string{ErrDeaf.Error(), "open"}, mute.heard(), "by another connection")
+		assert.Equal(t, []string{ErrNoAnswer.Error(), "open"}, mute.received(), "by another connection")
 		l1.Close()
 		l2.Close()
 	})

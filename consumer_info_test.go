@@ -17,14 +17,14 @@ import (
 // TestAConsumerSaysLittleOfItself whatever its handlers hold: claims carry it.
 func TestAConsumerSaysLittleOfItself(t *testing.T) {
 	config := SubscriberConfig{Consumer: "host-3", MaxDeliveries: 5}
-	say := func(extended ...delivery.Extended) (said queue.About) {
+	say := func(extended ...delivery.Extended) (said queue.ConsumerInfo) {
 		t.Helper()
-		text := about(config, extended)
+		text := consumerInfo(config, extended)
 		assert.Less(t, len(text), 4096)
 		require.NoError(t, json.Unmarshal([]byte(text), &said))
 		return said
 	}
-	assert.Equal(t, queue.About{Name: "host-3", PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: 5}, say())
+	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: 5}, say())
 	assert.Equal(t, map[string]queue.HeldTimes{"a": {7, 3}}, say(delivery.Extended{ID: "a", Fence: 7, Times: 3}).Held)
 
 	var many, long []delivery.Extended

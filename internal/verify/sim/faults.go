@@ -8,13 +8,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// weather brings faults, one now and then, until they end.
-func (w *World) weather() {
+// faults brings faults, one now and then, until they end.
+func (w *World) faults() {
 	f := w.plan.Faults
 	if f.Every == 0 {
 		return
 	}
-	p, r := newProcess("weather", w.over), luck(w.seed, "weather")
+	p, r := newProcess("weather", w.over), rng(w.seed, "weather")
 	kinds := []struct {
 		weight float64
 		bring  func(r *rand.Rand)
@@ -26,7 +26,7 @@ func (w *World) weather() {
 		{f.Lies, w.lie},
 		{f.Killed, w.killOne},
 		{f.Stopped, w.stopOne},
-		{f.Left, w.dismissOne},
+		{f.Leaves, w.dismissOne},
 	}
 	total := 0.0
 	for _, k := range kinds {
@@ -69,9 +69,9 @@ func (w *World) someone(r *rand.Rand) *consumer {
 	return w.consumers[r.IntN(len(w.consumers))]
 }
 
-// afflict puts a process under a fault until a time.
-func (w *World) afflict(r *rand.Rand, what string, until map[*process]time.Time, most time.Duration) {
-	p, d := w.anyone(r), between(r, 50*time.Millisecond, most)
+// inflict puts a process under a fault until a time.
+func (w *World) inflict(r *rand.Rand, what string, until map[*process]time.Time, longest time.Duration) {
+	p, d := w.anyone(r), between(r, 50*time.Millisecond, longest)
 	if p == nil {
 		return
 	}
@@ -85,14 +85,14 @@ func (w *World) afflict(r *rand.Rand, what string, until map[*process]time.Time,
 }
 
 func (w *World) storm(r *rand.Rand) {
-	w.afflict(r, "is cut off now and then for %v", w.storms, 4*time.Second)
+	w.inflict(r, "is cut off now and then for %v", w.storms, 4*time.Second)
 }
 
-func (w *World) refuse(r *rand.Rand) { w.afflict(r, "is refused for %v", w.refusals, 3*time.Second) }
+func (w *World) refuse(r *rand.Rand) { w.inflict(r, "is refused for %v", w.refusals, 3*time.Second) }
 
 func (w *World) deafen(r *rand.Rand) {
 	if chance(r, 0.5) {
-		w.afflict(r, "is deaf for %v", w.deaf, 20*time.Second)
+		w.inflict(r, "is deaf for %v", w.silentUntil, 20*time.Second)
 		return
 	}
 	c := w.someone(r)
@@ -122,7 +122,7 @@ func (w *World) stall(r *rand.Rand) {
 	w.log("sim", "partition %d hangs for %v", []any{n, d})
 	for _, c := range w.consumers {
 		if l := c.links[n]; l != nil {
-			l.suffer(w.stalls[n])
+			l.disturb(w.stalls[n])
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (w *World) dismissOne(r *rand.Rand) {
 	if c == nil {
 		return
 	}
-	c.leave()
+	c.stop()
 	w.actors.Go(func() {
 		p := newProcess("sim", w.over)
 		if p.rest(context.Background(), w.plan.CloseTimeout+closeSlack, nil) == nil {

@@ -1,4 +1,4 @@
-package listen
+package notify
 
 import (
 	"context"
@@ -17,10 +17,10 @@ func TestWhoComesWhileANodeIsAwayIsToldAtOnce(t *testing.T) {
 		defer first.Close()
 		pass(10 * time.Minute)
 		for _, channel := range []string{"a1", "a0"} {
-			ear, l := s.listen(channel)
+			handler, l := s.listen(channel)
 			defer l.Close()
 			pass(time.Millisecond)
-			assert.NotEmpty(t, ear.heard(), channel)
+			assert.NotEmpty(t, handler.received(), channel)
 		}
 	})
 }
@@ -32,12 +32,12 @@ func TestANewChannelNeedNotWaitForTheNextAttempt(t *testing.T) {
 		defer first.Close()
 		pass(10 * time.Minute)
 		s.a.set(func() { s.a.away = false })
-		ear, l := s.listen("a1")
+		handler, l := s.listen("a1")
 		defer l.Close()
 		pass(time.Millisecond)
-		heard := ear.heard()
-		require.NotEmpty(t, heard)
-		assert.Equal(t, "open", heard[len(heard)-1])
+		received := handler.received()
+		require.NotEmpty(t, received)
+		assert.Equal(t, "open", received[len(received)-1])
 	})
 }
 
@@ -69,7 +69,7 @@ func TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		network := &gated{fakeNetwork: s.network, asked: make(chan string, 2)}
 		s.network.set(func() { s.network.unknown = errAway })
-		s.hub = New(network, testSilence, testPatience)
+		s.hub = New(network, testPingAfter, testPingTimeout)
 		listeners := map[string]*Listener{}
 		_, listeners["a0"] = s.listen("a0")
 		_, listeners["a1"] = s.listen("a1")
@@ -93,9 +93,9 @@ func TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway(t *testing.T) {
 // leave it.
 func TestAnErrorThatAnswersNothingEndsNoConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		l := newLine(s.hub, &fakeNode{})
-		l.asked = []request{{"a0", true}}
-		require.NoError(t, l.take(Event{Kind: Left, Channel: "a0"}))
-		require.NoError(t, l.take(Event{Kind: Refused, Err: errNoRight}))
+		l := newNodeConn(s.hub, &fakeNode{})
+		l.unanswered = []request{{"a0", true}}
+		require.NoError(t, l.handle(Event{Kind: Unsubscribed, Channel: "a0"}))
+		require.NoError(t, l.handle(Event{Kind: Refused, Err: errNoRight}))
 	})
 }

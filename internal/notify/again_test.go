@@ -1,4 +1,4 @@
-package listen
+package notify
 
 import (
 	"testing"
@@ -9,14 +9,14 @@ import (
 
 func TestALineThatWorkedOpensAgainAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		ear, l := s.listen("a0")
+		handler, l := s.listen("a0")
 		defer l.Close()
 		for range 5 {
 			pass(steady)
-			ear.heard()
+			handler.received()
 			s.a.cut()
 			pass(0)
-			assert.Equal(t, []string{errAway.Error(), "open"}, ear.heard())
+			assert.Equal(t, []string{errAway.Error(), "open"}, handler.received())
 		}
 	})
 }
@@ -26,7 +26,7 @@ func TestALineThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
-				ear, l := s.listen("a0")
+				handler, l := s.listen("a0")
 				defer l.Close()
 				for start := time.Now(); time.Since(start) < 10*time.Minute; {
 					for s.a.connections() == 0 {
@@ -36,7 +36,7 @@ func TestALineThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 					s.a.cut()
 					pass(0)
 				}
-				assert.Contains(t, ear.heard(), "open")
+				assert.Contains(t, handler.received(), "open")
 				s.a.set(func() { assert.InDelta(t, 10*time.Minute/(maxPause*5/4)+6, len(s.a.attempts), 6) })
 			})
 		})

@@ -1,4 +1,4 @@
-package listen
+package notify
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	testSilence  = 7 * time.Second
-	testPatience = 2 * time.Second
+	testPingAfter   = 7 * time.Second
+	testPingTimeout = 2 * time.Second
 )
 
 var (
@@ -25,10 +25,10 @@ var (
 
 // fakeNetwork is a network in memory.
 type fakeNetwork struct {
-	mu       sync.Mutex
-	place    map[string]*fakeNode // guarded by mu; where channels are
-	unknown  error                // guarded by mu; the error of Node
-	lookings int                  // guarded by mu
+	mu        sync.Mutex
+	place     map[string]*fakeNode // guarded by mu; where channels are
+	unknown   error                // guarded by mu; the error of Node
+	refreshes int                  // guarded by mu
 }
 
 func (f *fakeNetwork) Node(_ context.Context, channel string) (Node, error) {
@@ -40,10 +40,10 @@ func (f *fakeNetwork) Node(_ context.Context, channel string) (Node, error) {
 	return f.place[channel], nil
 }
 
-func (f *fakeNetwork) Look(context.Context) {
+func (f *fakeNetwork) Refresh(context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lookings++
+	f.refreshes++
 }
 
 func (f *fakeNetwork) set(change func()) {
@@ -89,7 +89,7 @@ func (n *fakeNode) giveUp(channel string) {
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
 		delete(c.channels, channel)
-		c.sent <- Event{Kind: Left, Channel: channel}
+		c.sent <- Event{Kind: Unsubscribed, Channel: channel}
 	}
 }
 
@@ -149,31 +149,31 @@ func (c *fakeConn) request(what, channel string, answer Kind) error {
 		c.sent <- Event{Kind: Refused, Err: errNoRight}
 	default:
 		if answer != Pong {
-			c.channels[channel] = answer == Joined
+			c.channels[channel] = answer == Subscribed
 		}
 		c.sent <- Event{Kind: answer, Channel: channel}
 	}
 	return nil
 }
 
-func (c *fakeConn) Join(_ context.Context, channel string) error {
-	return c.request("+", channel, Joined)
+func (c *fakeConn) Subscribe(_ context.Context, channel string) error {
+	return c.request("+", channel, Subscribed)
 }
 
-func (c *fakeConn) Leave(_ context.Context, channel string) error {
-	return c.request("-", channel, Left)
+func (c *fakeConn) Unsubscribe(_ context.Context, channel string) error {
+	return c.request("-", channel, Unsubscribed)
 }
 
 func (c *fakeConn) Ping(context.Context) error { return c.request("ping", "", Pong) }
 
-func (c *fakeConn) Receive(_ context.Context, patience time.Duration) (Event, error) {
-	timer := time.NewTimer(patience)
+func (c *fakeConn) Receive(_ context.Context, timeout time.Duration) (Event, error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case e := <-c.sent:
 		return e, nil
 	case <-timer.C:
-		return Event{Kind: Silence}, nil
+		return Event{Kind: Timeout}, nil
 	case <-c.lost:
 		return Event{}, errAway
 	}
@@ -188,24 +188,24 @@ func (c *fakeConn) Close() {
 	}
 }
 
-// fakeEar writes down what it hears.
-type fakeEar struct {
+// fakeHandler writes down what it hears.
+type fakeHandler struct {
 	mu  sync.Mutex
 	log []string // guarded by mu
 }
 
-func (e *fakeEar) note(text string) {
+func (e *fakeHandler) note(text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.log = append(e.log, text)
 }
 
-func (e *fakeEar) Opened()           { e.note("open") }
-func (e *fakeEar) Heard(text string) { e.note(text) }
-func (e *fakeEar) Failed(err error)  { e.note(err.Error()) }
+func (e *fakeHandler) OnOpen()               { e.note("open") }
+func (e *fakeHandler) OnMessage(text string) { e.note(text) }
+func (e *fakeHandler) OnError(err error)     { e.note(err.Error()) }
 
-// heard is what it has heard since the last call.
-func (e *fakeEar) heard() []string {
+// received is what it has heard since the last call.
+func (e *fakeHandler) received() []string {
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -231,16 +231,16 @@ func bubble(t *testing.T, test func(t *testing.T, s *scene)) {
 		for i := range 10 {
 			s.network.place[fmt.Sprint("a", i)], s.network.place[fmt.Sprint("b", i)] = s.a, s.b
 		}
-		s.hub = New(s.network, testSilence, testPatience)
+		s.hub = New(s.network, testPingAfter, testPingTimeout)
 		test(t, s)
 		synctest.Wait()
 		assert.Zero(t, s.a.connections()+s.b.connections(), "connections after the last Close")
 	})
 }
 
-func (s *scene) listen(channel string) (*fakeEar, *Listener) {
-	ear := &fakeEar{}
-	return ear, s.hub.Listen(channel, ear)
+func (s *scene) listen(channel string) (*fakeHandler, *Listener) {
+	handler := &fakeHandler{}
+	return handler, s.hub.Listen(channel, handler)
 }
 
 // pass lets time pass, and waits until all that happens by then has happened.

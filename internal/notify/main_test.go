@@ -1,4 +1,4 @@
-package listen
+package notify
 
 import (
 	"testing"

@@ -21,7 +21,7 @@ func TestAConsumerLooksForItselfWhileItHearsNothing(t *testing.T) {
 			g.add(1)
 			start := time.Now()
 			(<-r.Messages()).Ack()
-			assert.LessOrEqual(t, time.Since(start), deafPoll)
+			assert.LessOrEqual(t, time.Since(start), fallbackInterval)
 		}
 		r.stop()
 		require.NoError(t, <-r.ended)
@@ -45,11 +45,11 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 					}
 					pass(500 * time.Millisecond)
 				}
-				most := maxLooks + int(minutes*time.Minute/(testPoll*7/8)) + 10
+				limit := maxFallbackPolls + int(minutes*time.Minute/(testPoll*7/8)) + 10
 				if flaps { // each time that it is heard again, it looks
-					most += minutes * 60
+					limit += minutes * 60
 				}
-				assert.LessOrEqual(t, g.claims(), most)
+				assert.LessOrEqual(t, g.claims(), limit)
 				r.stop()
 				require.NoError(t, <-r.ended)
 			})
@@ -69,7 +69,7 @@ func TestAConsumerThatHeardForLongLooksForItselfAgain(t *testing.T) {
 		g.deaf <- struct{}{}
 		before := g.claims()
 		pass(5 * time.Second)
-		assert.GreaterOrEqual(t, g.claims()-before, int(5*time.Second/deafPoll))
+		assert.GreaterOrEqual(t, g.claims()-before, int(5*time.Second/fallbackInterval))
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

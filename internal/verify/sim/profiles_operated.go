@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// told has an operator who pauses, limits or retires groups, with and without faults.
-func told(r *rand.Rand, p *Plan, o OperatorPlan) {
+// operated has an operator who pauses, limits or retires groups, with and without faults.
+func operated(r *rand.Rand, p *Plan, o OperatorPlan) {
 	p.Operator, p.Operator.Every = o, pick(r, time.Second, 5*time.Second, 15*time.Second)
 	p.Raise = pick(r, 0, 0, 1, 2)
 	switch r.IntN(4) {
@@ -15,7 +15,7 @@ func told(r *rand.Rand, p *Plan, o OperatorPlan) {
 		p.Faults.Storms, p.Faults.Stalls, p.Faults.Deafness, p.Faults.Lies = 3, 1, 2, 1
 	case 1:
 		p.Faults.Every = 8 * time.Second
-		p.Faults.Killed, p.Faults.Stopped, p.Faults.Left = 2, 1, 2
+		p.Faults.Killed, p.Faults.Stopped, p.Faults.Leaves = 2, 1, 2
 		killers(r, p)
 	case 2:
 		keyed(r, p)
@@ -27,13 +27,13 @@ func crowd(r *rand.Rand, p *Plan) {
 	n := pick(r, 1, 2, 10)
 	var list []ConsumerPlan
 	for range pick(r, 10, 20, 40) {
-		mood := Mood{For: time.Hour, Most: pick(r, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 20*time.Second)}
-		list = append(list, ConsumerPlan{MaxInFlight: n, Readers: n, Moods: []Mood{mood}})
+		pace := Pace{For: time.Hour, Max: pick(r, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, 20*time.Second)}
+		list = append(list, ConsumerPlan{MaxInFlight: n, Readers: n, Paces: []Pace{pace}})
 	}
 	one(p, list...)
 	p.Operator = OperatorPlan{Every: 30 * time.Second, Limits: 1}
 	p.Duration = 3 * time.Minute
 	p.Publishers = []PublisherPlan{{
-		Least: 1, Most: pick(r, 1, 1, 20), GapLeast: 20 * time.Millisecond, Gap: pick(r, 100*time.Millisecond, time.Second),
+		MinBatch: 1, MaxBatch: pick(r, 1, 1, 20), MinGap: 20 * time.Millisecond, MaxGap: pick(r, 100*time.Millisecond, time.Second),
 	}}
 }

@@ -5,7 +5,7 @@ import "time"
 // checkBounds fails if a consumer holds too much.
 func (w *World) checkBounds(c *consumer) {
 	for _, l := range c.links {
-		if time.Now().Before(l.troubled) {
+		if time.Now().Before(l.disturbedUntil) {
 			return
 		}
 	}
@@ -23,24 +23,24 @@ func (w *World) checkQuiet(c *consumer) {
 	from, commands, woken := c.counted, c.commands, c.woken
 	c.counted, c.commands, c.woken = now, 0, 0
 	for _, l := range c.links {
-		if l.troubled.After(from) || l.misled.After(from) {
+		if l.disturbedUntil.After(from) || l.misled.After(from) {
 			return
 		}
 	}
 	n := time.Duration(len(c.links))
-	most := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
+	limit := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
 	idle := c.free > 0 && !c.idleSince.After(from) && w.active.Before(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
 	if blocked { // it may look for a reader that often
-		most += blockedCommands + c.plan.MaxInFlight
+		limit += blockedCommands + c.plan.MaxInFlight
 	} else {
-		most += quietCommands
+		limit += quietCommands
 	}
-	if c.group.told(from) { // each new message is a reason to look, but it may get none
-		most += woken
+	if c.group.operated(from) { // each new message is a reason to look, but it may get none
+		limit += woken
 	}
-	if (idle || blocked) && commands > most && c.leaving.IsZero() {
-		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, most, idle, blocked)
+	if (idle || blocked) && commands > limit && c.stoppingAt.IsZero() {
+		w.fail("quiet", "", "%s sent %d commands in %v, at most %d (idle %t, blocked %t)", c.name, commands, quietWindow, limit, idle, blocked)
 	}
 }
 
@@ -61,7 +61,7 @@ func (w *World) count(l *link, kind string) {
 func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !c.gone() && !c.stopped && c.wentOn.Before(c.leaving) {
-		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.leaving))
+	if !c.gone() && !c.stopped && c.wentOn.Before(c.stoppingAt) {
+		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.stoppingAt))
 	}
 }

@@ -1,0 +1,280 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+)
+
+const (
+	minPause = 500 * time.Millisecond
+	maxPause = 30 * time.Second // long, since subscriptions poll meanwhile
+
+	// steady is how long a connection must have a subscribed channel to count as one that worked.
+	// Such a connection is opened again at once when it is lost. A node that closes every
+	// connection soon is tried with pauses.
+	steady = 2 * time.Second
+
+	// recheck is how long a connection without refused channels sleeps: every change wakes it.
+	recheck = time.Hour
+)
+
+// errMoved means that a channel has moved to another node.
+var errMoved = errors.New("the channel has moved to another node")
+
+// nodeConn is a connection to a node. It reconnects whenever the connection is lost.
+type nodeConn struct {
+	// immutable
+	hub    *Hub
+	node   Node // nil: for channels whose node is unknown
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // signaled when there may be requests to send
+	retry  chan struct{} // signaled when an attempt will probably succeed
+	ended  chan struct{} // closed when the goroutines have ended
+
+	// guarded by Hub.mu
+	channels     map[string]*channel
+	unsubscribe  []string  // channels without Listeners
+	unanswered   []request // requests, in order
+	answeredAt   time.Time // when the first of them was sent, or an answer to the one before it received
+	subscribedAt time.Time // when the first channel was subscribed on this connection; zero: none yet
+	broken       bool      // the last attempt has failed
+	refresh      bool      // a channel was refused: it may be on another node
+	closing      bool      // no more channels may be added
+}
+
+// request is a request to subscribe or unsubscribe.
+type request struct {
+	channel     string
+	unsubscribe bool
+}
+
+func newNodeConn(h *Hub, node Node) *nodeConn {
+	n := &nodeConn{
+		hub: h, node: node, channels: map[string]*channel{},
+		wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	return n
+}
+
+// run connects again and again until there are no channels: at once after a connection that
+// worked, else after growing pauses.
+func (n *nodeConn) run() {
+	defer n.hub.removeConn(n)
+	defer n.cancel()
+	pause := backoff.Backoff{Min: minPause, Max: maxPause}
+	for !n.empty() {
+		err := n.locate(n.all())
+		if err == nil && n.node != nil {
+			err = n.serve()
+		}
+		if err == nil {
+			continue
+		}
+		worked := n.fail(err)
+		n.hub.network.Refresh(n.ctx)
+		if worked {
+			pause.Reset()
+			continue
+		}
+		pause.WaitUnless(n.ctx, n.retry)
+	}
+}
+
+// empty reports whether there are no channels. If so, none is added later.
+func (n *nodeConn) empty() bool {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	n.closing = n.closing || len(n.channels) == 0
+	return n.closing
+}
+
+func (n *nodeConn) all() []*channel {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	return slices.Collect(maps.Values(n.channels))
+}
+
+// locate moves channels to the connections of the nodes that have them now.
+func (n *nodeConn) locate(channels []*channel) error {
+	for _, c := range channels {
+		node, err := n.hub.network.Node(n.ctx, c.name)
+		if err != nil {
+			return err
+		}
+		n.move(c, node)
+	}
+	return nil
+}
+
+func (n *nodeConn) move(c *channel, node Node) {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	switch {
+	case n.channels[c.name] != c: // it has no Listeners any more
+	case node == n.node:
+		c.state = wanted
+	default:
+		delete(n.channels, c.name)
+		n.hub.assign(c, node)
+	}
+}
+
+// drop ends a channel without Listeners. The caller holds Hub.mu.
+func (n *nodeConn) drop(c *channel) {
+	delete(n.channels, c.name)
+	if len(n.channels) == 0 {
+		n.end()
+		return
+	}
+	if c.state == asked || c.state == open {
+		n.unsubscribe = append(n.unsubscribe, c.name)
+		notify(n.wake)
+	}
+}
+
+// end ends a connection without channels. The caller holds Hub.mu.
+func (n *nodeConn) end() {
+	n.closing = true
+	n.cancel()
+}
+
+// fail calls OnError for all channels. It returns whether the connection had worked for a while.
+func (n *nodeConn) fail(err error) (worked bool) {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	select {
+	case <-n.retry: // a signal from before this failure
+	default:
+	}
+	n.broken = true
+	for _, c := range n.channels {
+		c.state, c.err = wanted, err
+		c.each(func(e Handler) { e.OnError(err) })
+	}
+	n.unanswered, n.unsubscribe = nil, nil
+	worked = !n.subscribedAt.IsZero() && time.Since(n.subscribedAt) >= steady
+	n.subscribedAt = time.Time{}
+	return worked
+}
+
+// serve connects and subscribes to channels until the connection is lost or there are no channels.
+func (n *nodeConn) serve() error {
+	conn := n.node.Connect()
+	retryIn, err := n.send(conn)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer conn.Close() // ends read
+	if err != nil || n.empty() {
+		return err
+	}
+	lost := make(chan error, 1)
+	reading.Go(func() { lost <- n.read(conn) })
+	for !n.empty() {
+		timer := time.NewTimer(retryIn)
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		case err = <-lost:
+		case <-n.ctx.Done():
+		}
+		timer.Stop()
+		if err == nil {
+			retryIn, err = n.send(conn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends the requests that are due. It returns when the next one may be due.
+func (n *nodeConn) send(conn Conn) (retryIn time.Duration, err error) {
+	due, refresh := n.due(time.Now())
+	if refresh {
+		n.hub.network.Refresh(n.ctx)
+	}
+	for _, c := range due {
+		if err := n.locate([]*channel{c}); err != nil {
+			n.refuse(c, err)
+		}
+	}
+	requests, retryIn := n.takeRequests(time.Now())
+	for _, r := range requests {
+		if r.unsubscribe {
+			err = conn.Unsubscribe(n.ctx, r.channel)
+		} else {
+			err = conn.Subscribe(n.ctx, r.channel)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return retryIn, nil
+}
+
+// due returns the refused channels to subscribe again, and whether channels have been refused
+// since the last call.
+func (n *nodeConn) due(now time.Time) (channels []*channel, refresh bool) {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	for _, c := range n.channels {
+		if c.state == refused && !now.Before(c.retryAt) {
+			channels = append(channels, c)
+		}
+	}
+	refresh, n.refresh = n.refresh, false
+	return channels, refresh
+}
+
+// takeRequests returns the requests to send now and counts them as unanswered, in order. It also
+// returns when to look again.
+func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time.Duration) {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	retryIn = recheck
+	for _, name := range n.unsubscribe { // first, because it may have Listeners again
+		requests = append(requests, request{channel: name, unsubscribe: true})
+	}
+	n.unsubscribe = nil
+	for _, c := range n.channels {
+		switch c.state {
+		case wanted:
+			c.state = asked
+			requests = append(requests, request{channel: c.name})
+		case refused:
+			retryIn = min(retryIn, c.retryAt.Sub(now))
+		}
+	}
+	if len(n.unanswered) == 0 {
+		n.answeredAt = now
+	}
+	n.unanswered = append(n.unanswered, requests...)
+	return requests, retryIn
+}
+
+// refuse makes a channel wait until it is subscribed again.
+func (n *nodeConn) refuse(c *channel, err error) {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	n.refused(c, err)
+}
+
+// refused is refuse for a caller that holds Hub.mu.
+func (n *nodeConn) refused(c *channel, err error) {
+	if n.channels[c.name] != c {
+		return
+	}
+	c.state, c.err, c.retryAt = refused, err, time.Now().Add(c.backoff.Next())
+	n.refresh = true
+	c.each(func(e Handler) { e.OnError(err) })
+	notify(n.wake)
+}
