@@ -13,14 +13,14 @@ var (
 	ErrPublisherClosed = publish.ErrClosed
 
 	// ErrEmptyTopic is returned for a topic without a name.
-	ErrEmptyTopic = errors.New("redisdelay: topic is empty")
+	ErrEmptyTopic = errors.New("the topic has no name")
 
 	// ErrNilMessage is returned by Publish when one of the messages is nil.
-	ErrNilMessage = errors.New("redisdelay: message is nil")
+	ErrNilMessage = errors.New("the message is nil")
 
 	// ErrMessageTooLarge is returned by Publish for a message whose encoding is
 	// larger than PublisherConfig.MaxMessageBytes.
-	ErrMessageTooLarge = errors.New("message is too large")
+	ErrMessageTooLarge = errors.New("the message is too large")
 
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
 	// are stored: no answer came in time, or Redis refused a call that the client repeated

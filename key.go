@@ -24,8 +24,9 @@ var (
 	// the error is a *PartialPublishError as well.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
-	// ErrMessageNotFound is returned by Cancel and Reschedule when the key leads to no message
-	// that they can act on. If there is one all the same, the Standing says where it is.
+	// ErrMessageNotFound is returned for a key, or in package admin an id, that leads to no message:
+	// it is done in all groups, was cancelled, or never was in this topic. Cancel and Reschedule
+	// also return it for a message that they cannot change; then the Standing says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
 	// ErrMessageDead is the ErrMessageNotFound of a message that is a dead letter, and that no

@@ -85,5 +85,5 @@ func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits Gr
 	if err := limits.validate(); err != nil {
 		return err
 	}
-	return c.tell("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
+	return c.call("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
 }

@@ -16,7 +16,7 @@ import (
 
 var (
 	// ErrSubscriberClosed is returned by a Subscriber after Close.
-	ErrSubscriberClosed = errors.New("redisdelay: subscriber is closed")
+	ErrSubscriberClosed = errors.New("the subscriber is closed")
 
 	// ErrLeaseLost is the cause (context.Cause) of a message context that ended because
 	// the consumer no longer holds the message: another consumer may have it, or it was

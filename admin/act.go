@@ -7,31 +7,31 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// act is something that is done with messages.
-type act struct {
-	verb string
-	in   []Set // what a query may be for; the first is the default
-	most int   // ids in one call of ids
+// operation is what is done with messages.
+type operation struct {
+	verb   string
+	sets   []Set // that a query may be for; the first is the default
+	maxIDs int   // in one call of ids
 
-	everyGroup bool // it is for all groups of a message: a selection names none
+	everyGroup bool // it is for all groups of a message: a selection by id or key names none
 
 	bytes int // of bodies that one step has at most; 0: no bodies
 
-	// mark is what is the same for all messages, and for an act that continues this one: a
-	// time in ms, from when the act began by Redis's clock.
-	mark func(began int64) int64
+	// cutoff is the operation's reference time in ms, made of when it began by Redis's clock. An
+	// operation that is resumed keeps it.
+	cutoff func(began int64) int64
 
-	// step acts on messages of one place. It returns those that it has left alone, and how
-	// many it was not for.
-	step func(ctx context.Context, s step, mark int64) (left []skipped, others int, err error)
+	// step is for messages of one place. It returns those that it has skipped, and how many it was
+	// not for.
+	step func(ctx context.Context, s step, cutoff int64) (skips []skip, others int, err error)
 
-	// ids and key act on messages wherever they are.
-	ids func(ctx context.Context, p places, ids []string, mark int64) (left []skipped, err error)
-	key func(ctx context.Context, p places, key string, mark int64) error
+	// ids and key are for messages wherever they are.
+	ids func(ctx context.Context, p places, ids []string, cutoff int64) (skips []skip, err error)
+	key func(ctx context.Context, p places, key string, cutoff int64) error
 }
 
-// skipped is a message that an act has left alone.
-type skipped struct {
+// skip is a message that an operation has left as it was.
+type skip struct {
 	name string // its id, or its key
 	why  error
 }
@@ -39,96 +39,96 @@ type skipped struct {
 // places are where messages may be.
 type places struct {
 	topic  *queue.Topic
-	groups []string // for acts that are for groups
+	groups []string // for operations on groups
 }
 
 // maxCalls is how many calls for single messages go to Redis at once.
 const maxCalls = 16
 
-// began is the mark of acts for which it is when they began.
-func began(now int64) int64 { return now }
+// atStart is the cutoff of operations that began then.
+func atStart(now int64) int64 { return now }
 
-func cancelling() act {
-	return act{
-		verb: "cancel", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxCalls, everyGroup: true, mark: began,
-		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
+func cancelOperation() operation {
+	return operation{
+		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxCalls, everyGroup: true, cutoff: atStart,
+		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
 			if s.place == queue.InScheduled {
-				left, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
-				return because(left, ErrNotWaiting), 0, err
+				skips, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
+				return skipAll(skips, ErrNotWaiting), 0, err
 			}
-			left, err := together(idsOf(s.entries), func(id string) error { return cancelled(s.partition.CancelID(ctx, id)) })
-			return left, 0, err
+			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
+			return skips, 0, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
-			return together(ids, func(id string) error { return cancelled(p.topic.CancelID(ctx, id)) })
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return errorOf(p.topic.CancelID(ctx, id)) })
 		},
 		key: func(ctx context.Context, p places, key string, _ int64) error {
-			return cancelled(p.topic.Cancel(ctx, key))
+			return errorOf(p.topic.Cancel(ctx, key))
 		},
 	}
 }
 
-func rescheduling(remaining time.Duration) act {
+func rescheduleOperation(remaining time.Duration) operation {
 	soon := max(0, ceilMilli(time.UnixMilli(0).Add(remaining)))
-	return act{
-		verb: "reschedule", in: []Set{Scheduled, Waiting}, most: maxCalls, everyGroup: true,
-		mark: func(began int64) int64 { return began + soon },
-		step: func(ctx context.Context, s step, due int64) ([]skipped, int, error) {
+	return operation{
+		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: maxCalls, everyGroup: true,
+		cutoff: func(began int64) int64 { return began + soon },
+		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due
 			// already need not be made due now.
 			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			left, err := s.group.Retime(ctx, s.place, due, scored(s.entries))
-			return because(left, ErrNotWaiting), others, err
+			skips, err := s.group.Retime(ctx, s.place, due, scored(s.entries))
+			return skipAll(skips, ErrNotWaiting), others, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skipped, error) {
-			return together(ids, func(id string) error { return rescheduled(p.topic.RescheduleID(ctx, id, due)) })
+		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return rescheduleError(p.topic.RescheduleID(ctx, id, due)) })
 		},
 		key: func(ctx context.Context, p places, key string, due int64) error {
-			return rescheduled(p.topic.RescheduleAt(ctx, key, due))
+			return rescheduleError(p.topic.RescheduleAt(ctx, key, due))
 		},
 	}
 }
 
-func requeueing() act {
-	return onDead("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
+func requeueOperation() operation {
+	return deadOperation("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
 		return g.Requeue(ctx, latest, ids)
 	})
 }
 
-func discarding() act {
-	return onDead("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
+func discardOperation() operation {
+	return deadOperation("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
 		return g.Discard(ctx, latest, ids)
 	})
 }
 
-// onDead is an act on the dead letters that are there when it begins.
-func onDead(verb string, do groupCall) act {
-	return act{
-		verb: verb, in: []Set{Dead}, most: queue.MaxMessages, mark: began,
-		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
+// deadOperation is for the dead letters that are there when it begins.
+func deadOperation(verb string, do groupCall) operation {
+	return operation{
+		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart,
+		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
 			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score > latest })
-			left, err := do.step(ctx, s, latest)
-			return because(left, ErrNotDead), others, err
+			skips, err := do.step(ctx, s, latest)
+			return skipAll(skips, ErrNotDead), others, err
 		},
 		ids: do.ids(ErrNotDead), key: do.key(ErrNotDead),
 	}
 }
 
-func burying(reason string) act {
+func buryOperation(reason string) operation {
 	do := groupCall(func(ctx context.Context, g *queue.Group, ids []string, _ int64) ([]string, error) {
 		return g.BuryAny(ctx, reason, ids)
 	})
-	return act{
-		verb: "bury", in: []Set{Waiting, InDelivery}, most: queue.MaxMessages, mark: began,
-		step: func(ctx context.Context, s step, mark int64) ([]skipped, int, error) {
+	return operation{
+		verb: "bury", sets: []Set{Waiting, InDelivery}, maxIDs: queue.MaxMessages, cutoff: atStart,
+		step: func(ctx context.Context, s step, cutoff int64) ([]skip, int, error) {
 			if s.place == queue.InScheduled {
-				return because(idsOf(s.entries), ErrNotWaiting), 0, nil
+				return skipAll(idsOf(s.entries), ErrNotWaiting), 0, nil
 			}
-			left, err := do.step(ctx, s, mark)
-			return because(left, ErrNotWaiting), 0, err
+			skips, err := do.step(ctx, s, cutoff)
+			return skipAll(skips, ErrNotWaiting), 0, err
 		},
 		ids: do.ids(ErrNotWaiting), key: do.key(ErrNotWaiting),
 	}

@@ -15,53 +15,52 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// groupCall acts on messages of a group in one partition and returns the ids of those that it
-// has left alone.
-type groupCall func(ctx context.Context, g *queue.Group, ids []string, mark int64) (left []string, err error)
+// groupCall changes messages of a group in one partition and returns the ids of those that it
+// has left as they were.
+type groupCall func(ctx context.Context, g *queue.Group, ids []string, cutoff int64) (unchanged []string, err error)
 
-func (do groupCall) step(ctx context.Context, s step, mark int64) (left []string, err error) {
+func (do groupCall) step(ctx context.Context, s step, cutoff int64) (unchanged []string, err error) {
 	if len(s.entries) == 0 {
 		return nil, nil
 	}
-	return do(ctx, s.group, idsOf(s.entries), mark)
+	return do(ctx, s.group, idsOf(s.entries), cutoff)
 }
 
-// ids acts on messages in all partitions. Those that are left in all groups of all
-// partitions are skipped.
-func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skipped, error) {
-	return func(ctx context.Context, p places, ids []string, mark int64) ([]skipped, error) {
+// ids is for messages in all partitions. Those that no group of any partition has are skipped.
+func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skip, error) {
+	return func(ctx context.Context, p places, ids []string, cutoff int64) ([]skip, error) {
 		var mu sync.Mutex
-		times := map[string]int{} // guarded by mu; how often it was left
+		times := map[string]int{} // guarded by mu; how often it was unchanged
 		calls := 0                // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
 			for _, name := range p.groups {
-				left, err := do(ctx, partition.Group(name), ids, mark)
+				unchanged, err := do(ctx, partition.Group(name), ids, cutoff)
 				if err != nil {
 					return err
 				}
 				mu.Lock()
 				calls++
-				for _, id := range left {
+				for _, id := range unchanged {
 					times[id]++
 				}
 				mu.Unlock()
 			}
 			return nil
 		})
-		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return times[id] < calls })
-		return because(left, why), err
+		unchanged := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return times[id] < calls })
+		return skipAll(unchanged, why), err
 	}
 }
 
-// key acts on what a key leads to: one message or, if the number of partitions was raised,
+// key is for what a key leads to: one message or, if the number of partitions was raised,
 // several.
 func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
-	return func(ctx context.Context, p places, key string, mark int64) error {
+	return func(ctx context.Context, p places, key string, cutoff int64) error {
 		var mu sync.Mutex
 		var ids []string // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
 			found, err := partition.Look(ctx, "", key)
-			if errors.Is(err, queue.ErrNoMessage) {
+			if errors.Is(err, ErrMessageNotFound) {
 				return nil
 			}
 			mu.Lock()
@@ -75,17 +74,17 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 		case len(ids) == 0:
 			return ErrMessageNotFound
 		}
-		left, err := do.ids(why)(ctx, p, ids, mark)
-		if err == nil && len(left) == len(ids) {
-			err = left[0].why
+		skips, err := do.ids(why)(ctx, p, ids, cutoff)
+		if err == nil && len(skips) == len(ids) {
+			err = skips[0].why
 		}
 		return err
 	}
 }
 
-// together makes a call for each message, some at once. An error that is no reason to skip a
-// message ends it.
-func together(ids []string, call func(id string) error) (left []skipped, err error) {
+// callEach makes a call for each message, up to maxCalls at once. An error that is no reason to
+// skip a message ends it.
+func callEach(ids []string, call func(id string) error) (skips []skip, err error) {
 	for some := range slices.Chunk(ids, maxCalls) {
 		errs := make([]error, len(some))
 		var calls sync.WaitGroup
@@ -95,46 +94,39 @@ func together(ids []string, call func(id string) error) (left []skipped, err err
 		calls.Wait()
 		for i, why := range errs {
 			if why != nil && !isSkipped(why) {
-				return left, why
+				return skips, why
 			}
 			if why != nil {
-				left = append(left, skipped{some[i], why})
+				skips = append(skips, skip{some[i], why})
 			}
 		}
 	}
-	return left, nil
+	return skips, nil
 }
 
-// isSkipped tells whether an error says why a message was left alone.
+// isSkipped tells whether an error says why a message was skipped.
 func isSkipped(err error) bool {
 	return slices.ContainsFunc([]error{
-		ErrMessageNotFound, redisdelay.ErrMessageDead, ErrNotWaiting, ErrNotDead, // of all acts
+		ErrMessageNotFound, ErrNotWaiting, ErrNotDead, // of all operations
 		ErrKeyInUse, ErrStoredBefore, ErrInBothTopics, errNoBody, // of Copy and Move
 	}, func(why error) bool { return errors.Is(err, why) })
 }
 
-// cancelled is why a message could not be taken back.
-func cancelled(_ queue.Standing, err error) error {
-	if errors.Is(err, queue.ErrNotFound) && !errors.Is(err, queue.ErrDead) {
-		return ErrMessageNotFound
-	}
-	return err
-}
+func errorOf(_ queue.Standing, err error) error { return err }
 
-// rescheduled is why a message got no new due time.
-func rescheduled(was queue.Standing, err error) error {
-	err = cancelled(was, err)
-	if errors.Is(err, ErrMessageNotFound) && was.ID != "" { // a handler has it
+// rescheduleError is why a message got no new due time.
+func rescheduleError(was queue.Standing, err error) error {
+	if errors.Is(err, ErrMessageNotFound) && !errors.Is(err, redisdelay.ErrMessageDead) && was.ID != "" { // a handler has it
 		return ErrNotWaiting
 	}
 	return err
 }
 
-// because says of each message why it was left.
-func because(ids []string, why error) []skipped {
-	list := make([]skipped, len(ids))
+// skipAll skips messages for one reason.
+func skipAll(ids []string, why error) []skip {
+	list := make([]skip, len(ids))
 	for i, id := range ids {
-		list[i] = skipped{id, why}
+		list[i] = skip{id, why}
 	}
 	return list
 }
@@ -156,7 +148,7 @@ func scored(entries []queue.PageEntry) []queue.Seen {
 	return list
 }
 
-// dropped takes messages out of a step and returns how many.
+// dropped takes messages out of a step and returns how many it has taken.
 func dropped(s *step, drop func(queue.PageEntry) bool) int {
 	before := len(s.entries)
 	s.entries = slices.DeleteFunc(s.entries, drop)

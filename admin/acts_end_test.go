@@ -47,7 +47,7 @@ func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
 			next()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			which := Selection{Matching: &Query{In: in}}
+			which := Matching(Query{In: in})
 			got, err := s.admin.Cancel(ctx, s.Topic, which, func(Progress) {
 				next()
 				if batches > 10 {

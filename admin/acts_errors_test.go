@@ -22,37 +22,39 @@ func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
 	requeue := func(which Selection) error { return fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, which, nil)) }
 	s.unchanged(func() {
 		for field, err := range map[string]error{
-			"Matching":    cancel(Selection{}),
-			"Matching ":   cancel(Selection{IDs: []string{"a"}, Matching: &Query{}}),
-			"Group":       cancel(Selection{IDs: []string{"a"}, Group: "g"}),
-			"Group ":      requeue(Selection{Matching: &Query{}, Group: "g"}),
-			"IDs":         cancel(Selection{IDs: []string{""}}),
-			"In":          requeue(Selection{Matching: &Query{In: Scheduled}}),
-			"Cursor":      requeue(Selection{Matching: &Query{Cursor: "nonsense"}}),
-			"Cursor ":     requeue(Selection{Matching: &Query{Cursor: "1.nonsense"}}),
-			"MinAttempts": cancel(Selection{Matching: &Query{MinAttempts: -1}}),
+			"Group":       cancel(ByID("a").OfGroup("g")),
+			"ID":          cancel(ByID("a", "")),
+			"Key":         cancel(ByKey("")),
+			"In":          requeue(Matching(Query{In: Scheduled})),
+			"Cursor":      requeue(Matching(Query{Cursor: "nonsense"})),
+			"Cursor ":     requeue(Matching(Query{Cursor: "1.nonsense"})),
+			"MinAttempts": cancel(Matching(Query{MinAttempts: -1})),
 		} {
 			var wrong *QueryError
 			require.ErrorAs(t, err, &wrong, field)
 			assert.Equal(t, strings.TrimSpace(field), wrong.Field)
 		}
-		require.ErrorIs(t, requeue(Selection{IDs: []string{"a"}, Group: "h"}), ErrGroupNotFound)
-		require.ErrorIs(t, requeue(Selection{Matching: &Query{Group: "h"}}), ErrGroupNotFound)
+		require.ErrorIs(t, requeue(ByID("a").OfGroup("h")), ErrGroupNotFound)
+		require.ErrorIs(t, requeue(Matching(Query{}).OfGroup("h")), ErrGroupNotFound)
+		for _, none := range []Selection{{}, ByID(), ByKey()} {
+			require.NoError(t, requeue(none))
+		}
+		require.ErrorIs(t, requeue(Matching(Query{Group: "h"})), ErrGroupNotFound)
 		for _, reason := range []string{"", " \n", "\xff", strings.Repeat("x", redisdelay.MaxReasonBytes+1)} {
-			_, err := s.admin.Bury(t.Context(), s.Topic, Selection{IDs: []string{"a"}}, reason, nil)
+			_, err := s.admin.Bury(t.Context(), s.Topic, ByID("a"), reason, nil)
 			require.ErrorIs(t, err, ErrInvalidReason, "%q", reason)
 		}
 		var late *redisdelay.DelayError
-		_, err := s.admin.Reschedule(t.Context(), s.Topic, Selection{IDs: []string{"a"}}, delay.Until(time.Unix(1<<40, 0)), nil)
+		_, err := s.admin.Reschedule(t.Context(), s.Topic, ByID("a"), delay.Until(time.Unix(1<<40, 0)), nil)
 		require.ErrorAs(t, err, &late)
 	})
-	_, err := s.admin.Cancel(t.Context(), s.Topic+" unknown", Selection{IDs: []string{"a"}}, nil)
+	_, err := s.admin.Cancel(t.Context(), s.Topic+" unknown", ByID("a"), nil)
 	require.ErrorIs(t, err, ErrTopicNotFound)
-	_, err = s.admin.Cancel(t.Context(), "", Selection{IDs: []string{"a"}}, nil)
+	_, err = s.admin.Cancel(t.Context(), "", ByID("a"), nil)
 	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = s.admin.Cancel(ended, s.Topic, Selection{IDs: []string{"a"}}, nil)
+	_, err = s.admin.Cancel(ended, s.Topic, ByID("a"), nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -8,8 +8,6 @@
 package admin
 
 import (
-	"errors"
-
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -24,10 +22,7 @@ var (
 
 	// ErrMessageNotFound is returned for an id or a key that leads to no message: the message is
 	// done in all groups, was cancelled, or never was in this topic.
-	ErrMessageNotFound = queue.ErrNoMessage
-
-	// ErrNotConfirmed is returned by DeleteTopic if the topic's name was not repeated.
-	ErrNotConfirmed = errors.New("the name of the topic to delete was not confirmed")
+	ErrMessageNotFound = redisdelay.ErrMessageNotFound
 )
 
 // Admin sees into topics and acts on them. It pauses, resumes, drains, limits, retires and

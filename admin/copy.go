@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,34 +20,34 @@ const (
 	copyBytes = 1 << 20
 )
 
-// copying stores messages in the other topic.
-func (t *transfer) copying() act {
-	return act{
-		verb: "copy", in: []Set{Scheduled, Waiting, InDelivery, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
-		step: func(ctx context.Context, s step, _ int64) ([]skipped, int, error) {
-			left, err := t.copyStep(ctx, s)
-			return left, 0, err
+// copyOperation stores messages in the other topic.
+func (t *transfer) copyOperation() operation {
+	return operation{
+		verb: "copy", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
+			skips, err := t.copyStep(ctx, s)
+			return skips, 0, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
-			return together(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
 		},
 		key: func(ctx context.Context, p places, key string, _ int64) error { return t.copyOne(ctx, p, "", key) },
 	}
 }
 
 // copyStep stores copies of some messages, and returns those that it has not stored.
-func (t *transfer) copyStep(ctx context.Context, s step) ([]skipped, error) {
-	var left []skipped
+func (t *transfer) copyStep(ctx context.Context, s step) ([]skip, error) {
+	var skips []skip
 	var arrivals []queue.Arrival
 	for _, e := range s.entries {
 		if e.Body == nil {
-			left = append(left, skipped{e.ID, errNoBody})
+			skips = append(skips, skip{e.ID, errNoBody})
 			continue
 		}
 		arrivals = append(arrivals, t.arrival(e.ID, s.place, e.Position.Score, e.Body, e.Metadata))
 	}
 	more, err := t.store(ctx, s.partition, arrivals)
-	return append(left, more...), err
+	return append(skips, more...), err
 }
 
 // maxNamed is how many messages one step of Copy and Move takes that are named.
@@ -73,36 +72,36 @@ func dueAt(score string) time.Time {
 }
 
 // store stores copies of messages of a partition, and returns those that it has not stored.
-func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []queue.Arrival) ([]skipped, error) {
-	var left []skipped
+func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []queue.Arrival) ([]skip, error) {
+	var skips []skip
 	for number, some := range spread(arrivals, func(m queue.Arrival) int { return t.target(m.ID, from) }) {
 		more, err := arrive(ctx, t.topic.Partition(number), t.move, some)
 		if err != nil {
-			return left, err
+			return skips, err
 		}
-		left = append(left, more...)
+		skips = append(skips, more...)
 	}
-	return left, nil
+	return skips, nil
 }
 
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
-func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []queue.Arrival) ([]skipped, error) {
-	var left []skipped
+func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []queue.Arrival) ([]skip, error) {
+	var skips []skip
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
 		outcomes, err := p.Arrive(ctx, move, arrivals[:n])
 		if err != nil {
-			return left, err
+			return skips, err
 		}
 		for i, outcome := range outcomes {
 			if why := refusal(move, outcome); why != nil {
-				left = append(left, skipped{arrivals[i].ID, why})
+				skips = append(skips, skip{arrivals[i].ID, why})
 			}
 		}
 		arrivals = arrivals[n:]
 	}
-	return left, nil
+	return skips, nil
 }
 
 // fitting is how many messages go into one call.
@@ -133,11 +132,11 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 			metadata = found.Groups[at].Metadata
 		}
 	}
-	left, err := t.store(ctx, p.topic.Partition(found.Partition), []queue.Arrival{
+	skips, err := t.store(ctx, p.topic.Partition(found.Partition), []queue.Arrival{
 		t.arrival(found.ID, place, score, found.Body, metadata),
 	})
-	if err == nil && len(left) > 0 {
-		err = left[0].why
+	if err == nil && len(skips) > 0 {
+		err = skips[0].why
 	}
 	return err
 }
@@ -145,10 +144,7 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 // lookFor looks for a message with a body by its id or key.
 func lookFor(ctx context.Context, p places, id, key string) (queue.Found, error) {
 	found, err := p.topic.Look(ctx, id, key)
-	switch {
-	case errors.Is(err, queue.ErrNoMessage):
-		err = ErrMessageNotFound
-	case err == nil && found.Body == nil:
+	if err == nil && found.Body == nil {
 		err = errNoBody
 	}
 	return found, err

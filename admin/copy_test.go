@@ -31,7 +31,7 @@ func TestACopyHasAllOfItsOriginal(t *testing.T) {
 		to.publish(time.Hour, partitions, "k00007")
 		require.Len(t, want, 33)
 		var told []Progress
-		all := Selection{Matching: &Query{}}
+		all := Matching(Query{})
 		s.unchanged(func() {
 			got, err := s.admin.Copy(t.Context(), s.Topic, all, to.Topic, func(p Progress) { told = append(told, p) })
 			require.NoError(t, err)
@@ -72,26 +72,31 @@ func TestSomeAreCopiedAndMovedByTheirIDsAndKeys(t *testing.T) {
 		s.deadLetters(partitions, "g", "d1", "d2")
 		s.groups(partitions, "h")
 		list, dead := s.all(Query{}), s.all(Query{In: Dead})
-		some := Selection{IDs: []string{list[0].ID, "unknown", dead[0].ID}, Keys: []string{list[1].Key, "nobody's"}}
-		got, err := s.admin.Copy(t.Context(), s.Topic, some, to.Topic, nil)
+		byID, byKey := ByID(list[0].ID, "unknown", dead[0].ID), ByKey(list[1].Key, "nobody's")
+		run := func(which Selection) (Progress, error) {
+			return s.admin.Copy(t.Context(), s.Topic, which, to.Topic, nil)
+		}
+		got, err := both(run, byID, byKey)
 		require.NoError(t, err)
 		assert.Equal(t, []int{3, 2}, []int{got.Done, got.Skipped})
 		require.ErrorIs(t, got.Last, ErrMessageNotFound)
 		assert.ElementsMatch(t, idsIn([]Entry{list[0], list[1], dead[0]}), idsIn(to.all(Query{})))
 
-		got, err = s.admin.Move(t.Context(), s.Topic, some, to.Topic, nil)
+		run = func(which Selection) (Progress, error) {
+			return s.admin.Move(t.Context(), s.Topic, which, to.Topic, nil)
+		}
+		got, err = both(run, byID, byKey)
 		require.NoError(t, err)
 		assert.Equal(t, []int{3, 2}, []int{got.Done, got.Skipped})
 		assert.Len(t, s.all(Query{}), 8)
 		assert.Equal(t, idsIn(dead[1:]), idsIn(s.all(Query{In: Dead})))
 		assert.Len(t, to.all(Query{}), 3, "they were copied before")
 
-		other := Selection{IDs: []string{dead[1].ID}, Group: "h"}
+		other := ByID(dead[1].ID).OfGroup("h")
 		got, err = s.admin.Move(t.Context(), s.Topic, other, to.Topic, nil)
 		require.NoError(t, err)
 		assert.Equal(t, 1, got.Skipped, "it is a dead letter of another group")
-		other.Group = "g"
-		got, err = s.admin.Move(t.Context(), s.Topic, other, to.Topic, nil)
+		got, err = s.admin.Move(t.Context(), s.Topic, other.OfGroup("g"), to.Topic, nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 1}, got)
 	})
@@ -103,7 +108,7 @@ func TestAMessageMayGoToAndFro(t *testing.T) {
 	to := s.beside("/to")
 	s.publish(time.Hour, 1, "k")
 	want := contents(s.all(Query{}))
-	all := Selection{Matching: &Query{}}
+	all := Matching(Query{})
 	for range 3 {
 		got, err := s.admin.Move(t.Context(), s.Topic, all, to.Topic, nil)
 		require.NoError(t, err)
@@ -131,7 +136,7 @@ func TestAMessageThatGroupsGiveAwayIsStoredOnceByAMove(t *testing.T) {
 	to.publish(time.Hour, 1, "other")
 	to.groups(1, "t")
 	move := func(group string, between func(Progress)) Progress {
-		got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Dead, Group: group}}, to.Topic, between)
+		got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Dead, Group: group}), to.Topic, between)
 		require.NoError(t, err)
 		return got
 	}
@@ -154,7 +159,7 @@ func TestTheMetadataOfTheLastNackGoesAlong(t *testing.T) {
 	nack := queue.Nack{Delivery: queue.Delivery{ID: claimed.ID, Token: claimed.Token}, Delay: time.Hour, Metadata: changedMetadata(t)}
 	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{nack})
 	require.NoError(t, err)
-	got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting, Group: "g"}}, to.Topic, nil)
+	got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Waiting, Group: "g"}), to.Topic, nil)
 	require.NoError(t, err)
 	require.Equal(t, Progress{Done: 1}, got)
 	msg := to.all(Query{In: Waiting})[0].Content.Message
@@ -177,7 +182,7 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
 	s.publish(time.Hour, 1, "k")
-	all := Selection{Matching: &Query{}}
+	all := Matching(Query{})
 	for name, call := range map[string]func(topic string, which Selection, to string) error{
 		"copy": func(topic string, which Selection, to string) error {
 			return fixture.ErrOf(s.admin.Copy(t.Context(), topic, which, to, nil))
@@ -193,14 +198,14 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 				require.ErrorIs(t, call(s.Topic, all, ""), redisdelay.ErrEmptyTopic)
 				require.ErrorIs(t, call(s.Topic+"x", all, to.Topic), ErrTopicNotFound)
 				var query *QueryError
-				require.ErrorAs(t, call(s.Topic, Selection{}, to.Topic), &query)
-				require.ErrorAs(t, call(s.Topic, Selection{Matching: &Query{Limit: -1, In: "everywhere"}}, to.Topic), &query)
+				require.ErrorAs(t, call(s.Topic, ByKey(""), to.Topic), &query)
+				require.ErrorAs(t, call(s.Topic, Matching(Query{Limit: -1, In: "everywhere"}), to.Topic), &query)
 			})
 			_, err := s.admin.Stats(t.Context(), to.Topic)
 			require.ErrorIs(t, err, ErrTopicNotFound, "nothing was made")
 		})
 	}
 	var query *QueryError
-	require.ErrorAs(t, fixture.ErrOf(s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery}}, to.Topic, nil)), &query)
+	require.ErrorAs(t, fixture.ErrOf(s.admin.Move(t.Context(), s.Topic, Matching(Query{In: InDelivery}), to.Topic, nil)), &query)
 	assert.Equal(t, "In", query.Field)
 }

@@ -8,38 +8,30 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
+// DeleteOptions change what DeleteTopic does.
+type DeleteOptions struct {
+	// Force deletes a topic whose consumers are alive, too. Handlers at work learn it at their next
+	// heartbeat (redisdelay.ErrLeaseLost). Their subscriptions go on, and their groups come back
+	// with them.
+	Force bool
+}
+
 // DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and
-// takes it off the list. confirm must be its name again (ErrNotConfirmed). It refuses while
-// consumers are alive (redisdelay.ErrGroupAlive). It may be repeated after an error; once it has
-// succeeded, the topic is not found any more (ErrTopicNotFound).
+// takes it off the list. It refuses while consumers are alive (redisdelay.ErrGroupAlive; see
+// DeleteOptions.Force). It may be repeated after an error; once it has succeeded, the topic is not
+// found any more (ErrTopicNotFound).
 //
 // A program that still publishes makes the topic anew, but it is not on the list before
 // that program starts again.
-func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
-	return a.deleteTopic(ctx, topic, confirm, nobodyAlive)
-}
-
-// DeleteTopicForced is DeleteTopic of a topic that may have consumers that are alive. Handlers
-// at work learn it at their next heartbeat (redisdelay.ErrLeaseLost). Their subscriptions go on,
-// and their groups come back with them.
-func (a *Admin) DeleteTopicForced(ctx context.Context, topic, confirm string) error {
-	return a.deleteTopic(ctx, topic, confirm, anyway)
-}
-
-func (a *Admin) deleteTopic(
-	ctx context.Context, name, confirm string, check func(ctx context.Context, t topic) error,
-) error {
-	if confirm != name {
-		return leave(fmt.Errorf("%w: it is not %q", ErrNotConfirmed, confirm), "delete %q", name)
-	}
-	t, err := a.open(ctx, name)
-	if err == nil {
-		err = check(ctx, t)
+func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOptions) error {
+	t, err := a.open(ctx, topic)
+	if err == nil && !options.Force {
+		err = nobodyAlive(ctx, t)
 	}
 	if err == nil {
 		err = t.Delete(ctx)
 	}
-	return leave(err, "delete %q", name)
+	return leave(err, "delete %q", topic)
 }
 
 // nobodyAlive checks that no group has consumers that are alive: each says so in the first
@@ -60,6 +52,3 @@ func nobodyAlive(ctx context.Context, t topic) error {
 	}
 	return nil
 }
-
-// anyway checks nothing.
-func anyway(context.Context, topic) error { return nil }

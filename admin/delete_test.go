@@ -16,21 +16,17 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 		s.deadLetters(partitions, "g", numbered(20)...)
 		s.publish(time.Hour, partitions, "x", "y", "z")
 		s.groups(partitions, "h")
-		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
-		require.NoError(t, fixture.ErrOf(s.admin.RetireGroup(t.Context(), s.Topic, "h")))
+		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.PauseOptions{}))
+		require.NoError(t, fixture.ErrOf(s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})))
 		other := *s
 		other.Scene = s.Beside(" beside")
 		other.publish(time.Hour, partitions, "x")
 
-		s.unchanged(func() {
-			require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), s.Topic, ""), ErrNotConfirmed)
-			require.ErrorIs(t, s.admin.DeleteTopicForced(t.Context(), s.Topic, s.Topic+" "), ErrNotConfirmed)
-		})
-		require.NoError(t, s.admin.DeleteTopic(t.Context(), s.Topic, s.Topic))
+		require.NoError(t, s.admin.DeleteTopic(t.Context(), s.Topic, DeleteOptions{}))
 		keys, err := s.Keys(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, keys)
-		require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), s.Topic, s.Topic), ErrTopicNotFound)
+		require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), s.Topic, DeleteOptions{}), ErrTopicNotFound)
 		_, err = s.admin.Count(t.Context(), s.Topic, Query{})
 		require.ErrorIs(t, err, ErrTopicNotFound)
 		topics, err := s.admin.Topics(t.Context())
@@ -43,7 +39,7 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 		assert.Equal(t, 1, s.count(Query{}), "the topic begins anew")
 	})
 	s := newScene(t)
-	require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), "", ""), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), "", DeleteOptions{}), redisdelay.ErrEmptyTopic)
 }
 
 // TestATopicThatAnotherProcessHasDeletedIsListedAgain by what puts messages there.
@@ -52,9 +48,9 @@ func TestATopicThatAnotherProcessHasDeletedIsListedAgain(t *testing.T) {
 	to := s.beside("/to")
 	s.publish(time.Hour, 1, "a", "b")
 	for _, key := range []string{"a", "b"} {
-		_, err := s.admin.Copy(t.Context(), s.Topic, Selection{Keys: []string{key}}, to.Topic, nil)
+		_, err := s.admin.Copy(t.Context(), s.Topic, ByKey(key), to.Topic, nil)
 		require.NoError(t, err)
-		require.NoError(t, s.another().admin.DeleteTopic(t.Context(), to.Topic, to.Topic))
+		require.NoError(t, s.another().admin.DeleteTopic(t.Context(), to.Topic, DeleteOptions{}))
 	}
 }
 
@@ -68,12 +64,12 @@ func TestATopicWithConsumersIsDeletedOnlyByForce(t *testing.T) {
 			groups, err := s.admin.Groups(t.Context(), s.Topic)
 			return err == nil && len(groups[0].Consumers) > 0
 		}, fixture.Soon, 5*time.Millisecond)
-		err := s.admin.DeleteTopic(t.Context(), s.Topic, s.Topic)
+		err := s.admin.DeleteTopic(t.Context(), s.Topic, DeleteOptions{})
 		require.ErrorIs(t, err, redisdelay.ErrGroupAlive)
 		assert.ErrorContains(t, err, "host-3")
 		assert.Equal(t, 1, s.count(Query{}))
 
-		require.NoError(t, s.admin.DeleteTopicForced(t.Context(), s.Topic, s.Topic))
+		require.NoError(t, s.admin.DeleteTopic(t.Context(), s.Topic, DeleteOptions{Force: true}))
 		s.Ended(held.Context(), redisdelay.ErrLeaseLost)
 		held.Ack()
 		s.Publish("new")

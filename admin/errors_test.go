@@ -89,7 +89,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	_, err = s.admin.Message(t.Context(), s.Topic, Ref{ID: "x"})
 	require.ErrorIs(t, err, ErrMessageNotFound)
 	_, err = s.admin.Message(t.Context(), s.Topic, Ref{Key: "x"})
-	require.ErrorIs(t, err, ErrMessageNotFound)
+	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
 	_, err = s.admin.Message(t.Context(), s.Topic, Ref{})
 	require.Error(t, err)
 
@@ -123,7 +123,7 @@ func TestARetiredGroupCanBeLookedAt(t *testing.T) {
 	s := newScene(t)
 	s.group(0, "g")
 	s.publish(0, 1, "a")
-	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "g")
+	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "g", redisdelay.RetireOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, s.list(Query{In: Dead, Group: "g"}).Entries)
 	err = s.admin.walk(t.Context(), s.Topic, Query{In: Dead, Group: "g"}, 0, func(step) error { return nil })

@@ -96,7 +96,7 @@ func (e *explainer) fate(ctx context.Context, group string) (string, error) {
 		return "", err
 	}
 	found, err := e.partition.Look(ctx, e.message.ID, "")
-	if errors.Is(err, queue.ErrNoMessage) { // it has gone meanwhile
+	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
 		return "", nil
 	}
 	for _, f := range found.Groups {

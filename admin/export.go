@@ -22,12 +22,12 @@ const maxLine = 128 << 20
 //
 // A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from.
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
-	p := &performance{tell: progress}
+	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)
 	return p.progress, leave(err, "export from %q", topic)
 }
 
-func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *performance) error {
+func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *bulkRun) error {
 	if q.Limit == 0 {
 		q.Limit = copySize
 	}
@@ -37,11 +37,11 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 			return err
 		}
 		var lines bytes.Buffer
-		var left []skipped
+		var skips []skip
 		for _, e := range page.Entries {
 			l, err := a.lineOf(e)
 			if err != nil {
-				left = append(left, skipped{e.ID, err})
+				skips = append(skips, skip{e.ID, err})
 				continue
 			}
 			text, err := l.encode()
@@ -54,7 +54,7 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 			return err
 		}
 		p.progress.Cursor = page.Cursor
-		p.add(len(page.Entries)-len(left), left)
+		p.add(len(page.Entries)-len(skips), skips)
 		if q.Cursor = page.Cursor; q.Cursor == "" {
 			return nil
 		}
@@ -87,18 +87,18 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
 // use (*LineError), what came before is imported.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
-	p := &performance{tell: progress}
+	p := &bulkRun{report: progress}
 	if topic == "" {
 		return p.progress, leave(redisdelay.ErrEmptyTopic, "import")
 	}
-	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), performance: p}
+	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), bulkRun: p}
 	err := i.run(ctx, r)
 	return p.progress, leave(err, "import to %q", topic)
 }
 
 // importing is an Import under way.
 type importing struct {
-	*performance
+	*bulkRun
 	admin    *Admin
 	name     string
 	topic    *queue.Topic
@@ -155,17 +155,17 @@ func (i *importing) flush(ctx context.Context) error {
 	if len(some) == 0 {
 		return nil
 	}
-	left, _, err := inStep(ctx, func(ctx context.Context) (left []skipped, _ int, err error) {
+	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
 		for number, list := range spread(some, func(m queue.Arrival) int { return i.target(m.ID) }) {
 			more, err := arrive(ctx, i.topic.Partition(number), "", list)
-			if left = append(left, more...); err != nil {
-				return left, 0, err
+			if skips = append(skips, more...); err != nil {
+				return skips, 0, err
 			}
 		}
-		return left, 0, nil
+		return skips, 0, nil
 	})
 	if err == nil {
-		i.performance.add(len(some)-len(left), left)
+		i.bulkRun.add(len(some)-len(skips), skips)
 	}
 	return err
 }

@@ -33,7 +33,7 @@ var (
 // Copy publishes messages in another topic of the prefix, which is made if it is missing:
 // with the same payload, metadata, key and, if they are scheduled, due time; others are due
 // at once. A message has the metadata that the last Nack left of the group that the query or
-// Selection.Group names, if the Unmarshaler is a redisdelay.Marshaler.
+// Selection.OfGroup names, if the Unmarshaler is a redisdelay.Marshaler.
 //
 // A copy has the id of its original, so a Copy that is repeated or continued within a day
 // stores no message twice, not even one that is done by then: those are skipped
@@ -42,10 +42,11 @@ var (
 // partition of that key, without one to the partition with its own number, modulo how many
 // there are.
 //
-// A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic.
+// A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
+// bulk operation: see Selection.
 func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
-	return t.perform(ctx, which, t.copying(), progress)
+	return t.run(ctx, which, t.copyOperation(), progress)
 }
 
 // Move is Copy, and then takes out of the topic what has arrived in the other: a scheduled
@@ -60,11 +61,12 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // Move is run again, or if it is moved for one group after another. To avoid that, pause
 // the groups of both topics before.
 //
-// A Query is for Scheduled, which is the default, for Waiting or for Dead.
+// A Query is for Scheduled, which is the default, for Waiting or for Dead. It is a bulk operation: see
+// Selection.
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
 	t.move = rand.Text()
-	return t.perform(ctx, which, t.moving(), progress)
+	return t.run(ctx, which, t.moveOperation(), progress)
 }
 
 // transfer is a Copy or Move between two topics.
@@ -80,16 +82,16 @@ func (a *Admin) transferTo(from, to string) *transfer {
 	return &transfer{admin: a, from: from, to: to, topic: a.store.Topic(to)}
 }
 
-// perform looks at both topics and then acts. A mistyped topic must not make the other.
-func (t *transfer) perform(ctx context.Context, which Selection, what act, progress func(Progress)) (Progress, error) {
-	if err := t.begin(ctx, which, what); err != nil {
-		return Progress{}, leave(err, "%s from %q to %q", what.verb, t.from, t.to)
+// run looks at both topics and then runs the operation. A mistyped topic must not make the other.
+func (t *transfer) run(ctx context.Context, which Selection, op operation, progress func(Progress)) (Progress, error) {
+	if err := t.begin(ctx, which, op); err != nil {
+		return Progress{}, leave(err, "%s from %q to %q", op.verb, t.from, t.to)
 	}
-	return t.admin.perform(ctx, t.from, which, what, progress)
+	return t.admin.run(ctx, t.from, which, op, progress)
 }
 
-func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
-	if err := which.validate(what); err != nil {
+func (t *transfer) begin(ctx context.Context, which Selection, op operation) error {
+	if err := which.validate(op); err != nil {
 		return err
 	}
 	switch {
@@ -118,38 +120,38 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	return t.Raise(ctx, 1)
 }
 
-// moving copies messages and takes out those that have arrived.
-func (t *transfer) moving() act {
-	return act{
-		verb: "move", in: []Set{Scheduled, Waiting, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
-		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
+// moveOperation copies messages and takes out those that have arrived.
+func (t *transfer) moveOperation() operation {
+	return operation{
+		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
 			later := dropped(&s, func(e queue.PageEntry) bool { return s.place == queue.InDead && e.Score > latest })
-			left, err := t.moveStep(ctx, s)
-			return left, later, err
+			skips, err := t.moveStep(ctx, s)
+			return skips, later, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
-			return together(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
 		},
 		key: func(ctx context.Context, p places, key string, _ int64) error { return t.moveOne(ctx, p, "", key) },
 	}
 }
 
 // moveStep moves messages of one place, if they still have the score that was seen.
-func (t *transfer) moveStep(ctx context.Context, s step) ([]skipped, error) {
-	left, err := t.copyStep(ctx, s)
+func (t *transfer) moveStep(ctx context.Context, s step) ([]skip, error) {
+	skips, err := t.copyStep(ctx, s)
 	if err != nil {
-		return left, err
+		return skips, err
 	}
 	stays := map[string]bool{}
-	for _, m := range left {
+	for _, m := range skips {
 		stays[m.name] = true
 	}
 	dropped(&s, func(e queue.PageEntry) bool { return stays[e.ID] })
 	if len(s.entries) == 0 {
-		return left, nil
+		return skips, nil
 	}
 	both, err := s.group.TakeOut(ctx, s.place, s.now, scored(s.entries))
-	return append(left, because(both, ErrInBothTopics)...), err
+	return append(skips, skipAll(both, ErrInBothTopics)...), err
 }
 
 // moveOne moves a message that is found by its id or key, from wherever it waits or is dead.
@@ -164,12 +166,12 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 	}
 	var why error
 	for _, s := range steps {
-		left, err := t.moveStep(ctx, s)
+		skips, err := t.moveStep(ctx, s)
 		if err != nil {
 			return err
 		}
-		if len(left) > 0 {
-			why = left[0].why
+		if len(skips) > 0 {
+			why = skips[0].why
 		}
 	}
 	return why

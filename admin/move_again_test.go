@@ -23,7 +23,7 @@ func TestAMessageThatCameBackIsMovedAgain(t *testing.T) {
 	base := newScene(t)
 	from, to := base.beside("/a"), base.beside("/b")
 	from.publish(time.Hour, 1, "k")
-	all := Selection{Matching: &Query{}}
+	all := Matching(Query{})
 	require.NoError(t, fixture.ErrOf(from.admin.Move(t.Context(), from.Topic, all, to.Topic, nil)))
 	require.NoError(t, fixture.ErrOf(to.admin.Copy(t.Context(), to.Topic, all, from.Topic, nil)))
 	require.NoError(t, fixture.ErrOf(to.admin.Cancel(t.Context(), to.Topic, all, nil)))
@@ -43,7 +43,7 @@ func TestMovesThatMeetLoseNothing(t *testing.T) {
 		from := base.beside(fmt.Sprint("/a", calls))
 		to := from.beside("/b")
 		from.publish(time.Hour, 1, "k")
-		all := Selection{Matching: &Query{}}
+		all := Matching(Query{})
 		require.NoError(t, fixture.ErrOf(from.admin.Copy(t.Context(), from.Topic, all, to.Topic, nil)))
 		between := &between{before: int64(calls), do: func() {
 			require.NoError(t, fixture.ErrOf(to.admin.Move(t.Context(), to.Topic, all, from.Topic, nil)))
@@ -108,7 +108,7 @@ func TestAMoveBesideConsumersLosesNothing(t *testing.T) {
 			}
 		})
 	}
-	got, err := s.another(slow{}).admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting}}, to.Topic, nil)
+	got, err := s.another(slow{}).admin.Move(t.Context(), s.Topic, Matching(Query{In: Waiting}), to.Topic, nil)
 	stop()
 	consumers.Wait()
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	assert.ElementsMatch(t, keysOf(from.all(Query{In: Dead})), got)
 	assert.Len(t, got, 6)
 
-	_, err := from.admin.Move(t.Context(), from.Topic, Selection{Matching: &Query{In: Dead}}, to.Topic, nil)
+	_, err := from.admin.Move(t.Context(), from.Topic, Matching(Query{In: Dead}), to.Topic, nil)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"k", "l"}, keysOf(to.all(Query{})))
 }

@@ -39,7 +39,7 @@ func moveInProcess(text string) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.Move(context.Background(), job.From, Selection{Matching: &Query{In: Waiting}}, job.To, nil)
+	_, err = a.Move(context.Background(), job.From, Matching(Query{In: Waiting}), job.To, nil)
 	return err
 }
 
@@ -94,7 +94,7 @@ func TestAMoveWhoseProcessIsKilledTenTimes(t *testing.T) {
 		require.NoError(t, process.Process.Kill())
 		require.Error(t, process.Wait(), "it was killed, and had not ended: %d of %d delivered", delivered.Load(), count)
 	}
-	got, err := s.admin.Move(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting}}, to.Topic, nil)
+	got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Waiting}), to.Topic, nil)
 	require.NoError(t, err)
 	assert.Zero(t, got.Skipped)
 	stop()

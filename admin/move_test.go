@@ -168,7 +168,7 @@ func killed(t *testing.T, on servers, again func(m *moved)) {
 
 // move moves the messages, by a process of its own.
 func (m *moved) move(hooks ...redis.Hook) (Progress, error) {
-	return m.from.another(hooks...).admin.Move(m.from.T.Context(), m.from.Topic, Selection{Matching: &m.query}, m.to.Topic, nil)
+	return m.from.another(hooks...).admin.Move(m.from.T.Context(), m.from.Topic, Matching(m.query), m.to.Topic, nil)
 }
 
 // arrived are the keys of what waits in the other topic, but not of what was there.
@@ -193,7 +193,7 @@ func TestAMoveThatIsKilledAfterAnyCallIsRunAgain(t *testing.T) {
 		require.Equal(t, []string{m.inUse()}, keysOnly(m.from.all(m.query)), "its key is in use there")
 		require.ElementsMatch(t, m.leased, idsIn(m.from.all(Query{In: InDelivery})))
 
-		_, err = m.to.admin.Cancel(t.Context(), m.to.Topic, Selection{Keys: []string{m.inUse()}}, nil)
+		_, err = m.to.admin.Cancel(t.Context(), m.to.Topic, ByKey(m.inUse()), nil)
 		require.NoError(t, err)
 		got, err = m.move()
 		require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestAMoveThatIsKilledAfterAnyCallIsRunAgain(t *testing.T) {
 		if m.also {
 			require.ElementsMatch(t, m.keys, m.from.drained(m.partitions, "h"), "the other group gets them all the same")
 		}
-		_, err = m.from.admin.Cancel(t.Context(), m.from.Topic, Selection{Matching: &Query{In: InDelivery}}, nil)
+		_, err = m.from.admin.Cancel(t.Context(), m.from.Topic, Matching(Query{In: InDelivery}), nil)
 		require.NoError(t, err)
 		lasts := []string{"groups", "partitions", "claims", "publishers"}
 		require.Empty(t, slices.DeleteFunc(m.from.Kinds(), func(kind string) bool { return slices.Contains(lasts, kind) }))
@@ -232,7 +232,7 @@ func (m *moved) deliver() []string {
 	t := m.from.T
 	t.Helper()
 	here := Query{Before: m.to.Now().Add(2 * time.Hour)}
-	_, err := m.to.admin.DeliverNow(t.Context(), m.to.Topic, Selection{Matching: &here}, nil)
+	_, err := m.to.admin.DeliverNow(t.Context(), m.to.Topic, Matching(here), nil)
 	require.NoError(t, err)
 	return m.to.drained(m.partitions, "t")
 }

@@ -9,138 +9,132 @@ import (
 	"time"
 )
 
-// stepTime is how long one step of an act may take, and stepGrace how long it may go on after the
-// end of the act's context, so that it is known what the step has done unless Redis hangs.
+// stepTime is how long one step of an operation may take, and stepGrace how long it may go on
+// after the end of the operation's context, so that it is known what the step has done unless Redis hangs.
 const (
 	stepTime  = 30 * time.Second
 	stepGrace = 250 * time.Millisecond
 )
 
-// performance is an act under way.
-type performance struct {
-	act
+// bulkRun is an operation under way.
+type bulkRun struct {
+	operation
 	progress Progress
-	tell     func(Progress)
+	report   func(Progress)
 }
 
-// perform carries out an act on the messages that a selection names.
-func (a *Admin) perform(ctx context.Context, topic string, which Selection, what act, progress func(Progress)) (Progress, error) {
-	p := &performance{act: what, tell: progress}
-	err := which.validate(what)
+// run carries out an operation on the selected messages.
+func (a *Admin) run(ctx context.Context, topic string, which Selection, op operation, progress func(Progress)) (Progress, error) {
+	r := &bulkRun{operation: op, report: progress}
+	err := which.validate(op)
 	switch {
 	case err != nil:
-	case which.Matching != nil:
-		err = p.matching(ctx, a, topic, *which.Matching)
+	case which.query != nil:
+		err = r.matching(ctx, a, topic, *which.query)
 	default:
-		err = p.named(ctx, a, topic, which)
+		err = r.named(ctx, a, topic, which)
 	}
-	return p.progress, leave(err, "%s in %q", what.verb, topic)
+	return r.progress, leave(err, "%s in %q", op.verb, topic)
 }
 
-func (s Selection) validate(what act) error {
-	named := len(s.IDs) + len(s.Keys)
+func (s Selection) validate(op operation) error {
 	switch {
-	case named == 0 && s.Matching == nil:
-		return &QueryError{"Matching", "is nil, and there are no IDs or Keys"}
-	case named > 0 && s.Matching != nil:
-		return &QueryError{"Matching", "is set, and so are IDs or Keys"}
-	case s.Group != "" && s.Matching != nil:
-		return &QueryError{"Group", "is set beside Matching, which has its own"}
-	case s.Group != "" && what.everyGroup:
-		return &QueryError{"Group", "is set, but this act is for all groups of a message"}
-	case slices.Contains(s.IDs, "") || slices.Contains(s.Keys, ""):
-		return &QueryError{"IDs", "has an empty one, or Keys has"}
-	case s.Matching != nil && s.Matching.In != "" && !slices.Contains(what.in, s.Matching.In):
-		return &QueryError{"In", fmt.Sprintf("is %q, but this act is for %q", s.Matching.In, what.in)}
+	case s.group != "" && op.everyGroup:
+		return &QueryError{"Group", "is set, but " + op.verb + " is for all groups of a message"}
+	case slices.Contains(s.ids, ""):
+		return &QueryError{"ID", "is empty"}
+	case slices.Contains(s.keys, ""):
+		return &QueryError{"Key", "is empty"}
+	case s.query != nil && s.query.In != "" && !slices.Contains(op.sets, s.query.In):
+		return &QueryError{"In", fmt.Sprintf("is %q, but %s is for %q", s.query.In, op.verb, op.sets)}
 	}
 	return nil
 }
 
-// matching acts on all that a query matches.
-func (p *performance) matching(ctx context.Context, a *Admin, topic string, q Query) error {
+// matching is for all that a query matches.
+func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query) error {
 	if q.In == "" {
-		q.In = p.in[0]
+		q.In = r.sets[0]
 	}
 	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
-	mark, err := p.marked(t.roster.Now.UnixMilli(), &q)
+	cutoff, err := r.cutoffOf(t.roster.Now.UnixMilli(), &q)
 	if err != nil {
 		return err
 	}
-	err = a.walk(ctx, topic, q, p.bytes, func(s step) error {
+	err = a.walk(ctx, topic, q, r.bytes, func(s step) error {
 		looked := len(s.entries)
-		left, others, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) { return p.step(ctx, s, mark) })
+		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) { return r.step(ctx, s, cutoff) })
 		if err != nil {
 			return err
 		}
-		p.progress.Cursor = strconv.FormatInt(mark, 10) + "." + s.cursor
-		p.add(looked-others-len(left), left)
+		r.progress.Cursor = strconv.FormatInt(cutoff, 10) + "." + s.cursor
+		r.add(looked-others-len(skips), skips)
 		return nil
 	})
 	switch {
 	case err == nil:
-		p.progress.Cursor = ""
+		r.progress.Cursor = ""
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
 	return err
 }
 
-// marked returns the mark of an act, and takes it out of the cursor if it continues
-// another.
-func (p *performance) marked(now int64, q *Query) (int64, error) {
+// cutoffOf returns the cutoff, and takes it out of the cursor of an operation that is resumed.
+func (r *bulkRun) cutoffOf(now int64, q *Query) (int64, error) {
 	if q.Cursor == "" {
-		return p.mark(now), nil
+		return r.cutoff(now), nil
 	}
 	text, rest, found := strings.Cut(q.Cursor, ".")
-	mark, err := strconv.ParseInt(text, 10, 64)
+	cutoff, err := strconv.ParseInt(text, 10, 64)
 	if !found || err != nil {
-		return 0, &QueryError{"Cursor", "is not that of an act's Progress"}
+		return 0, &QueryError{"Cursor", "is not that of a Progress"}
 	}
 	q.Cursor = rest
-	return mark, nil
+	return cutoff, nil
 }
 
-// named acts on messages by their ids and keys.
-func (p *performance) named(ctx context.Context, a *Admin, topic string, which Selection) error {
+// named is for messages by their ids or keys.
+func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selection) error {
 	t, err := a.open(ctx, topic)
 	if err != nil {
 		return err
 	}
 	where := places{topic: t.Topic, groups: t.roster.Groups}
-	if which.Group != "" {
-		if !slices.Contains(t.roster.All(), which.Group) {
-			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.Group)
+	if which.group != "" {
+		if !slices.Contains(t.roster.All(), which.group) {
+			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.group)
 		}
-		where.groups = []string{which.Group}
+		where.groups = []string{which.group}
 	}
-	mark := p.mark(t.roster.Now.UnixMilli())
-	for some := range slices.Chunk(unique(which.IDs), p.most) {
-		left, _, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) {
-			left, err := p.ids(ctx, where, some, mark)
-			return left, 0, err
+	cutoff := r.cutoff(t.roster.Now.UnixMilli())
+	for some := range slices.Chunk(unique(which.ids), r.maxIDs) {
+		skips, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
+			skips, err := r.ids(ctx, where, some, cutoff)
+			return skips, 0, err
 		})
 		if err != nil {
 			return err
 		}
-		p.add(len(some)-len(left), left)
+		r.add(len(some)-len(skips), skips)
 	}
-	return p.keyed(ctx, where, unique(which.Keys), mark)
+	return r.keyed(ctx, where, unique(which.keys), cutoff)
 }
 
-// keyed acts on messages by their keys.
-func (p *performance) keyed(ctx context.Context, where places, keys []string, mark int64) error {
+// keyed is for messages by their keys.
+func (r *bulkRun) keyed(ctx context.Context, where places, keys []string, cutoff int64) error {
 	for _, key := range keys {
-		_, _, err := inStep(ctx, func(ctx context.Context) ([]skipped, int, error) {
-			return nil, 0, p.key(ctx, where, key, mark)
+		_, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
+			return nil, 0, r.key(ctx, where, key, cutoff)
 		})
 		switch {
 		case err == nil:
-			p.add(1, nil)
+			r.add(1, nil)
 		case isSkipped(err):
-			p.add(0, []skipped{{key, err}})
+			r.add(0, []skip{{key, err}})
 		default:
 			return err
 		}
@@ -149,38 +143,38 @@ func (p *performance) keyed(ctx context.Context, where places, keys []string, ma
 }
 
 // inStep makes the calls of one step, unless ctx has ended before. They end stepGrace after ctx.
-func inStep(ctx context.Context, do func(ctx context.Context) ([]skipped, int, error)) ([]skipped, int, error) {
+func inStep(ctx context.Context, do func(ctx context.Context) ([]skip, int, error)) ([]skip, int, error) {
 	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
 	}
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stepGrace, cancel) })()
-	left, others, err := do(longer)
+	skips, others, err := do(longer)
 	if err != nil && longer.Err() != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	return left, others, err
+	return skips, others, err
 }
 
-// add counts a step, and tells about it if it was for any message.
-func (p *performance) add(done int, left []skipped) {
-	p.progress.Done += done
-	p.progress.Skipped += len(left)
-	if n := len(left); n > 0 {
-		p.progress.Last = fmt.Errorf("message %q: %w", left[n-1].name, left[n-1].why)
+// add counts a step, and reports it if it was for any message.
+func (r *bulkRun) add(done int, skips []skip) {
+	r.progress.Done += done
+	r.progress.Skipped += len(skips)
+	if n := len(skips); n > 0 {
+		r.progress.Last = fmt.Errorf("message %q: %w", skips[n-1].name, skips[n-1].why)
 	}
-	if p.tell != nil && done+len(left) > 0 {
-		p.tell(p.progress)
+	if r.report != nil && done+len(skips) > 0 {
+		r.report(r.progress)
 	}
 }
 
-// unique are names without those that come again.
+// unique are names, each once.
 func unique(names []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		again := seen[name]
+		repeated := seen[name]
 		seen[name] = true
-		return again
+		return repeated
 	})
 }

@@ -21,7 +21,7 @@ func TestPromtoolAcceptsAllMetrics(t *testing.T) {
 	s.Publisher() // closed by the end of the test
 	m, registry := newMetrics(t, Config{})
 	tellAll(m.Observer())
-	b, _ := newBacklog(s, BacklogConfig{})
+	b, _ := newBacklog(s, CollectorConfig{})
 	require.NoError(t, registry.Register(b))
 
 	families, err := registry.Gather()

@@ -82,7 +82,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("deleted", time.Hour)))
 	a, err := admin.New(admin.Config{Client: s.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.DeleteTopic(t.Context(), s.Topic, s.Topic))
+	require.NoError(t, a.DeleteTopic(t.Context(), s.Topic, admin.DeleteOptions{}))
 
 	other := s.Subscribe()
 	now = now.Add(5 * time.Second)

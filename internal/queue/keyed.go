@@ -19,11 +19,14 @@ const (
 )
 
 var (
-	// ErrNotFound says that the key leads to no message, or for Reschedule to none that waits.
-	ErrNotFound = errors.New("no message that could be changed has this key")
+	// ErrNotFound says that a key or an id leads to no message, or for Reschedule to none that waits.
+	ErrNotFound = errors.New("there is no such message")
+
+	// errHeld is the ErrNotFound of a message that Reschedule leaves to the handlers that have it.
+	errHeld = fmt.Errorf("%w that waits: it is being handled", ErrNotFound)
 
 	// ErrDead says that only dead letters are left of the message, and perhaps acks.
-	ErrDead = fmt.Errorf("%w: it is a dead letter", ErrNotFound)
+	ErrDead = fmt.Errorf("%w to change: it is a dead letter", ErrNotFound)
 )
 
 // callers number the requests of Cancel and Reschedule, each caller one at a time: by

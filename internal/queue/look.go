@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// ErrNoMessage says that an id or a key leads to no message.
-var ErrNoMessage = errors.New("there is no such message")
-
 // Found is where a message stands.
 type Found struct {
 	Partition int
@@ -46,10 +43,10 @@ type FoundFor struct {
 // messages with the key it returns the one published last.
 func (t *Topic) Look(ctx context.Context, id, key string) (Found, error) {
 	var mu sync.Mutex
-	best, missing := Found{}, ErrNoMessage // guarded by mu
+	best, missing := Found{}, ErrNotFound // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
 		found, err := p.Look(ctx, id, key)
-		if errors.Is(err, ErrNoMessage) {
+		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
 		mu.Lock()
@@ -99,7 +96,7 @@ func (p *Partition) Look(ctx context.Context, id, key string) (Found, error) {
 func (p *Partition) parseFound(reply []any) (Found, error) {
 	r := reader{reply: reply}
 	if r.text() == "none" {
-		return Found{}, ErrNoMessage
+		return Found{}, ErrNotFound
 	}
 	f := Found{Partition: p.number, Now: r.time(), ID: r.text(), DueAt: r.score(), Size: r.count(), Body: bytesOf(r.value())}
 	f.Scheduled = !f.DueAt.IsZero()

@@ -41,9 +41,9 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	assert.Equal(t, FoundFor{Group: "h", State: StateDone}, found.Groups[1])
 
 	_, err := r.partition.Look(t.Context(), "unknown", "")
-	require.ErrorIs(t, err, ErrNoMessage)
+	require.ErrorIs(t, err, ErrNotFound)
 	_, err = r.partition.Look(t.Context(), "", "unknown")
-	require.ErrorIs(t, err, ErrNoMessage)
+	require.ErrorIs(t, err, ErrNotFound)
 }
 
 // TestLookFindsGroupsThatAreNotRegistered since refs names them, or a tombstone does.

@@ -125,7 +125,7 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 			assert.Len(t, standing.Groups, count)
 			found, err := r.partition.Look(t.Context(), id, "")
 			if dead == 0 {
-				require.ErrorIs(t, err, ErrNoMessage)
+				require.ErrorIs(t, err, ErrNotFound)
 			} else {
 				require.NoError(t, err)
 			}

@@ -111,7 +111,9 @@ func (m *model) rescheduled(want, got Standing, err error) {
 		m.must(err)
 	case want.some(StateDead) && !want.some(StateInDelivery):
 		require.Equal(m.t, ErrDead, err)
-	default:
+	case want.ID == "":
 		require.Equal(m.t, ErrNotFound, err)
+	default:
+		require.Equal(m.t, errHeld, err)
 	}
 }

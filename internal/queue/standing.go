@@ -41,7 +41,7 @@ func standingOf(reply []string) (Standing, error) {
 	case s.some(StateDead) && !s.some(StateInDelivery):
 		return s, ErrDead
 	default:
-		return s, ErrNotFound
+		return s, errHeld
 	}
 }
 

@@ -52,7 +52,7 @@ var standings = map[string]struct {
 			ack(r.t, h, id)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
-		reschedule: ErrNotFound,
+		reschedule: errHeld,
 	},
 	"dead for one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -75,7 +75,7 @@ var standings = map[string]struct {
 			r.claim(h, "c", 1)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
-		reschedule: ErrNotFound,
+		reschedule: errHeld,
 		afterCancel: map[string]string{
 			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
 			"attempts:g %s": "1/1/0", "changed:g %s": "changed",

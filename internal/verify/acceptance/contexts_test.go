@@ -141,15 +141,19 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 		"Subscriber.SubscribeBatches": func(ctx context.Context) error {
 			return c.subscriber.SubscribeBatches(ctx, topic, 10, func([]*message.Message) {})
 		},
-		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.Pause{}) },
+		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.PauseOptions{}) },
 		"Control.Resume": func(ctx context.Context) error { return c.control.Resume(ctx, topic, "g") },
 		"Control.Drain":  func(ctx context.Context) error { return c.control.Drain(ctx, topic, "g", nil) },
 		"Control.LimitGroup": func(ctx context.Context) error {
 			return c.control.LimitGroup(ctx, topic, "g", redisdelay.GroupLimits{MaxInFlight: 9})
 		},
-		"Control.RetireGroup":       func(ctx context.Context) error { return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g")) },
-		"Control.RetireGroupForced": func(ctx context.Context) error { return fixture.ErrOf(c.control.RetireGroupForced(ctx, topic, "g")) },
-		"Control.RestoreGroup":      func(ctx context.Context) error { return c.control.RestoreGroup(ctx, topic, "g") },
+		"Control.RetireGroup": func(ctx context.Context) error {
+			return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g", redisdelay.RetireOptions{}))
+		},
+		"Control.RetireGroup, forced": func(ctx context.Context) error {
+			return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g", redisdelay.RetireOptions{Force: true}))
+		},
+		"Control.RestoreGroup": func(ctx context.Context) error { return c.control.RestoreGroup(ctx, topic, "g") },
 		"Relay.Run": func(ctx context.Context) error {
 			_ = c.relay.Run(ctx) // it tries until ctx ends, and its error says what was not settled
 			return context.Cause(ctx)
@@ -158,9 +162,9 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 }
 
 func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
-	all, those := admin.Selection{Matching: &admin.Query{}}, admin.Selection{IDs: c.ids}
+	all, those := admin.Matching(admin.Query{}), admin.ByID(c.ids...)
 	if len(c.ids) == 0 {
-		those.Keys = []string{"k"}
+		those = admin.ByKey("k")
 	}
 	a, topic, to := c.admin, c.Topic, delay.For(time.Hour)
 	return map[string]func(ctx context.Context) error{
@@ -179,8 +183,8 @@ func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
 		"Admin.Import": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Import(ctx, topic+"/import", strings.NewReader(c.exported), nil))
 		},
-		"Admin.DeleteTopic":       func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, topic) },
-		"Admin.DeleteTopicForced": func(ctx context.Context) error { return a.DeleteTopicForced(ctx, topic, topic) },
+		"Admin.DeleteTopic":         func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, admin.DeleteOptions{}) },
+		"Admin.DeleteTopic, forced": func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, admin.DeleteOptions{Force: true}) },
 	}
 }
 

@@ -32,20 +32,18 @@ var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on,
 // perform carries out an act on what was chosen. Of many messages, it shows the number and a
 // sample first, and asks.
 func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, w act) error {
-	which := c.selection(args)
-	named := which.Matching == nil
+	total, named := c.named(args)
 	result := actJSON{Topic: args[0], Act: w.name, To: w.to, DryRun: c.dryRun}
-	total := len(which.IDs) + len(which.Keys)
 	if !named {
 		var err error
-		if total, err = a.preamble(ctx, args[0], *which.Matching, w); err != nil {
+		if total, err = a.preamble(ctx, args[0], c.filter.query(), w); err != nil {
 			return err
 		}
 		result.Matching = &total
 	}
 	if total == 0 || c.dryRun {
 		result.Complete = total == 0
-		return a.unchanged(ctx, args[0], which, w, result)
+		return a.unchanged(ctx, args, c, w, result)
 	}
 	if !named && !c.yes {
 		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", w.ask, w.of(total), args[0])); err != nil || !yes {
@@ -53,7 +51,7 @@ func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c 
 		}
 	}
 	bar := a.newBar(w.done, total)
-	progress, err := w.run(ctx, args[0], which, bar.update)
+	progress, err := w.run(ctx, args[0], c.selection(args), bar.update)
 	bar.clear()
 	result.set(progress, err)
 	if err != nil && !named {
@@ -111,20 +109,20 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) 
 }
 
 // unchanged tells that nothing was done: nothing matched, or it was a dry run.
-func (a *app) unchanged(ctx context.Context, topic string, which admin.Selection, w act, result actJSON) error {
+func (a *app) unchanged(ctx context.Context, args []string, c *chooser, w act, result actJSON) error {
 	switch {
 	case a.json():
 		return a.object(result)
 	case !result.DryRun:
 		return a.printf("no %s matches\n", w.one)
 	}
-	for _, id := range which.IDs {
-		if err := a.dry(ctx, topic, admin.Ref{ID: id}); err != nil {
+	for _, id := range args[1:] {
+		if err := a.dry(ctx, args[0], admin.Ref{ID: id}); err != nil {
 			return err
 		}
 	}
-	for _, key := range which.Keys {
-		if err := a.dry(ctx, topic, admin.Ref{Key: key}); err != nil {
+	for _, key := range c.keys {
+		if err := a.dry(ctx, args[0], admin.Ref{Key: key}); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Comm
 		if err := c.check(cmd, args); err != nil {
 			return err
 		}
-		if c.selection(args).Matching != nil && !c.yes && !c.dryRun && !a.terminal.in {
+		if _, named := c.named(args); !named && !c.yes && !c.dryRun && !a.terminal.in {
 			return errNotAsked
 		}
 		return nil

@@ -52,7 +52,7 @@ func nameOf(topic, group string) string {
 }
 
 func (a *app) pause() *cobra.Command {
-	var p redisdelay.Pause
+	var p redisdelay.PauseOptions
 	cmd := a.someGroups("pause", "Stop a group from getting messages; publishing goes on",
 		func(ctx context.Context, topic, group string) error {
 			if p.By == "" {
@@ -134,8 +134,8 @@ func (a *app) drain() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			var left redisdelay.Backlog
-			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
+			var left redisdelay.Remaining
+			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Remaining) {
 				left = b
 				if a.terminal.err {
 					a.say("%s%s", clearLine, backlogText(b))
@@ -156,7 +156,7 @@ func (a *app) drain() *cobra.Command {
 	return cmd
 }
 
-func backlogText(b redisdelay.Backlog) string {
+func backlogText(b redisdelay.Remaining) string {
 	return fmt.Sprintf("%s due, %s queued, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Queued), humanize.Number(b.InDelivery))
 }
 

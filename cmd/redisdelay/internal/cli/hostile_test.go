@@ -88,7 +88,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	e.spoil("broken", e.payload)
 	a, err := admin.New(admin.Config{Client: e.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
+	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.PauseOptions{By: e.consumer, Reason: e.reason}))
 	require.NoError(t, e.Client.HSet(t.Context(), "{redisdelay:topics}", "of another version"+e.topic, e.field).Err())
 	return e
 }

@@ -74,11 +74,7 @@ func alive(forced string, groups ...admin.GroupStats) error {
 }
 
 func (a *app) retireNow(ctx context.Context, topic, group string, force bool) error {
-	retire := a.admin.RetireGroup
-	if force {
-		retire = a.admin.RetireGroupForced
-	}
-	freed, err := retire(ctx, topic, group)
+	freed, err := a.admin.RetireGroup(ctx, topic, group, redisdelay.RetireOptions{Force: force})
 	if err != nil && freed > 0 {
 		return fmt.Errorf("%w (freed %s so far; run it again to finish)", err, humanize.Count(freed, "message", "messages"))
 	}
@@ -149,12 +145,7 @@ func (a *app) delete() *cobra.Command {
 }
 
 func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) error {
-	remove := a.admin.DeleteTopic
-	if force {
-		remove = a.admin.DeleteTopicForced
-	}
-	err := remove(ctx, s.Topic, s.Topic)
-	if err != nil {
+	if err := a.admin.DeleteTopic(ctx, s.Topic, admin.DeleteOptions{Force: force}); err != nil {
 		return err
 	}
 	if a.json() {

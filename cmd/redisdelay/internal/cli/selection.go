@@ -35,7 +35,7 @@ func (a *app) newChooser(cmd *cobra.Command, sets ...admin.Set) *chooser {
 
 // check finds a choice that is missing or contradicts itself.
 func (c *chooser) check(cmd *cobra.Command, args []string) error {
-	named := len(args) > 1 || len(c.keys) > 0
+	_, named := c.named(args)
 	filtered := c.filter.given(cmd) || c.all
 	chosenSet := false
 	for _, s := range setFlags {
@@ -58,12 +58,20 @@ func (c *chooser) check(cmd *cobra.Command, args []string) error {
 	return c.filter.check(cmd)
 }
 
+// named is how many messages are chosen by ids or keys, and whether any are.
+func (c *chooser) named(args []string) (int, bool) {
+	n := len(args) - 1 + len(c.keys)
+	return n, n > 0
+}
+
 func (c *chooser) selection(args []string) admin.Selection {
-	if len(args) > 1 || len(c.keys) > 0 {
-		return admin.Selection{IDs: args[1:], Keys: c.keys, Group: c.filter.group}
+	switch {
+	case len(c.keys) > 0:
+		return admin.ByKey(c.keys...).OfGroup(c.filter.group)
+	case len(args) > 1:
+		return admin.ByID(args[1:]...).OfGroup(c.filter.group)
 	}
-	q := c.filter.query()
-	return admin.Selection{Matching: &q}
+	return admin.Matching(c.filter.query())
 }
 
 // again is the command line that goes on from a cursor.
