@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 func TestRemainingDelay(t *testing.T) {
@@ -169,4 +171,23 @@ func FuzzDelayHeaders(f *testing.F) {
 			require.False(t, due.Before(exact), "due %s, want no earlier than %s", due, exact)
 		}
 	})
+}
+
+func TestLatenessGoesByRedisClockWhateverThatOfTheHost(t *testing.T) {
+	body, err := DefaultMarshaler{}.Marshal("t", message.NewMessage("a", nil))
+	require.NoError(t, err)
+	config := SubscriberConfig{LeaseDuration: 10 * time.Second, Unmarshaler: DefaultMarshaler{}}
+	for name, offset := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour} {
+		arrived := time.Now()
+		leased := arrived.Add(offset) // by Redis's clock
+		msg, err := codec{config: config}.decode(t.Context(), queue.Claimed{
+			Body: body, DueAt: leased.Add(-5 * time.Second), LeasedUntil: leased.Add(10 * time.Second), ArrivedAt: arrived,
+		})
+		require.NoError(t, err)
+		d, _ := DeliveryFromContext(msg.Context())
+		late := d.Late()
+		assert.GreaterOrEqual(t, late, 5*time.Second, name)
+		assert.LessOrEqual(t, late, 5*time.Second+time.Since(arrived), name)
+	}
+	assert.Zero(t, Delivery{}.Late())
 }

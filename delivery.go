@@ -2,7 +2,17 @@ package redisdelay
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Delivery describes one delivery of a message.
@@ -92,4 +102,369 @@ type deliveryKey struct{}
 func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
 	d, ok := ctx.Value(deliveryKey{}).(Delivery)
 	return d, ok
+}
+
+// MaxReasonBytes is the maximum length of the reason of a dead letter that its handler
+// has made (Delivery.Bury), and of an error that is kept with a message (Delivery.RecordError).
+const MaxReasonBytes = 1000
+
+const noReason = "buried by its handler"
+
+var (
+	errNotDelivered = errors.New("the Delivery does not come from DeliveryFromContext")
+	errSettled      = errors.New("the message is already acked or nacked")
+)
+
+// decision is what a handler has decided about its message.
+type decision struct {
+	dueAt  time.Time // after Defer
+	reason string    // after Bury
+}
+
+// handling is what all copies of a Delivery share.
+type handling struct {
+	claimed  queue.Claimed
+	msg      *message.Message         // as handed out; only whether it is settled matters
+	decision atomic.Pointer[decision] // the last one; nil: none
+	failure  atomic.Pointer[string]   // the last error; nil or "": none
+}
+
+// decide makes a decision, unless it comes too late.
+func (h *handling) decide(made decision) error {
+	if h == nil {
+		return errNotDelivered
+	}
+	select {
+	case <-h.msg.Acked():
+		return errSettled
+	case <-h.msg.Nacked():
+		return errSettled
+	default:
+		h.decision.Store(&made)
+		return nil
+	}
+}
+
+// Defer decides that the message comes again at a time, although nothing is wrong: the
+// delivery does not count. MaxDeliveries does not limit how often a message is put off, and
+// the Attempt of the next delivery is the same.
+//
+// The decision takes effect with the Nack of this delivery, which a Router makes when the
+// handler returns an error; an Ack ignores it. It goes before NackDelay and any delay in the
+// metadata. The last decision counts, Defer or Bury. It is dropped if the consumer loses the
+// message or the handler outlasts CloseTimeout.
+//
+// The delay counts from now, is at least MinRedeliveryDelay, and ends by Redis's clock. What
+// has changed in the message's metadata is kept for the next delivery, as after a Nack with a
+// delay in the metadata, except the delay itself: so DelayOnError does not grow its delay.
+//
+// It is safe for concurrent use. The error is a *DelayError for a delay that cannot be used,
+// or says that the message is already settled or that the Delivery is not from
+// DeliveryFromContext; then nothing is decided.
+func (d Delivery) Defer(to delay.Delay) error {
+	now := time.Now()
+	remaining, err := remainingOf(to, now)
+	if err == nil {
+		err = d.handling.decide(decision{dueAt: now.Add(remaining)})
+	}
+	if err != nil {
+		return leave(err, "defer %q", d.ID)
+	}
+	return nil
+}
+
+// Bury decides that the message can never be handled: it becomes a dead letter of the group
+// with the next Nack, whatever MaxDeliveries says. Defer describes when a decision takes
+// effect.
+//
+// The reason is what package admin, the log and the Observer show. Its length is limited to
+// MaxReasonBytes, and the rest is dropped; an empty one reads "buried by its handler". The
+// delivery counts. What has changed in the message's metadata is kept, and is part of the
+// dead letter.
+//
+// It is safe for concurrent use. It does nothing if the message is already settled or the
+// Delivery is not from DeliveryFromContext.
+func (d Delivery) Bury(reason string) {
+	if reason = bounded(reason); reason == "" {
+		reason = noReason
+	}
+	_ = d.handling.decide(decision{reason: reason}) // nobody is left to carry it out
+}
+
+// Deferred reports whether the handler has put the message off (Defer), and has not decided
+// otherwise since. It is safe for concurrent use.
+func (d Delivery) Deferred() bool {
+	made := d.decided()
+	return made != nil && made.reason == ""
+}
+
+// bounded is a reason for people to read.
+func bounded(reason string) string {
+	reason = strings.TrimSpace(strings.ToValidUTF8(reason, "?"))
+	if len(reason) > MaxReasonBytes {
+		reason = strings.ToValidUTF8(reason[:MaxReasonBytes], "") // without half a character
+	}
+	return reason
+}
+
+// decided is what the handler has decided; nil if nothing.
+func (d Delivery) decided() *decision {
+	if d.handling == nil {
+		return nil
+	}
+	return d.handling.decision.Load()
+}
+
+// carryOut returns the nack of a decision. With an error, it does not keep the metadata.
+func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
+	was, known := c.metadataOf(delivered)
+	if made.reason != "" {
+		nack.Reason = made.reason
+	} else {
+		nack.Deferred, nack.Delay = true, max(time.Until(made.dueAt), MinRedeliveryDelay)
+		if known {
+			metadata = maps.Clone(metadata)
+			headersOf(was).put(metadata)
+		}
+	}
+	if !known || !maps.Equal(was, metadata) || delivered.recorded() != "" {
+		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
+	}
+	return nack, err
+}
+
+// metadataOf is the metadata of a message as it was delivered, if that can still be told: a
+// handler may have changed the body in place.
+func (c codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
+	msg, _, err := c.delivered(d.handling.claimed)
+	if err != nil {
+		return nil, false
+	}
+	return msg.Metadata, true
+}
+
+// RecordErrors is a Watermill middleware that keeps the error of a handler with its message
+// (Delivery.RecordError), so that a retry and a dead letter say what went wrong:
+//
+//	router.AddMiddleware(redisdelay.RecordErrors)
+//
+// Place it first, so that it is the outermost and sees the error that reaches the router; inside
+// PoisonQueue and others that hide errors is right, too, since an ack forgets the error. It records
+// a panic and passes it on, so Recoverer may be inside or outside it. A message of another
+// Subscriber passes through.
+func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (produced []*message.Message, err error) {
+		d, delivered := DeliveryFromContext(msg.Context())
+		if !delivered {
+			return h(msg)
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				d.RecordError(fmt.Errorf("panic: %v", p))
+				panic(p)
+			}
+		}()
+		produced, err = h(msg)
+		d.RecordError(err)
+		return produced, err
+	}
+}
+
+// RecordError keeps an error with the message if this delivery is nacked: package admin shows it as
+// LastError, the next delivery has it in LastError, the Observer is told of it with the Nack, and if
+// the message becomes a dead letter by MaxDeliveries, its reason ends with it. The last error counts;
+// nil takes it back. An ack forgets all of them. The middleware RecordErrors calls it for each handler.
+//
+// The text is made valid UTF-8 and limited to MaxReasonBytes; the rest is dropped, and so is the stack
+// trace that Watermill's Recoverer adds. It is not part of the message's metadata. It is safe for
+// concurrent use, and does nothing if the Delivery is not from DeliveryFromContext.
+func (d Delivery) RecordError(err error) {
+	if d.handling == nil {
+		return
+	}
+	text := ""
+	if err != nil {
+		text, _, _ = strings.Cut(fmt.Sprint(err), ", stacktrace: \n") // fmt survives a panic in Error
+		text = bounded(text)
+	}
+	d.handling.failure.Store(&text)
+}
+
+// recorded is the error of this delivery; "" if there is none.
+func (d Delivery) recorded() string {
+	if d.handling == nil {
+		return ""
+	}
+	if text := d.handling.failure.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// takeLastError removes the error that a Nack has kept from the metadata that it has kept.
+func takeLastError(metadata message.Metadata) (text string) {
+	text = metadata[queue.LastErrorMetadata]
+	delete(metadata, queue.LastErrorMetadata)
+	return text
+}
+
+// withLastError is metadata to keep, with the delivery's error or, if it has none, the one before.
+func (d Delivery) withLastError(metadata message.Metadata) message.Metadata {
+	text := d.recorded()
+	if text == "" {
+		text = d.LastError
+	}
+	if text == "" {
+		return metadata
+	}
+	metadata = maps.Clone(metadata)
+	if metadata == nil {
+		metadata = message.Metadata{}
+	}
+	metadata[queue.LastErrorMetadata] = text
+	return metadata
+}
+
+// maxChangedMetadata limits the metadata that a Nack keeps for the next delivery.
+const maxChangedMetadata = 1 << 20
+
+// codec turns claimed messages of a topic into Watermill messages and back.
+type codec struct {
+	config SubscriberConfig
+	topic  string
+	group  string // not of config: with Broadcast, each subscription has its own
+}
+
+var (
+	errNilFromUnmarshaler = errors.New("unmarshaler returned nil")
+	errMetadataTooLarge   = errors.New("metadata is too large to keep for the next delivery")
+)
+
+// decode returns the message to hand out. Its context is ctx with a Delivery.
+func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
+	msg, lastError, err := c.delivered(claimed)
+	if err != nil {
+		return nil, err
+	}
+	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
+		Topic:         c.topic,
+		Group:         c.group,
+		ID:            claimed.ID,
+		Attempt:       claimed.Attempt,
+		MaxDeliveries: c.config.MaxDeliveries,
+		Token:         claimed.Fence,
+		DueAt:         claimed.DueAt,
+		LeasedUntil:   claimed.LeasedUntil,
+		LastError:     lastError,
+		due:           claimed.ArrivedAt.Add(claimed.DueAt.Sub(leasedAt)),
+		held:          ctx,
+		key:           msg.Metadata.Get(KeyMetadata),
+		uuid:          msg.UUID,
+		handling:      &handling{claimed: claimed, msg: msg},
+	}))
+	return msg, nil
+}
+
+// delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is
+// over: what a Nack has kept was made while the message was handled, what is in the body comes from
+// the publisher.
+func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
+	msg, err = c.unmarshal(claimed.Body, claimed.Metadata)
+	if err != nil {
+		return nil, "", err
+	}
+	mark := markPublished
+	if len(claimed.Metadata) > 0 {
+		mark = markMade
+		lastError = takeLastError(msg.Metadata)
+	}
+	honour(msg.Metadata, mark)
+	return msg, lastError, nil
+}
+
+// unmarshal decodes a message, with the metadata that a Nack kept, if any.
+func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error) {
+	defer recovered(&err)
+	msg, err = c.config.Unmarshaler.Unmarshal(c.topic, body)
+	if err != nil {
+		return nil, err
+	}
+	if msg == nil {
+		return nil, errNilFromUnmarshaler
+	}
+	if msg.Acked() == nil { // made without NewMessage, so nothing can wait for its Ack
+		msg = msg.Copy()
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	if len(metadata) > 0 {
+		clear(msg.Metadata)
+		if err := decodeMetadata(metadata, msg.Metadata); err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+	}
+	return msg, nil
+}
+
+// redelivery returns what the handler has decided about a nacked message, else when it is
+// due again and, if a middleware has given it a delay, its new metadata. The payload stays as
+// published, even if a handler has changed it. ctx is the context that the message was
+// handed out with: a middleware may have replaced the one in the message.
+func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
+	delivered, _ := DeliveryFromContext(ctx)
+	if made := delivered.decided(); made != nil {
+		nack, err = c.carryOut(delivered, made, msg.Metadata)
+	} else {
+		nack, err = c.retry(delivered, msg.Metadata)
+	}
+	nack.Error = delivered.recorded()
+	return nack, err
+}
+
+// retry returns the nack of a message about which nothing was decided.
+func (c codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
+	headers := pendingHeaders(metadata)
+	remaining, err := headers.remaining(time.Now())
+	if err != nil || headers == (delayHeaders{}) {
+		delay, failed := c.nackDelay(delivered.Attempt)
+		remaining = delay
+		nack.Metadata, err = c.sameMetadata(delivered, errors.Join(err, failed))
+	} else {
+		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
+	}
+	nack.Delay = max(remaining, MinRedeliveryDelay)
+	return nack, err
+}
+
+// sameMetadata is the metadata as delivered, with a new error; nil if there is none to keep.
+func (c codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
+	if text := delivered.recorded(); text == "" || text == delivered.LastError {
+		return nil, before
+	}
+	was, known := c.metadataOf(delivered)
+	if !known {
+		return nil, before
+	}
+	encoded, err := c.changed(delivered.withLastError(was))
+	return encoded, errors.Join(before, err)
+}
+
+func (c codec) changed(metadata message.Metadata) ([]byte, error) {
+	encoded, err := encodeMetadata(metadata)
+	if len(metadata) == 0 {
+		encoded = emptyMetadata() // nothing would keep the old
+	}
+	if err != nil || len(encoded) <= maxChangedMetadata {
+		return encoded, err
+	}
+	return nil, fmt.Errorf("%w: %d bytes, limit %d", errMetadataTooLarge, len(encoded), maxChangedMetadata)
+}
+
+// nackDelay is the delay after a delivery; with an error, it is the default delay.
+func (c codec) nackDelay(attempt int) (delay time.Duration, err error) {
+	delay = defaultNackDelay(attempt)
+	defer recovered(&err)
+	return c.config.NackDelay(attempt), nil
 }

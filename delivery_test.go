@@ -2,9 +2,16 @@ package redisdelay_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -86,5 +93,252 @@ func TestAMessageContextCarriesValuesAndEndsWithTheSettlement(t *testing.T) {
 	}
 	msg.Ack()
 	s.Closed(messages)
+	s.Settled()
+}
+
+// oneDelivery buries what fails once, and would redeliver it after an hour.
+func oneDelivery(c *subConfig) {
+	c.MaxDeliveries, c.NackDelay = 1, func(int) time.Duration { return time.Hour }
+}
+
+func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(oneDelivery)
+	s.Publish("a")
+	for n := range int64(4) {
+		msg := s.Next(messages)
+		d := fixture.Delivery(t, msg)
+		assert.Equal(t, 1, d.Attempt)
+		assert.Equal(t, n+1, d.Token)
+		start := s.Now()
+		d.Bury("too soon")
+		assert.False(t, d.Deferred())
+		require.NoError(t, d.Defer(delay.For(200*time.Millisecond)))
+		assert.True(t, d.Deferred(), "the last decision counts")
+		msg.Nack()
+		next := s.Next(messages)
+		late := fixture.Delivery(t, next).DueAt.Sub(start.Add(200 * time.Millisecond))
+		assert.GreaterOrEqual(t, late, time.Duration(0))
+		assert.Less(t, late, time.Second)
+		messages = prepend(next, messages)
+	}
+	s.Expect(messages, "a")
+	s.Settled()
+}
+
+func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
+	start := time.Now()
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.Until(start.Add(time.Second))))
+	<-time.After(800 * time.Millisecond)
+	msg.Nack()
+	msg = s.Next(messages)
+	assert.GreaterOrEqual(t, time.Since(start), time.Second)
+	assert.Less(t, fixture.Delivery(t, msg).DueAt.Sub(start), 1700*time.Millisecond)
+
+	start = time.Now()
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(-time.Hour)))
+	msg.Nack()
+	s.Expect(messages, "a")
+	assert.GreaterOrEqual(t, time.Since(start), redisdelay.MinRedeliveryDelay)
+	s.Settled()
+}
+
+func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
+	long := strings.Repeat("ü", redisdelay.MaxReasonBytes)
+	for reason, want := range map[string]string{
+		"no such order": "no such order",
+		" \n":           "buried by its handler",
+		long:            long[:redisdelay.MaxReasonBytes],
+		"x" + long:      ("x" + long)[:redisdelay.MaxReasonBytes-1], // without half a character
+		"\xff!\n":       "?!",
+	} {
+		s := fixture.New(t)
+		messages := s.Subscribe()
+		s.Publish("a", "b")
+		msg := s.Next(messages)
+		msg.Metadata.Set("seen by", "us")
+		fixture.Delivery(t, msg).Bury(reason)
+		msg.Nack()
+		s.Expect(messages, "b")
+		letter := dead.Letters(s, 1)[0]
+		assert.Equal(t, want, letter.Reason)
+		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
+		assert.Equal(t, 1, s.Log.Count("A message has become a dead letter"))
+	}
+}
+
+func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("acked", "buried", "deferred")
+	msg := s.Next(messages)
+	fixture.Delivery(t, msg).Bury("no")
+	msg.Ack()
+
+	msg = s.Next(messages)
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
+	fixture.Delivery(t, msg).Bury("yes")
+	msg.Nack()
+	fixture.Delivery(t, msg).Bury("too late")
+	require.ErrorContains(t, fixture.Delivery(t, msg).Defer(delay.For(0)), "the message is already acked or nacked")
+
+	msg = s.Next(messages)
+	d := fixture.Delivery(t, msg)
+	d.Bury("no")
+	require.NoError(t, d.Defer(delay.For(time.Millisecond)))
+	var wrong *redisdelay.DelayError
+	err := d.Defer(delay.Until(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.ErrorAs(t, err, &wrong, "a delay that cannot be used decides nothing")
+	assert.Contains(t, err.Error(), fmt.Sprintf("redisdelay: defer %q: metadata", d.ID))
+	msg.Nack()
+	s.Expect(messages, "deferred")
+	assert.Equal(t, "yes", dead.Letters(s, 1)[0].Reason)
+}
+
+func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
+	var deciding sync.WaitGroup
+	for range 4 {
+		deciding.Go(func() {
+			d := fixture.Delivery(t, msg)
+			for range 100 {
+				d.Bury("no")
+				assert.NoError(t, d.Defer(delay.For(time.Millisecond)))
+			}
+		})
+	}
+	<-time.After(time.Millisecond)
+	deciding.Wait()
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
+	msg.Nack()
+	s.Expect(messages, "a")
+	s.Settled()
+}
+
+func TestADeliveryOfNobodyDecidesNothing(t *testing.T) {
+	var d redisdelay.Delivery
+	require.EqualError(t, d.Defer(delay.For(time.Hour)), `redisdelay: defer "": the Delivery does not come from DeliveryFromContext`)
+	d.Bury("no")
+}
+
+// TestADecisionEndsWithItsDelivery: it is about one delivery, not about the message.
+func TestADecisionEndsWithItsDelivery(t *testing.T) {
+	s := fixture.New(t)
+	sub := s.Subscriber(func(c *subConfig) { c.CloseTimeout = 50 * time.Millisecond })
+	messages, err := sub.Subscribe(t.Context(), s.Topic)
+	require.NoError(t, err)
+	s.Publish("a", "b")
+	msg := s.Next(messages)
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+	require.NoError(t, sub.Close()) // gives the message back, since its handler does not end
+	msg.Nack()
+
+	messages = s.Subscribe()
+	s.Expect(messages, "b")
+	msg = s.Next(messages)
+	assert.Equal(t, "a", msg.UUID)
+	assert.Equal(t, 2, fixture.Delivery(t, msg).Attempt)
+	msg.Ack()
+	s.Settled()
+}
+
+func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	published := message.NewMessage("a", []byte("payload"))
+	published.Metadata.Set("x", "1")
+	delay.Message(published, delay.For(10*time.Millisecond))
+	require.NoError(t, s.Publisher().Publish(s.Topic, published))
+	changed := func() int64 { return s.Client.HLen(t.Context(), s.Key("changed:default")).Val() }
+	deferred := func(msg *message.Message) *message.Message {
+		require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
+		copy(msg.Payload, "SECRET!")
+		msg.Nack()
+		return s.Next(messages)
+	}
+	msg := deferred(s.Next(messages))
+	assert.Zero(t, changed())
+	msg.Metadata.Set("step", "2")
+	delay.Message(msg, delay.For(time.Hour)) // which the decision overrules
+	msg = deferred(msg)
+	assert.Equal(t, int64(1), changed())
+	assert.Equal(t, "2", msg.Metadata.Get("step"))
+	assert.Equal(t, "1", msg.Metadata.Get("x"))
+	assert.Equal(t, "+ 10ms", msg.Metadata.Get(delay.DelayedForKey))
+	msg = deferred(msg)
+	assert.Equal(t, "2", msg.Metadata.Get("step"))
+	clear(msg.Metadata)
+	msg = deferred(msg)
+	assert.NotContains(t, msg.Metadata, "step")
+	assert.Equal(t, "payload", string(msg.Payload))
+	msg.Ack()
+
+	published = message.NewMessage("b", nil)
+	published.Metadata.Set("x", "1")
+	require.NoError(t, s.Publisher().Publish(s.Topic, published))
+	msg = s.Next(messages)
+	clear(msg.Metadata)
+	msg = deferred(msg)
+	assert.Empty(t, msg.Metadata, "no delay is left either")
+	msg.Ack()
+	s.Settled()
+}
+
+func TestADeferralDoesNotGrowTheDelayOfDelayOnError(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	errLater := errors.New("later")
+	outcome := assert.AnError
+	failing := (&middleware.DelayOnError{
+		InitialInterval: 100 * time.Millisecond, MaxInterval: time.Hour, Multiplier: 2,
+	}).Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		if errors.Is(outcome, errLater) {
+			require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
+		}
+		return nil, outcome
+	})
+	for i, step := range []struct {
+		err     error
+		delay   string // of the next delivery, in its metadata
+		attempt int
+	}{
+		{errLater, "", 1}, {assert.AnError, "+100ms", 2}, {errLater, "+100ms", 2}, {errLater, "+100ms", 2}, {assert.AnError, "+200ms", 3},
+	} {
+		msg := s.Next(messages)
+		outcome = step.err
+		_, err := failing(msg)
+		require.ErrorIs(t, err, step.err)
+		msg.Nack()
+		next := s.Next(messages)
+		assert.Equal(t, step.delay, next.Metadata.Get(delay.DelayedForKey), "after step %d", i)
+		assert.Equal(t, step.attempt, fixture.Delivery(t, next).Attempt)
+		messages = prepend(next, messages)
+	}
+	s.Expect(messages, "a")
+	s.Settled()
+}
+
+// TestADecisionsMetadataMayBeTooLarge: the decision holds, and the old metadata stays.
+func TestADecisionsMetadataMayBeTooLarge(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
+	msg.Metadata.Set("stack", strings.Repeat("x", 2<<20))
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
+	msg.Nack()
+	msg = s.Next(messages)
+	assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
+	assert.Empty(t, msg.Metadata.Get("stack"))
+	assert.Equal(t, 1, s.Log.Count("metadata is too large"))
+	msg.Ack()
 	s.Settled()
 }

@@ -3,6 +3,7 @@ package redisdelay
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -145,4 +146,26 @@ func public(err error) error {
 		return err
 	}
 	return leaving{err}
+}
+
+// PanicError is returned for a panic in one of your functions, such as a Marshaler or
+// PublisherConfig.PartitionKey.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // of its goroutine
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// recovered turns a panic into an error. Defer it.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = &PanicError{Value: value, Stack: debug.Stack()}
+	}
 }

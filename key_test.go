@@ -1,18 +1,22 @@
 package redisdelay_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestDuplicates(t *testing.T) {
@@ -157,4 +161,259 @@ func TestCancelAndRescheduleOnAMistypedTopicLeaveNoTrace(t *testing.T) {
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), mistyped, "k")), redisdelay.ErrMessageNotFound)
 	require.ErrorIs(t, fixture.ErrOf(p.Reschedule(t.Context(), mistyped, "k", delay.For(time.Minute))), redisdelay.ErrMessageNotFound)
 	require.Equal(t, before, keyspace())
+}
+
+func inGroup(name string) func(*subConfig) {
+	return func(c *subConfig) { c.ConsumerGroup = name }
+}
+
+func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
+	s := fixture.New(t)
+	var changed []observe.Changed
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Observer.Changed = func(e observe.Changed) { changed = append(changed, e) }
+	})
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
+	first, err := p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour))
+	require.NoError(t, err)
+	require.NotEmpty(t, first.ID)
+	assert.Equal(t, redisdelay.Standing{ID: first.ID, Scheduled: true}, first)
+	assert.Equal(t, "scheduled", first.String())
+
+	one, other := s.Subscribe(inGroup("one")), s.Subscribe(inGroup("other"))
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
+	s.Expect(one, "a")
+	msg := s.Next(other)
+	acked := func() bool { return s.Client.HGet(t.Context(), s.Key("refs"), first.ID).Val() == `["other"]` }
+	require.Eventually(t, acked, fixture.Soon, time.Millisecond)
+	standing, err := p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))
+	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
+	require.NotErrorIs(t, err, redisdelay.ErrMessageDead)
+	assert.Equal(t, redisdelay.Standing{ID: first.ID, Groups: map[string]redisdelay.State{
+		"one": redisdelay.StateDone, "other": redisdelay.StateInDelivery,
+	}}, standing)
+	assert.Equal(t, "one: done, other: in-delivery", standing.String())
+
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
+	msg.Nack()
+	waits := func() bool { return s.Client.ZCard(t.Context(), s.Key("queue:other")).Val() == 1 }
+	require.Eventually(t, waits, fixture.Soon, time.Millisecond)
+	standing, err = p.Cancel(t.Context(), s.Topic, "k")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"one"}, standing.In(redisdelay.StateDone))
+	assert.Equal(t, []string{"other"}, standing.In(redisdelay.StateWaiting))
+	assert.Empty(t, standing.In(redisdelay.StateDead))
+	s.Settled()
+	standing, err = p.Cancel(t.Context(), s.Topic, "k")
+	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
+	assert.Zero(t, standing)
+	assert.Equal(t, "unknown", standing.String())
+
+	require.Len(t, changed, 5)
+	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Cancelled} {
+		assert.Equal(t, how, changed[i].How)
+		assert.Equal(t, first.ID, changed[i].ID)
+	}
+	assert.Empty(t, changed[4].ID)
+}
+
+func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	id := fixture.Delivery(t, msg).ID
+	fixture.Delivery(t, msg).Bury("bad")
+	msg.Nack()
+	dead.Letters(s, 1)
+	before := redisdelay.Standing{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
+	for _, call := range []func() (redisdelay.Standing, error){
+		func() (redisdelay.Standing, error) { return p.Cancel(t.Context(), s.Topic, "k") },
+		func() (redisdelay.Standing, error) { return p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)) },
+	} {
+		standing, err := call()
+		require.ErrorIs(t, err, redisdelay.ErrMessageDead)
+		require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
+		assert.ErrorContains(t, err, "it is a dead letter")
+		assert.Equal(t, before, standing)
+	}
+	dead.Letters(s, 1)
+
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("b", "k", time.Hour)), "the key is free")
+	standing, err := p.Cancel(t.Context(), s.Topic, "k")
+	require.NoError(t, err)
+	assert.NotEqual(t, id, standing.ID)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
+	dead.Letters(s, 1)
+}
+
+// TestADeadLetterOfOneGroupIsTakenBackFromTheOther and stays a dead letter, whole.
+func TestADeadLetterOfOneGroupIsTakenBackFromTheOther(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	messages := s.Subscribe()
+	require.NoError(t, s.Subscriber(inGroup("other")).SubscribeInitialize(s.Topic))
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
+	msg := s.Next(messages)
+	fixture.Delivery(t, msg).Bury("bad")
+	msg.Nack()
+	dead.Letters(s, 1)
+	standing, err := p.Cancel(t.Context(), s.Topic, "k")
+	require.NoError(t, err)
+	assert.Equal(t, "default: dead, other: waiting", standing.String())
+	s.Idle(s.Subscribe(inGroup("other")))
+	letter := dead.Letters(s, 1)[0]
+	assert.Equal(t, "a", letter.Content.Message.UUID)
+
+	assert.Equal(t, 1, dead.Requeue(s, letter.ID))
+	s.Expect(messages, "a")
+	s.Settled()
+}
+
+// closer closes orders, with whatever can cancel and reschedule.
+type closer struct {
+	redisdelay.Canceler
+	redisdelay.Rescheduler
+}
+
+// counting is a decorator.
+type counting struct {
+	redisdelay.Canceler
+	calls int
+}
+
+func (c *counting) Cancel(ctx context.Context, topic, key string) (redisdelay.Standing, error) {
+	c.calls++
+	return c.Canceler.Cancel(ctx, topic, key)
+}
+
+func TestAHandlersNeedsCanBeDecorated(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher()
+	c := &counting{Canceler: p}
+	shop := closer{c, p}
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour), message.NewMessage("b", nil)))
+	require.NoError(t, fixture.ErrOf(shop.Reschedule(t.Context(), s.Topic, "k", delay.For(time.Minute))))
+	require.NoError(t, fixture.ErrOf(shop.Cancel(t.Context(), s.Topic, "k")))
+	assert.Equal(t, 1, c.calls)
+	s.Expect(s.Subscribe(), "b")
+}
+
+// window is a change of a publisher's config.
+func window(length time.Duration, policy redisdelay.OnDuplicate) func(*redisdelay.PublisherConfig) {
+	return func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow, c.OnDuplicate = length, policy }
+}
+
+func TestAKeyStaysInUseForTheWindow(t *testing.T) {
+	for policy, refusal := range map[redisdelay.OnDuplicate]error{
+		redisdelay.RejectDuplicate: redisdelay.ErrDuplicateMessage,
+		redisdelay.IgnoreDuplicate: nil,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := fixture.New(t)
+			const length = 400 * time.Millisecond
+			p, messages := s.Publisher(window(length, policy)), s.Subscribe()
+			start := time.Now()
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", 0)))
+			s.Expect(messages, "first")
+			require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("again", "k", 0)), refusal)
+			without := s.Publisher(window(0, policy))
+			require.ErrorIs(t, without.Publish(s.Topic, fixture.Keyed("again", "k", 0)), refusal, "all publishers heed it")
+
+			var delivered *message.Message
+			require.Eventually(t, func() bool {
+				_ = p.Publish(s.Topic, fixture.Keyed("next", "k", 0))
+				select {
+				case delivered = <-messages:
+					return true
+				case <-time.After(20 * time.Millisecond):
+					return false
+				}
+			}, fixture.Soon, time.Millisecond)
+			assert.Equal(t, "next", delivered.UUID)
+			assert.GreaterOrEqual(t, time.Since(start), length)
+			delivered.Ack()
+		})
+	}
+}
+
+func TestCancelFreesTheKeyWithinTheWindow(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(window(time.Hour, redisdelay.RejectDuplicate))
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
+	require.NoError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")))
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("second", "k", 0)))
+	s.Expect(messages, "second")
+	require.Eventually(t, func() bool { // its ack is in Redis
+		return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0
+	}, fixture.Soon, time.Millisecond)
+	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
+	require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), redisdelay.ErrDuplicateMessage)
+	replacing := s.Publisher(window(0, redisdelay.ReplaceDuplicate))
+	require.NoError(t, replacing.Publish(s.Topic, fixture.Keyed("replacement", "k", 0)))
+	s.Expect(messages, "replacement")
+}
+
+// TestAnImportThatRunsTwiceStoresEachMessageOnce in several partitions, although its first
+// messages have been handled when it starts anew.
+func TestAnImportThatRunsTwiceStoresEachMessageOnce(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.MaxInFlight = 100 })
+	const rows = 60
+	for run := range 2 {
+		p := s.Publisher(fixture.Partitions(4), window(time.Hour, redisdelay.IgnoreDuplicate))
+		for row := 0; row < rows; row += 10 {
+			var call []*message.Message
+			for n := range 10 {
+				call = append(call, fixture.Keyed(fmt.Sprint("row ", row+n), fmt.Sprint("key ", row+n), 0))
+			}
+			require.NoError(t, p.Publish(s.Topic, call...))
+		}
+		if run > 0 {
+			s.Idle(messages)
+			return
+		}
+		seen := map[string]bool{}
+		for range rows {
+			msg := s.Next(messages)
+			seen[msg.UUID] = true
+			msg.Ack()
+		}
+		require.Len(t, seen, rows)
+	}
+}
+
+func TestAStepKeyIsTheSameInEachRedelivery(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "key", 0)))
+	var keys []string
+	for range 2 {
+		msg := s.Next(messages)
+		d := fixture.Delivery(t, msg)
+		assert.Equal(t, d.ID[:26]+"/invoice", d.StepKey("invoice"))
+		assert.NotEqual(t, d.StepKey("invoice"), d.StepKey("mail"))
+		keys = append(keys, d.StepKey("invoice"))
+		msg.Nack()
+	}
+	assert.Equal(t, keys[0], keys[1])
+	s.Expect(messages, "a")
+	assert.Equal(t, "other/s", redisdelay.Delivery{ID: "other"}.StepKey("s"), "another program's id may have any form")
+}
+
+func TestAStepThatMakesNoValidKeyIsRefusedByPublish(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	s.Publish("a")
+	msg := s.Next(messages)
+	d := fixture.Delivery(t, msg)
+	longest := strings.Repeat("x", redisdelay.MaxKeyBytes-27)
+	p := s.Publisher(window(time.Minute, redisdelay.IgnoreDuplicate))
+	other := s.Beside("/next").Topic
+	require.NoError(t, p.Publish(other, fixture.Keyed("b", d.StepKey(longest), 0)))
+	require.ErrorIs(t, p.Publish(other, fixture.Keyed("b", d.StepKey(longest+"x"), 0)), redisdelay.ErrInvalidKey)
+	require.ErrorIs(t, p.Publish(other, fixture.Keyed("b", redisdelay.Delivery{}.StepKey("step"), 0)), redisdelay.ErrInvalidKey)
+	msg.Ack()
 }

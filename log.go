@@ -3,8 +3,6 @@ package redisdelay
 import (
 	"errors"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -23,19 +21,7 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 }
 
 // journal is an observer that writes to a log.
-type journal struct {
-	logger watermill.LoggerAdapter
-
-	mu        sync.Mutex
-	told      map[outage]struct{} // guarded by mu; outages that have not ended
-	restarted time.Time           // guarded by mu; when a line said that the group has begun anew
-}
-
-// outage is an activity that keeps failing. It is logged once.
-type outage struct {
-	place observe.Place
-	what  observe.Activity
-}
+type journal struct{ logger watermill.LoggerAdapter }
 
 // logging returns an observer that writes to a log: what happens to each message at debug
 // level, dead letters and failures as errors. Without a logger it does nothing. It is for
@@ -44,37 +30,38 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	if logger == nil || logger == (watermill.NopLogger{}) {
 		return observe.Observer{}
 	}
-	j := &journal{logger: logger, told: map[outage]struct{}{}}
+	j := journal{logger}
 	return observe.Observer{
-		Published: j.published,
-		Claimed:   j.claimed,
-		HandedOut: j.handedOut,
-		Settled:   j.settled,
-		Buried:    j.buried,
-		LeaseLost: j.leaseLost,
-		Ended:     j.ended,
-		Restarted: j.restarts,
-		Failing:   j.failing,
-		Recovered: j.recovered,
+		Published:   j.published,
+		Claimed:     j.claimed,
+		HandedOut:   j.handedOut,
+		Settled:     j.settled,
+		Buried:      j.buried,
+		LeaseLost:   j.leaseLost,
+		Ended:       j.ended,
+		Restarted:   j.restarted,
+		Failed:      j.failed,
+		OutageBegan: j.outageBegan,
+		OutageEnded: j.outageEnded,
 	}
 }
 
 // published logs no errors: the caller of Publish gets them.
-func (j *journal) published(e observe.Published) {
+func (j journal) published(e observe.Published) {
 	if e.Err == nil {
 		j.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
 	}
 }
 
-func (j *journal) claimed(e observe.Claimed) {
+func (j journal) claimed(e observe.Claimed) {
 	j.logger.Debug("Claimed messages", at(e.Place, watermill.LogFields{"ids": slices.Clone(e.IDs)}))
 }
 
-func (j *journal) handedOut(e observe.HandedOut) {
+func (j journal) handedOut(e observe.HandedOut) {
 	j.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
 }
 
-func (j *journal) settled(e observe.Settled) {
+func (j journal) settled(e observe.Settled) {
 	fields := at(e.Place, watermill.LogFields{"id": e.ID})
 	if e.Took > 0 {
 		fields["took"] = e.Took
@@ -116,52 +103,54 @@ func settlementText(how observe.Settlement) string {
 }
 
 // buried logs dead letters as errors: no handler gets them any more.
-func (j *journal) buried(e observe.Buried) {
+func (j journal) buried(e observe.Buried) {
 	fields := watermill.LogFields{"id": e.ID, "reason": e.Reason}
 	j.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
 }
 
-func (j *journal) leaseLost(e observe.LeaseLost) {
+func (j journal) leaseLost(e observe.LeaseLost) {
 	j.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
 }
 
-func (j *journal) ended(e observe.Ended) {
+func (j journal) ended(e observe.Ended) {
 	j.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
 }
 
-// restarts logs once that a group has begun anew, though each partition tells of it.
-func (j *journal) restarts(e observe.Restarted) {
-	j.mu.Lock()
-	recent := !j.restarted.IsZero() && time.Since(j.restarted) < time.Minute
-	if !recent {
-		j.restarted = time.Now()
-	}
-	j.mu.Unlock()
-	if !recent {
-		e.Partition = -1
-		j.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
-	}
+func (j journal) restarted(e observe.Restarted) {
+	j.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
 }
 
-func (j *journal) failing(e observe.Failing) {
-	fields := watermill.LogFields{}
+// failed logs attempts at debug level: outages say what matters of them. What concerns one message
+// is an error, unless it makes a dead letter, which is logged with its reason.
+func (j journal) failed(e observe.Failed) {
+	fields := at(e.Place, watermill.LogFields{})
 	if e.ID != "" {
 		fields["id"] = e.ID
 	}
-	if e.What == observe.Decoding {
-		panicked := (*PanicError)(nil)
-		if !errors.As(e.Err, &panicked) {
-			return // a dead letter, which is logged with its reason
-		}
+	panicked := (*PanicError)(nil)
+	switch {
+	case e.What == observe.Decoding && errors.As(e.Err, &panicked):
 		fields["stack"] = string(panicked.Stack)
+		j.logger.Error("The unmarshaler panicked", e.Err, fields)
+	case e.What == observe.Retrying:
+		j.logger.Error("Cannot choose a nacked message's delay or keep its metadata", e.Err, fields)
+	case e.What != observe.Decoding:
+		fields["activity"], fields["error"] = e.What, e.Err
+		j.logger.Debug("An attempt has failed", fields)
 	}
-	if o, once := outageOf(e.Place, e.What); once && !j.begins(o) {
-		return
+}
+
+func (j journal) outageBegan(e observe.OutageBegan) {
+	if !oneOfMany(e.What, e.Others) {
+		j.logger.Error(failureText(e.What), e.Err, at(e.Place, watermill.LogFields{}))
 	}
-	if errors.Is(e.Err, ErrGroupRetired) && !j.begins(retirement(e.Place)) {
-		return
-	}
-	j.logger.Error(failureText(e.What), e.Err, at(e.Place, fields))
+}
+
+// oneOfMany tells whether the log leaves out an outage since others of the same activity last.
+// Publishing has one line for the first and one for the last, however many topics and partitions
+// it affects.
+func oneOfMany(what observe.Activity, others int) bool {
+	return what == observe.Publishing && others > 0
 }
 
 func failureText(what observe.Activity) string {
@@ -180,20 +169,14 @@ func failureText(what observe.Activity) string {
 		return "Cannot look for new partitions"
 	case observe.Ending:
 		return "Cannot end groups that have expired"
-	case observe.Decoding:
-		return "The unmarshaler panicked"
-	case observe.Retrying:
-		return "Cannot choose a nacked message's delay or keep its metadata"
 	}
 	return "Failed: " + string(what)
 }
 
-func (j *journal) recovered(e observe.Recovered) {
-	if o, once := outageOf(e.Place, e.What); once && !j.ends(o) {
-		return
+func (j journal) outageEnded(e observe.OutageEnded) {
+	if !e.Stopped && !oneOfMany(e.What, e.Others) {
+		j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
 	}
-	j.ends(retirement(e.Place))
-	j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
 }
 
 func recoveryText(what observe.Activity) string {
@@ -214,42 +197,6 @@ func recoveryText(what observe.Activity) string {
 		return "Ending groups that have expired works again"
 	}
 	return "Works again: " + string(what)
-}
-
-// outageOf returns the outage that a failure belongs to, if it is logged once. Publishing
-// has one outage at a time, however many topics and partitions it affects.
-func outageOf(place observe.Place, what observe.Activity) (o outage, once bool) {
-	switch what {
-	case observe.Publishing:
-		return outage{what: what}, true
-	case observe.Listening, observe.Growing, observe.Ending:
-		return outage{place, what}, true
-	}
-	return outage{}, false
-}
-
-// retirement is the outage of a group that is retired: one, whatever the partition.
-func retirement(place observe.Place) outage {
-	place.Partition = -1
-	return outage{place, observe.Claiming}
-}
-
-// begins records an outage and returns whether it is new.
-func (j *journal) begins(o outage) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_, known := j.told[o]
-	j.told[o] = struct{}{}
-	return !known
-}
-
-// ends forgets an outage and returns whether there was one.
-func (j *journal) ends(o outage) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_, known := j.told[o]
-	delete(j.told, o)
-	return known
 }
 
 // at adds the place of an event to the fields of a line.

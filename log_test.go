@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -23,7 +24,8 @@ func TestWithoutALoggerNothingIsObserved(t *testing.T) {
 		assert.Nil(t, o.Claimed)
 		assert.Nil(t, o.HandedOut)
 		assert.Nil(t, o.Settled)
-		assert.Nil(t, o.Failing)
+		assert.Nil(t, o.Failed)
+		assert.Nil(t, o.OutageBegan)
 	}
 }
 
@@ -61,34 +63,44 @@ func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 
 func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {
 	for what, lines := range map[observe.Activity]int{
-		observe.Publishing: 2, observe.Listening: 4, observe.Growing: 4, // with two partitions
-		observe.Claiming: 12, observe.Settling: 12, observe.Extending: 12, // not often anyway
+		observe.Publishing: 2, observe.Listening: 4, observe.Growing: 4, observe.Ending: 4, // with two partitions
+		observe.Claiming: 4, observe.Settling: 4, observe.Extending: 4,
 	} {
 		logger := watermill.NewCaptureLogger()
-		o := logging(logger)
+		state := outage.New(logging(logger), 0)
 		other := aPlace
 		other.Partition++
 		for range 2 {
 			for range 3 {
-				o.Failing(observe.Failing{Place: aPlace, What: what, Err: errAway})
-				o.Failing(observe.Failing{Place: other, What: what, Err: errAway})
+				state.Failed(what, aPlace, errAway)
+				state.Failed(what, other, errAway)
 			}
-			o.Recovered(observe.Recovered{Place: aPlace, What: what, After: time.Second})
-			o.Recovered(observe.Recovered{Place: other, What: what, After: time.Second})
+			state.Worked(what, aPlace)
+			state.Worked(what, other)
 		}
 		assert.Len(t, logger.Captured()[watermill.ErrorLogLevel], lines, what)
-		assert.Len(t, logger.Captured()[watermill.InfoLogLevel], min(lines, 4), what)
+		assert.Len(t, logger.Captured()[watermill.InfoLogLevel], lines, what)
+		assert.Len(t, logger.Captured()[watermill.DebugLogLevel], 12, "each attempt")
 		assert.NotContains(t, failureText(what), "Failed: ")
 		assert.NotContains(t, recoveryText(what), "Works again: ")
 	}
 }
 
+func TestTheEndOfASubscriptionIsNoRecoveryInTheLog(t *testing.T) {
+	logger := watermill.NewCaptureLogger()
+	state := outage.New(logging(logger), 0)
+	state.Failed(observe.Claiming, aPlace, errAway)
+	state.Close()
+	assert.Len(t, logger.Captured()[watermill.ErrorLogLevel], 1)
+	assert.Empty(t, logger.Captured()[watermill.InfoLogLevel])
+}
+
 func TestAPanicInTheUnmarshalerIsLoggedWithItsStack(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	o := logging(logger)
-	o.Failing(observe.Failing{Place: aPlace, What: observe.Decoding, ID: "a", Err: errAway})
+	o.Failed(observe.Failed{Place: aPlace, What: observe.Decoding, ID: "a", Err: errAway})
 	assert.Empty(t, logger.Captured()[watermill.ErrorLogLevel])
-	o.Failing(observe.Failing{Place: aPlace, What: observe.Decoding, ID: "b", Err: &PanicError{Value: "no", Stack: []byte("main.go:1")}})
+	o.Failed(observe.Failed{Place: aPlace, What: observe.Decoding, ID: "b", Err: &PanicError{Value: "no", Stack: []byte("main.go:1")}})
 	lines := logger.Captured()[watermill.ErrorLogLevel]
 	assert.Len(t, lines, 1)
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b", "stack": "main.go:1"}), lines[0].Fields)

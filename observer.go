@@ -22,8 +22,14 @@ func publicly(o observe.Observer) observe.Observer {
 			tell(e)
 		}
 	}
-	if tell := o.Failing; tell != nil {
-		o.Failing = func(e observe.Failing) {
+	if tell := o.Failed; tell != nil {
+		o.Failed = func(e observe.Failed) {
+			e.Err = public(e.Err)
+			tell(e)
+		}
+	}
+	if tell := o.OutageBegan; tell != nil {
+		o.OutageBegan = func(e observe.OutageBegan) {
 			e.Err = public(e.Err)
 			tell(e)
 		}

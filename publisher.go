@@ -1,17 +1,8 @@
-// Package redisdelay is a Watermill Pub/Sub on Redis whose messages can be
-// delayed: each waits in Redis until it is due and is then delivered to every
-// consumer group, at least once.
-//
-// A message is delayed by Watermill's own metadata (package components/delay):
-//
-//	msg.SetContext(delay.WithContext(ctx, delay.For(30*time.Minute)))
-//	err := publisher.Publish("orders.close", msg)
-//
-// The keys and scripts are described in docs/inside/protocol.md.
 package redisdelay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -60,7 +52,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	}
 	p := &Publisher{config: config, store: store, logger: logger}
 	p.publisher = publish.New(publish.Config{
-		Open:           p.open,
+		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
 		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Window:         config.DeduplicationWindow,
@@ -128,6 +120,107 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return p.delayed.Publish(topic, messages...)
 }
 
+// Close waits for the calls under way, PublishTimeout at most. Later calls return
+// ErrPublisherClosed. It leaves the Redis client open, may be called more than
+// once and from many goroutines, and returns the same to all. An error means that calls
+// to Redis still hang; they end with the client's own timeouts.
+func (p *Publisher) Close() error {
+	p.close.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
+		defer cancel()
+		err := p.publisher.Close(ctx)
+		if err == nil {
+			err = p.store.Rest(ctx)
+		}
+		if err != nil {
+			p.err = leave(err, "close publisher")
+		}
+	})
+	return p.err
+}
+
+// DelayOf gives a message the delay that Publish would give it (that of its context, or the
+// default of PublisherConfig.Delay, unless its metadata have one) and returns what remains of
+// it: 0 or less says that Publish would make the message due at once. It is for publishers
+// that are built on this one and treat messages with a delay in another way. It stores
+// nothing and does no I/O.
+//
+// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of the default's function.
+func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
+	if topic == "" {
+		return 0, ErrEmptyTopic
+	}
+	if msg == nil {
+		return 0, ErrNilMessage
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	if err := p.delays.Publish(topic, msg); err != nil {
+		return 0, public(err)
+	}
+	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
+	if err != nil {
+		return 0, leave(err, "message %q", msg.UUID)
+	}
+	return remaining, nil
+}
+
+// RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize
+// does, for a publisher that must be sure that the group gets what it publishes from then on,
+// until somebody deletes the topic or the group, or Redis loses it. It asks Redis each time.
+// It tries again through connection errors until ctx ends or PublishTimeout has passed. It
+// changes nothing in a group that is known. An empty group is DefaultConsumerGroup. The ctx of a
+// delivered message counts for as long as the consumer holds the message, as in Publish.
+//
+// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired,
+// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, a *ConfigError for Broadcast, which is the
+// name of no group, or that of ctx or of Redis. The group may be registered all the same.
+func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
+	switch {
+	case topic == "":
+		return ErrEmptyTopic
+	case p.publisher.Closed():
+		return ErrPublisherClosed
+	case group == Broadcast:
+		return &ConfigError{"group", "is Broadcast, which is a group of each Subscribe"}
+	case group == "":
+		group = DefaultConsumerGroup
+	}
+	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
+	defer cancel()
+	known := p.store.Topic(topic)
+	membership := known.Membership(group, queue.Terms{})
+	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for {
+		_, err := known.Version(ctx) // else Partitions relies on what this process has seen
+		if err == nil || errors.Is(err, ErrTopicNotFound) {
+			_, err = membership.Partitions(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !queue.Transient(err)
+		if !certain && !pause.Wait(ctx) {
+			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
+		}
+		if certain {
+			return leave(err, "register group %q for %q", group, topic)
+		}
+	}
+}
+
+// guardDelays turns a panic of the delay generator into an error.
+func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
+	if generate := config.DefaultDelayGenerator; generate != nil {
+		config.DefaultDelayGenerator = func(params delay.DefaultDelayGeneratorParams) (d delay.Delay, err error) {
+			defer recovered(&err)
+			return generate(params)
+		}
+	}
+	return config
+}
+
 // storeFunc is the message.Publisher that delay.Publisher calls.
 type storeFunc func(topic string, messages ...*message.Message) error
 
@@ -158,25 +251,98 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-func (p *Publisher) open(name string) publish.Topic {
-	return topic{p.store.Topic(name), p.config.DeduplicationWindow}
+// encode returns the messages to store.
+func (p *Publisher) encode(topic string, messages []*message.Message) (encoded []publish.Message, err error) {
+	defer recovered(&err)
+	now := time.Now()
+	encoded = make([]publish.Message, len(messages))
+	for i, msg := range messages {
+		encoded[i], err = p.encodeOne(topic, msg, now)
+		if err != nil {
+			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
+		}
+	}
+	return encoded, nil
 }
 
-// Close waits for the calls under way, PublishTimeout at most. Later calls return
-// ErrPublisherClosed. It leaves the Redis client open, may be called more than
-// once and from many goroutines, and returns the same to all. An error means that calls
-// to Redis still hang; they end with the client's own timeouts.
-func (p *Publisher) Close() error {
-	p.close.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
-		defer cancel()
-		err := p.publisher.Close(ctx)
-		if err == nil {
-			err = p.store.Rest(ctx)
+func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (publish.Message, error) {
+	remaining, err := pendingHeaders(msg.Metadata).remaining(now)
+	if err != nil {
+		return publish.Message{}, err
+	}
+	key, err := keyOf(msg)
+	if err != nil {
+		return publish.Message{}, err
+	}
+	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg))
+	if err != nil {
+		return publish.Message{}, fmt.Errorf("marshal: %w", err)
+	}
+	if len(body) > p.config.MaxMessageBytes {
+		return publish.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
+	}
+	m := publish.Message{Name: msg.UUID, Key: key, Delay: remaining, Body: body}
+	if key == "" && p.config.PartitionKey != nil {
+		m.PartitionKey = p.config.PartitionKey(topic, msg)
+	}
+	return m, nil
+}
+
+// withMadeDelay is a message to store. A delay that the handler or a middleware has given to the
+// delivered message, such as DelayOnError inside a poison queue, is marked, and so told apart from
+// one that a publisher gave. It delays all the same: only what was published is marked.
+func withMadeDelay(msg *message.Message) *message.Message {
+	after := pendingHeaders(msg.Metadata).after
+	if _, again := publishedAgain(msg); !again || after == "" {
+		return msg
+	}
+	marked := msg.CopyWithContext()
+	marked.Metadata.Set(delay.DelayedForKey, markMade(after))
+	return marked
+}
+
+// contextOf returns a context that ends when the context of any of the messages does. If
+// they share one, as the messages of a call mostly do, it returns that one.
+func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
+	if len(messages) == 0 {
+		return context.Background(), func() {}
+	}
+	first := callerOf(messages[0].Context())
+	if len(messages) == 1 {
+		return first, func() {}
+	}
+	last, stops := first.Done(), []func() bool{}
+	ctx, cancel := first, func(error) {}
+	for _, msg := range messages[1:] {
+		other := callerOf(msg.Context())
+		if other.Done() == last {
+			continue
 		}
-		if err != nil {
-			p.err = leave(err, "close publisher")
+		last = other.Done()
+		if len(stops) == 0 {
+			ctx, cancel = context.WithCancelCause(first)
 		}
-	})
-	return p.err
+		if other.Err() != nil {
+			cancel(context.Cause(other))
+		}
+		stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+	}
+}
+
+// callerOf is the context to publish under: the message's own, or, if that has ended, that of
+// its delivery. While the consumer holds the message, an ended context on it is a
+// middleware's, not the caller's.
+func callerOf(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		if d, delivered := DeliveryFromContext(ctx); delivered {
+			return d.held
+		}
+	}
+	return ctx
 }

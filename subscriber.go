@@ -2,7 +2,13 @@ package redisdelay
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -270,4 +276,162 @@ func (s *Subscriber) Close() error {
 		return leave(s.errs, "close subscriber")
 	}
 	return nil
+}
+
+// SubscribeBatches is Subscribe for what is quicker for many messages at once, such as a
+// bulk insert or a publisher that takes batches. It calls handle with up to size messages
+// that are ready, 1 to 1,000, and never waits for more. A subscription has one batch at a
+// time, in order, whatever MaxInFlight says.
+//
+// Each message is acked or nacked as usual, and is settled in Redis once those before it in
+// the batch are. Messages that handle has not settled when it returns, or panics, are nacked.
+// The next batch comes when it has returned: a handle that waits when all is settled makes
+// the subscription rest, and holds up no other consumer.
+//
+// Contexts, deliveries, the end of the subscription and errors are those of Subscribe, but the
+// context of a message ends, if not before, when handle has returned and the batch is settled.
+// A size out of range and a nil handle are a *ConfigError.
+func (s *Subscriber) SubscribeBatches(
+	ctx context.Context, topic string, size int, handle func(batch []*message.Message),
+) error {
+	switch {
+	case size < 1 || size > queue.MaxMessages:
+		return &ConfigError{"size", fmt.Sprintf("is %d, want 1 to %d", size, queue.MaxMessages)}
+	case handle == nil:
+		return &ConfigError{"handle", "is nil"}
+	}
+	_, err := s.subscribe(ctx, topic, func(config *delivery.Config) {
+		place := config.Place
+		config.MaxInFlight, config.BatchSize = 1, size
+		config.Handle = func(batch []*message.Message) {
+			if err := guard(handle, batch); err != nil {
+				s.logger.Error("The handler of a batch has panicked; what it has not settled is nacked", err,
+					watermill.LogFields{"topic": topic, "consumer_group": place.Group})
+			}
+		}
+	})
+	return err
+}
+
+func guard(handle func([]*message.Message), batch []*message.Message) (err error) {
+	defer recovered(&err)
+	handle(batch)
+	return nil
+}
+
+// broadcastExpiry is how long a group of a subscription's own lasts by default. It takes some
+// seconds until somebody notices.
+const broadcastExpiry = 50 * time.Second
+
+// broadcastGroup returns a group name that no other subscription has. The host is for people
+// who look into Redis; it is short, since names are stored with each message.
+func broadcastGroup() string {
+	host, _ := os.Hostname()
+	return "broadcast-" + host[:min(len(host), 32)] + "-" + strings.ToLower(rand.Text()[:16])
+}
+
+// reserved are the groups that wait for a Subscribe, one for each topic at most: SubscribeInitialize
+// has made them, or a Subscribe that has failed.
+type reserved struct {
+	mu     sync.Mutex
+	groups map[string]string // guarded by mu; by topic
+}
+
+// get returns the group that waits in a topic, and makes one if there is none.
+func (r *reserved) get(topic string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups[topic] == "" {
+		r.groups[topic] = broadcastGroup()
+	}
+	return r.groups[topic]
+}
+
+// take returns the group that waits in a topic, or a new one, for one Subscribe.
+func (r *reserved) take(topic string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	group, waits := r.groups[topic]
+	if !waits {
+		return broadcastGroup()
+	}
+	delete(r.groups, topic)
+	return group
+}
+
+// putBack keeps the group of a Subscribe that has failed for the next one.
+func (r *reserved) putBack(topic, group string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups[topic] == "" {
+		r.groups[topic] = group
+	}
+}
+
+// all returns a copy.
+func (r *reserved) all() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.groups)
+}
+
+// groupFor is the group of one Subscribe to a topic; back returns it if Subscribe fails.
+func (s *Subscriber) groupFor(topic string) (group string, back func()) {
+	if !s.broadcast() {
+		return s.config.ConsumerGroup, func() {}
+	}
+	group = s.reserved.take(topic)
+	return group, func() { s.reserved.putBack(topic, group) }
+}
+
+func (s *Subscriber) broadcast() bool { return s.config.ConsumerGroup == Broadcast }
+
+// endReserved ends the groups for which no Subscribe has come. What is left when ctx ends expires.
+func (s *Subscriber) endReserved(ctx context.Context) {
+	var calls sync.WaitGroup
+	for topic, group := range s.reserved.all() {
+		calls.Go(func() { s.endGroup(ctx, topic, group) })
+	}
+	calls.Wait()
+}
+
+// endGroup ends a group of a subscription's own. If ctx ends before, it expires.
+func (s *Subscriber) endGroup(ctx context.Context, topic, group string) {
+	err := s.store.Topic(topic).End(ctx, group)
+	if err != nil {
+		s.logger.Info("Could not end the consumer group, so it expires", watermill.LogFields{
+			"topic": topic, "consumer_group": group, "error": err.Error(),
+		})
+	}
+}
+
+const (
+	// maxHeld is how many messages a consumer names at most, in each partition.
+	maxHeld = 50
+
+	// maxHeldBytes limits their ids, which claims carry, too.
+	maxHeldBytes = 2048
+)
+
+// about is what a consumer says of itself to people, in JSON, with some of the messages that
+// its handlers have had for longest. Package admin reads it.
+func about(config SubscriberConfig, extended []delivery.Extended) string {
+	told := queue.About{
+		Name: config.Consumer, PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: config.MaxDeliveries,
+	}
+	size := 0
+	for _, e := range extended[:min(len(extended), maxHeld)] {
+		if size += len(e.ID); size > maxHeldBytes {
+			break
+		}
+		if told.Held == nil {
+			told.Held = map[string]queue.HeldTimes{}
+		}
+		told.Held[e.ID] = queue.HeldTimes{e.Fence, int64(e.Times)}
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		return "{}" // of a name and numbers, there is none
+	}
+	return string(text)
 }

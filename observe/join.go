@@ -5,18 +5,19 @@ func Join(observers ...Observer) Observer {
 	var all Observer
 	for _, o := range observers {
 		all = Observer{
-			Published: both(all.Published, o.Published),
-			Changed:   both(all.Changed, o.Changed),
-			Claimed:   both(all.Claimed, o.Claimed),
-			HandedOut: both(all.HandedOut, o.HandedOut),
-			Settled:   both(all.Settled, o.Settled),
-			Buried:    both(all.Buried, o.Buried),
-			LeaseLost: both(all.LeaseLost, o.LeaseLost),
-			Ended:     both(all.Ended, o.Ended),
-			Restarted: both(all.Restarted, o.Restarted),
-			Called:    both(all.Called, o.Called),
-			Failing:   both(all.Failing, o.Failing),
-			Recovered: both(all.Recovered, o.Recovered),
+			Published:   both(all.Published, o.Published),
+			Changed:     both(all.Changed, o.Changed),
+			Claimed:     both(all.Claimed, o.Claimed),
+			HandedOut:   both(all.HandedOut, o.HandedOut),
+			Settled:     both(all.Settled, o.Settled),
+			Buried:      both(all.Buried, o.Buried),
+			LeaseLost:   both(all.LeaseLost, o.LeaseLost),
+			Ended:       both(all.Ended, o.Ended),
+			Restarted:   both(all.Restarted, o.Restarted),
+			Called:      both(all.Called, o.Called),
+			Failed:      both(all.Failed, o.Failed),
+			OutageBegan: both(all.OutageBegan, o.OutageBegan),
+			OutageEnded: both(all.OutageEnded, o.OutageEnded),
 		}
 	}
 	return all

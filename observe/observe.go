@@ -6,21 +6,22 @@ import "time"
 
 // Observer is told what happens. A nil function is not called and costs nothing. The
 // functions are called in place, from many goroutines at once: they must be quick, must
-// not block or panic, and must not keep a slice that they are given. A Failing or Recovered
-// function that publishes to the partition it is told of waits for itself.
+// not block or panic, and must not keep a slice that they are given. Publishing from Failed,
+// OutageBegan or OutageEnded to the partition that they are told of waits for itself.
 type Observer struct {
-	Published func(Published) // a Publish call has ended
-	Changed   func(Changed)   // a Cancel or Reschedule call has ended
-	Claimed   func(Claimed)   // a subscription has leased messages
-	HandedOut func(HandedOut) // a handler has been given a message
-	Settled   func(Settled)   // a delivery has ended
-	Buried    func(Buried)    // a message has become a dead letter
-	LeaseLost func(LeaseLost) // a consumer no longer holds a message
-	Ended     func(Ended)     // a consumer group has ended, since it had no live subscription
-	Restarted func(Restarted) // a subscription whose group had ended has begun it anew
-	Called    func(Called)    // a script call has ended, with or without an answer
-	Failing   func(Failing)   // an activity has failed
-	Recovered func(Recovered) // an activity that failed works again
+	Published   func(Published)   // a Publish call has ended
+	Changed     func(Changed)     // a Cancel or Reschedule call has ended
+	Claimed     func(Claimed)     // a subscription has leased messages
+	HandedOut   func(HandedOut)   // a handler has been given a message
+	Settled     func(Settled)     // a delivery has ended
+	Buried      func(Buried)      // a message has become a dead letter
+	LeaseLost   func(LeaseLost)   // a consumer no longer holds a message
+	Ended       func(Ended)       // a consumer group has ended, since it had no live subscription
+	Restarted   func(Restarted)   // a subscription whose group had ended has begun it anew
+	Called      func(Called)      // a script call has ended, with or without an answer
+	Failed      func(Failed)      // an attempt has failed
+	OutageBegan func(OutageBegan) // an activity has begun to fail
+	OutageEnded func(OutageEnded) // an activity that failed works again, or has ended
 }
 
 // Place is where something happens.
@@ -137,7 +138,8 @@ type Ended struct {
 }
 
 // Restarted is a group that has begun anew: it had ended, though this subscription was only
-// slow. What it was to get meanwhile is lost to it.
+// slow. What it was to get meanwhile is lost to it. It is told once, though each partition begins
+// the group anew; Partition is -1.
 type Restarted struct{ Place }
 
 // Called is one script call to Redis.
@@ -149,20 +151,32 @@ type Called struct {
 	Err       error
 }
 
-// Failing is an activity that has failed. It is retried, except for Decoding and Retrying.
-// Each failure is reported.
-type Failing struct {
+// Failed is an attempt that has failed. It is made again, except for Decoding and Retrying.
+type Failed struct {
 	Place
 	What Activity
 	ID   string // of the message, if What is Decoding or Retrying
 	Err  error
 }
 
-// Recovered is an activity that works again.
-type Recovered struct {
+// OutageBegan is an activity that has begun to fail in a place. OutageEnded follows, once; the
+// failures between them are only told to Failed. A retired group is an outage of Claiming, with
+// Partition -1. Decoding and Retrying concern one message, and have no outages.
+type OutageBegan struct {
 	Place
-	What  Activity
-	After time.Duration // since it began to fail; 0 if that is not known
+	What   Activity
+	Err    error // of the first attempt that failed
+	Others int   // in how many other places the same Publisher or subscription fails at it
+}
+
+// OutageEnded is an activity that works again in a place or, if it Stopped, is not tried there
+// any more: nothing is left to do, or its Publisher or subscription has ended.
+type OutageEnded struct {
+	Place
+	What    Activity
+	After   time.Duration // since the outage began
+	Others  int           // in how many other places the same Publisher or subscription still fails at it
+	Stopped bool
 }
 
 // Activity is what a Publisher or a subscription does all the time.

@@ -59,7 +59,7 @@ func troubled(s *fixture.Scene, o observe.Observer) {
 	require.NoError(t, control.Pause(t.Context(), paused.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	at := observe.Place{Topic: s.Topic, Group: "g"}
 	o.HandedOut(observe.HandedOut{Place: at, Late: -time.Millisecond})
-	o.Failing(observe.Failing{Place: at, What: observe.Listening})
+	o.OutageBegan(observe.OutageBegan{Place: at, What: observe.Listening})
 }
 
 // TestAlertsWhileRedisHangs lets Redis stop for longer than any alert waits, with a Prometheus that waits for less time

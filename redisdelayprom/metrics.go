@@ -8,8 +8,6 @@ package redisdelayprom
 
 import (
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -33,8 +31,6 @@ type Metrics struct {
 	byPartition                 bool
 	failing                     *failing
 
-	observers atomic.Int64 // that were made
-
 	names  *names
 	topics cache[string, topicSeries]
 	places cache[observe.Place, placeSeries]
@@ -54,7 +50,7 @@ func New(config Config) (*Metrics, error) {
 	m := &Metrics{
 		byPartition: config.ByPartition,
 		names:       newNames(config.MaxPlaces),
-		failing:     newFailing(time.Now),
+		failing:     newFailing(),
 		series:      map[placeLabels]*placeSeries{},
 	}
 	m.countCalls()

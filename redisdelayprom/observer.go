@@ -4,22 +4,21 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Observer returns an Observer that counts, for PublisherConfig.Observer or
-// SubscriberConfig.Observer. Call it for each: if several share one, the gauge failing is 0 for
-// all of them once one works again, until another fails again. All else is the same.
+// Observer returns an Observer that counts, for PublisherConfig.Observer and
+// SubscriberConfig.Observer.
 func (m *Metrics) Observer() observe.Observer {
-	number := int(m.observers.Add(1))
 	return observe.Observer{
-		Published: m.onPublished,
-		Changed:   m.onChanged,
-		Claimed:   m.onClaimed,
-		HandedOut: m.onHandedOut,
-		Settled:   m.onSettled,
-		Buried:    m.onBuried,
-		LeaseLost: m.onLeaseLost,
-		Called:    m.onCalled,
-		Failing:   func(e observe.Failing) { m.onFailing(number, e) },
-		Recovered: func(e observe.Recovered) { m.onRecovered(number, e) },
+		Published:   m.onPublished,
+		Changed:     m.onChanged,
+		Claimed:     m.onClaimed,
+		HandedOut:   m.onHandedOut,
+		Settled:     m.onSettled,
+		Buried:      m.onBuried,
+		LeaseLost:   m.onLeaseLost,
+		Called:      m.onCalled,
+		Failed:      m.onFailed,
+		OutageBegan: func(e observe.OutageBegan) { m.onOutage(1, e.Place, e.What) },
+		OutageEnded: func(e observe.OutageEnded) { m.onOutage(-1, e.Place, e.What) },
 	}
 }
 
@@ -92,13 +91,12 @@ func (m *Metrics) onCalled(e observe.Called) {
 	m.calling.WithLabelValues(e.Script).Observe(e.Took.Seconds())
 }
 
-func (m *Metrics) onFailing(observer int, e observe.Failing) {
+func (m *Metrics) onFailed(e observe.Failed) {
 	topic, group, _ := m.names.group(e.Topic, e.Group)
 	m.failures.WithLabelValues(topic, group, string(e.What)).Inc()
-	m.failing.begin(e.What, topic, group, cause{observer, e.Partition})
 }
 
-func (m *Metrics) onRecovered(observer int, e observe.Recovered) {
-	topic, group, _ := m.names.group(e.Topic, e.Group)
-	m.failing.end(e.What, topic, group, cause{observer, e.Partition})
+func (m *Metrics) onOutage(begins int, in observe.Place, what observe.Activity) {
+	topic, group, _ := m.names.group(in.Topic, in.Group)
+	m.failing.add(begins, failingLabels{topic, group, what})
 }

@@ -143,7 +143,8 @@ func TestWhatIsBeyondTheLimitCountsUnderOther(t *testing.T) {
 			for range 2 {
 				o.Claimed(observe.Claimed{Place: place, IDs: []string{"id"}})
 			}
-			o.Failing(observe.Failing{Place: place, What: observe.Claiming})
+			o.Failed(observe.Failed{Place: place, What: observe.Claiming})
+			o.OutageBegan(observe.OutageBegan{Place: place, What: observe.Claiming})
 		}
 		o.Published(observe.Published{Topic: fmt.Sprint("t", topic), Messages: 1})
 		o.Changed(observe.Changed{Topic: fmt.Sprint("t", topic), How: observe.Cancelled})

@@ -50,5 +50,6 @@ func tellAll(o observe.Observer) {
 	o.Buried(observe.Buried{Place: at})
 	o.LeaseLost(observe.LeaseLost{Place: at})
 	o.Called(observe.Called{Script: "claim"})
-	o.Failing(observe.Failing{Place: at, What: observe.Claiming})
+	o.Failed(observe.Failed{Place: at, What: observe.Claiming})
+	o.OutageBegan(observe.OutageBegan{Place: at, What: observe.Claiming})
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -33,7 +35,7 @@ type other struct {
 // Redis one call while nothing is new, for up to about 1,000 topics.
 func (r *Relay) discover(ctx context.Context, start func(topic string)) {
 	started, unsure := map[string]bool{}, others{}
-	outage := outage{logger: r.logger, text: "Could not look for topics to relay; trying again"}
+	outages, everywhere := outage.New(logging(r.logger), 0), observe.Place{Partition: -1}
 	ticker := time.NewTicker(r.config.DiscoveryInterval)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
@@ -44,9 +46,9 @@ func (r *Relay) discover(ctx context.Context, start func(topic string)) {
 		}
 		switch {
 		case err == nil:
-			outage.ended()
+			outages.Worked(discovering, everywhere)
 		case ctx.Err() == nil:
-			outage.began(err, nil)
+			outages.Failed(discovering, everywhere, err)
 		}
 		select {
 		case <-ticker.C:

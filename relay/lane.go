@@ -15,7 +15,9 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -41,7 +43,7 @@ type lane struct {
 	outlast  context.Context // does not
 
 	refusals refusals
-	down     outage
+	target   *outage.State   // fails while the target takes nothing
 	pause    backoff.Backoff // between rests
 }
 
@@ -49,10 +51,12 @@ func newLane(ctx context.Context, r *Relay, topic string) *lane {
 	return &lane{
 		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
 		refusals: refusals{most: r.config.MaxRefusals, counts: map[string]refusal{}},
-		down:     outage{logger: r.logger, text: "The target takes no messages of the topic; trying again"},
+		target:   outage.New(logging(r.logger), 0),
 		pause:    backoff.Backoff{Min: minRest, Max: maxRest},
 	}
 }
+
+func (l *lane) place() observe.Place { return observe.Place{Topic: l.topic, Partition: -1} }
 
 // handle publishes a batch with one call if it can. What the target refuses, it publishes again
 // one by one, to find out which messages are refused. If the target takes none, it gives all
@@ -62,7 +66,7 @@ func (l *lane) handle(batch []*message.Message) {
 		return
 	}
 	taken, left, err := 0, batch, error(nil)
-	if !l.down.lasts {
+	if !l.target.Fails(handingOn, l.place()) {
 		fresh, again := split(batch)
 		if left, err = again, l.hand(fresh); err != nil {
 			left = unsettled(batch)
@@ -191,15 +195,13 @@ func (l *lane) putOff(messages []*message.Message) {
 // works notes that the target takes messages.
 func (l *lane) works() {
 	l.pause.Reset()
-	if l.down.ended() {
-		l.relay.logger.Info("The target takes messages of the topic again", watermill.LogFields{"topic": l.topic})
-	}
+	l.target.Worked(handingOn, l.place())
 }
 
 // rest waits after a batch of which the target has taken nothing. The messages are given back
 // meanwhile, and none is claimed.
 func (l *lane) rest(err error) {
-	l.down.began(err, watermill.LogFields{"topic": l.topic})
+	l.target.Failed(handingOn, l.place(), err)
 	l.pause.Wait(l.stopping)
 }
 

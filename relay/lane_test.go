@@ -79,7 +79,7 @@ func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 	l.handle(batch)
 	assert.Len(t, target.calls, 2, "not for another batch either")
 	assert.Equal(t, []string{"nack", "nack"}, ends(batch))
-	assert.False(t, l.down.lasts, "which is no outage")
+	assert.False(t, l.target.Fails(handingOn, l.place()), "which is no outage")
 }
 
 func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
@@ -103,7 +103,7 @@ func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
 	lose[0]()
 	l.handle(batch)
 	assert.Len(t, target.calls, 3)
-	assert.False(t, l.down.lasts, "which is no outage")
+	assert.False(t, l.target.Fails(handingOn, l.place()), "which is no outage")
 }
 
 // TestARefusalCountsIfTheTargetHasTakenOthersSince the one before it.

@@ -12,6 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -91,11 +92,12 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, topic string) {
 	l := newLane(ctx, r, topic)
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	outage := outage{logger: r.logger, text: "Could not begin to relay the topic; trying again"}
-	fields := watermill.LogFields{"topic": topic, "consumer_group": r.config.ConsumerGroup}
+	outages := outage.New(logging(r.logger), 0)
+	place := observe.Place{Topic: topic, Group: r.config.ConsumerGroup, Partition: -1}
 	for {
 		err := subscriber.SubscribeBatches(ctx, topic, r.config.BatchSize, l.handle)
 		if err == nil {
+			fields := fieldsOf(place)
 			fields["in_one_step"] = r.InOneStep(topic)
 			r.logger.Info("Relaying delayed messages", fields)
 			return
@@ -103,7 +105,7 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 		if errors.Is(err, redisdelay.ErrSubscriberClosed) || ctx.Err() != nil {
 			return
 		}
-		outage.began(err, fields)
+		outages.Failed(beginning, place, err)
 		if !pause.Wait(ctx) {
 			return
 		}
@@ -125,23 +127,43 @@ func (r *Relay) InOneStep(topic string) bool {
 	return !apart && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
 }
 
-// outage logs the first of several failures. It is for one goroutine.
-type outage struct {
-	logger watermill.LoggerAdapter
-	text   string
-	lasts  bool
-}
+// What a relay does all the time, beside what its subscriptions do.
+const (
+	discovering observe.Activity = "discover"
+	beginning   observe.Activity = "begin"
+	handingOn   observe.Activity = "hand on"
+)
 
-func (o *outage) began(err error, fields watermill.LogFields) {
-	if !o.lasts {
-		o.logger.Error(o.text, err, fields)
+// logging is an observer that logs the outages of a relay.
+func logging(logger watermill.LoggerAdapter) observe.Observer {
+	return observe.Observer{
+		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.What), e.Err, fieldsOf(e.Place)) },
+		OutageEnded: func(e observe.OutageEnded) {
+			if e.What == handingOn { // the others have lines of their own, or need none
+				logger.Info("The target takes messages of the topic again", fieldsOf(e.Place))
+			}
+		},
 	}
-	o.lasts = true
 }
 
-// ended returns whether there was one.
-func (o *outage) ended() bool {
-	was := o.lasts
-	o.lasts = false
-	return was
+func failureText(what observe.Activity) string {
+	switch what {
+	case discovering:
+		return "Could not look for topics to relay; trying again"
+	case beginning:
+		return "Could not begin to relay the topic; trying again"
+	default:
+		return "The target takes no messages of the topic; trying again"
+	}
+}
+
+func fieldsOf(place observe.Place) watermill.LogFields {
+	fields := watermill.LogFields{}
+	if place.Topic != "" {
+		fields["topic"] = place.Topic
+	}
+	if place.Group != "" {
+		fields["consumer_group"] = place.Group
+	}
+	return fields
 }

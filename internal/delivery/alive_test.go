@@ -82,11 +82,13 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 		ended := told[observe.Ended](w)
 		require.NotEmpty(t, ended)
 		assert.Equal(t, observe.Ended{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
-		failing := told[observe.Failing](w)
-		require.NotEmpty(t, failing)
-		assert.Equal(t, observe.Failing{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}, What: observe.Ending, Err: errAway}, failing[0])
-		require.Len(t, told[observe.Recovered](w), 1)
-		assert.Equal(t, observe.Ending, told[observe.Recovered](w)[0].What)
+		place := observe.Place{Topic: "t", Group: "g", Partition: -1}
+		failed := told[observe.Failed](w)
+		require.NotEmpty(t, failed)
+		assert.Equal(t, observe.Failed{Place: place, What: observe.Ending, Err: errAway}, failed[0])
+		assert.Equal(t, []observe.OutageBegan{{Place: place, What: observe.Ending, Err: errAway}}, told[observe.OutageBegan](w))
+		require.Len(t, told[observe.OutageEnded](w), 1)
+		assert.Equal(t, observe.Ending, told[observe.OutageEnded](w)[0].What)
 	})
 }
 
@@ -99,7 +101,7 @@ func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
 		pass(time.Second)
 		r.stop()
 		require.NoError(t, <-r.ended)
-		assert.Equal(t, []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g"}}}, told[observe.Restarted](w))
-		assert.Empty(t, told[observe.Failing](w))
+		assert.Equal(t, []observe.Restarted{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Restarted](w))
+		assert.Empty(t, told[observe.Failed](w))
 	})
 }

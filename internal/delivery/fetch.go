@@ -83,30 +83,29 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 func (p *partition) claim(ctx, trying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
-	trouble, told := p.trouble(observe.Claiming), false
 	for {
 		p.hints.reset()
 		start := time.Now()
 		claims, err := p.group.Claim(trying, request)
 		if err == nil {
-			if trouble.worked() {
+			if p.claims() {
 				p.listener.Retry()
 			}
 			p.leases.said(start)
 			return p.accept(claims, start)
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
-			if !told {
-				trouble.failed(err)
+			if !p.retired {
+				p.report.whole().failed(observe.Claiming, err)
 			}
-			told = true
+			p.retired = true
 			p.leases.said(start) // that nobody claims
 			if !retired.Wait(ctx) {
 				return nil
 			}
 			continue
 		}
-		trouble.failed(err)
+		p.report.failed(observe.Claiming, err)
 		select {
 		case <-p.listening: // a signal from before this failure
 		default:
@@ -117,13 +116,23 @@ func (p *partition) claim(ctx, trying context.Context, request queue.Request) []
 	}
 }
 
+// claims reports that claiming works, and returns whether it had failed before.
+func (p *partition) claims() bool {
+	restored := p.retired
+	if restored { // another partition may have told
+		p.report.whole().worked(observe.Claiming)
+	}
+	p.retired = false
+	return p.report.worked(observe.Claiming) || restored
+}
+
 func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	p.hints.found(len(claims.Messages), p.atMostPoll(claims.Next), time.Since(start))
 	p.need = anyMessage
 	if claims.NeedsWorker {
 		p.need = freeWorker
 	}
-	if claims.Afresh {
+	if claims.Afresh && p.subscription.restarts() {
 		p.report.restarted()
 	}
 	if p.number == 0 {

@@ -183,6 +183,13 @@ func TestAFailingClaimIsRepeatedUnderItsNumberAtMostFiveTimesASecond(t *testing.
 	})
 }
 
+func places(ended []observe.OutageEnded) (list []observe.Place) {
+	for _, e := range ended {
+		list = append(list, e.Place)
+	}
+	return list
+}
+
 func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
@@ -201,14 +208,21 @@ func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
 		g.setHook(claimsFail(queue.ErrGroupRetired))
 		pass(10 * testPoll)
 		retired := 0
-		for _, e := range told[observe.Failing](w) {
+		for _, e := range told[observe.Failed](w) {
 			if errors.Is(e.Err, queue.ErrGroupRetired) {
 				retired++
 			}
 		}
 		assert.Equal(t, 1, retired)
+		whole := observe.Place{Topic: "t", Group: "g", Partition: -1}
+		assert.Contains(t, told[observe.OutageBegan](w), observe.OutageBegan{
+			Place: whole, What: observe.Claiming, Err: queue.ErrGroupRetired, Others: 1,
+		})
+		assert.Empty(t, told[observe.OutageEnded](w))
 		g.setHook(nil) // it is restored
 		(<-r.Messages()).Ack()
+		ended := places(told[observe.OutageEnded](w))
+		assert.ElementsMatch(t, []observe.Place{whole, place}, ended)
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

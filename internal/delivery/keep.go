@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // keeper looks after the leases of all partitions of a subscription: it extends them, and
@@ -123,7 +124,7 @@ func (l *leases) extend(ctx context.Context) {
 	}
 	err := l.extendAll(ctx)
 	if l.failed = err != nil && ctx.Err() == nil; l.failed {
-		l.trouble.failed(err)
+		l.report.failed(observe.Extending, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,6 +145,9 @@ func (l *leases) extend(ctx context.Context) {
 func (l *leases) extendAll(ctx context.Context) error {
 	all := l.all()
 	l.describe()
+	if len(all) == 0 {
+		l.report.stopped(observe.Extending)
+	}
 	heartbeat := queue.Heartbeat{Consumer: l.config.Consumer, Lease: l.config.Lease, Presence: l.presence()}
 	if len(all) == 0 && l.silent() {
 		sent := time.Now()
@@ -158,7 +162,7 @@ func (l *leases) extendAll(ctx context.Context) error {
 		if err == nil {
 			l.extended(held, stale, sent)
 			l.said(sent)
-			l.trouble.worked()
+			l.report.worked(observe.Extending)
 		}
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // idle is how long a partition that holds nothing needs no look at its leases.
@@ -39,8 +38,7 @@ type leases struct {
 	about string // guarded by mu
 	names bool   // owned by extend; about names messages
 
-	failed  bool    // owned by extend
-	trouble trouble // owned by extend
+	failed bool // owned by extend
 }
 
 func newLeases(p *partition) *leases {
@@ -57,8 +55,6 @@ func newLeases(p *partition) *leases {
 		says: config.About != nil,
 		held: map[string]*item{},
 		beat: now.Add(config.Lease / 3),
-
-		trouble: p.trouble(observe.Extending),
 	}
 	l.look = now.Add(idle)
 	l.describe()

@@ -17,12 +17,10 @@ type ear struct {
 	failure   error // guarded by mu; to be reported
 	works     bool  // guarded by mu; to be reported, after failure
 	reporting bool  // guarded by mu; report runs
-
-	trouble trouble // owned by report
 }
 
 func newEar(p *partition, reports *sync.WaitGroup) *ear {
-	return &ear{partition: p, reports: reports, trouble: p.trouble(observe.Listening)}
+	return &ear{partition: p, reports: reports}
 }
 
 // Heard implements queue.Ear.
@@ -76,10 +74,10 @@ func (e *ear) report() {
 			return
 		}
 		if failure != nil {
-			e.trouble.failed(failure)
+			e.partition.report.failed(observe.Listening, failure)
 		}
 		if works {
-			e.trouble.worked()
+			e.partition.report.worked(observe.Listening)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 		g, stuck := newFakeGroup(0), make(chan struct{})
 		failures := 0
 		r := run(g, func(c *Config) {
-			c.Observer.Failing = func(observe.Failing) {
+			c.Observer.Failed = func(observe.Failed) {
 				failures++
 				<-stuck
 			}

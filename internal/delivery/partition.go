@@ -7,7 +7,6 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // partition is a topic partition of a subscription: it claims messages into the buffer,
@@ -24,6 +23,7 @@ type partition struct {
 	listening    chan struct{}  // tells claim that notifications work again
 	listener     Listener       // set before fetch starts
 	need         need           // owned by fetch; which messages the next claim gets
+	retired      bool           // owned by fetch; the group was when it claimed last
 }
 
 func newPartition(s *Subscription, number int) *partition {
@@ -32,7 +32,7 @@ func newPartition(s *Subscription, number int) *partition {
 		number:       number,
 		group:        s.topic.Group(number),
 		hints:        newHints(s.config),
-		report:       newReporter(s.config, number),
+		report:       newReporter(s, number),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
 	}
@@ -55,10 +55,6 @@ func (p *partition) run(ctx, calls context.Context, g *goroutines) {
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
 	})
 	p.subscription.keeper.add(p.leases)
-}
-
-func (p *partition) trouble(what observe.Activity) trouble {
-	return trouble{report: &p.report, what: what}
 }
 
 // item is one claimed message.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -13,14 +14,24 @@ import (
 // costs nothing where the observer has no function.
 type reporter struct {
 	observer observe.Observer
+	outages  *outage.State // of the subscription
 	place    observe.Place
 	lease    time.Duration
 }
 
-func newReporter(config Config, partition int) reporter {
-	place := config.Place
+func newReporter(s *Subscription, partition int) reporter {
+	place := s.config.Place
 	place.Partition = partition
-	return reporter{observer: config.Observer, place: place, lease: config.Lease.Truncate(time.Millisecond)}
+	return reporter{
+		observer: s.config.Observer, outages: s.outages, place: place, lease: s.config.Lease.Truncate(time.Millisecond),
+	}
+}
+
+// whole is the reporter of what concerns the topic as a whole.
+func (r *reporter) whole() *reporter {
+	whole := *r
+	whole.place.Partition = -1
+	return &whole
 }
 
 func (r *reporter) claimed(items []*item) {
@@ -106,49 +117,31 @@ func (r *reporter) ended(groups []queue.Ended) {
 // restarted reports that the group has begun anew.
 func (r *reporter) restarted() {
 	if r.observer.Restarted != nil {
-		r.observer.Restarted(observe.Restarted{Place: r.place})
+		r.observer.Restarted(observe.Restarted{Place: r.whole().place})
 	}
 }
 
-// failed reports a failure that concerns one message.
-func (r *reporter) failed(what observe.Activity, id string, err error) {
-	if r.observer.Failing != nil {
-		r.observer.Failing(observe.Failing{Place: r.place, What: what, ID: id, Err: err})
+// messageFailed reports a failure that concerns one message.
+func (r *reporter) messageFailed(what observe.Activity, id string, err error) {
+	if r.observer.Failed != nil {
+		r.observer.Failed(observe.Failed{Place: r.place, What: what, ID: id, Err: err})
 	}
 }
 
-// trouble reports when an activity fails and when it works again. It is for one goroutine.
-type trouble struct {
-	report *reporter
-	what   observe.Activity
-	since  time.Time // zero: it works
-}
-
-func (t *trouble) failed(err error) {
-	if t.since.IsZero() {
-		t.since = time.Now()
-	}
-	t.report.failed(t.what, "", err)
-}
-
-// ended reports how an attempt has ended, unless ctx has.
-func (t *trouble) ended(ctx context.Context, err error) {
-	switch {
-	case err == nil:
-		t.worked()
-	case ctx.Err() == nil:
-		t.failed(err)
-	}
-}
+func (r *reporter) failed(what observe.Activity, err error) { r.outages.Failed(what, r.place, err) }
 
 // worked returns whether the activity had failed before.
-func (t *trouble) worked() bool {
-	if t.since.IsZero() {
-		return false
+func (r *reporter) worked(what observe.Activity) bool { return r.outages.Worked(what, r.place) }
+
+// stopped reports that nothing is left to do.
+func (r *reporter) stopped(what observe.Activity) { r.outages.Stopped(what, r.place) }
+
+// attempted reports how an attempt has ended, unless ctx has.
+func (r *reporter) attempted(ctx context.Context, what observe.Activity, err error) {
+	switch {
+	case err == nil:
+		r.worked(what)
+	case ctx.Err() == nil:
+		r.failed(what, err)
 	}
-	if o := t.report.observer; o.Recovered != nil {
-		o.Recovered(observe.Recovered{Place: t.report.place, What: t.what, After: time.Since(t.since)})
-	}
-	t.since = time.Time{}
-	return true
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -32,15 +33,16 @@ func keep[E any](w *witness) func(E) {
 
 func (w *witness) observer() observe.Observer {
 	return observe.Observer{
-		Claimed:   keep[observe.Claimed](w),
-		HandedOut: keep[observe.HandedOut](w),
-		Settled:   keep[observe.Settled](w),
-		Buried:    keep[observe.Buried](w),
-		LeaseLost: keep[observe.LeaseLost](w),
-		Ended:     keep[observe.Ended](w),
-		Restarted: keep[observe.Restarted](w),
-		Failing:   keep[observe.Failing](w),
-		Recovered: keep[observe.Recovered](w),
+		Claimed:     keep[observe.Claimed](w),
+		HandedOut:   keep[observe.HandedOut](w),
+		Settled:     keep[observe.Settled](w),
+		Buried:      keep[observe.Buried](w),
+		LeaseLost:   keep[observe.LeaseLost](w),
+		Ended:       keep[observe.Ended](w),
+		Restarted:   keep[observe.Restarted](w),
+		Failed:      keep[observe.Failed](w),
+		OutageBegan: keep[observe.OutageBegan](w),
+		OutageEnded: keep[observe.OutageEnded](w),
 	}
 }
 
@@ -114,10 +116,10 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		<-r.Messages() // it is not settled
 		r.stop()
 		require.NoError(t, <-r.ended)
-		assert.Equal(t, []observe.Failing{
+		assert.Equal(t, []observe.Failed{
 			{Place: place, What: observe.Decoding, ID: "0000", Err: errGarbage},
 			{Place: place, What: observe.Retrying, ID: "0001", Err: errMetadata},
-		}, told[observe.Failing](w))
+		}, told[observe.Failed](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
 		settled := told[observe.Settled](w)
 		for _, want := range []observe.Settled{
@@ -252,40 +254,57 @@ func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 		g.setHook(nil)
 		g.hints <- 0
 		pass(time.Minute)
+		assert.Len(t, told[observe.OutageEnded](w), len(told[observe.OutageBegan](w)), "also if nothing is left to extend")
 		r.stop()
 		require.NoError(t, <-r.ended)
 		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
-			assert.True(t, slices.ContainsFunc(told[observe.Failing](w), func(f observe.Failing) bool {
+			assert.True(t, slices.ContainsFunc(told[observe.Failed](w), func(f observe.Failed) bool {
 				return f.What == what && f.Place == place && errors.Is(f.Err, errAway)
 			}), what)
 			var after []time.Duration
-			for _, r := range told[observe.Recovered](w) {
+			for _, r := range told[observe.OutageEnded](w) {
 				if r.What == what {
 					after = append(after, r.After)
 				}
 			}
-			if what == observe.Extending && len(after) == 0 {
-				continue // after the ack, nothing was left to extend
-			}
 			require.Len(t, after, 1, "%s is reported once", what)
 			assert.NotZero(t, after[0])
+			began := slices.DeleteFunc(told[observe.OutageBegan](w), func(b observe.OutageBegan) bool { return b.What != what })
+			assert.Equal(t, []observe.OutageBegan{{Place: place, What: what, Err: began[0].Err}}, began)
 		}
 	})
 }
 
 func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
-	r := &reporter{}
+	r := &reporter{outages: outage.New(observe.Observer{}, 0)}
 	it := &item{Claimed: queue.Claimed{ID: "a"}}
 	items, stale, buried := []*item{it}, []string{"a"}, []queue.Buried{{ID: "a"}}
-	failing := trouble{report: r, what: observe.Claiming}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		r.claimed(items)
 		r.handedOut(it)
 		r.settled(it, observe.Acked, 0, stale)
 		r.buried(buried)
 		r.leasesLost(items)
-		failing.failed(errAway)
-		failing.worked()
+		r.failed(observe.Claiming, errAway)
+		r.worked(observe.Claiming)
 	}))
 	assert.True(t, r.handedOut(it).IsZero(), "the clock is not read either")
+}
+
+func TestASubscriptionThatEndsEndsItsOutages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, w := newFakeGroup(1), &witness{}
+		g.setHook(func(string) error { return errAway })
+		r := run(g, observed(w))
+		pass(time.Second)
+		assert.Empty(t, told[observe.OutageEnded](w))
+		r.stop()
+		<-r.ended
+		ended := told[observe.OutageEnded](w)
+		require.Len(t, ended, len(told[observe.OutageBegan](w)))
+		require.NotEmpty(t, ended)
+		for _, e := range ended {
+			assert.True(t, e.Stopped)
+		}
+	})
 }

@@ -122,16 +122,15 @@ func (s *settler) releasing() bool {
 func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 	defer s.giveUp()
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	trouble := trouble{report: s.report, what: observe.Settling}
 	for s.await(ctx, drained) {
 		err := s.send(ctx, s.collect())
 		switch {
 		case err == nil:
 			pause.Reset()
-			trouble.worked()
+			s.report.worked(observe.Settling)
 			continue
 		case ctx.Err() == nil:
-			trouble.failed(err)
+			s.report.failed(observe.Settling, err)
 		}
 		if !pause.Wait(ctx) || !s.turns.Wait(ctx) {
 			return

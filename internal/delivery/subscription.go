@@ -33,6 +33,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -127,17 +128,19 @@ func (c Config) alive() time.Duration { return max(c.Lease, 2*c.PollInterval) }
 // Subscription delivers messages from Run until its context ends.
 type Subscription struct {
 	// immutable
-	topic  Topic
-	config Config
-	out    chan *message.Message
-	offers sync.RWMutex // read-locked to send on out, locked to close it
-	buffer *buffer
-	keeper *keeper
+	topic   Topic
+	config  Config
+	out     chan *message.Message
+	offers  sync.RWMutex // read-locked to send on out, locked to close it
+	buffer  *buffer
+	keeper  *keeper
+	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
-	abandon chan struct{}
-	grown   chan struct{} // tells grow that there are more partitions
-	seen    lastSeen
-	paused  chan struct{} // tells relieve that nobody is to get messages
+	abandon   chan struct{}
+	grown     chan struct{} // tells grow that there are more partitions
+	seen      lastSeen
+	restarted atomic.Int64  // when the group was begun anew, in ns of the Unix time; 0: never
+	paused    chan struct{} // tells relieve that nobody is to get messages
 }
 
 // New prepares a subscription; Run starts it.
@@ -152,6 +155,7 @@ func New(topic Topic, config Config) *Subscription {
 		out:     make(chan *message.Message),
 		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight, each),
 		keeper:  newKeeper(),
+		outages: outage.New(config.Observer, 0),
 		abandon: make(chan struct{}),
 		grown:   make(chan struct{}, 1),
 		paused:  make(chan struct{}, 1),
@@ -210,7 +214,9 @@ func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *gorou
 	close(s.out)
 	s.offers.Unlock()
 	cancelCalls()
-	if ended(hard, &g.keepers); !complete {
+	ended(hard, &g.keepers)
+	s.outages.Close()
+	if !complete {
 		return errUnsettled
 	}
 	return nil
@@ -220,6 +226,16 @@ func (s *Subscription) drain(calls context.Context, cancelCalls func(), g *gorou
 type lastSeen struct {
 	partitions atomic.Int32
 	settledAt  atomic.Int64 // when nothing was to be done, in ns of the Unix time; 0: never
+}
+
+// restartsWithin is how long all partitions take at most until they have begun a group anew.
+const restartsWithin = time.Minute
+
+// restarts tells whether it is the first partition that begins the group anew.
+func (s *Subscription) restarts() bool {
+	now, last := time.Now().UnixNano(), s.restarted.Load()
+	first := last == 0 || now-last >= int64(restartsWithin)
+	return first && s.restarted.CompareAndSwap(last, now)
 }
 
 // lookAnyway is how often grow looks at the topic although claims show that nothing has changed.
@@ -253,8 +269,7 @@ func (s *Subscription) settled() bool {
 func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
 	ticker := time.NewTicker(s.config.PollInterval)
 	defer ticker.Stop()
-	report := newReporter(s.config, -1)
-	growing, ending := trouble{report: &report, what: observe.Growing}, trouble{report: &report, what: observe.Ending}
+	report := newReporter(s, -1)
 	looked := time.Now()
 	for {
 		select {
@@ -268,14 +283,14 @@ func (s *Subscription) grow(ctx context.Context, partitions int, open func(numbe
 		}
 		looked = time.Now()
 		number, err := s.topic.Partitions(ctx)
-		growing.ended(ctx, err)
+		report.attempted(ctx, observe.Growing, err)
 		for ; partitions < number; partitions++ {
 			open(partitions)
 		}
 		if err == nil {
 			ended, err := s.topic.EndExpired(ctx)
 			report.ended(ended)
-			ending.ended(ctx, err)
+			report.attempted(ctx, observe.Ending, err)
 		}
 	}
 }

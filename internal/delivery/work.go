@@ -113,7 +113,7 @@ func (s *Subscription) prepare(
 	it.Body = nil // freed with the message; items are freed many at a time
 	if err != nil {
 		s.buffer.passed(it, true)
-		p.report.failed(observe.Decoding, it.ID, err)
+		p.report.messageFailed(observe.Decoding, it.ID, err)
 		p.settler.bury(it, "cannot decode: "+err.Error())
 		return nil, true
 	}
@@ -157,7 +157,7 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 	case <-msg.Nacked():
 		nack, err := s.config.Redelivery(delivered, msg)
 		if err != nil {
-			p.report.failed(observe.Retrying, it.ID, err)
+			p.report.messageFailed(observe.Retrying, it.ID, err)
 		}
 		p.settler.nack(it, nack)
 	default:

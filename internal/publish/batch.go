@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -18,21 +19,24 @@ const (
 	// maxBytes is about how many bytes of messages a batch may have. A larger call is a
 	// batch of its own.
 	maxBytes = 4 << 20
+
+	// patience is how long a caller waits before it gets a timer of its own for its deadline.
+	// A timer for each call would take a quarter of the client's time.
+	patience = 200 * time.Millisecond
 )
 
-// call is what one Publish call adds to a batch.
+// call is the part of a Publish call in a batch.
 type call struct {
-	messages []queue.Message
-	bytes    int
-	keyed    bool  // a message has a key
-	err      error // set before the batch is done
+	messages, bytes int
+	keyed           bool  // a message has a key
+	err             error // set before the batch is done
 }
 
-func newCall(messages []queue.Message) *call {
-	c := &call{messages: messages}
-	for _, m := range messages {
-		c.bytes += len(m.Body)
-		c.keyed = c.keyed || m.Key != ""
+func newCall(messages []Message) *call {
+	c := &call{messages: len(messages)}
+	for i := range messages {
+		c.bytes += len(messages[i].Body)
+		c.keyed = c.keyed || messages[i].Key != ""
 	}
 	return c
 }
@@ -44,43 +48,66 @@ type batch struct {
 	timer *time.Timer   // closes slow
 
 	// guarded by lanes.mu
-	calls           []*call // fixed once the batch is sent
+	calls           []*call     // fixed once the batch is sent
+	request         queue.Batch // its Calls are the messages of calls; fixed once it is sent
 	messages, bytes int
 	keyed           bool               // a message has a key
 	publisher       string             // the publisher's name when it is sent
-	sender          int                // which sender of the lane sends it
-	number          int64              // 0 until it is sent
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // those that still wait for the outcome
 	last            error              // of the last attempt
 }
 
-func newBatch() *batch {
-	b := &batch{done: make(chan struct{}), slow: make(chan struct{})}
+// newBatch returns an empty batch. common is what it has in common with all others.
+func newBatch(common queue.Batch) *batch {
+	b := &batch{done: make(chan struct{}), slow: make(chan struct{}), request: common}
 	b.timer = time.AfterFunc(patience, func() { close(b.slow) })
 	return b
 }
 
 // fits reports whether a call can join.
 func (b *batch) fits(c *call) bool {
-	return b.messages+len(c.messages) <= maxMessages && b.bytes+c.bytes <= maxBytes
+	return b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= maxBytes
 }
 
-func (b *batch) add(c *call) {
-	b.calls = append(b.calls, c)
+func (b *batch) add(c *call, messages []Message) {
+	b.calls, b.request.Calls = append(b.calls, c), append(b.request.Calls, messages)
 	b.callers++
-	b.messages += len(c.messages)
+	b.messages += c.messages
 	b.bytes += c.bytes
 	b.keyed = b.keyed || c.keyed
+}
+
+// wait waits until the batch is done. The error says why the caller stopped waiting.
+func (b *batch) wait(ctx context.Context, deadline time.Time) error {
+	if time.Until(deadline) > patience {
+		select {
+		case <-b.done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-b.slow:
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // leave ends a call whose caller stops waiting, and returns its error. A batch without a
 // waiting caller is not sent, or not sent again.
 func (b *batch) leave(c *call, cause error) error {
 	b.callers--
-	if b.number == 0 {
-		b.calls = slices.DeleteFunc(b.calls, func(other *call) bool { return other == c })
-		b.messages -= len(c.messages)
+	if b.request.Number == 0 { // it is not sent
+		at := slices.Index(b.calls, c)
+		b.calls = append(b.calls[:at], b.calls[at+1:]...)
+		b.request.Calls = append(b.request.Calls[:at], b.request.Calls[at+1:]...)
+		b.messages -= c.messages
 		b.bytes -= c.bytes
 		return fmt.Errorf("not stored: %w", cause)
 	}
@@ -93,17 +120,18 @@ func (b *batch) leave(c *call, cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// seal closes the batch to further calls, since it is about to be sent.
+// seal closes the batch to further calls, since a sender is about to send it.
 func (b *batch) seal(publisher string, sender int, number int64, cancel context.CancelFunc) {
-	b.publisher, b.sender, b.number, b.cancel = publisher, sender, number, cancel
+	b.publisher, b.cancel = publisher, cancel
+	b.request.Publisher, b.request.Number, b.request.Repeatable = recordOf(publisher, sender), number, new(atomic.Bool)
 }
 
-// record is the name of the publisher's record that the batch is stored under.
-func (b *batch) record() string {
-	if b.sender == 0 {
-		return b.publisher
+// recordOf is the name of the record that a sender's batches are stored under.
+func recordOf(publisher string, sender int) string {
+	if sender == 0 {
+		return publisher
 	}
-	return b.publisher + "/" + strconv.Itoa(b.sender)
+	return publisher + "/" + strconv.Itoa(sender)
 }
 
 // resolve sets one error for all calls except the rejected ones.
@@ -112,7 +140,7 @@ func (b *batch) resolve(rejected []queue.Duplicate, err error) {
 		c.err = err
 	}
 	for _, d := range rejected {
-		message := b.calls[d.Call].messages[d.Message]
+		message := &b.request.Calls[d.Call][d.Message]
 		b.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key)
 	}
 }

@@ -40,6 +40,7 @@ type fakeTopic struct {
 	unrecorded []string // partitions and publishers
 
 	callersOver atomic.Bool // UnrecordCallers was called
+	advanced    atomic.Bool // Advance was called
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -59,6 +60,11 @@ func (f *fakeTopic) Enlist(context.Context) error {
 	if f.enlist != nil {
 		return f.enlist()
 	}
+	return nil
+}
+
+func (f *fakeTopic) Advance(context.Context) error {
+	f.advanced.Store(true)
 	return nil
 }
 

@@ -2,21 +2,49 @@ package publish
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// linger is how long an idle sender waits for the next call before it ends.
-const linger = 100 * time.Millisecond
+const (
+	// linger is how long an idle sender waits for the next call before it ends.
+	linger = 100 * time.Millisecond
+
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = time.Second
+
+	// maxSenders is how many batches of a lane are under way at most. With Redis a millisecond
+	// away, more add nothing.
+	maxSenders = 4
+
+	// workOfMessage is about how long Redis and this process work for a message.
+	workOfMessage = 8 * time.Microsecond
+
+	// farTrip is how long a call is under way, its work left out, when Redis is far. Nearer
+	// than that, a second batch under way costs more than it saves: fewer calls share a batch.
+	farTrip = 300 * time.Microsecond
+)
+
+// wholeTopic is the partition number of calls for a topic as a whole.
+const wholeTopic = -1
 
 // destination is a topic partition.
 type destination struct {
 	topic     string
 	partition int // or wholeTopic
+}
+
+func (d destination) place() observe.Place {
+	return observe.Place{Topic: d.topic, Partition: d.partition}
 }
 
 // lane is the traffic to one destination: one batch at a time or, while Redis is far, a few.
@@ -49,7 +77,7 @@ type lanes struct {
 	// immutable
 	topics  *topics
 	ids     *queue.IDs
-	outage  *outage
+	outages *outage.State
 	common  queue.Batch // what all batches have in common
 	records records
 
@@ -64,8 +92,8 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *queue.IDs, o *outage, common queue.Batch) *lanes {
-	ls := &lanes{topics: t, ids: ids, outage: o, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
+func newLanes(t *topics, ids *queue.IDs, outages *outage.State, common queue.Batch) *lanes {
+	ls := &lanes{topics: t, ids: ids, outages: outages, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
 	ls.name = ls.newName()
 	return ls
 }
@@ -84,8 +112,36 @@ func (ls *lanes) begin() error {
 	return nil
 }
 
-// join adds a call to a batch that has not been sent.
-func (ls *lanes) join(to destination, c *call) *batch {
+// store stores messages in one batch. It returns when they are stored, when they certainly
+// cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;
+// with any other error they are not.
+func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []Message) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not stored: %w", context.Cause(ctx))
+	}
+	if !time.Now().Before(deadline) {
+		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
+	}
+	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
+	if cause := b.wait(ctx, deadline); cause != nil {
+		return ls.leave(b, c, cause)
+	}
+	return c.err
+}
+
+// leave ends a call whose caller stops waiting, unless the batch is done.
+func (ls *lanes) leave(b *batch, c *call, cause error) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if b.finished() {
+		return c.err
+	}
+	return b.leave(c, cause)
+}
+
+// join adds messages to a batch that has not been sent.
+func (ls *lanes) join(to destination, messages []Message) (*batch, *call) {
+	c := newCall(messages)
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.open[to]
@@ -94,12 +150,12 @@ func (ls *lanes) join(to destination, c *call) *batch {
 		ls.open[to] = l
 	}
 	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
-		l.waiting = append(l.waiting, newBatch())
+		l.waiting = append(l.waiting, newBatch(ls.common))
 	}
 	last := l.waiting[len(l.waiting)-1]
-	last.add(c)
+	last.add(c, messages)
 	ls.rouse(to, l, last)
-	return last
+	return last, c
 }
 
 // takes tells whether a sender may send a batch.
@@ -172,7 +228,7 @@ func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc)
 		return nil
 	}
 	b := l.waiting[first]
-	l.waiting = slices.Delete(l.waiting, first, first+1)
+	l.waiting = append(l.waiting[:first], l.waiting[first+1:]...)
 	l.senders[n].sends = true
 	for _, other := range l.waiting {
 		ls.rouse(to, l, other)
@@ -185,6 +241,74 @@ func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc)
 // first is the index of the first batch that a sender may send; -1 for none.
 func (l *lane) first(n int) int {
 	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
+}
+
+// send sends a batch under its number, again and again while the error is temporary and a
+// caller waits, and tells the callers the outcome. It returns how long the attempt took that
+// has stored it; 0 if none has.
+func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Duration {
+	topic := ls.topics.find(to.topic)
+	defer func() { ls.records.left(to, b.request.Publisher, b.request.Repeatable.Load()) }()
+	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
+	for {
+		start := time.Now()
+		rejected, err := topic.Push(ctx, to.partition, b.request)
+		if stored(err) {
+			took := time.Since(start)
+			ls.finish(b, rejected, err)
+			ls.outages.Worked(observe.Publishing, to.place())
+			return took
+		}
+		ls.note(b, err)
+		if queue.Transient(err) && ctx.Err() == nil {
+			ls.outages.Failed(observe.Publishing, to.place(), err)
+			if pause.Wait(ctx) {
+				continue
+			}
+		}
+		if errors.Is(err, queue.ErrStalePublisher) {
+			ls.rename(b.publisher)
+		}
+		if !queue.Refused(err) { // an earlier attempt may have stored it
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+		ls.finish(b, nil, err)
+		return 0
+	}
+}
+
+// stored reports whether messages are stored, perhaps with too few replicas.
+func stored(err error) bool {
+	if err == nil {
+		return true
+	}
+	var shortfall *queue.ReplicationError
+	return errors.As(err, &shortfall)
+}
+
+// note keeps the error of an attempt, for callers that leave.
+func (ls *lanes) note(b *batch, err error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	b.last = err
+}
+
+// rename gives the publisher a new name, which has no batches yet.
+func (ls *lanes) rename(stale string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.name == stale { // no other batch has renamed it
+		ls.name = ls.newName()
+	}
+}
+
+// finish ends a batch. It holds the lock at the end, so that a caller that leaves sees the
+// batch either done or not done.
+func (ls *lanes) finish(b *batch, rejected []queue.Duplicate, err error) {
+	b.resolve(rejected, err)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	b.finish()
 }
 
 // sent records that a batch has ended, and how long that took; 0 if it failed.
@@ -228,3 +352,17 @@ func (ls *lanes) close(ctx context.Context) error {
 	}
 	return await(ctx, &ls.running)
 }
+
+// trips is how long the calls of a lane take, without the work for their messages.
+type trips struct{ mean time.Duration }
+
+func (t *trips) add(took time.Duration, messages int) {
+	trip := max(0, took-time.Duration(messages)*workOfMessage)
+	if t.mean == 0 {
+		t.mean = trip
+	}
+	t.mean += (trip - t.mean) / 8
+}
+
+// far tells whether a lane gains by sending several batches at once.
+func (t *trips) far() bool { return t.mean > farTrip }

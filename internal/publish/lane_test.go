@@ -247,3 +247,24 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 		calls.Wait()
 	})
 }
+
+func TestWhoLeavesBeforeABatchIsSentTakesItsMessagesAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Second}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		publish := func(name string, patience time.Duration) {
+			calls.Go(func() {
+				err := p.Publish(context.Background(), time.Now().Add(patience), "t", one(name))
+				assert.Equal(t, name == "leaves", err != nil)
+			})
+			synctest.Wait()
+		}
+		publish("under way", time.Minute)
+		publish("leaves", 100*time.Millisecond)
+		publish("stays", time.Minute)
+		calls.Wait()
+		require.NoError(t, p.Close(context.Background()))
+		assert.Equal(t, map[int][]string{0: {"under way", "stays"}}, f.names)
+	})
+}

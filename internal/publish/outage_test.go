@@ -41,7 +41,7 @@ func soon() time.Time { return time.Now().Add(500 * time.Millisecond) }
 
 func TestASlowObserverHoldsUpNoOtherPartition(t *testing.T) {
 	ready, told, release := make(chan struct{}), make(chan struct{}, 100), make(chan struct{})
-	f := &fakeTopic{partitions: 2, fail: loading(ready), observer: observe.Observer{Failing: func(observe.Failing) {
+	f := &fakeTopic{partitions: 2, fail: loading(ready), observer: observe.Observer{Failed: func(observe.Failed) {
 		told <- struct{}{}
 		<-release
 	}}}
@@ -62,7 +62,7 @@ func TestAnObserverMayPublishToAnotherPartition(t *testing.T) {
 	ready, errs := make(chan struct{}), make(chan error, 1)
 	f := &fakeTopic{partitions: 2, fail: loading(ready)}
 	var p *Publisher
-	f.observer.Failing = func(observe.Failing) {
+	f.observer.Failed = func(observe.Failed) {
 		select {
 		case <-ready: // it has done so
 		default:
@@ -92,7 +92,7 @@ func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			release, recoveries := make(chan struct{}), 0
-			f := &fakeTopic{observer: observe.Observer{Recovered: func(observe.Recovered) {
+			f := &fakeTopic{observer: observe.Observer{OutageEnded: func(observe.OutageEnded) {
 				recoveries++
 				<-release
 			}}}
@@ -104,4 +104,15 @@ func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
 			assert.Equal(t, 1, recoveries, "and before Close returns")
 		})
 	}
+}
+
+func TestAPublisherThatIsClosedEndsItsOutage(t *testing.T) {
+	var ended []observe.OutageEnded
+	f := &fakeTopic{observer: observe.Observer{OutageEnded: func(e observe.OutageEnded) { ended = append(ended, e) }}}
+	f.fail = func(int) error { return io.EOF }
+	p := f.publisher()
+	require.Error(t, p.Publish(t.Context(), time.Now().Add(50*time.Millisecond), "t", one("a")))
+	require.NoError(t, p.Close(t.Context()))
+	require.Len(t, ended, 1)
+	assert.True(t, ended[0].Stopped)
 }

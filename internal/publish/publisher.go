@@ -10,9 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -23,6 +26,24 @@ var (
 	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or its deduplication window lasts")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )
+
+// PartialError says that only some of a call's messages are stored.
+type PartialError struct {
+	Stored  int // of the Total messages
+	Total   int
+	Missing []int // indexes of those that are not stored or, with ErrOutcomeUnknown, may not be
+	Err     error
+}
+
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("only %d of %d messages are stored: %v", e.Stored, e.Total, e.Err)
+}
+
+func (e *PartialError) Unwrap() error { return e.Err }
+
+// forgetAfter is how long a destination counts as failing after its last failure, once others
+// work: perhaps nothing is published to it any more.
+const forgetAfter = time.Minute
 
 // Config configures a Publisher.
 type Config struct {
@@ -38,9 +59,10 @@ type Config struct {
 	ReplicaTimeout time.Duration
 }
 
-// Topic is a topic in Redis. See queue.Topic and queue.Partition.
+// Topic is a topic in Redis. See queue.Topic.
 type Topic interface {
 	Enlist(ctx context.Context) error
+	Advance(ctx context.Context) error
 	Raise(ctx context.Context, least int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
@@ -53,21 +75,21 @@ type Topic interface {
 	Silence() error
 }
 
-// Message is a message to publish.
-type Message struct {
-	Name  string // for errors; it is not stored
-	Key   string // the message key; empty: none
-	Delay time.Duration
-	Body  []byte
+var _ Topic = (*queue.Topic)(nil)
 
-	// PartitionKey chooses the partition of a message without a Key; empty: any partition.
-	PartitionKey string
+// InRedis opens the topics of a store.
+func InRedis(store *queue.Store) (open func(topic string) Topic) {
+	return func(topic string) Topic { return store.Topic(topic) }
 }
+
+// Message is a message to publish. Publish gives it its ID.
+type Message = queue.Message
 
 // Publisher stores messages. It is safe for concurrent use.
 type Publisher struct {
 	observer   observe.Observer
 	ids        *queue.IDs
+	outages    *outage.State
 	topics     *topics
 	lanes      *lanes
 	background *background   // the calls to Redis that lanes does not make
@@ -78,9 +100,9 @@ type Publisher struct {
 // New returns a Publisher.
 func New(config Config) *Publisher {
 	p := &Publisher{observer: config.Observer, ids: queue.NewIDs(), background: newBackground()}
-	outage := newOutage(config.Observer)
-	p.topics = newTopics(config.Open, config.Partitions, p.background, outage)
-	p.lanes = newLanes(p.topics, p.ids, outage, queue.Batch{
+	p.outages = outage.New(config.Observer, forgetAfter)
+	p.topics = newTopics(config, p.background, p.outages)
+	p.lanes = newLanes(p.topics, p.ids, p.outages, queue.Batch{
 		Duplicates: config.Duplicates, Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
 	})
 	return p
@@ -113,6 +135,166 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	return err
 }
 
+// share is the messages of a call that go to one partition.
+type share struct {
+	partition int
+	indexes   []int // of the messages in the call; nil: all of them
+	messages  []Message
+}
+
+// store stores the messages of a call in the partitions of their topic.
+func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
+	p.name(messages)
+	leaveTrail(ctx, messages)
+	partitions, err := p.topics.partitions(ctx, deadline, topic)
+	if err != nil {
+		return fmt.Errorf("not stored: %w", err)
+	}
+	if err := p.lanes.begin(); err != nil {
+		return err
+	}
+	defer p.lanes.calls.Done()
+	shares := p.spread(messages, partitions)
+	if len(shares) == 1 {
+		stored, err := p.storeShare(ctx, deadline, topic, shares[0])
+		if err == nil {
+			return nil
+		}
+		return outcome(shares, []int{stored}, []error{err})
+	}
+	stored, errs := make([]int, len(shares)), make([]error, len(shares))
+	var storing sync.WaitGroup
+	for i := range shares {
+		storing.Go(func() { stored[i], errs[i] = p.storeShare(ctx, deadline, topic, shares[i]) })
+	}
+	storing.Wait()
+	return outcome(shares, stored, errs)
+}
+
+// name gives messages ids, which sort in publishing order.
+func (p *Publisher) name(messages []Message) {
+	now := time.Now()
+	for i := range messages {
+		messages[i].ID = p.ids.Next(now, messages[i].Key)
+	}
+}
+
+// spread chooses partitions for messages.
+func (p *Publisher) spread(messages []Message, partitions int) []share {
+	turn := int(p.turn.Add(1) % uint64(partitions))
+	if partitions == 1 || !slices.ContainsFunc(messages, func(m Message) bool { return chooser(m) != "" }) {
+		return []share{{partition: turn, messages: messages}}
+	}
+	var shares []share
+	for i, m := range messages {
+		partition := turn
+		if key := chooser(m); key != "" {
+			partition = queue.PartitionOf(key, partitions)
+		}
+		at := slices.IndexFunc(shares, func(s share) bool { return s.partition == partition })
+		if at < 0 {
+			at = len(shares)
+			shares = append(shares, share{partition: partition})
+		}
+		shares[at].indexes = append(shares[at].indexes, i)
+		shares[at].messages = append(shares[at].messages, m)
+	}
+	return shares
+}
+
+// chooser is the key that chooses a message's partition. The message key comes first:
+// duplicates must meet in one partition.
+func chooser(m Message) string {
+	if m.Key != "" {
+		return m.Key
+	}
+	return m.PartitionKey
+}
+
+// storeShare stores a share, in pieces if it is large, and returns how many of its
+// messages are stored.
+func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic string, s share) (count int, err error) {
+	for _, piece := range split(s.messages) {
+		failed := p.lanes.store(ctx, deadline, destination{topic: topic, partition: s.partition}, piece)
+		if err == nil {
+			err = failed
+		}
+		if !stored(failed) {
+			return count, failed
+		}
+		count += len(piece)
+	}
+	return count, err
+}
+
+// split cuts messages into pieces that fit a batch.
+func split(messages []Message) [][]Message {
+	var pieces [][]Message
+	start, bytes := 0, 0
+	for i, m := range messages {
+		bytes += len(m.Body)
+		if i > start && (i-start == maxMessages || bytes > maxBytes) {
+			pieces = append(pieces, messages[start:i])
+			start, bytes = i, len(m.Body)
+		}
+	}
+	if start < len(messages) {
+		pieces = append(pieces, messages[start:])
+	}
+	return pieces
+}
+
+// outcome returns the error of a call. stored is how many messages of each share are
+// stored, counted from its first.
+func outcome(shares []share, stored []int, errs []error) error {
+	err := errors.Join(errs...)
+	switch {
+	case err == nil:
+		return nil
+	case len(errs) == 1:
+		err = errs[0]
+	}
+	partial := PartialError{Err: err}
+	for i, s := range shares {
+		partial.Stored += stored[i]
+		partial.Total += len(s.messages)
+		for n := stored[i]; n < len(s.messages); n++ {
+			if s.indexes == nil {
+				partial.Missing = append(partial.Missing, n)
+			} else {
+				partial.Missing = append(partial.Missing, s.indexes[n])
+			}
+		}
+	}
+	if partial.Stored == 0 || len(partial.Missing) == 0 {
+		return partial.Err
+	}
+	slices.Sort(partial.Missing)
+	return &partial
+}
+
+type trailKey struct{}
+
+// WithTrail returns a context for messages: Publishers tell note the ids under which they are
+// about to store them. So whoever publishes them knows them when they come back. note must be
+// safe for concurrent use.
+func WithTrail(ctx context.Context, note func(ids []string)) context.Context {
+	return context.WithValue(ctx, trailKey{}, note)
+}
+
+// leaveTrail tells whoever wants to know the ids of messages.
+func leaveTrail(ctx context.Context, messages []Message) {
+	note, wanted := ctx.Value(trailKey{}).(func([]string))
+	if !wanted {
+		return
+	}
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = m.ID
+	}
+	note(ids)
+}
+
 // Closed tells whether Close was called.
 func (p *Publisher) Closed() bool { return p.closed.Load() }
 
@@ -124,5 +306,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	if err == nil {
 		p.unrecord(ctx)
 	}
-	return errors.Join(err, p.background.close(ctx))
+	err = errors.Join(err, p.background.close(ctx))
+	p.outages.Close()
+	return err
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -25,9 +27,11 @@ const (
 type topics struct {
 	// immutable
 	open       func(name string) Topic
-	least      int // the minimum for each topic
+	least      int  // the minimum for each topic
+	windows    bool // keys stay taken after their messages
 	background *background
-	outage     *outage
+	observer   observe.Observer
+	outages    *outage.State
 
 	mu         sync.Mutex
 	young, old map[string]*knownTopic // guarded by mu; old is forgotten next
@@ -41,7 +45,6 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
-	ending     time.Time // guarded by mu; since when ending expired groups fails; zero: it works
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -50,8 +53,11 @@ type look struct {
 	err  error
 }
 
-func newTopics(open func(name string) Topic, least int, b *background, o *outage) *topics {
-	return &topics{open: open, least: least, background: b, outage: o, young: map[string]*knownTopic{}}
+func newTopics(config Config, b *background, outages *outage.State) *topics {
+	return &topics{
+		open: config.Open, least: config.Partitions, windows: config.Window > 0, background: b, observer: config.Observer, outages: outages,
+		young: map[string]*knownTopic{},
+	}
 }
 
 // partitions returns how many partitions a topic has, raising the number if it is too low.
@@ -81,7 +87,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		}
 		if ctx.Err() == nil {
 			last = err
-			t.outage.failed(topic.whole(), err)
+			t.outages.Failed(observe.Publishing, topic.whole().place(), err)
 		}
 		if !pause.Wait(ctx) {
 			if last == nil {
@@ -129,11 +135,30 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 }
 
 func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
-	partitions, err := topic.ask(ctx, t.least)
+	partitions, err := t.raise(ctx, topic)
 	topic.looked(current, partitions, err)
 	if err == nil {
-		t.outage.worked(topic.whole())
+		t.outages.Worked(observe.Publishing, topic.whole().place())
 		t.endExpired(ctx, topic) // nobody waits for it
+	}
+}
+
+// endExpired ends consumer groups that have no live subscriber any more, after a look at
+// their topic.
+func (t *topics) endExpired(ctx context.Context, topic *knownTopic) {
+	ended, err := topic.EndExpired(ctx)
+	place := topic.whole().place()
+	if tell := t.observer.Ended; tell != nil {
+		for _, g := range ended {
+			tell(observe.Ended{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		t.outages.Failed(observe.Ending, place, err)
+	default:
+		t.outages.Worked(observe.Ending, place)
 	}
 }
 
@@ -178,12 +203,17 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 	close(current.done)
 }
 
-// ask enlists the topic and raises its number of partitions.
-func (t *knownTopic) ask(ctx context.Context, least int) (partitions int, err error) {
-	if err := t.Enlist(ctx); err != nil {
+// raise lists the topic, with the version of the protocol that has windows if there are any, and
+// raises its number of partitions.
+func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, err error) {
+	enlist := topic.Enlist
+	if t.windows {
+		enlist = topic.Advance
+	}
+	if err := enlist(ctx); err != nil {
 		return 0, err
 	}
-	return t.Raise(ctx, least)
+	return topic.Raise(ctx, t.least)
 }
 
 // passing reports whether an error is temporary, so that trying again may help.

@@ -2,9 +2,9 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,15 +15,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // opened returns topics that count how many are opened.
 func opened(count *int) *topics {
-	return newTopics(func(string) Topic {
+	open := func(string) Topic {
 		*count++
 		return &fakeTopic{}
-	}, 1, newBackground(), newOutage(observe.Observer{}))
+	}
+	return newTopics(Config{Open: open, Partitions: 1}, newBackground(), outage.New(observe.Observer{}, 0))
 }
 
 func TestThePublisherRemembersABoundedNumberOfTopics(t *testing.T) {
@@ -69,8 +72,8 @@ func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, told *atomic.Int64) {
 	told = &atomic.Int64{}
 	b := newBackground()
 	t.Cleanup(func() { assert.NoError(t, b.close(context.Background())) })
-	o := newOutage(observe.Observer{Failing: func(observe.Failing) { told.Add(1) }})
-	return newTopics(func(string) Topic { return f }, 1, b, o), told
+	o := outage.New(observe.Observer{Failed: func(observe.Failed) { told.Add(1) }}, 0)
+	return newTopics(Config{Open: func(string) Topic { return f }, Partitions: 1}, b, o), told
 }
 
 func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
@@ -221,6 +224,18 @@ func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 }
 
+func TestATopicIsListedWithTheVersionThatHasWindowsIfThereAreAny(t *testing.T) {
+	for _, window := range []time.Duration{0, time.Second} {
+		listed := false
+		f := &fakeTopic{enlist: func() error { listed = true; return nil }}
+		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Window: window})
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, window > 0, f.advanced.Load())
+		assert.Equal(t, window == 0, listed)
+	}
+}
+
 func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
@@ -253,38 +268,42 @@ func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 	})
 }
 
-func TestEachFailureIsReportedAndTheEndOfAnOutageOnce(t *testing.T) {
+// TestAPublisherEndsGroupsThatHaveExpired while it publishes, and no Publish call waits.
+func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var failures, recoveries []observe.Place
-		var after time.Duration
-		o := newOutage(observe.Observer{
-			Failing:   func(f observe.Failing) { failures = append(failures, f.Place) },
-			Recovered: func(r observe.Recovered) { recoveries, after = append(recoveries, r.Place), r.After },
-		})
-		a, b, gone := destination{topic: "a"}, destination{topic: "b", partition: 1}, destination{topic: "gone"}
-		o.worked(a)
-		for range 2 {
-			o.failed(a, io.EOF)
-			o.failed(b, io.EOF)
+		var mu sync.Mutex
+		var events []any
+		note := func(e any) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
 		}
-		assert.Equal(t, []observe.Place{a.place(), b.place(), a.place(), b.place()}, failures)
-		o.worked(a)
-		assert.Empty(t, recoveries, "b still fails")
-		o.failed(a, io.EOF)
-		<-time.After(time.Second)
-		o.worked(b)
-		o.worked(a)
-		assert.Equal(t, []observe.Place{a.place()}, recoveries)
-		assert.Equal(t, time.Second, after)
-		o.failed(gone, io.EOF)
-		o.worked(a)
-		assert.Len(t, recoveries, 1)
-		<-time.After(staleAfter + time.Second)
-		o.worked(a)
-		assert.Len(t, recoveries, 2, "nothing is published to the failed destination any more")
-		for n := range 2 * maxFailing {
-			o.failed(destination{topic: fmt.Sprint(n)}, errors.New("x"))
-		}
-		assert.Len(t, o.last, maxFailing)
+		f := &fakeTopic{endTakes: time.Second, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: loadingError(), observer: observe.Observer{
+			Ended: func(e observe.Ended) { note(e) }, OutageBegan: func(e observe.OutageBegan) { note(e) }, OutageEnded: func(e observe.OutageEnded) { note(e) },
+		}}
+		p := f.publisher()
+		start := time.Now()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+		assert.Zero(t, time.Since(start))
+		time.Sleep(lookEvery + 2*time.Second) //nolint:forbidigo // lets the bubble's clock run
+		f.mu.Lock()
+		f.ended, f.endFails = nil, nil
+		f.mu.Unlock()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
+		time.Sleep(2 * time.Second) //nolint:forbidigo // lets the bubble's clock run
+		require.NoError(t, p.Close(context.Background()))
+		place := observe.Place{Topic: "t", Partition: wholeTopic}
+		ended := place
+		ended.Group = "old"
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, events, 3)
+		assert.Equal(t, []any{
+			observe.Ended{Place: ended, Freed: 3},
+			observe.OutageBegan{Place: place, What: observe.Ending, Err: loadingError()},
+		}, slices.Clone(events[:2]))
+		recovered, _ := events[2].(observe.OutageEnded)
+		assert.Equal(t, observe.Ending, recovered.What)
+		assert.Positive(t, recovered.After)
 	})
 }

@@ -17,7 +17,10 @@ type Message struct {
 	Key   string        // message key; empty if it has none
 	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
 	Body  []byte
-	Name  string // for errors; it is not stored
+
+	// For publishers; these are not stored.
+	Name         string // for errors
+	PartitionKey string // chooses the partition of a message without a Key; empty: any
 }
 
 // Duplicates says what Push does with a message whose key is in use.
@@ -135,6 +138,16 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// Push stores a batch in a partition; see Partition.Push.
+func (t *Topic) Push(ctx context.Context, partition int, b Batch) (rejected []Duplicate, err error) {
+	return t.Partition(partition).Push(ctx, b)
+}
+
+// Unrecord removes records of publishers from a partition; see Partition.Unrecord.
+func (t *Topic) Unrecord(ctx context.Context, partition int, names []string) error {
+	return t.Partition(partition).Unrecord(ctx, names)
 }
 
 // Unrecord removes what Redis remembers of the last batches of publishers, which must not

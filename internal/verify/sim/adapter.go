@@ -109,7 +109,7 @@ func (g groupOf) Extend(ctx context.Context, h queue.Heartbeat, held []queue.Hel
 func (g groupOf) Release(ctx context.Context, releases []queue.Release) ([]string, error) {
 	list := make([]store.Release, len(releases))
 	for i, r := range releases {
-		list[i] = store.Release{Delivery: deliveryOf(r.Delivery), Due: r.DueAt.UnixMilli(), Age: r.Age}
+		list[i] = store.Release{Delivery: deliveryOf(r.Delivery), Due: r.DueAt.UnixMilli(), Age: milliseconds(r.Age)}
 	}
 	return call(ctx, g.l, "release", func(now int64) []string { return g.c.release(g.l, now, list) })
 }

@@ -23,6 +23,9 @@ func (t publishTopic) Enlist(ctx context.Context) error {
 	return err
 }
 
+// Advance implements publish.Topic.
+func (t publishTopic) Advance(ctx context.Context) error { return t.Enlist(ctx) }
+
 // Raise implements publish.Topic.
 func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
 	return call(ctx, t.p.link(0), "raise", func(int64) int { return t.p.w.raise(least) })
@@ -56,7 +59,7 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 	if err == nil && result.Stale {
 		err = queue.ErrStalePublisher
 	}
-	return ids(result.Refused, func(call int) queue.Duplicate { return queue.Duplicate{Call: call} }), err
+	return ids(result.Refused, func(d store.Duplicate) queue.Duplicate { return queue.Duplicate(d) }), err
 }
 
 // Cancel implements publish.Topic.

@@ -62,22 +62,26 @@ func (w *World) holders(key string) []string {
 
 // cancelled is what a Cancel does in a partition. World.mu is held.
 func (p *publisher) cancelled(ctx context.Context, partition int, key string) string {
-	id := p.w.topic.Partition(partition).Cancel(key)
-	if id != "" {
-		p.did(ctx, id)
-		p.w.takenBack(id)
+	part := p.w.topic.Partition(partition)
+	standing, ok := part.Cancel(part.Lead(key))
+	if !ok {
+		return ""
 	}
-	return id
+	p.did(ctx, standing.ID)
+	p.w.takenBack(standing.ID)
+	return standing.ID
 }
 
 // rescheduled is what a Reschedule does in a partition. World.mu is held.
 func (p *publisher) rescheduled(ctx context.Context, partition int, now int64, key string, delay int64) string {
-	id := p.w.topic.Partition(partition).Reschedule(now, key, delay)
-	if id == "" {
+	part, due := p.w.topic.Partition(partition), dueAfter(now, delay)
+	standing, ok := part.Reschedule(now, part.Lead(key), due.UnixMilli())
+	if !ok {
 		return ""
 	}
+	id := standing.ID
 	p.did(ctx, id)
-	m, due := p.w.messages[id], dueAfter(now, delay)
+	m := p.w.messages[id]
 	m.due, m.notBefore = due, due
 	for _, t := range m.tracks {
 		if t.place == waiting {

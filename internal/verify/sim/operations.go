@@ -200,7 +200,7 @@ func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 		t := c.w.messages[r.ID].tracks[c.group.name]
 		if t.place == leased && t.token.Fence == r.Token.Fence {
 			t.back(time.UnixMilli(r.Due), time.Now())
-			c.group.at(l.partition).giveBack(r.Age)
+			c.group.at(l.partition).giveBack(time.Duration(r.Age) * time.Millisecond)
 		}
 	}
 	return stale

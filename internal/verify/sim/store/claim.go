@@ -17,7 +17,8 @@ type Request struct {
 	Free            int // how many of them are for free workers
 	Lease           int64
 	MaxDeliveries   int
-	Bytes           int // stop at this many bytes of messages
+	Bytes           int   // stop at this many bytes of messages
+	Alive           int64 // for how many ms the consumer counts as alive; 0: it says nothing
 }
 
 // Claimed is a leased message.
@@ -40,6 +41,7 @@ type Claims struct {
 	Wait        int64 // µs until more is due; negative: nothing is scheduled
 	NeedsWorker bool  // the next message is only for a free worker
 	Replayed    bool
+	Ending      bool // groups may end soon
 }
 
 // claimed is the record of a consumer.
@@ -64,10 +66,11 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	case known && last.number == r.Number:
 		return p.replay(g, now, r.Consumer, deadline), true
 	case known && last.number > r.Number:
-		return Claims{Deadline: deadline, Wait: -1, Replayed: true}, true
+		return Claims{Deadline: deadline, Wait: -1, Replayed: true, Ending: p.ending(now)}, true
 	}
 	b := p.boundsOf(g, r, now)
-	claims = Claims{Deadline: deadline}
+	b.idle = known && p.idle(g, r, now, last)
+	claims = Claims{Deadline: deadline, Ending: p.ending(now)}
 	all := p.take(g, &claims, &r, b, now)
 	p.spend(r.Group, &b, len(claims.Messages))
 	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), deadline, claims.Messages, claims.Buried}
@@ -75,12 +78,23 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 		p.makeRoom(g, r.Group)
 	}
 	p.answer(g, &claims, r, b, now, all)
+	if !known || last.ms/1000 != nowMS(now)/1000 {
+		g.noteAlive(now, r.Consumer, r.Alive)
+	}
 	busy := known && nowMS(now)-last.ms < busyMS
 	if !claims.NeedsWorker && claims.Wait != 0 && !busy && len(g.claims) > 1 {
 		found := len(claims.Messages) + len(claims.Buried)
 		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Looked: true, Found: found, Consumer: r.Consumer})
 	}
 	return claims, true
+}
+
+// idle tells whether lib_idle answers a claim: there is nothing to find, and nothing unusual to do.
+// It does not look for pauses.
+func (p *Partition) idle(g *group, r Request, now int64, last claimed) bool {
+	_, seen := g.consumers[r.Consumer]
+	return p.wait(g, now) != 0 && !p.ending(now) && len(g.claims) == 1 && (seen || r.Alive == 0) &&
+		last.ms/hourMS == nowMS(now)/hourMS
 }
 
 // take leases and buries messages within the bounds. It reports whether it has taken all
@@ -105,7 +119,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 		if i == len(expired) {
 			r.Limit = min(r.Limit, max(len(claims.Messages), len(expired)+b.room))
 		}
-		if !p.give(g, claims, e, lost, *r, &size) {
+		if !p.give(g, claims, e, lost, *r, now, &size) {
 			return false
 		}
 		if !lost {
@@ -119,7 +133,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 // not stopped before a message.
 func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now int64, all bool) {
 	switch {
-	case b.paused:
+	case b.paused && !b.idle:
 		claims.Wait = b.pauseLasts(now)
 		return
 	case claims.NeedsWorker:
@@ -143,25 +157,26 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 }
 
 // give leases a message or buries it; false if the claim must end before it.
-func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request, size *int) bool {
+func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request, now int64, size *int) bool {
 	body, stored := p.messages[e.id]
+	bytes := len(body) + len(g.changed[e.id])
 	last, retried := g.attempts[e.id]
 	if !retried && lost {
 		last = firstClaim
 	}
 	switch {
-	case !stored:
-		p.bury(g, claims, e.id, claims.Deadline-r.Lease, "message body is missing")
-		return true
 	case last.spent(r.MaxDeliveries):
-		p.bury(g, claims, e.id, claims.Deadline-r.Lease, last.reason(r.MaxDeliveries))
+		p.bury(g, claims, e.id, nowMS(now), last.reason(r.MaxDeliveries))
+		return true
+	case !stored:
+		p.bury(g, claims, e.id, nowMS(now), "message body is missing")
 		return true
 	case len(claims.Messages) == r.Limit:
 		return false
 	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(claims.Messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
-	case len(claims.Messages) > 0 && *size+len(body) > r.Bytes:
+	case len(claims.Messages) > 0 && *size+bytes > r.Bytes:
 		return false
 	}
 	token := next(last, retried, lost)
@@ -169,7 +184,7 @@ func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request
 		g.attempts[e.id] = token
 	}
 	g.unack.add(claims.Deadline, e.id)
-	*size += len(body)
+	*size += bytes
 	claims.Messages = append(claims.Messages, Claimed{e.id, token, e.score, body, g.changed[e.id]})
 	return true
 }
@@ -195,14 +210,17 @@ func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	g.reasons[id] = reason
 	g.dead.add(ms, id)
 	g.unack.remove(id)
-	p.free(id)
+	if key := keyOf(id); p.keys[key] == id {
+		delete(p.keys, key)
+		p.lost[key] = id
+	}
 }
 
 // replay answers a request that was sent again: with what the consumer holds that nobody has
 // claimed or extended since.
 func (p *Partition) replay(g *group, now int64, consumer string, deadline int64) Claims {
 	last := g.claims[consumer]
-	claims := Claims{Deadline: deadline, Replayed: true}
+	claims := Claims{Deadline: deadline, Replayed: true, Ending: p.ending(now)}
 	for _, b := range last.buried {
 		if g.dead.has(b.ID) {
 			claims.Buried = append(claims.Buried, b)

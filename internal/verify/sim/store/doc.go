@@ -1,7 +1,12 @@
 // Package store is a topic in memory that does what the scripts of internal/queue do:
-// the same states, tokens, records and notifications, by an explicit clock. It knows
-// neither Redis nor Watermill and imports nothing of the library, so that the
-// simulation can run on it and the tests of the scripts can compare them with it.
+// the same states, tokens, records and notifications, by an explicit clock. It is the one
+// model of them: the simulation runs on it, and TestModel of internal/queue compares it with
+// the scripts on a real Redis. It knows neither Redis nor Watermill and imports nothing of
+// the library.
+//
+// TestModel compares one partition. Raise, and what new partitions take over, are not compared
+// with the scripts. Nor are claims of a caller that knows only some of the groups: here, what
+// falls due goes to all registered groups.
 //
 // Arguments give Redis's clock in microseconds; due times and deadlines are whole
 // milliseconds, rounded as the scripts round them. A Topic is for one goroutine at a

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -15,24 +16,39 @@ type group struct {
 	reasons            map[string]string
 	changed            map[string][]byte
 	orphans            map[string]bool // messages that were cancelled while the group was retired
+	consumers          map[string]presence
 }
+
+// Tombstone says why a group is gone.
+type Tombstone string
+
+// The tombstones. An expired group may come back once all that it held is freed.
+const (
+	Retired Tombstone = "retired"
+	Expired Tombstone = "expired"
+)
 
 func newGroup() *group {
 	return &group{
-		attempts: map[string]Token{},
-		claims:   map[string]claimed{},
-		reasons:  map[string]string{},
-		changed:  map[string][]byte{},
-		orphans:  map[string]bool{},
+		attempts:  map[string]Token{},
+		claims:    map[string]claimed{},
+		reasons:   map[string]string{},
+		changed:   map[string][]byte{},
+		orphans:   map[string]bool{},
+		consumers: map[string]presence{},
 	}
 }
 
-// Register makes a group known, so that it gets what becomes due from now on. ok is false if
-// it is retired.
+// Register makes a group known, so that it gets what becomes due from now on, and lasts. ok is
+// false if it is retired. If it has expired, what it held is freed first.
 func (p *Partition) Register(name string) (ok bool) {
-	if p.retired[name] {
+	for p.tombstones[name] == Expired {
+		_, _, _ = p.Forget(name, math.MaxInt)
+	}
+	if p.tombstones[name] == Retired {
 		return false
 	}
+	delete(p.expiry, name)
 	if p.groups[name] == nil {
 		p.groups[name] = newGroup()
 	}
@@ -58,17 +74,29 @@ func (p *Partition) Groups() []string {
 }
 
 // Retire removes a group, whether it has consumers or not. It stays away until Restore.
-func (p *Partition) Retire(name string) {
-	p.retired[name] = true
+func (p *Partition) Retire(name string) { p.remove(name, Retired) }
+
+// End removes a group whose only subscriber has ended. It may come back.
+func (p *Partition) End(name string) {
+	if p.tombstones[name] == "" {
+		p.remove(name, Expired)
+	}
+}
+
+func (p *Partition) remove(name string, why Tombstone) {
+	p.tombstones[name] = why
 	if g := p.groups[name]; g != nil {
 		g.registered = false
 	}
 }
 
-// Forget frees up to limit messages of a retired group. It returns them, and whether it is
-// done; ok is false if the group is not retired.
+// Tombstone says why a group is gone; "" if it is not.
+func (p *Partition) Tombstone(name string) Tombstone { return p.tombstones[name] }
+
+// Forget frees up to limit messages of a group that is gone. It returns them, and whether it is
+// done; ok is false if the group is not gone.
 func (p *Partition) Forget(name string, limit int) (freed []string, done, ok bool) {
-	if !p.retired[name] {
+	if p.tombstones[name] == "" {
 		return nil, false, false
 	}
 	g := p.groups[name]
@@ -89,6 +117,10 @@ func (p *Partition) Forget(name string, limit int) (freed []string, done, ok boo
 	}
 	delete(p.groups, name)
 	delete(p.pauses, name)
+	delete(p.expiry, name)
+	if p.tombstones[name] == Expired {
+		delete(p.tombstones, name)
+	}
 	p.unlimit(name)
 	return nil, true, true
 }
@@ -96,11 +128,13 @@ func (p *Partition) Forget(name string, limit int) (freed []string, done, ok boo
 // Restore lets a retired group come back with its next Register. ok is false if Forget has
 // not freed all that it held.
 func (p *Partition) Restore(name string) (ok bool) {
-	g := p.groups[name]
-	if p.retired[name] && g != nil && len(g.queue.list)+len(g.unack.list)+len(g.dead.list) > 0 {
+	if p.tombstones[name] != Retired {
+		return true
+	}
+	if p.groups[name] != nil {
 		return false
 	}
-	delete(p.retired, name)
+	delete(p.tombstones, name)
 	return true
 }
 

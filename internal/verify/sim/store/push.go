@@ -17,13 +17,14 @@ type Batch struct {
 	Publisher  string
 	Number     int64
 	Duplicates string // reject, ignore or replace
+	Window     int64  // for how many ms the keys are taken at least
 	Calls      [][]Message
 	Fails      string // why it cannot be stored; empty: it can
 }
 
 // Pushed is the outcome of a batch.
 type Pushed struct {
-	Refused  []int    // calls whose key is in use
+	Refused  []Duplicate
 	Stored   []string // ids stored by this call
 	Ignored  []string // ids not stored, since their keys are in use
 	Replaced []string // ids that were replaced
@@ -31,10 +32,13 @@ type Pushed struct {
 	Stale    bool     // the publisher has sent a later batch
 }
 
+// Duplicate is the first message of a call whose key is in use. Both are counted from 0.
+type Duplicate struct{ Call, Message int }
+
 // pushed is the record of a publisher.
 type pushed struct {
 	number  int64
-	refused []int
+	refused []Duplicate
 	failed  string
 }
 
@@ -53,17 +57,18 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	var result Pushed
 	first := int64(-1)
 	for i, call := range b.Calls {
-		if b.Duplicates == "reject" && p.conflict(call) {
-			result.Refused = append(result.Refused, i)
+		if m := p.conflict(now, call); b.Duplicates == "reject" && m >= 0 {
+			result.Refused = append(result.Refused, Duplicate{i, m})
 			continue
 		}
 		for _, m := range call {
-			due := dueMS(now, m.Delay)
-			if p.store(&result, b.Duplicates, m, due) && (first < 0 || due < first) {
+			due := Due(now, m.Delay)
+			if p.store(now, &result, b.Duplicates, m, due) && (first < 0 || due < first) {
 				first = due
 			}
 		}
 	}
+	p.takeKeys(now, b, result.Stored)
 	p.publishers[b.Publisher] = pushed{number: b.Number, refused: result.Refused}
 	if first >= 0 && slices.Contains(result.Stored, p.scheduled.list[0].id) {
 		p.wake(now, first, "")
@@ -71,10 +76,10 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	return result
 }
 
-func (p *Partition) store(result *Pushed, duplicates string, m Message, due int64) bool {
+func (p *Partition) store(now int64, result *Pushed, duplicates string, m Message, due int64) bool {
 	key := keyOf(m.ID)
 	holder := p.keys[key]
-	if key != "" && holder != "" && holder != m.ID && duplicates == "ignore" {
+	if duplicates == "ignore" && p.inUse(now, key, m.ID) {
 		result.Ignored = append(result.Ignored, m.ID)
 		return false
 	}
@@ -89,84 +94,39 @@ func (p *Partition) store(result *Pushed, duplicates string, m Message, due int6
 		result.Replaced = append(result.Replaced, holder)
 	}
 	p.keys[key] = m.ID
+	delete(p.lost, key)
 	return true
 }
 
-func (p *Partition) conflict(call []Message) bool {
+// inUse tells whether another message than a new one holds a key, or a window has taken it.
+func (p *Partition) inUse(now int64, key, id string) bool {
+	holder := p.keys[key]
+	return key != "" && holder != id && (holder != "" || p.taken[key]*1000 > now)
+}
+
+// takeKeys takes the keys of stored messages for a window. A batch with keys also ends the
+// windows that are over.
+func (p *Partition) takeKeys(now int64, b Batch, stored []string) {
+	if !slices.ContainsFunc(slices.Concat(b.Calls...), func(m Message) bool { return keyOf(m.ID) != "" }) {
+		return
+	}
+	maps.DeleteFunc(p.taken, func(_ string, until int64) bool { return until <= nowMS(now) })
+	for _, id := range stored {
+		if key := keyOf(id); key != "" && b.Window > 0 {
+			p.taken[key] = Due(now, b.Window)
+		}
+	}
+}
+
+// conflict is the first message of a call whose key is in use; -1 if there is none.
+func (p *Partition) conflict(now int64, call []Message) int {
 	seen := map[string]bool{}
-	for _, m := range call {
+	for i, m := range call {
 		key := keyOf(m.ID)
-		if key == "" {
-			continue
+		if seen[key] || p.inUse(now, key, m.ID) {
+			return i
 		}
-		if holder := p.keys[key]; seen[key] || holder != "" && holder != m.ID {
-			return true
-		}
-		seen[key] = true
+		seen[key] = key != ""
 	}
-	return false
-}
-
-// Cancel takes back the message that holds a key, from all groups. It returns its id,
-// if there is one.
-func (p *Partition) Cancel(key string) string {
-	id := p.keys[key]
-	if id == "" {
-		return ""
-	}
-	p.scheduled.remove(id)
-	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
-		g := p.groups[name]
-		if !p.concerns(name, id) {
-			g.orphans[id] = true
-			continue
-		}
-		g.queue.remove(id)
-		if g.unack.remove(id) {
-			p.makeRoom(g, name)
-		}
-		delete(g.attempts, id)
-		delete(g.changed, id)
-	}
-	delete(p.refs, id)
-	delete(p.messages, id)
-	delete(p.keys, key)
-	return id
-}
-
-// concerns tells whether a call by key looks for a message in a group: one that is retired
-// only counts if refs names it.
-func (p *Partition) concerns(name, id string) bool {
-	return p.groups[name].registered || slices.Contains(p.refs[id], name)
-}
-
-// Reschedule gives the waiting message that holds a key a new due time. It returns its
-// id, if there is one.
-func (p *Partition) Reschedule(now int64, key string, delay int64) string {
-	id := p.keys[key]
-	if id == "" {
-		return ""
-	}
-	due, found := dueMS(now, delay), false
-	sets := []*zset{&p.scheduled}
-	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
-		if p.concerns(name, id) {
-			sets = append(sets, &p.groups[name].queue)
-		}
-	}
-	for _, set := range sets {
-		if !set.has(id) {
-			continue
-		}
-		found = true
-		earliest, _ := set.head()
-		set.add(due, id)
-		if due < earliest {
-			p.wake(now, due, "")
-		}
-	}
-	if !found {
-		return ""
-	}
-	return id
+	return -1
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"maps"
 	"math"
-	"time"
 )
 
 // claimsAhead is for how many claims of the size asked for the limits of a group must have
@@ -31,7 +30,7 @@ type share struct {
 func (l Limits) share(partition, partitions int) share {
 	s := share{most: part(l.MaxInFlight, partition, partitions)}
 	if l.Messages > 0 {
-		s.interval = float64(l.Per) * float64(partitions) / float64(l.Messages)
+		s.interval = math.Round(1e6*float64(l.Per)*float64(partitions)/float64(l.Messages)) / 1e6 // the scripts get six decimals
 		s.burst = part(l.Burst, partition, partitions)
 	}
 	return s
@@ -69,10 +68,14 @@ func (p *Partition) Resume(now int64, name string) {
 
 // Limit limits a group, as one that has this many partitions; zero Limits end its limits.
 func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
+	s := l.share(p.number, partitions)
+	if l == p.limits[name] && s == p.shares[name] {
+		return
+	}
 	if l == (Limits{}) {
 		p.unlimit(name)
 	} else {
-		p.limits[name], p.shares[name] = l, l.share(p.number, partitions)
+		p.limits[name], p.shares[name] = l, s
 		p.cap(now, name)
 	}
 	p.wake(now, 0, name)
@@ -103,21 +106,22 @@ func (p *Partition) adopt(first *Partition, partitions int) {
 	}
 }
 
-// giveBack takes back what a claim a while ago has used up of the rate of a group, as far as it
-// would not be lost by now.
-func (p *Partition) giveBack(name string, age time.Duration) {
-	if s := p.shares[name]; s.interval > 0 && p.rates[name] > 0 {
-		p.rates[name] -= int64(max(0, s.interval-float64(age.Microseconds())))
+// giveBack takes back some µs of what claims have used up of the rate of a group.
+func (p *Partition) giveBack(name string, us float64) {
+	if us > 0 && p.rates[name] > 0 {
+		p.rates[name] = int64(math.Ceil(float64(p.rates[name]) - us))
 	}
 }
 
 // bounds is what a claim may take.
 type bounds struct {
 	paused  bool
+	idle    bool  // lib_idle answers the claim
 	ends    int64 // of the pause, ms; 0: no end
 	limited bool
 	share   share
 	back    float64 // when the whole burst is back, µs
+	late    bool    // it was later than it can be
 	room    int     // for messages that are not in delivery yet; below 0 if there are too many
 	scarce  bool    // nothing may be held ahead
 	limit   int     // messages
@@ -135,7 +139,6 @@ func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 		}
 	}
 	b.share, b.limited = p.shares[r.Group]
-	p.cap(now, r.Group)
 	if b.paused {
 		b.limit = 0
 	} else if b.limited {
@@ -151,7 +154,9 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 		b.room = b.share.most - len(g.unack.list)
 	}
 	if b.share.interval > 0 {
-		b.back = max(float64(now), float64(p.rates[r.Group]))
+		latest := float64(now) + float64(b.share.burst)*b.share.interval // unless the clock was set back
+		b.late = float64(p.rates[r.Group]) > latest
+		b.back = min(max(float64(now), float64(p.rates[r.Group])), latest)
 		tokens = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
 	}
 	if b.scarce = min(b.room, tokens) < claimsAhead*r.Limit; b.scarce {
@@ -161,7 +166,7 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 
 // spend counts claimed messages.
 func (p *Partition) spend(name string, b *bounds, count int) {
-	if b.limited && b.share.interval > 0 && count > 0 {
+	if b.limited && b.share.interval > 0 && (count > 0 || b.late) {
 		b.back += float64(count) * b.share.interval
 		p.rates[name] = int64(math.Ceil(b.back))
 	}

@@ -123,7 +123,9 @@ func TestCancelMakesRoom(t *testing.T) {
 	r.Limit(0, "g", Limits{MaxInFlight: 1}, 1)
 	require.Len(t, r.claim(0, "g", 1, 1).Messages, 1)
 	r.heard()
-	assert.Equal(t, id, r.Cancel("k"))
+	standing, ok := r.Cancel(id)
+	assert.True(t, ok)
+	assert.Equal(t, Standing{ID: id, Groups: map[string]State{"g": StateInDelivery}}, standing)
 	assert.Equal(t, []Notice{{Group: "g"}}, r.heard())
 }
 
@@ -231,7 +233,7 @@ func TestWhatANackHasBuriedIsAnsweredAgain(t *testing.T) {
 	}
 	bury[0].Reason = "worse"
 	assert.Equal(t, []string{"b"}, r.Bury(0, "g", bury), "that was not what it was buried for")
-	assert.Empty(t, r.Requeue(0, "g", []string{"a"}))
+	assert.Empty(t, r.Requeue(0, "g", 0, []string{"a"}))
 	stale, buried := r.Nack(0, "g", 1, nack)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Empty(t, buried)

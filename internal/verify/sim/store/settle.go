@@ -1,9 +1,6 @@
 package store
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // Delivery names one delivery of a message.
 type Delivery struct {
@@ -15,14 +12,17 @@ type Delivery struct {
 type Nack struct {
 	Delivery
 	Delay    int64  // ms
-	Metadata []byte // nil keeps the metadata as it is
+	Metadata []byte // empty keeps the metadata as it is
+	Deferred bool   // the delivery does not count
+	Reason   string // if not empty, the message becomes a dead letter for it
+	Error    string // follows the reason of the last delivery
 }
 
 // Release is a message that is given back before a handler has seen it.
 type Release struct {
 	Delivery
 	Due int64 // ms
-	Age time.Duration
+	Age int64 // ms since it was claimed, at least
 }
 
 // Burial is a message that can never be handled.
@@ -73,46 +73,65 @@ func (p *Partition) finish(g *group, name, id string) {
 // Nack makes messages due again later, or buries them.
 func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried) {
 	g := p.groups[name]
-	first, left := int64(-1), false
-	var earliest int64
-	waiting := false
-	if g != nil {
-		earliest, waiting = g.queue.head()
+	if g == nil {
+		g = newGroup()
 	}
+	earliest, waiting := g.queue.head()
+	first := int64(-1)
 	for _, n := range nacks {
-		token := n.Token.confirmed()
-		if g == nil || !g.current(n.ID, n.Token) {
-			if reason, dead := g.whyDead(n.ID); dead && g.attempts[n.ID] == token { // by this nack, whose reply was lost
+		if !g.current(n.ID, n.Token) {
+			if reason, dead := g.buriedBy(n); dead {
 				buried = append(buried, Buried{n.ID, reason})
 			} else {
 				stale = append(stale, n.ID)
 			}
 			continue
 		}
-		g.attempts[n.ID], left = token, true
-		if n.Metadata != nil {
+		token, reason := n.outcome(maxDeliveries)
+		g.attempts[n.ID] = token
+		if len(n.Metadata) > 0 {
 			g.changed[n.ID] = n.Metadata
 		}
-		if token.spent(maxDeliveries) {
-			reason := token.reason(maxDeliveries)
+		if reason != "" {
 			p.toDead(g, n.ID, nowMS(now), reason)
 			buried = append(buried, Buried{n.ID, reason})
 			continue
 		}
-		due := dueMS(now, n.Delay)
+		due := Due(now, n.Delay)
 		if first < 0 || due < first {
 			first = due
 		}
 		g.queue.add(due, n.ID)
 		g.unack.remove(n.ID)
 	}
-	if left {
-		p.makeRoom(g, name)
-	}
+	p.makeRoom(g, name)
 	if first >= 0 && (!waiting || first < earliest) {
 		p.wake(now, first, name)
 	}
 	return stale, buried
+}
+
+// outcome is the token after a nack, and why the message is buried, if it is.
+func (n Nack) outcome(maxDeliveries int) (token Token, reason string) {
+	token = n.Token.confirmed()
+	switch {
+	case n.Reason != "":
+		return token, n.Reason
+	case n.Deferred:
+		return n.Token.unseen(), ""
+	case !token.spent(maxDeliveries):
+		return token, ""
+	case n.Error != "":
+		return token, token.reason(maxDeliveries) + ": " + n.Error
+	}
+	return token, token.reason(maxDeliveries)
+}
+
+// buriedBy is why a nack has buried its message before, if it has: its reply may be lost.
+func (g *group) buriedBy(n Nack) (reason string, is bool) {
+	reason, dead := g.whyDead(n.ID)
+	deferred := n.Deferred && n.Reason == ""
+	return reason, dead && !deferred && g.attempts[n.ID] == n.Token.confirmed() && (n.Reason == "" || n.Reason == reason)
 }
 
 // Extend restarts leases, and counts the deliveries that handlers have seen.
@@ -133,7 +152,7 @@ func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (st
 
 // Release gives messages back with their old due times.
 func (p *Partition) Release(now int64, name string, releases []Release) (stale []string) {
-	g := p.groups[name]
+	g, unused := p.groups[name], 0.0
 	for _, r := range releases {
 		if g == nil || !g.current(r.ID, r.Token) {
 			stale = append(stale, r.ID)
@@ -142,8 +161,9 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		g.attempts[r.ID] = r.Token.unseen()
 		g.queue.add(r.Due, r.ID)
 		g.unack.remove(r.ID)
-		p.giveBack(name, r.Age)
+		unused += max(0, p.shares[name].interval-float64(r.Age*1000))
 	}
+	p.giveBack(name, unused)
 	if len(stale) < len(releases) {
 		g.full = 0
 		p.wake(now, 0, name)
@@ -154,51 +174,19 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 // Bury makes messages dead letters. It returns those whose delivery is no longer the current
 // one, unless it is what this delivery was buried for.
 func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
-	g, left := p.groups[name], false
+	g := p.groups[name]
+	if g == nil {
+		g = newGroup()
+	}
 	for _, b := range burials {
-		if g == nil || !g.current(b.ID, b.Token) {
+		if !g.current(b.ID, b.Token) {
 			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Fence != b.Token.Fence {
 				stale = append(stale, b.ID)
 			}
 			continue
 		}
 		p.toDead(g, b.ID, nowMS(now), b.Reason)
-		left = true
 	}
-	if left {
-		p.makeRoom(g, name)
-	}
+	p.makeRoom(g, name)
 	return stale
-}
-
-// Requeue makes dead letters due again. It returns the ids that are not dead letters.
-func (p *Partition) Requeue(now int64, name string, ids []string) (missing []string) {
-	g := p.groups[name]
-	for _, id := range ids {
-		if g == nil || !g.dead.remove(id) {
-			missing = append(missing, id)
-			continue
-		}
-		g.attempts[id] = Token{Fence: g.entry(id).Fence}
-		delete(g.reasons, id)
-		g.queue.add(nowMS(now), id)
-	}
-	if len(missing) < len(ids) {
-		p.wake(now, 0, name)
-	}
-	return missing
-}
-
-// Discard removes dead letters for good. It returns the ids that are not dead letters.
-func (p *Partition) Discard(name string, ids []string) (missing []string) {
-	g := p.groups[name]
-	for _, id := range ids {
-		if g == nil || !g.dead.remove(id) {
-			missing = append(missing, id)
-			continue
-		}
-		delete(g.reasons, id)
-		p.finish(g, name, id)
-	}
-	return missing
 }

@@ -162,11 +162,14 @@ func TestKeysAreHeldByOneMessage(t *testing.T) {
 		return r.Push(0, Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: [][]Message{{{ID: id, Delay: 1000}}}})
 	}
 	assert.Equal(t, []string{id}, batch(1, "reject", id).Stored)
-	assert.Equal(t, []int{0}, batch(2, "reject", next).Refused)
+	assert.Equal(t, []Duplicate{{0, 0}}, batch(2, "reject", next).Refused)
 	assert.Empty(t, batch(3, "ignore", next).Stored)
 	assert.Equal(t, []string{id}, batch(4, "replace", next).Replaced)
-	assert.Equal(t, next, r.Reschedule(0, "k", 5000))
-	assert.Equal(t, next, r.Cancel("k"))
-	assert.Empty(t, r.Cancel("k"))
+	assert.Equal(t, next, r.Lead("k"))
+	_, ok := r.Reschedule(0, next, 5000)
+	assert.True(t, ok)
+	_, ok = r.Cancel(next)
+	assert.True(t, ok)
+	assert.Empty(t, r.Lead("k"))
 	assert.NoError(t, r.Check())
 }

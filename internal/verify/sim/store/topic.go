@@ -59,14 +59,17 @@ type Partition struct {
 	scheduled  zset
 	messages   map[string][]byte
 	refs       map[string][]string // the groups that still need the body, if more than one
-	keys       map[string]string
+	keys       map[string]string   // key -> the message that holds it
+	lost       map[string]string   // key that nobody holds -> the dead letter that has lost it
+	taken      map[string]int64    // until when keys are taken for a window, ms
 	publishers map[string]pushed
 	groups     map[string]*group
 	pauses     map[string]int64  // until when groups, or "" for all, are paused, in ms; 0: no end
 	limits     map[string]Limits // of all partitions together
 	shares     map[string]share  // of this partition
 	rates      map[string]int64  // when the whole burst of a group is back, µs
-	retired    map[string]bool
+	tombstones map[string]Tombstone
+	expiry     map[string]expiry // of groups that end without a live consumer
 }
 
 func newPartition(number int, notify func(Notice)) *Partition {
@@ -76,13 +79,16 @@ func newPartition(number int, notify func(Notice)) *Partition {
 		messages:   map[string][]byte{},
 		refs:       map[string][]string{},
 		keys:       map[string]string{},
+		lost:       map[string]string{},
+		taken:      map[string]int64{},
 		publishers: map[string]pushed{},
 		groups:     map[string]*group{},
 		pauses:     map[string]int64{},
 		limits:     map[string]Limits{},
 		shares:     map[string]share{},
 		rates:      map[string]int64{},
-		retired:    map[string]bool{},
+		tombstones: map[string]Tombstone{},
+		expiry:     map[string]expiry{},
 	}
 }
 
@@ -95,7 +101,8 @@ func nowMS(now int64) int64 { return now / 1000 }
 // ceilMS is the clock rounded up.
 func ceilMS(now int64) int64 { return (now + 999) / 1000 }
 
-func dueMS(now, delay int64) int64 {
+// Due is when a message with a delay in ms is due, in ms.
+func Due(now, delay int64) int64 {
 	if delay <= 0 {
 		return nowMS(now)
 	}
@@ -117,7 +124,11 @@ func (p *Partition) wake(now, due int64, group string) {
 
 // free releases the key of a message, unless a newer message has taken it.
 func (p *Partition) free(id string) {
-	if key := keyOf(id); key != "" && p.keys[key] == id {
+	key := keyOf(id)
+	if p.keys[key] == id {
 		delete(p.keys, key)
+	}
+	if p.lost[key] == id {
+		delete(p.lost, key)
 	}
 }

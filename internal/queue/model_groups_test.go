@@ -1,0 +1,137 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
+)
+
+func (m *trial) heartbeat(rt *rapid.T) {
+	name, h := draw(rt, "group", trialGroups...), Heartbeat{Consumer: draw(rt, "consumer", "c", "d"), Presence: m.presence(rt)}
+	m.do(func() {
+		m.model.Heartbeat(m.now, name, h.Consumer, milliseconds(h.Presence.Alive))
+		_, err := m.group(name).Extend(m.scene.ctx(), h, nil)
+		m.must(err)
+	})
+}
+
+func (m *trial) leave(rt *rapid.T) {
+	name, consumer := draw(rt, "group", trialGroups...), draw(rt, "consumer", "c", "d")
+	m.do(func() {
+		m.model.Leave(m.now, name, consumer)
+		m.must(m.group(name).Leave(m.scene.ctx(), consumer))
+	})
+}
+
+func (m *trial) pause(rt *rapid.T) {
+	name, lasts := draw(rt, "group", "", "g", "h"), draw(rt, "lasts", 0, time.Second, 10*time.Second)
+	m.do(func() {
+		m.model.Pause(m.now, name, milliseconds(lasts))
+		m.must(m.group(name).told(m.scene.ctx(), pauseScript, name, milliseconds(lasts), "{}", m.real.channel(), "follow"))
+	})
+}
+
+func (m *trial) resume(rt *rapid.T) {
+	name := draw(rt, "group", "", "g", "h")
+	m.do(func() {
+		m.model.Resume(m.now, name)
+		m.must(m.group(name).told(m.scene.ctx(), resumeScript, name, m.real.channel(), "follow"))
+	})
+}
+
+func (m *trial) limit(rt *rapid.T) {
+	name := draw(rt, "group", "g", "h")
+	l := Limits{MaxInFlight: rapid.IntRange(0, 4).Draw(rt, "in flight")}
+	if l.Messages = draw(rt, "messages", 0, 0, 1, 7); l.Messages > 0 {
+		l.Per, l.Burst = draw(rt, "per", 100*time.Millisecond, 3*time.Second), rapid.IntRange(1, 4).Draw(rt, "burst")
+	}
+	m.do(func() {
+		_, err := m.real.limit(m.scene.ctx(), name, l, 1, "")
+		if !m.model.Registered(name) {
+			require.ErrorIs(m.t, err, ErrGroupNotFound)
+			return
+		}
+		m.must(err)
+		m.model.Limit(m.now, name, store.Limits{
+			MaxInFlight: l.MaxInFlight, Messages: l.Messages, Per: l.Per.Microseconds(), Burst: l.Burst,
+		}, 1)
+	})
+}
+
+func (m *trial) register(rt *rapid.T) {
+	name, lasts := draw(rt, "group", trialGroups...), draw(rt, "lasts", 0, 5*time.Second, time.Minute)
+	m.do(func() {
+		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, milliseconds(lasts))
+		g := m.group(name)
+		g.terms.Lasts = lasts
+		if err := g.Register(m.scene.ctx()); !ok {
+			require.ErrorIs(m.t, err, ErrGroupRetired)
+		} else {
+			m.must(err)
+		}
+	})
+}
+
+func (m *trial) retire(rt *rapid.T) {
+	name, how := draw(rt, "group", trialGroups...), draw(rt, "how", RetireIdle, RetireForced)
+	m.do(func() {
+		err := m.group(name).retire(m.scene.ctx(), how)
+		switch gone := m.model.Tombstone(name) != ""; {
+		case !gone && !m.model.Registered(name):
+			require.ErrorIs(m.t, err, ErrGroupNotFound)
+		case !gone && how == RetireIdle && m.model.Alive(m.now, name):
+			require.ErrorIs(m.t, err, ErrGroupAlive)
+		default:
+			m.must(err)
+			m.model.Retire(name)
+		}
+	})
+}
+
+// end ends a group as its only subscriber does.
+func (m *trial) end(rt *rapid.T) {
+	name := draw(rt, "group", trialGroups...)
+	m.do(func() {
+		err := m.group(name).retire(m.scene.ctx(), retireEnded)
+		if m.model.Tombstone(name) == "" && !m.model.Registered(name) {
+			require.ErrorIs(m.t, err, ErrGroupNotFound)
+			return
+		}
+		m.must(err)
+		m.model.End(name)
+	})
+}
+
+func (m *trial) expire(rt *rapid.T) {
+	name := draw(rt, "group", trialGroups...)
+	m.do(func() { m.same(m.model.Expire(m.now, name), m.scene.look(m.group(name))) })
+}
+
+func (m *trial) forget(rt *rapid.T) {
+	name := draw(rt, "group", trialGroups...)
+	m.do(func() {
+		freed, _, gone := m.model.Forget(name, forgetMessages)
+		n, err := m.group(name).forget(m.scene.ctx())
+		if !gone {
+			require.ErrorIs(m.t, err, errNotRetired)
+			return
+		}
+		m.must(err)
+		m.same(len(freed), n)
+	})
+}
+
+func (m *trial) restore(rt *rapid.T) {
+	name := draw(rt, "group", trialGroups...)
+	m.do(func() {
+		for m.model.Tombstone(name) == store.Retired {
+			if _, freed, _ := m.model.Forget(name, forgetMessages); freed {
+				m.model.Restore(name)
+			}
+		}
+		m.must(m.group(name).restore(m.scene.ctx()))
+	})
+}

@@ -1,0 +1,377 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
+)
+
+func (m *trial) push(rt *rapid.T) {
+	b := Batch{
+		Publisher:  draw(rt, "publisher", "p", "q"),
+		Duplicates: draw(rt, "duplicates", RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates),
+		Window:     draw(rt, "window", 0, 30*time.Second, 5*time.Minute),
+	}
+	m.numbers[b.Publisher]++
+	b.Number = m.numbers[b.Publisher]
+	batch := store.Batch{
+		Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates), Window: milliseconds(b.Window),
+	}
+	for range rapid.IntRange(1, 2).Draw(rt, "calls") {
+		var call []Message
+		var same []store.Message
+		for range rapid.IntRange(1, 3).Draw(rt, "messages") {
+			m.ids++
+			msg := Message{
+				ID:    fmt.Sprintf("%026d%s", m.ids, draw(rt, "key", "", "", ":k", ":l")),
+				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
+				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
+			}
+			call = append(call, msg)
+			same = append(same, store.Message{ID: msg.ID, Delay: milliseconds(msg.Delay), Body: msg.Body})
+		}
+		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
+	}
+	m.do(func() {
+		want := m.model.Push(m.now, batch)
+		got, err := m.real.Push(m.scene.ctx(), b)
+		if want.Stale {
+			require.ErrorIs(m.t, err, ErrStalePublisher)
+			return
+		}
+		m.must(err)
+		m.same(fmt.Sprint(want.Refused), fmt.Sprint(got))
+	})
+}
+
+func (m *trial) claim(rt *rapid.T) {
+	name, limit := draw(rt, "group", trialGroups...), rapid.IntRange(1, 5).Draw(rt, "limit")
+	r := Request{
+		Consumer: draw(rt, "consumer", "c", "d"), Limit: limit, Free: rapid.IntRange(0, limit).Draw(rt, "free"),
+		Bytes: draw(rt, "bytes", 0, 0, 45), MaxDeliveries: draw(rt, "max", 0, 0, 1, 3),
+		Lease: draw(rt, "lease", time.Second, 30*time.Second), Presence: m.presence(rt),
+	}
+	m.numbers[name+r.Consumer]++
+	r.Number = m.numbers[name+r.Consumer]
+	m.do(func() {
+		want, known := m.claimModel(name, r)
+		got, err := m.group(name).Claim(m.scene.ctx(), r)
+		if !known {
+			require.ErrorIs(m.t, err, ErrGroupRetired)
+			return
+		}
+		m.must(err)
+		m.same(want, got)
+		for _, c := range got.Messages {
+			if key := name + " " + c.ID; !slices.Contains(m.tokens[key], c.Token) {
+				m.tokens[key] = append(m.tokens[key], c.Token)
+			}
+		}
+	})
+}
+
+// presence draws what a consumer says of itself.
+func (m *trial) presence(rt *rapid.T) Presence {
+	alive := draw(rt, "alive", 0, 2*time.Second, 20*time.Second)
+	return Presence{Alive: alive, About: map[bool]string{true: "{}"}[alive > 0]}
+}
+
+// claimModel claims from the model, as Group.Claim does: it registers an unknown group.
+func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
+	request := store.Request{
+		Group: name, Consumer: r.Consumer, Number: r.Number, Limit: r.Limit, Free: r.Free, Lease: milliseconds(r.Lease),
+		MaxDeliveries: r.MaxDeliveries, Bytes: cmp.Or(r.Bytes, maxReplyBytes), Alive: milliseconds(r.Presence.Alive),
+	}
+	got, known := m.model.Claim(m.now, request)
+	if !known && m.model.Register(name) {
+		claims.Afresh = true
+		got, known = m.model.Claim(m.now, request)
+	}
+	claims.Next, claims.NeedsWorker = time.Duration(got.Wait)*time.Microsecond, got.NeedsWorker
+	claims.Partitions, claims.Ending = 1, got.Ending
+	claims.Messages = make([]Claimed, len(got.Messages))
+	for i, c := range got.Messages {
+		claims.Messages[i] = Claimed{
+			ID: c.ID, Token: c.Token.String(), Fence: int64(c.Token.Fence), Attempt: c.Token.Attempt(), Body: c.Body,
+			Metadata: c.Metadata, DueAt: time.UnixMilli(c.Due), LeasedUntil: time.UnixMilli(got.Deadline),
+		}
+	}
+	for _, b := range got.Buried {
+		claims.Buried = append(claims.Buried, Buried(b))
+	}
+	return claims, known
+}
+
+// deliveries draws deliveries of a group, most of which are the current ones.
+func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
+	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
+	for _, id := range ids {
+		tokens := append([]string{"1"}, m.tokens[group+" "+id]...)
+		token := tokens[len(tokens)-1]
+		if rapid.IntRange(0, 4).Draw(rt, "current") == 0 {
+			token = draw(rt, "token", tokens...)
+		}
+		list = append(list, Delivery{id, token})
+		same = append(same, store.Delivery{ID: id, Token: store.ParseToken(token)})
+	}
+	return group, list, same
+}
+
+func (m *trial) ack(rt *rapid.T) {
+	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "queue"))
+	m.do(func() {
+		missing, room := m.model.Ack(group, ids)
+		acked, err := m.group(group).Ack(m.scene.ctx(), done(ids...))
+		m.must(err)
+		m.list(missing, acked.Missing)
+		m.same(room, acked.Room)
+	})
+}
+
+func (m *trial) relay(rt *rapid.T) {
+	group, deliveries, same := m.deliveries(rt)
+	var entries []Entry
+	for _, d := range deliveries {
+		entries = append(entries, entryOf(d.ID, d.Token))
+	}
+	m.do(func() {
+		stale, room := m.model.Relay(group, same)
+		relayed, err := m.group(group).Relay(m.scene.ctx(), m.scene.stream(), entries)
+		m.must(err)
+		m.list(stale, relayed.Stale)
+		m.same(room, relayed.Room)
+		for _, d := range deliveries {
+			if !slices.Contains(stale, d.ID) {
+				m.relayed = append(m.relayed, d.ID)
+			}
+		}
+		m.list(m.relayed, m.scene.entries())
+	})
+}
+
+func (m *trial) nack(rt *rapid.T) {
+	group, deliveries, same := m.deliveries(rt)
+	most := draw(rt, "max", 0, 0, 1, 3)
+	var nacks []Nack
+	var sameNacks []store.Nack
+	for i, d := range deliveries {
+		n := Nack{
+			Delivery: d, Delay: draw(rt, "delay", 0, time.Millisecond, 1500*time.Microsecond, 7*time.Second),
+			Metadata: draw(rt, "metadata", nil, []byte("changed"), []byte("more of it")),
+		}
+		switch draw(rt, "decision", "", "", "defer", "bury", "error") {
+		case "defer":
+			n.Deferred = true
+		case "bury":
+			n.Reason = draw(rt, "reason", "hopeless", "bad")
+		case "error":
+			n.Error = "it has failed"
+		}
+		nacks = append(nacks, n)
+		sameNacks = append(sameNacks, store.Nack{
+			Delivery: same[i], Delay: milliseconds(n.Delay), Metadata: n.Metadata, Deferred: n.Deferred, Reason: n.Reason, Error: n.Error,
+		})
+	}
+	m.do(func() {
+		wantStale, wantBuried := m.model.Nack(m.now, group, most, sameNacks)
+		stale, buried, err := m.group(group).Nack(m.scene.ctx(), most, nacks)
+		m.must(err)
+		m.list(wantStale, stale)
+		m.same(fmt.Sprint(wantBuried), fmt.Sprint(buried))
+	})
+}
+
+func (m *trial) release(rt *rapid.T) {
+	group, deliveries, same := m.deliveries(rt)
+	var releases []Release
+	var sameReleases []store.Release
+	for i, d := range deliveries {
+		r := Release{
+			d, time.UnixMilli(m.now/1000 + draw[int64](rt, "due", -5000, 0, 5000)),
+			draw(rt, "age", 0, time.Millisecond, 30*time.Millisecond, 5*time.Second),
+		}
+		releases = append(releases, r)
+		sameReleases = append(sameReleases, store.Release{Delivery: same[i], Due: r.DueAt.UnixMilli(), Age: milliseconds(r.Age)})
+	}
+	m.do(func() {
+		want := m.model.Release(m.now, group, sameReleases)
+		stale, err := m.group(group).Release(m.scene.ctx(), releases)
+		m.must(err)
+		m.list(want, stale)
+	})
+}
+
+func (m *trial) extend(rt *rapid.T) {
+	group, deliveries, same := m.deliveries(rt)
+	h := Heartbeat{draw(rt, "consumer", "c", "d"), draw(rt, "lease", time.Second, 30*time.Second), m.presence(rt)}
+	var held []Held
+	var sameHeld []store.Held
+	for i, d := range deliveries {
+		held = append(held, Held{d, rapid.Bool().Draw(rt, "handed out")})
+		sameHeld = append(sameHeld, store.Held{Delivery: same[i], HandedOut: held[i].HandedOut})
+	}
+	m.do(func() {
+		want := m.model.Extend(m.now, group, milliseconds(h.Lease), sameHeld)
+		if len(want) < len(held) {
+			m.model.Heartbeat(m.now, group, h.Consumer, milliseconds(h.Presence.Alive))
+		}
+		stale, err := m.group(group).Extend(m.scene.ctx(), h, held)
+		m.must(err)
+		m.list(want, stale)
+	})
+}
+
+func (m *trial) bury(rt *rapid.T) {
+	group, deliveries, same := m.deliveries(rt)
+	var burials []Burial
+	var sameBurials []store.Burial
+	for i, d := range deliveries {
+		burials = append(burials, Burial{d, draw(rt, "reason", "hopeless", "bad")})
+		sameBurials = append(sameBurials, store.Burial{Delivery: same[i], Reason: burials[i].Reason})
+	}
+	m.do(func() {
+		want := m.model.Bury(m.now, group, sameBurials)
+		stale, err := m.group(group).Bury(m.scene.ctx(), burials)
+		m.must(err)
+		m.list(want, stale)
+	})
+}
+
+func (m *trial) buryAny(rt *rapid.T) {
+	group, ids, _ := m.some(rt, draw(rt, "place", "queue", "unack", "dead"))
+	reason := draw(rt, "reason", "hopeless", "bad")
+	m.do(func() {
+		want := m.model.BuryAny(m.now, group, reason, ids)
+		left, err := m.group(group).BuryAny(m.scene.ctx(), reason, ids)
+		m.must(err)
+		m.list(want, left)
+	})
+}
+
+func (m *trial) requeue(rt *rapid.T) {
+	group, ids, _ := m.some(rt, "dead")
+	latest := draw(rt, "latest", ever, m.now/1000-1)
+	m.do(func() {
+		want := m.model.Requeue(m.now, group, latest, ids)
+		missing, err := m.group(group).Requeue(m.scene.ctx(), latest, ids)
+		m.must(err)
+		m.list(want, missing)
+	})
+}
+
+func (m *trial) discard(rt *rapid.T) {
+	group, ids, _ := m.some(rt, "dead")
+	latest := draw(rt, "latest", ever, m.now/1000-1)
+	m.do(func() {
+		want := m.model.Discard(group, latest, ids)
+		missing, err := m.group(group).Discard(m.scene.ctx(), latest, ids)
+		m.must(err)
+		m.list(want, missing)
+	})
+}
+
+// seen draws messages of a place as they are, or as they were.
+func (m *trial) seen(rt *rapid.T, place Place) (group string, some []Seen, same []store.Seen) {
+	group, ids, scores := m.some(rt, string(place))
+	for _, id := range ids {
+		score, err := strconv.ParseInt(scores[id], 10, 64)
+		m.must(err)
+		score -= draw[int64](rt, "since", 0, 0, 0, 1)
+		some = append(some, Seen{id, strconv.FormatInt(score, 10)})
+		same = append(same, store.Seen{ID: id, Score: score})
+	}
+	return group, some, same
+}
+
+func (m *trial) withdraw(rt *rapid.T) {
+	place := draw(rt, "place", InScheduled, InQueue, InDead)
+	group, some, same := m.seen(rt, place)
+	m.do(func() {
+		want := m.model.Withdraw(group, store.Place(place), same)
+		left, err := m.group(group).withdraw(m.scene.ctx(), place, "", some)
+		m.must(err)
+		m.list(want, left)
+	})
+}
+
+func (m *trial) retime(rt *rapid.T) {
+	place := draw(rt, "place", InScheduled, InQueue)
+	group, some, same := m.seen(rt, place)
+	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
+	m.do(func() {
+		want := m.model.Retime(m.now, group, due, same)
+		left, err := m.group(group).Retime(m.scene.ctx(), place, due, some)
+		m.must(err)
+		m.list(want, left)
+	})
+}
+
+// named draws a message: by its id, or by the key that leads to it.
+func (m *trial) named(rt *rapid.T) (id func() string, key string) {
+	if key = draw(rt, "key", "", "k", "l"); key != "" {
+		return func() string { return m.model.Lead(key) }, key
+	}
+	_, ids, _ := m.some(rt, "messages")
+	one := draw(rt, "id", ids[0], ids[0], "unknown")
+	return func() string { return one }, ""
+}
+
+func (m *trial) cancel(rt *rapid.T) {
+	id, key := m.named(rt)
+	m.do(func() {
+		name := id()
+		want, ok := m.model.Cancel(name)
+		if key != "" {
+			got, err := m.real.Cancel(m.scene.ctx(), key)
+			m.stood(want, ok, got, err)
+			return
+		}
+		got, err := m.real.CancelID(m.scene.ctx(), name)
+		m.stood(want, ok, got, err)
+	})
+}
+
+func (m *trial) reschedule(rt *rapid.T) {
+	id, key := m.named(rt)
+	delay := draw(rt, "delay", 0, time.Microsecond, 3*time.Second, 5*time.Minute)
+	m.do(func() {
+		name, due := id(), store.Due(m.now, milliseconds(delay))
+		want, ok := m.model.Reschedule(m.now, name, due)
+		if key != "" {
+			got, err := m.real.Reschedule(m.scene.ctx(), key, delay)
+			m.stood(want, ok, got, err)
+			return
+		}
+		got, err := m.real.RescheduleID(m.scene.ctx(), name, due)
+		m.stood(want, ok, got, err)
+	})
+}
+
+// stood compares where a message was, and the error if it could not be changed.
+func (m *trial) stood(want store.Standing, ok bool, got Standing, err error) {
+	same := Standing{ID: want.ID, Scheduled: want.Scheduled}
+	if want.ID != "" {
+		same.Groups = map[string]State{}
+	}
+	for name, state := range want.Groups {
+		same.Groups[name] = State(state)
+	}
+	m.same(same, got)
+	switch {
+	case ok:
+		m.must(err)
+	case same.some(StateDead) && !same.some(StateInDelivery):
+		m.same(ErrDead, err)
+	case want.ID == "":
+		m.same(ErrNotFound, err)
+	default:
+		m.same(errHeld, err)
+	}
+}

@@ -1,0 +1,127 @@
+package store
+
+const (
+	nearMS   = 10_000 // a group is looked at so long before it ends
+	noticeMS = 9_000  // and must be noticed so long before
+	hourMS   = 3_600_000
+	lookMS   = 12 * hourMS // and at least that often
+)
+
+// expiry is when a group ends, in ms.
+type expiry struct {
+	lasts   int64 // without a live consumer
+	ends    int64 // at the earliest
+	noticed int64 // when somebody noticed that it ends soon; 0: nobody has
+	look    int64 // when to look
+}
+
+// presence is what a consumer says of itself, in ms.
+type presence struct{ until, seen int64 }
+
+// RegisterFor is Register of a group that ends after some ms without a live consumer.
+func (p *Partition) RegisterFor(now int64, name string, lasts int64) (ok bool) {
+	if ok = p.Register(name); ok {
+		p.expire(now, name, lasts, nowMS(now)+lasts, 0)
+	}
+	return ok
+}
+
+// expire makes a group expire.
+func (p *Partition) expire(now int64, name string, lasts, ends, noticed int64) {
+	look := min(ends, nowMS(now)+lookMS)
+	if noticed > 0 {
+		look = max(ends, noticed+noticeMS)
+	}
+	p.expiry[name] = expiry{lasts, ends, noticed, look}
+}
+
+// ending tells whether groups may end soon.
+func (p *Partition) ending(now int64) bool {
+	for _, e := range p.expiry {
+		if e.look <= nowMS(now)+nearMS {
+			return true
+		}
+	}
+	return false
+}
+
+// noteAlive records that a consumer counts as alive for some ms. A newcomer drops those that are
+// no longer alive.
+func (g *group) noteAlive(now int64, consumer string, alive int64) {
+	if alive == 0 {
+		return
+	}
+	_, known := g.consumers[consumer]
+	g.consumers[consumer] = presence{nowMS(now) + alive, nowMS(now)}
+	for other, c := range g.consumers {
+		if !known && c.until <= nowMS(now) {
+			delete(g.consumers, other)
+		}
+	}
+}
+
+// Heartbeat records that a consumer without messages is alive for some ms.
+func (p *Partition) Heartbeat(now int64, name, consumer string, alive int64) {
+	if p.Registered(name) {
+		p.groups[name].noteAlive(now, consumer, alive)
+	}
+}
+
+// Alive tells whether a consumer of a group counts as alive.
+func (p *Partition) Alive(now int64, name string) bool {
+	if g := p.groups[name]; g != nil {
+		for _, c := range g.consumers {
+			if c.until > nowMS(now) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Leave removes a consumer that has ended. Its group, if it expires, lasts from now on.
+func (p *Partition) Leave(now int64, name, consumer string) {
+	g := p.groups[name]
+	if g == nil {
+		return
+	}
+	_, known := g.consumers[consumer]
+	delete(g.consumers, consumer)
+	delete(g.claims, consumer)
+	if e, expires := p.expiry[name]; known && expires && p.tombstones[name] == "" {
+		p.expire(now, name, e.lasts, max(e.ends, nowMS(now)+e.lasts), 0)
+	}
+}
+
+// Expire ends a group if it has had no live consumer for as long as it lasts, and if this was
+// noticed before. It answers alive, noticed, expired or gone.
+func (p *Partition) Expire(now int64, name string) string {
+	e, expires := p.expiry[name]
+	switch {
+	case p.tombstones[name] == Expired:
+		return "expired"
+	case p.tombstones[name] != "" || !expires || !p.Registered(name):
+		delete(p.expiry, name)
+		return "gone"
+	}
+	latest := e.ends
+	for _, c := range p.groups[name].consumers {
+		latest = max(latest, c.until, c.seen+e.lasts)
+	}
+	if latest > e.ends {
+		e.noticed = 0
+	}
+	switch ms := nowMS(now); {
+	case latest > ms+nearMS:
+		p.expire(now, name, e.lasts, latest, 0)
+		return "alive"
+	case e.noticed == 0:
+		p.expire(now, name, e.lasts, latest, ms)
+		return "noticed"
+	case ms < max(latest, e.noticed+noticeMS):
+		p.expire(now, name, e.lasts, latest, e.noticed)
+		return "noticed"
+	}
+	p.remove(name, Expired)
+	return "expired"
+}

@@ -1,0 +1,134 @@
+package store
+
+// What operators do with messages, and relays. The simulation does not.
+
+// Seen is a message with the score that a caller has seen it with. A message that has another one
+// by now is left alone.
+type Seen struct {
+	ID    string
+	Score int64
+}
+
+// Requeue makes dead letters that were buried no later than latest due again. It returns the ids
+// that are no such dead letters.
+func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) (missing []string) {
+	g := p.groups[name]
+	for _, id := range ids {
+		if !g.buried(id, latest) {
+			missing = append(missing, id)
+			continue
+		}
+		g.attempts[id] = Token{Fence: g.entry(id).Fence}
+		g.dead.remove(id)
+		delete(g.reasons, id)
+		g.queue.add(nowMS(now), id)
+	}
+	if len(missing) < len(ids) {
+		p.wake(now, 0, name)
+	}
+	return missing
+}
+
+// Discard removes dead letters that were buried no later than latest for good. It returns the ids
+// that are no such dead letters.
+func (p *Partition) Discard(name string, latest int64, ids []string) (missing []string) {
+	g := p.groups[name]
+	for _, id := range ids {
+		if !g.buried(id, latest) {
+			missing = append(missing, id)
+			continue
+		}
+		g.dead.remove(id)
+		delete(g.reasons, id)
+		p.finish(g, name, id)
+	}
+	return missing
+}
+
+// buried tells whether a message is a dead letter since no later than latest.
+func (g *group) buried(id string, latest int64) bool {
+	return g != nil && g.dead.has(id) && g.dead.scores[id] <= latest
+}
+
+// BuryAny makes dead letters of messages that wait for a group or are in delivery. It returns the
+// ids of those that are neither, unless they are dead letters for this reason.
+func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left []string) {
+	g := p.groups[name]
+	if g == nil {
+		return ids
+	}
+	for _, id := range ids {
+		if g.queue.remove(id) || g.unack.has(id) {
+			p.toDead(g, id, nowMS(now), reason)
+		} else if why, dead := g.whyDead(id); !dead || why != reason {
+			left = append(left, id)
+		}
+	}
+	p.makeRoom(g, name)
+	return left
+}
+
+// Withdraw takes messages out of a place: Scheduled, for all groups, or Queued or Dead, for one. It
+// returns the ids of those that do not have the score there that was seen.
+func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []string) {
+	g := p.groups[name]
+	if g == nil {
+		g = newGroup()
+	}
+	set := map[Place]*zset{Scheduled: &p.scheduled, Queued: &g.queue, Dead: &g.dead}[place]
+	for _, s := range some {
+		if !set.is(s) {
+			left = append(left, s.ID)
+			continue
+		}
+		if key := keyOf(s.ID); place == Scheduled && p.keys[key] == s.ID {
+			delete(p.taken, key)
+		}
+		set.remove(s.ID)
+		delete(g.reasons, s.ID)
+		p.finish(g, name, s.ID)
+	}
+	return left
+}
+
+// Retime makes scheduled messages or, with a group's name, messages in its queue due at another
+// time, in ms. It returns the ids of those that do not wait there for the time that was seen.
+func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left []string) {
+	set := &p.scheduled
+	if g := p.groups[name]; g != nil {
+		set = &g.queue
+	} else if name != "" {
+		set = &zset{}
+	}
+	first, _ := set.head()
+	for _, s := range some {
+		if set.is(s) {
+			set.add(due, s.ID)
+		} else {
+			left = append(left, s.ID)
+		}
+	}
+	if len(left) < len(some) && due < first {
+		p.wake(now, due, "")
+	}
+	return left
+}
+
+// is tells whether a message has the score that was seen.
+func (z *zset) is(s Seen) bool { return z.has(s.ID) && z.scores[s.ID] == s.Score }
+
+// Relay ends the messages that deliveries hold for a group, and returns those of the others, and
+// whether the group has waited for room.
+func (p *Partition) Relay(name string, deliveries []Delivery) (stale []string, room bool) {
+	g := p.groups[name]
+	var held []string
+	for _, d := range deliveries {
+		if g != nil && g.current(d.ID, d.Token) {
+			held = append(held, d.ID)
+		} else {
+			stale = append(stale, d.ID)
+		}
+	}
+	_, room = p.Ack(name, held)
+	return stale, room
+}

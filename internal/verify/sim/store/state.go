@@ -1,0 +1,73 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// State is all that the partition has, as "kind id" -> value: what the scripts keep under the
+// same names in Redis, without the records of calls.
+func (p *Partition) State() map[string]string {
+	state := map[string]string{}
+	put(state, "scheduled", p.scheduled.scores)
+	put(state, "messages", p.messages)
+	put(state, "keys", p.keys)
+	put(state, "taken", p.taken)
+	put(state, "control tombstone", p.tombstones)
+	for name, back := range p.rates {
+		if back > 0 {
+			state["control rate "+name] = fmt.Sprint(back)
+		}
+	}
+	for key, id := range p.lost {
+		state["keys "+key] = "!" + id
+	}
+	for id, names := range p.refs {
+		state["refs "+id] = strings.Join(slices.Sorted(slices.Values(names)), ",")
+	}
+	for name, until := range p.pauses {
+		state["control paused "+name] = fmt.Sprint(until)
+	}
+	for name, s := range p.shares {
+		state["control limits "+name] = fmt.Sprintf("%d %.6f %d", s.most, s.interval, s.burst)
+	}
+	for name, e := range p.expiry {
+		state["control expiry "+name] = fmt.Sprintf("%d %d %d", e.lasts, e.ends, e.noticed)
+		state["expiry "+name] = fmt.Sprint(e.look)
+	}
+	for name, g := range p.groups {
+		g.put(state, name)
+	}
+	return state
+}
+
+func (g *group) put(state map[string]string, name string) {
+	if g.registered {
+		state["groups "+name] = "member"
+	}
+	if g.full > 0 {
+		state["full "+name] = fmt.Sprint(g.full)
+	}
+	put(state, "queue:"+name, g.queue.scores)
+	put(state, "unack:"+name, g.unack.scores)
+	put(state, "dead:"+name, g.dead.scores)
+	put(state, "reasons:"+name, g.reasons)
+	put(state, "changed:"+name, g.changed)
+	for id, token := range g.attempts {
+		state["attempts:"+name+" "+id] = token.entry()
+	}
+	for consumer, c := range g.consumers {
+		state["consumers:"+name+" "+consumer] = fmt.Sprint(c.until, " ", c.seen)
+	}
+}
+
+func put[V any](state map[string]string, kind string, values map[string]V) {
+	for id, value := range values {
+		if text, is := any(value).([]byte); is {
+			state[kind+" "+id] = string(text)
+		} else {
+			state[kind+" "+id] = fmt.Sprint(value)
+		}
+	}
+}
