@@ -174,7 +174,7 @@ func stateIn(place queue.Place, attempts int) redisdelay.State {
 	case place == queue.InQueue && attempts > 0:
 		return redisdelay.StateRetrying
 	case place == queue.InQueue:
-		return redisdelay.StateWaiting
+		return redisdelay.StateQueued
 	}
 	return ""
 }

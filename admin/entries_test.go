@@ -39,7 +39,7 @@ func TestEntriesShowTheMessagesOfEachSet(t *testing.T) {
 		ID: claimed[1].ID, Key: "dead", Topic: s.Topic, Set: Dead, Group: "g", State: redisdelay.StateDead, Reason: "no route",
 	}, e)
 	states := map[Set][]redisdelay.State{
-		Scheduled: {"", ""}, Waiting: {"waiting", "waiting", "waiting", "retrying"}, InDelivery: {"in-delivery"},
+		Scheduled: {"", ""}, Waiting: {"queued", "queued", "queued", "retrying"}, InDelivery: {"in-delivery"},
 	}
 	for in, want := range states {
 		for i, e := range s.list(Query{In: in}).Entries {

@@ -60,7 +60,7 @@ func (e *explainer) explain(ctx context.Context) error {
 	}
 	e.groups = make([]sentence, len(e.message.Groups))
 	return each(len(e.groups), func(i int) error {
-		text, err := e.standing(ctx, i)
+		text, err := e.status(ctx, i)
 		e.groups[i] = sentence{e.message.Groups[i].Group, e.message.Groups[i].State, text}
 		return err
 	})
@@ -84,8 +84,8 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	})
 }
 
-// standing says where the message stands for a group.
-func (e *explainer) standing(ctx context.Context, i int) (string, error) {
+// status says where the message stands for a group.
+func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	g := e.message.Groups[i]
 	switch g.State {
 	case redisdelay.StateDone:
@@ -112,7 +112,7 @@ func (e *explainer) standing(ctx context.Context, i int) (string, error) {
 }
 
 // waiting says what a message in the queue of a group waits for.
-func (e *explainer) waiting(ctx context.Context, g GroupStanding) (string, error) {
+func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) {
 	if g.State != redisdelay.StateRetrying {
 		return e.due(g.DueAt), nil
 	}
@@ -139,7 +139,7 @@ func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error
 }
 
 // leased says who holds a message.
-func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error) {
+func (e *explainer) leased(ctx context.Context, g GroupStatus) (string, error) {
 	who := g.Consumer
 	if who == "" {
 		who = "a consumer"

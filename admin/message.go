@@ -28,11 +28,11 @@ type Message struct {
 
 	Scheduled bool      // no group has been given it yet
 	DueAt     time.Time // if Scheduled
-	Groups    []GroupStanding
+	Groups    []GroupStatus
 }
 
-// GroupStanding is where a message stands for a group.
-type GroupStanding struct {
+// GroupStatus is where a message stands for a group.
+type GroupStatus struct {
 	Group       string
 	State       redisdelay.State
 	Attempts    int       // deliveries that count
@@ -80,10 +80,10 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	m := Message{
 		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
-		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStanding, len(found.Groups)),
+		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStatus, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
-		m.Groups[i], err = a.standing(ctx, t, found, found.Groups[i])
+		m.Groups[i], err = a.status(ctx, t, found, found.Groups[i])
 		return err
 	})
 	return t, m, err
@@ -91,9 +91,9 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
-// standing is where a message stands for a group.
-func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.FoundFor) (GroupStanding, error) {
-	s := GroupStanding{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
+// status is where a message stands for a group.
+func (a *Admin) status(ctx context.Context, t topic, m queue.Found, f queue.FoundFor) (GroupStatus, error) {
+	s := GroupStatus{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
 	case f.LeftOut:
 		s.Content = Content{Body: m.Body, Err: errLeftOut}
@@ -101,7 +101,7 @@ func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.Fo
 		s.Content = a.content(t.name, m.Body, f.Metadata)
 	}
 	switch f.State {
-	case queue.StateWaiting, queue.StateRetrying:
+	case queue.StateQueued, queue.StateRetrying:
 		s.DueAt = f.At
 	case queue.StateDead:
 		s.BuriedAt = f.At
@@ -114,7 +114,7 @@ func (a *Admin) standing(ctx context.Context, t topic, m queue.Found, f queue.Fo
 
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
-func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
+func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
 	consumers, err := g.Consumers(ctx)
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func stepsOf(p places, found queue.Found) (steps []step) {
 }
 
 var placeOfState = map[redisdelay.State]queue.Place{
-	redisdelay.StateWaiting: queue.InQueue, redisdelay.StateRetrying: queue.InQueue, redisdelay.StateDead: queue.InDead,
+	redisdelay.StateQueued: queue.InQueue, redisdelay.StateRetrying: queue.InQueue, redisdelay.StateDead: queue.InDead,
 }
 
 // target is the number of the partition that a message goes to.

@@ -176,16 +176,16 @@ func partly(err error, total int, delayed, due kind) error {
 
 // Cancel takes back the message that holds a key (redisdelay.SetKey), as
 // redisdelay.Publisher.Cancel does, unless the relay has published it: then the error is
-// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Standing is
+// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Status is
 // StateInDelivery, the relay may be publishing it.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Standing, error) {
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Status, error) {
 	return p.config.Delayed.Cancel(ctx, topic, key)
 }
 
 // Reschedule gives the message that holds a key a new due time, as
 // redisdelay.Publisher.Reschedule does, unless the relay has published it: then the error is
 // redisdelay.ErrMessageNotFound.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Standing, error) {
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Status, error) {
 	return p.config.Delayed.Reschedule(ctx, topic, key, to)
 }
 

@@ -128,9 +128,9 @@ func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 	s.run()
 	require.NoError(t, publisher.Publish(s.Topic,
 		fixture.Keyed("cancelled", "a", time.Hour), fixture.Keyed("earlier", "b", time.Hour)))
-	standing, err := publisher.Cancel(t.Context(), s.Topic, "a")
+	status, err := publisher.Cancel(t.Context(), s.Topic, "a")
 	require.NoError(t, err)
-	assert.True(t, standing.Scheduled)
+	assert.True(t, status.Scheduled)
 	_, err = publisher.Reschedule(t.Context(), s.Topic, "b", delay.For(10*time.Millisecond))
 	require.NoError(t, err)
 	s.gets("earlier")

@@ -62,8 +62,8 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
 		{Group: "g", State: StateInDelivery, Fence: 1, Attempts: 1},
-		{Group: "retired", State: StateWaiting},
-		{Group: "unregistered", State: StateWaiting},
+		{Group: "retired", State: StateQueued},
+		{Group: "unregistered", State: StateQueued},
 	} {
 		found.Groups[i].At, found.Groups[i].Score = time.Time{}, ""
 		assert.Equal(t, want, found.Groups[i])

@@ -15,7 +15,7 @@ type State string
 
 // The states of a message for a group, as the scripts name them.
 const (
-	StateWaiting    State = "waiting"     // for its first delivery that counts
+	StateQueued     State = "queued"      // for its first delivery that counts
 	StateRetrying   State = "retrying"    // waits after a delivery that failed
 	StateInDelivery State = "in-delivery" // a consumer has it, or was lost with it
 	StateDone       State = "done"        // acked, or the group came after the message

@@ -23,7 +23,7 @@ var standings = map[string]struct {
 	},
 	"waiting for one, held by the other": {
 		arrange: func(r *scene, g, _ *Group, _ string) { r.claim(g, "c", 1) },
-		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateWaiting}},
+		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateQueued}},
 	},
 	"in retry for one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -42,7 +42,7 @@ var standings = map[string]struct {
 			require.NoError(r.t, err)
 			nack(r.t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
 		},
-		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateWaiting}},
+		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateQueued}},
 	},
 	"lost with a consumer": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -89,7 +89,7 @@ var standings = map[string]struct {
 			_, err := g.Requeue(r.ctx(), ever, []string{id})
 			require.NoError(r.t, err)
 		},
-		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
+		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
 	},
 	"dead for both": {
 		arrange: func(r *scene, g, h *Group, id string) {

@@ -114,7 +114,7 @@ func (a *app) showOne(m admin.Message) error {
 	if err := a.printf("\n"); err != nil {
 		return err
 	}
-	return a.showStandings(m.Groups, now)
+	return a.showGroupStatus(m.Groups, now)
 }
 
 // What is shown of metadata without --wide.
@@ -156,7 +156,7 @@ func (a *app) showPayload(c admin.Content) error {
 	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", humanize.Bytes(int64(left)))))
 }
 
-func (a *app) showStandings(groups []admin.GroupStanding, now time.Time) error {
+func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := humanize.Full(s.DueAt, now), s.Reason
