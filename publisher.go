@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -139,14 +140,15 @@ func (p *Publisher) Close() error {
 	return p.err
 }
 
-// DelayOf gives a message the delay that Publish would give it (that of its context, or the
-// default of PublisherConfig.Delay, unless its metadata have one) and returns what remains of
-// it: 0 or less says that Publish would make the message due at once. It is for publishers
-// that are built on this one and treat messages with a delay in another way. It stores
-// nothing and does no I/O.
-//
-// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of the default's function.
-func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
+// forRelay is a Publisher as package relay needs it.
+type forRelay struct{ *Publisher }
+
+func init() {
+	forrelay.Of = func(p any) forrelay.Publisher { return forRelay{p.(*Publisher)} } //nolint:forcetypeassert // a mistake of package relay
+}
+
+// DelayOf implements forrelay.Publisher.
+func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
 	if topic == "" {
 		return 0, ErrEmptyTopic
 	}
@@ -166,17 +168,8 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 	return remaining, nil
 }
 
-// RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize
-// does, for a publisher that must be sure that the group gets what it publishes from then on,
-// until somebody deletes the topic or the group, or Redis loses it. It asks Redis each time.
-// It tries again through connection errors until ctx ends or PublishTimeout has passed. It
-// changes nothing in a group that is known. An empty group is DefaultConsumerGroup. The ctx of a
-// delivered message counts for as long as the consumer holds the message, as in Publish.
-//
-// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired,
-// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, a *ConfigError for Broadcast, which is the
-// name of no group, or that of ctx or of Redis. The group may be registered all the same.
-func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
+// RegisterGroup implements forrelay.Publisher.
+func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error {
 	switch {
 	case topic == "":
 		return ErrEmptyTopic

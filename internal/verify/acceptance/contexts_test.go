@@ -21,6 +21,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/relay"
@@ -71,7 +72,7 @@ func (nowhere) Close() error                              { return nil }
 // fill gives the topic a group, messages and a dead letter.
 func (c *callers) fill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, c.publisher.RegisterGroup(t.Context(), c.Topic, "g"))
+	require.NoError(t, forrelay.Of(c.publisher).RegisterGroup(t.Context(), c.Topic, "g"))
 	keyed := fixture.Delayed("keyed", time.Hour)
 	redisdelay.SetKey(keyed, "k")
 	require.NoError(t, c.publisher.Publish(c.Topic, keyed, fixture.Delayed("later", time.Hour)))
@@ -88,7 +89,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Publisher.DelayOf", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -126,7 +127,7 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		"Publisher.Cancel":               cancel(c.publisher),
 		"Publisher.Reschedule":           reschedule(c.publisher),
 		"Publisher.RegisterGroup": func(ctx context.Context) error {
-			return c.publisher.RegisterGroup(ctx, c.Topic, "other")
+			return forrelay.Of(c.publisher).RegisterGroup(ctx, c.Topic, "other")
 		},
 		"relay.Publisher.Publish":    publish(c.later, c.Topic),
 		"relay.Publisher.Cancel":     cancel(c.later),
