@@ -379,7 +379,7 @@ func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError
 		mark = markMade
 		lastError = takeLastError(msg.Metadata)
 	}
-	honour(msg.Metadata, mark)
+	markElapsed(msg.Metadata, mark)
 	return msg, lastError, nil
 }
 

@@ -62,7 +62,7 @@ func TestCancelAndReschedule(t *testing.T) {
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), redisdelay.ErrInvalidKey)
 }
 
-func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
+func TestAMessageCanceledWhileHandledDoesNotComeBack(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
@@ -210,7 +210,7 @@ func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
 	assert.Equal(t, "unknown", status.String())
 
 	require.Len(t, changed, 5)
-	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Cancelled} {
+	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Canceled} {
 		assert.Equal(t, how, changed[i].How)
 		assert.Equal(t, first.ID, changed[i].ID)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
-func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
+// TestByItsIDAMessageIsCanceledAsByItsKey wherever it is.
+func TestByItsIDAMessageIsCanceledAsByItsKey(t *testing.T) {
 	eachStanding(t, func(r *scene, name, id string, want Standing) {
 		got, err := r.partition.CancelID(r.ctx(), id)
 		assert.Equal(r.t, standings[name].cancel, err)
@@ -50,8 +50,8 @@ func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
 	})
 }
 
-// TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder and its window.
-func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
+// TestAMessageThatLostItsKeyIsCanceledWithoutTheNextHolder and its window.
+func TestAMessageThatLostItsKeyIsCanceledWithoutTheNextHolder(t *testing.T) {
 	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	first, second := keyed(1, "k"), keyed(2, "k")

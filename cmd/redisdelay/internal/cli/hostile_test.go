@@ -205,8 +205,8 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestOurColoursInANameAreNone: nobody else colours what is printed.
-func TestOurColoursInANameAreNone(t *testing.T) {
+// TestOurColorsInANameAreNone: nobody else colours what is printed.
+func TestOurColorsInANameAreNone(t *testing.T) {
 	s := newStage(t)
 	s.publish("\x1b[1mbold", "\x1b[2mfaint", "\x1b[1;31mred", "", time.Hour)
 	for _, args := range [][]string{{"stats"}, {"ls", "\x1b[1mbold"}, {"show", "\x1b[1mbold", "--key", "\x1b[1;31mred"}, {"topics"}} {
