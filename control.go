@@ -161,7 +161,7 @@ func (c *Control) call(verb, topic string, do func(t *queue.Topic) error) error 
 		return ErrEmptyTopic
 	}
 	if err := do(c.store.Topic(topic)); err != nil {
-		return leave(err, "%s %q", verb, topic)
+		return wrap(err, "%s %q", verb, topic)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (d Delivery) Defer(to delay.Delay) error {
 		err = d.handling.decide(decision{dueAt: now.Add(remaining)})
 	}
 	if err != nil {
-		return leave(err, "defer %q", d.ID)
+		return wrap(err, "defer %q", d.ID)
 	}
 	return nil
 }

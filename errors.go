@@ -100,13 +100,13 @@ func (e *KeyTypeError) Error() string {
 // Unwrap returns Err.
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
-// leaving is an error that leaves the library. errors.As finds the public type in it where
+// publicError is an error that callers get. errors.As finds the public type in it where
 // it holds the type of an internal package.
-type leaving struct{ error }
+type publicError struct{ error }
 
-func (e leaving) Unwrap() error { return e.error }
+func (e publicError) Unwrap() error { return e.error }
 
-func (e leaving) As(target any) bool {
+func (e publicError) As(target any) bool {
 	switch target := target.(type) {
 	case **PartialPublishError:
 		return as(e.error, target, func(in *publish.PartialError) *PartialPublishError {
@@ -134,8 +134,8 @@ func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 	return true
 }
 
-// leave makes an error public and says what was tried.
-func leave(err error, format string, args ...any) error {
+// wrap makes an error public and says what was tried.
+func wrap(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }
 
@@ -145,7 +145,7 @@ func public(err error) error {
 	if err == nil || err == publish.ErrClosed { //nolint:errorlint // what wraps it is wrapped again
 		return err
 	}
-	return leaving{err}
+	return publicError{err}
 }
 
 // PanicError is returned for a panic in one of your functions, such as a Marshaler or

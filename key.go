@@ -137,7 +137,7 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 	}
 	remaining, err := remainingOf(to, time.Now())
 	if err != nil {
-		return Status{}, leave(err, "reschedule %q in %q", key, topic)
+		return Status{}, wrap(err, "reschedule %q in %q", key, topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func validateTarget(verb, topic, key string) error {
 		return ErrEmptyTopic
 	}
 	if err := validateKey(key); err != nil {
-		return leave(err, "%s", verb)
+		return wrap(err, "%s", verb)
 	}
 	return nil
 }

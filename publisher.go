@@ -134,7 +134,7 @@ func (p *Publisher) Close() error {
 			err = p.store.Rest(ctx)
 		}
 		if err != nil {
-			p.err = leave(err, "close publisher")
+			p.err = wrap(err, "close publisher")
 		}
 	})
 	return p.err
@@ -163,7 +163,7 @@ func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, er
 	}
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
 	if err != nil {
-		return 0, leave(err, "message %q", msg.UUID)
+		return 0, wrap(err, "message %q", msg.UUID)
 	}
 	return remaining, nil
 }
@@ -198,7 +198,7 @@ func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error 
 			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
 		}
 		if certain {
-			return leave(err, "register group %q for %q", group, topic)
+			return wrap(err, "register group %q for %q", group, topic)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	encoded, err := p.encode(topic, messages)
 	if err != nil {
-		return leave(err, "publish to %q", topic)
+		return wrap(err, "publish to %q", topic)
 	}
 	ctx, stop := contextOf(messages)
 	defer stop()

@@ -132,7 +132,7 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 		err = ErrSubscriberClosed
 	}
 	if err != nil {
-		return 0, leave(err, "register group %q for %q", group, topic)
+		return 0, wrap(err, "register group %q for %q", group, topic)
 	}
 	return partitions, nil
 }
@@ -273,7 +273,7 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.errs != nil {
-		return leave(s.errs, "close subscriber")
+		return wrap(s.errs, "close subscriber")
 	}
 	return nil
 }

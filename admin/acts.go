@@ -93,7 +93,7 @@ func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progr
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := remainingOf(to)
 	if err != nil {
-		return Progress{}, leave(err, "reschedule in %q", topic)
+		return Progress{}, wrap(err, "reschedule in %q", topic)
 	}
 	return a.run(ctx, topic, which, rescheduleOperation(remaining), progress)
 }
@@ -126,7 +126,7 @@ func (a *Admin) Bury(ctx context.Context, topic string, which Selection, reason 
 	reason = strings.TrimSpace(reason)
 	if n := len(reason); n == 0 || n > redisdelay.MaxReasonBytes || !utf8.ValidString(reason) {
 		err := fmt.Errorf("%w: it has %d bytes, want 1 to %d of UTF-8", ErrInvalidReason, n, redisdelay.MaxReasonBytes)
-		return Progress{}, leave(err, "bury in %q", topic)
+		return Progress{}, wrap(err, "bury in %q", topic)
 	}
 	return a.run(ctx, topic, which, buryOperation(reason), progress)
 }

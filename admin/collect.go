@@ -18,7 +18,7 @@ import (
 // Redis.
 func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
 	s, err := a.stats(ctx, topic)
-	return s, leave(err, "statistics of %q", topic)
+	return s, wrap(err, "statistics of %q", topic)
 }
 
 // topicsAtOnce is how many topics AllStats looks into at once.
@@ -51,7 +51,7 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 	}
 	calls.Wait()
 	if ctx.Err() != nil {
-		return nil, leave(context.Cause(ctx), "statistics")
+		return nil, wrap(context.Cause(ctx), "statistics")
 	}
 	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile
 }
@@ -141,7 +141,7 @@ func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) 
 	if err == nil {
 		groups, err = t.stats(ctx)
 	}
-	return groups, leave(err, "groups of %q", topic)
+	return groups, wrap(err, "groups of %q", topic)
 }
 
 // stats asks for each group in each partition.

@@ -31,7 +31,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOpt
 	if err == nil {
 		err = t.Delete(ctx)
 	}
-	return leave(err, "delete %q", topic)
+	return wrap(err, "delete %q", topic)
 }
 
 // nobodyAlive checks that no group has consumers that are alive: each says so in the first

@@ -102,7 +102,7 @@ func newDiagnosis(a *Admin, found func(Finding), progress func(Examined)) diagno
 // diagnose examines the servers and then the topics.
 func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	if err := d.list(ctx); err != nil {
-		return leave(err, "examine the list of topics")
+		return wrap(err, "examine the list of topics")
 	}
 	if len(names) == 0 {
 		all, err := d.admin.Topics(ctx)
@@ -119,7 +119,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	for _, name := range names {
 		c, err := d.open(ctx, name)
 		if err != nil {
-			errs = append(errs, leave(err, "examine %q", name))
+			errs = append(errs, wrap(err, "examine %q", name))
 			continue
 		}
 		if checkups = append(checkups, c); c.readable() {
@@ -127,12 +127,12 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 		}
 	}
 	if err := d.servers(ctx, readable); err != nil {
-		return leave(errors.Join(append(errs, err)...), "examine the servers")
+		return wrap(errors.Join(append(errs, err)...), "examine the servers")
 	}
 	for _, do := range []func(*checkup, context.Context) error{(*checkup).run, (*checkup).endNoticed} {
 		for _, c := range checkups {
 			if err := do(c, ctx); err != nil {
-				errs = append(errs, leave(err, "examine %q", c.name))
+				errs = append(errs, wrap(err, "examine %q", c.name))
 			}
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -146,12 +146,12 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 func (d diagnosis) list(ctx context.Context) error {
 	wrong, err := d.admin.store.WrongType(ctx)
 	if err == nil && wrong != nil {
-		d.tell(Problem, CheckTypes, "", "%v: nobody can publish or subscribe. Another program has written it", wrong)
+		d.report(Problem, CheckTypes, "", "%v: nobody can publish or subscribe. Another program has written it", wrong)
 		err = wrong
 	}
 	return err
 }
 
-func (d diagnosis) tell(severity Severity, check, topic, format string, args ...any) {
+func (d diagnosis) report(severity Severity, check, topic, format string, args ...any) {
 	d.found(Finding{Severity: severity, Check: check, Topic: topic, Text: fmt.Sprintf(format, args...)})
 }

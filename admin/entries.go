@@ -91,13 +91,13 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 	q.setDefaults()
 	m, c, err := a.begin(ctx, topic, q, q.Limit)
 	if err != nil {
-		return Page{}, leave(err, "list %q", topic)
+		return Page{}, wrap(err, "list %q", topic)
 	}
 	page, size := Page{}, 0
 	for {
 		s, err := m.next(ctx)
 		if err != nil {
-			return Page{}, leave(err, "list %q", topic)
+			return Page{}, wrap(err, "list %q", topic)
 		}
 		if s == nil {
 			return page, nil
@@ -147,7 +147,7 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 			}
 		}
 		if err != nil {
-			yield(Entry{}, leave(err, "list %q", topic))
+			yield(Entry{}, wrap(err, "list %q", topic))
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 		})
 	}
 	if err != nil {
-		return 0, leave(err, "count %q", topic)
+		return 0, wrap(err, "count %q", topic)
 	}
 	return int(sum.Load()), nil
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// leaving is an error that leaves the package. errors.As finds *redisdelay.KeyTypeError in it
+// publicError is an error that callers get. errors.As finds *redisdelay.KeyTypeError in it
 // where it holds the type of an internal package.
-type leaving struct{ error }
+type publicError struct{ error }
 
-func (e leaving) Unwrap() error { return e.error }
+func (e publicError) Unwrap() error { return e.error }
 
-func (e leaving) As(target any) bool {
+func (e publicError) As(target any) bool {
 	public, is := target.(**redisdelay.KeyTypeError)
 	var in *queue.KeyTypeError
 	if !is || !errors.As(e.error, &in) {
@@ -24,13 +24,13 @@ func (e leaving) As(target any) bool {
 	return true
 }
 
-// leave makes an error public and says what was tried. A nil error stays nil, and so does one
-// that has left before, or is about a Query, whose text says enough.
-func leave(err error, format string, args ...any) error {
-	var left leaving
+// wrap makes an error public and says what was tried. A nil error stays nil, and so does one
+// that is public, or is about a Query, whose text says enough.
+func wrap(err error, format string, args ...any) error {
+	var public publicError
 	var query *QueryError
-	if err == nil || errors.As(err, &left) || errors.As(err, &query) {
+	if err == nil || errors.As(err, &public) || errors.As(err, &query) {
 		return err
 	}
-	return leaving{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
+	return publicError{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
 }

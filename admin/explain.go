@@ -25,7 +25,7 @@ type Explanation struct {
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
-		return Explanation{}, leave(err, "explain %s in %q", ref, topic)
+		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	e := explainer{topic: t, partition: t.Partition(message.Partition), message: message}
 	e.roster, err = e.partition.Roster(ctx)
@@ -33,7 +33,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 		err = e.explain(ctx)
 	}
 	if err != nil {
-		return Explanation{}, leave(err, "explain %s in %q", ref, topic)
+		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	return Explanation{Message: message, Summary: e.summary(), Lines: e.lines()}, nil
 }
@@ -116,10 +116,10 @@ func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) 
 	if g.State != redisdelay.StateRetrying {
 		return e.due(g.DueAt), nil
 	}
-	most, err := e.maxDeliveries(ctx, g.Group)
+	maximum, err := e.maxDeliveries(ctx, g.Group)
 	text := fmt.Sprintf("waiting for retry %d", g.Attempts)
-	if most > 1 {
-		text += fmt.Sprintf(" of %d", most-1)
+	if maximum > 1 {
+		text += fmt.Sprintf(" of %d", maximum-1)
 	}
 	text += ", " + e.due(g.DueAt)
 	if g.Content.LastError != "" {
@@ -131,11 +131,11 @@ func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) 
 // maxDeliveries is what the group's consumers say; 0 if none does.
 func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error) {
 	consumers, err := e.partition.Group(group).Consumers(ctx)
-	most := 0
+	maximum := 0
 	for _, c := range consumers {
-		most = max(most, c.About.MaxDeliveries)
+		maximum = max(maximum, c.About.MaxDeliveries)
 	}
-	return most, err
+	return maximum, err
 }
 
 // leased says who holds a message.
@@ -191,20 +191,20 @@ func (e *explainer) overall() string {
 	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.text != e.groups[0].text }):
 		return e.groups[0].text
 	}
-	var done, left []string
+	var done, remaining []string
 	var why string
 	for _, s := range e.groups {
 		if s.state == redisdelay.StateDone {
 			done = append(done, s.group)
 		} else {
-			left, why = append(left, s.group), s.text
+			remaining, why = append(remaining, s.group), s.text
 		}
 	}
 	if len(done) == 0 {
 		return strings.Join(e.lines(), "; ")
 	}
-	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(left, ", "))
-	if len(left) == 1 {
+	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(remaining, ", "))
+	if len(remaining) == 1 {
 		text += ": " + why
 	}
 	return text

@@ -24,7 +24,7 @@ const maxLine = 128 << 20
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)
-	return p.progress, leave(err, "export from %q", topic)
+	return p.progress, wrap(err, "export from %q", topic)
 }
 
 func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *bulkRun) error {
@@ -89,11 +89,11 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {
-		return p.progress, leave(redisdelay.ErrEmptyTopic, "import")
+		return p.progress, wrap(redisdelay.ErrEmptyTopic, "import")
 	}
 	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), bulkRun: p}
 	err := i.run(ctx, r)
-	return p.progress, leave(err, "import to %q", topic)
+	return p.progress, wrap(err, "import to %q", topic)
 }
 
 // importing is an Import under way.

@@ -59,7 +59,7 @@ var errNoRef = errors.New("neither an id nor a key is given")
 // of partitions was raised, several messages may hold a key: it returns the one published last.
 func (a *Admin) Message(ctx context.Context, topic string, ref Ref) (Message, error) {
 	_, m, err := a.look(ctx, topic, ref)
-	return m, leave(err, "look for %s in %q", ref, topic)
+	return m, wrap(err, "look for %s in %q", ref, topic)
 }
 
 // look finds a message.

@@ -85,7 +85,7 @@ func (a *Admin) transferTo(from, to string) *transfer {
 // run looks at both topics and then runs the operation. A mistyped topic must not make the other.
 func (t *transfer) run(ctx context.Context, which Selection, op operation, progress func(Progress)) (Progress, error) {
 	if err := t.begin(ctx, which, op); err != nil {
-		return Progress{}, leave(err, "%s from %q to %q", op.verb, t.from, t.to)
+		return Progress{}, wrap(err, "%s from %q to %q", op.verb, t.from, t.to)
 	}
 	return t.admin.run(ctx, t.from, which, op, progress)
 }

@@ -34,7 +34,7 @@ func (a *Admin) run(ctx context.Context, topic string, which Selection, op opera
 	default:
 		err = r.named(ctx, a, topic, which)
 	}
-	return r.progress, leave(err, "%s in %q", op.verb, topic)
+	return r.progress, wrap(err, "%s in %q", op.verb, topic)
 }
 
 func (s Selection) validate(op operation) error {

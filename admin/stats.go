@@ -18,7 +18,7 @@ type Topic struct {
 func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
 	listed, err := a.store.Topics(ctx)
 	if err != nil {
-		return nil, leave(err, "list topics")
+		return nil, wrap(err, "list topics")
 	}
 	topics := make([]Topic, len(listed))
 	for i, t := range listed {

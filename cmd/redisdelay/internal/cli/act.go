@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// act is what a command does to messages.
-type act struct {
+// operation is what a command does to messages.
+type operation struct {
 	name string // in JSON, such as "requeue"
 	done string // "requeued"
 	ask  string // "Requeue"
@@ -25,33 +25,33 @@ type act struct {
 	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
 }
 
-func (w act) of(n int) string { return humanize.Count(n, w.one, w.many) }
+func (op operation) of(n int) string { return humanize.Count(n, op.one, op.many) }
 
 var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
 
-// perform carries out an act on what was chosen. Of many messages, it shows the number and a
+// runBulk carries out an operation on what was chosen. Of many messages, it shows the number and a
 // sample first, and asks.
-func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, w act) error {
+func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, op operation) error {
 	total, named := c.named(args)
-	result := actJSON{Topic: args[0], Act: w.name, To: w.to, DryRun: c.dryRun}
+	result := actJSON{Topic: args[0], Act: op.name, To: op.to, DryRun: c.dryRun}
 	if !named {
 		var err error
-		if total, err = a.preamble(ctx, args[0], c.filter.query(), w); err != nil {
+		if total, err = a.preamble(ctx, args[0], c.filter.query(), op); err != nil {
 			return err
 		}
 		result.Matching = &total
 	}
 	if total == 0 || c.dryRun {
 		result.Complete = total == 0
-		return a.unchanged(ctx, args, c, w, result)
+		return a.unchanged(ctx, args, c, op, result)
 	}
 	if !named && !c.yes {
-		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", w.ask, w.of(total), args[0])); err != nil || !yes {
+		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", op.ask, op.of(total), args[0])); err != nil || !yes {
 			return err
 		}
 	}
-	bar := a.newBar(w.done, total)
-	progress, err := w.run(ctx, args[0], c.selection(args), bar.update)
+	bar := a.newBar(op.done, total)
+	progress, err := op.run(ctx, args[0], c.selection(args), bar.update)
 	bar.clear()
 	result.set(progress, err)
 	if err != nil && !named {
@@ -64,10 +64,10 @@ func (a *app) perform(ctx context.Context, cmd *cobra.Command, args []string, c 
 			return failed
 		}
 	}
-	return errors.Join(a.report(result, w, cmd, args), failed)
+	return errors.Join(a.report(result, op, cmd, args), failed)
 }
 
-// outcome is the error of an act that was carried out.
+// outcome is the error of an operation that was carried out.
 func outcome(ctx context.Context, err error, progress admin.Progress, named bool) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -85,12 +85,12 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 }
 
 // preamble counts what matches and shows some of it.
-func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) (int, error) {
+func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op operation) (int, error) {
 	total, err := a.admin.Count(ctx, topic, q)
 	if err != nil || a.json() || total == 0 {
 		return total, err
 	}
-	q.Limit, q.Cursor = 5, "" // an act's cursor is not that of a page
+	q.Limit, q.Cursor = 5, "" // an operation's cursor is not that of a page
 	page, err := a.admin.Entries(ctx, topic, q)
 	if err != nil {
 		return 0, err
@@ -99,7 +99,7 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) 
 	if total <= len(page.Entries) {
 		first = ""
 	}
-	if err := a.printf("%s%s:\n\n", w.of(total), first); err != nil {
+	if err := a.printf("%s%s:\n\n", op.of(total), first); err != nil {
 		return 0, err
 	}
 	if err := a.showEntries(page.Entries, q.In); err != nil {
@@ -108,13 +108,13 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, w act) 
 	return total, a.printf("\n")
 }
 
-// unchanged tells that nothing was done: nothing matched, or it was a dry run.
-func (a *app) unchanged(ctx context.Context, args []string, c *chooser, w act, result actJSON) error {
+// unchanged says that nothing was done: nothing matched, or it was a dry run.
+func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result actJSON) error {
 	switch {
 	case a.json():
 		return a.object(result)
 	case !result.DryRun:
-		return a.printf("no %s matches\n", w.one)
+		return a.printf("no %s matches\n", op.one)
 	}
 	for _, id := range args[1:] {
 		if err := a.dry(ctx, args[0], admin.Ref{ID: id}); err != nil {
@@ -137,14 +137,14 @@ func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	return a.printf("%s: %s\n", e.Message.ID, e.Summary)
 }
 
-// report tells what an act has done.
-func (a *app) report(result actJSON, w act, cmd *cobra.Command, args []string) error {
+// report says what an operation has done.
+func (a *app) report(result actJSON, op operation, cmd *cobra.Command, args []string) error {
 	if a.json() {
 		return a.object(result)
 	}
-	text := w.done + " " + w.of(result.Done)
-	if w.to != "" {
-		text += " to topic " + fmt.Sprintf("%q", w.to)
+	text := op.done + " " + op.of(result.Done)
+	if op.to != "" {
+		text += " to topic " + fmt.Sprintf("%q", op.to)
 	}
 	if result.Skipped > 0 {
 		text += ", left " + humanize.Number(result.Skipped)
@@ -155,7 +155,7 @@ func (a *app) report(result actJSON, w act, cmd *cobra.Command, args []string) e
 	if err := a.printf("%s\n", text); err != nil || result.Complete || result.Cursor == "" {
 		return err
 	}
-	return a.printf("go on with: %s\n", again(cmd, args, result.Cursor))
+	return a.printf("go on with: %s\n", resumeLine(cmd, args, result.Cursor))
 }
 
 // confirm asks a question on the terminal. Ctrl-C is a no.

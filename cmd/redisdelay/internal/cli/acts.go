@@ -14,8 +14,8 @@ import (
 
 type runner = func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
 
-// acting returns a command that carries out an act. The act is made once the flags are read.
-func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Command) error, make func() act) *cobra.Command {
+// bulkCommand returns a command for many messages. The operation is made once the flags are read.
+func (a *app) bulkCommand(use, short string, sets []admin.Set, check func(*cobra.Command) error, make func() operation) *cobra.Command {
 	var c *chooser
 	var called *cobra.Command
 	cmd := a.command(use, short, func(cmd *cobra.Command, args []string) error {
@@ -33,12 +33,12 @@ func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Comm
 		}
 		return nil
 	}, func(ctx context.Context, args []string) error {
-		ids, err := a.whole(ctx, args[0], args[1:])
+		ids, err := a.fullIDs(ctx, args[0], args[1:])
 		if err != nil {
 			return err
 		}
 		args = append(args[:1:1], ids...)
-		err = a.perform(ctx, called, args, c, make())
+		err = a.runBulk(ctx, called, args, c, make())
 		if len(ids)+len(c.keys) == 1 {
 			err = a.notFound(ctx, args[0], admin.Ref{ID: strings.Join(ids, ""), Key: strings.Join(c.keys, "")}, err)
 		}
@@ -48,22 +48,22 @@ func (a *app) acting(use, short string, sets []admin.Set, check func(*cobra.Comm
 	return cmd
 }
 
-func messages(name, done, ask string, run runner) act {
-	return act{name: name, done: done, ask: ask, one: "message", many: "messages", run: run}
+func messages(name, done, ask string, run runner) operation {
+	return operation{name: name, done: done, ask: ask, one: "message", many: "messages", run: run}
 }
 
 func (a *app) cancel() *cobra.Command {
-	cmd := a.acting("cancel TOPIC [ID...]", "Take messages back: scheduled, waiting or in delivery",
+	cmd := a.bulkCommand("cancel TOPIC [ID...]", "Take messages back: scheduled, waiting or in delivery",
 		[]admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery}, nil,
-		func() act { return messages("cancel", "cancelled", "Cancel", a.admin.Cancel) })
+		func() operation { return messages("cancel", "cancelled", "Cancel", a.admin.Cancel) })
 	cmd.Example = "redisdelay cancel orders --key order-42\nredisdelay cancel orders --due-after 18:00 --due-before 20:00"
 	return cmd
 }
 
 func (a *app) reschedule() *cobra.Command {
 	t := &due{app: a}
-	cmd := a.acting("reschedule TOPIC [ID...]", "Give messages that wait a new due time",
-		[]admin.Set{admin.Scheduled, admin.Waiting}, t.needed, func() act {
+	cmd := a.bulkCommand("reschedule TOPIC [ID...]", "Give messages that wait a new due time",
+		[]admin.Set{admin.Scheduled, admin.Waiting}, t.needed, func() operation {
 			return messages("reschedule", "rescheduled", "Reschedule",
 				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
 					return a.admin.Reschedule(ctx, topic, which, t.delay(), progress)
@@ -75,18 +75,18 @@ func (a *app) reschedule() *cobra.Command {
 }
 
 func (a *app) deliverNow() *cobra.Command {
-	cmd := a.acting("now TOPIC [ID...]", "Deliver messages that wait now",
+	cmd := a.bulkCommand("now TOPIC [ID...]", "Deliver messages that wait now",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, nil,
-		func() act { return messages("now", "made due", "Deliver now", a.admin.DeliverNow) })
+		func() operation { return messages("now", "made due", "Deliver now", a.admin.DeliverNow) })
 	cmd.Example = "redisdelay now orders --key order-42"
 	return cmd
 }
 
 func (a *app) bury() *cobra.Command {
 	reason := ""
-	cmd := a.acting("bury TOPIC [ID...]", "Make messages dead letters of a group: they are not delivered until requeued",
+	cmd := a.bulkCommand("bury TOPIC [ID...]", "Make messages dead letters of a group: they are not delivered until requeued",
 		[]admin.Set{admin.Waiting, admin.InDelivery}, func(cmd *cobra.Command) error { return needs(cmd, "reason") },
-		func() act {
+		func() operation {
 			return messages("bury", "buried", "Bury",
 				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
 					return a.admin.Bury(ctx, topic, which, reason, progress)

@@ -36,8 +36,8 @@ func (a *app) someGroups(use, short string, run func(ctx context.Context, topic,
 	return cmd
 }
 
-// told reports what a group was told.
-func (a *app) told(name, topic, group, format string, args ...any) error {
+// result reports what was done with a group.
+func (a *app) result(name, topic, group, format string, args ...any) error {
 	if a.json() {
 		return a.object(actJSON{Topic: topic, Act: name, Group: group, Complete: true})
 	}
@@ -65,7 +65,7 @@ func (a *app) pause() *cobra.Command {
 			if p.For > 0 {
 				until = "for " + humanize.Duration(p.For)
 			}
-			return a.told("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
+			return a.result("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
 		})
 	cmd.Flags().Var(duration(&p.For, time.Millisecond), "for", "end by itself after this time")
 	cmd.Flags().Var(text(&p.Reason, "TEXT"), "reason", "why, for those who wonder")
@@ -98,7 +98,7 @@ func (a *app) resume() *cobra.Command {
 		case paused != "":
 			a.say("redisdelay resume: still paused by itself: %s\n", paused)
 		}
-		return a.told("resume", topic, group, "resumed %s", nameOf(topic, group))
+		return a.result("resume", topic, group, "resumed %s", nameOf(topic, group))
 	})
 }
 
@@ -134,29 +134,29 @@ func (a *app) drain() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			var left redisdelay.Remaining
+			var remaining redisdelay.Remaining
 			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Remaining) {
-				left = b
+				remaining = b
 				if a.terminal.err {
-					a.say("%s%s", clearLine, backlogText(b))
+					a.say("%s%s", clearLine, remainingText(b))
 				}
 			})
 			if a.terminal.err {
 				a.say("%s", clearLine)
 			}
 			if err != nil && ctx.Err() != nil {
-				return fmt.Errorf("stopped waiting for %s: %s", nameOf(topic, group), backlogText(left))
+				return fmt.Errorf("stopped waiting for %s: %s", nameOf(topic, group), remainingText(remaining))
 			}
 			if err != nil {
 				return err
 			}
-			return a.told("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
+			return a.result("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
 		})
 	cmd.Flags().Var(duration(&timeout, time.Millisecond), "timeout", "wait no longer, exit 1")
 	return cmd
 }
 
-func backlogText(b redisdelay.Remaining) string {
+func remainingText(b redisdelay.Remaining) string {
 	return fmt.Sprintf("%s due, %s queued, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Queued), humanize.Number(b.InDelivery))
 }
 
@@ -180,9 +180,9 @@ func (a *app) limit() *cobra.Command {
 				return err
 			}
 			if none {
-				return a.told("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
+				return a.result("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
 			}
-			return a.told("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
+			return a.result("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
 		})
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")

@@ -104,10 +104,10 @@ func (a *app) search(ctx context.Context, topic, text string, do func(ctx contex
 	return nil
 }
 
-// whole returns the ids that arguments of an act mean: an id itself; that of a message with a key,
+// fullIDs returns the ids that arguments mean: an id itself; that of a message with a key,
 // which tables show without it; or the id of the one message that has a UUID. Programs, that have
 // ids from JSON, do not want a search for each message that is done.
-func (a *app) whole(ctx context.Context, topic string, args []string) ([]string, error) {
+func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]string, error) {
 	ids := make([]string, len(args))
 	for i, arg := range args {
 		ids[i] = arg
@@ -116,7 +116,7 @@ func (a *app) whole(ctx context.Context, topic string, args []string) ([]string,
 		}
 		_, err := a.admin.Message(ctx, topic, admin.Ref{ID: arg})
 		if err == nil || !errors.Is(err, admin.ErrMessageNotFound) {
-			continue // the act says what is wrong
+			continue // the operation says what is wrong
 		}
 		var found []string
 		err = a.search(ctx, topic, arg, func(_ context.Context, _ string, ref admin.Ref) error {

@@ -102,7 +102,7 @@ func (a *app) restore() *cobra.Command {
 			if g.State == admin.GroupRetired || g.State == admin.GroupRetiring {
 				result = "%s may come back"
 			}
-			return a.told("restore", args[0], args[1], result, nameOf(args[0], args[1]))
+			return a.result("restore", args[0], args[1], result, nameOf(args[0], args[1]))
 		})
 }
 

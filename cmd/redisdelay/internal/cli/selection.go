@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// chooser is how a person says which messages an act is for: ids, keys, or a filter.
+// chooser is how a person says which messages an operation is for: ids, keys, or a filter.
 type chooser struct {
 	filter *filter
 	keys   []string
@@ -74,8 +74,8 @@ func (c *chooser) selection(args []string) admin.Selection {
 	return admin.Matching(c.filter.query())
 }
 
-// again is the command line that goes on from a cursor.
-func again(cmd *cobra.Command, args []string, cursor string) styled {
+// resumeLine is the command line that goes on from a cursor.
+func resumeLine(cmd *cobra.Command, args []string, cursor string) styled {
 	flags := append(flagsOf(cmd, "cursor"), "--cursor", cursor)
 	return commandLine(append(strings.Fields(cmd.CommandPath()), ordered(flags, args...)...)...)
 }
