@@ -67,7 +67,7 @@ func ExamplePublisher_Cancel() {
 	check(errors.Join(publisher.Close(), shipping.Close()))
 	// Output:
 	// order-42 was scheduled
-	// order-43 is too late: billing: done, shipping: waiting
+	// order-43 is too late: billing: done, shipping: queued
 	// order-44 is unknown, or closed already
 }
 
