@@ -12,9 +12,9 @@ MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 ## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
+ALL = ./... $(MODULES:%=./%/...)
 test: redis-server prometheus
-	$(GO) test $(RACE) -shuffle=on -timeout 20m ./...
-	for module in $(MODULES); do (cd $$module && $(GO) test $(RACE) -shuffle=on -timeout 10m ./...) || exit 1; done
+	$(GO) test $(RACE) -p $(if $(RACE),2,4) -shuffle=on -timeout 20m $(ALL) # most tests wait for a server
 ifneq ($(RACE),) # what the detector cannot watch: races outside this library, and allocations
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
 	$(GO) test -run 'Allocates' .
@@ -96,7 +96,7 @@ FUZZTIME ?= 30s
 fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
-	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/queue
+	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/script
 	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -291,7 +292,7 @@ type SubscriberConfig struct {
 }
 
 func defaultPoll(client redis.UniversalClient) time.Duration {
-	if queue.NeverDeaf(client) {
+	if script.OptionsOf(client).LosesNothing {
 		return 365 * 24 * time.Hour
 	}
 	return 5 * time.Second
@@ -317,7 +318,7 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay
-		if queue.NeverDeaf(c.Client) {
+		if script.OptionsOf(c.Client).LosesNothing {
 			c.NackDelay = steadyNackDelay
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -101,14 +102,14 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			remaining, err := t.Backlog(ctx, group)
+			remaining, err := inspect.CountBacklog(ctx, t, group)
 			if err != nil {
 				return err
 			}
 			if progress != nil {
 				progress(Remaining(remaining))
 			}
-			if remaining == (queue.Backlog{}) {
+			if remaining == (inspect.Backlog{}) {
 				return nil
 			}
 			select {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 var (
@@ -38,7 +39,7 @@ var (
 
 	// ErrServerTooOld is returned by Publish, SubscribeInitialize and Subscribe when the
 	// server is older than Redis 7.0.
-	ErrServerTooOld = queue.ErrServerTooOld
+	ErrServerTooOld = script.ErrServerTooOld
 
 	// ErrProtocolTooNew is returned by every call for a topic when a newer version of this
 	// library has written the topic's data in a form that this version does not understand.
@@ -113,11 +114,11 @@ func (e publicError) As(target any) bool {
 			return &PartialPublishError{Stored: in.Stored, Total: in.Total, Missing: in.Missing, Err: public(in.Err)}
 		})
 	case **ReplicationError:
-		return as(e.error, target, func(in *queue.ReplicationError) *ReplicationError {
+		return as(e.error, target, func(in *script.ReplicationError) *ReplicationError {
 			return &ReplicationError{Want: in.Want, Got: in.Got, Err: in.Err}
 		})
 	case **KeyTypeError:
-		return as(e.error, target, func(in *queue.KeyTypeError) *KeyTypeError {
+		return as(e.error, target, func(in *script.KeyTypeError) *KeyTypeError {
 			return &KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
 		})
 	}

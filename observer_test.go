@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
-	internal := reflect.ValueOf(&queue.KeyTypeError{Key: "k"})
+	internal := reflect.ValueOf(&script.KeyTypeError{Key: "k"})
 	for i := range reflect.TypeFor[observe.Observer]().NumField() {
 		field := reflect.TypeFor[observe.Observer]().Field(i)
 		event := reflect.New(field.Type.In(0)).Elem()
@@ -49,8 +49,8 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 	inner := &publish.PartialError{
 		Stored: 1, Total: 3, Missing: []int{1, 2},
 		Err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.Join(
-			&queue.ReplicationError{Want: 2, Got: 1, Err: cause},
-			&queue.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
+			&script.ReplicationError{Want: 2, Got: 1, Err: cause},
+			&script.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
 		)),
 	}
 	err := wrap(fmt.Errorf("look: %w", inner), "publish to %q", "t")

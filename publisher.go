@@ -16,6 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -193,7 +194,7 @@ func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error 
 		if err == nil {
 			return nil
 		}
-		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !queue.Transient(err)
+		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !script.Transient(err)
 		if !certain && !pause.Wait(ctx) {
 			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
 		}

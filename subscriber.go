@@ -17,6 +17,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -215,7 +216,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		MaxBytes:      s.config.MaxBufferBytes,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
-		Punctual:      queue.NeverDeaf(s.config.Client),
+		Punctual:      script.OptionsOf(s.config.Client).LosesNothing,
 		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
 		Place:         observe.Place{Topic: topic, Group: group},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -52,8 +53,8 @@ func cancelOperation() operation {
 	return operation{
 		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxCalls, everyGroup: true, cutoff: atStart,
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
-			if s.place == queue.InScheduled {
-				skips, err := s.group.Withdraw(ctx, s.place, scored(s.entries))
+			if s.place == inspect.InScheduled {
+				skips, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
 				return skipAll(skips, ErrNotWaiting), 0, err
 			}
 			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
@@ -76,11 +77,11 @@ func rescheduleOperation(remaining time.Duration) operation {
 		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due
 			// already need not be made due now.
-			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			skips, err := s.group.Retime(ctx, s.place, due, scored(s.entries))
+			skips, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
 			return skipAll(skips, ErrNotWaiting), others, err
 		},
 		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skip, error) {
@@ -94,13 +95,13 @@ func rescheduleOperation(remaining time.Duration) operation {
 
 func requeueOperation() operation {
 	return deadOperation("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Requeue(ctx, latest, ids)
+		return queue.Requeue(ctx, g, latest, ids)
 	})
 }
 
 func discardOperation() operation {
 	return deadOperation("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return g.Discard(ctx, latest, ids)
+		return queue.Discard(ctx, g, latest, ids)
 	})
 }
 
@@ -109,7 +110,7 @@ func deadOperation(verb string, do groupCall) operation {
 	return operation{
 		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
-			others := dropped(&s, func(e queue.PageEntry) bool { return e.Score > latest })
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score > latest })
 			skips, err := do.step(ctx, s, latest)
 			return skipAll(skips, ErrNotDead), others, err
 		},
@@ -124,7 +125,7 @@ func buryOperation(reason string) operation {
 	return operation{
 		verb: "bury", sets: []Set{Waiting, InDelivery}, maxIDs: queue.MaxMessages, cutoff: atStart,
 		step: func(ctx context.Context, s step, cutoff int64) ([]skip, int, error) {
-			if s.place == queue.InScheduled {
+			if s.place == inspect.InScheduled {
 				return skipAll(idsOf(s.entries), ErrNotWaiting), 0, nil
 			}
 			skips, err := do.step(ctx, s, cutoff)

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -59,7 +60,7 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 		var mu sync.Mutex
 		var ids []string // guarded by mu
 		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			found, err := partition.Look(ctx, "", key)
+			found, err := inspect.LookIn(ctx, partition, "", key)
 			if errors.Is(err, ErrMessageNotFound) {
 				return nil
 			}
@@ -131,7 +132,7 @@ func skipAll(ids []string, why error) []skip {
 	return list
 }
 
-func idsOf(entries []queue.PageEntry) []string {
+func idsOf(entries []inspect.PageEntry) []string {
 	list := make([]string, len(entries))
 	for i, e := range entries {
 		list[i] = e.ID
@@ -140,16 +141,16 @@ func idsOf(entries []queue.PageEntry) []string {
 }
 
 // scored are messages as they were seen.
-func scored(entries []queue.PageEntry) []queue.Seen {
-	list := make([]queue.Seen, len(entries))
+func scored(entries []inspect.PageEntry) []inspect.Seen {
+	list := make([]inspect.Seen, len(entries))
 	for i, e := range entries {
-		list[i] = queue.Seen{ID: e.ID, Score: e.Position.Score}
+		list[i] = inspect.Seen{ID: e.ID, Score: e.Position.Score}
 	}
 	return list
 }
 
 // dropped takes messages out of a step and returns how many it has taken.
-func dropped(s *step, drop func(queue.PageEntry) bool) int {
+func dropped(s *step, drop func(inspect.PageEntry) bool) int {
 	before := len(s.entries)
 	s.entries = slices.DeleteFunc(s.entries, drop)
 	return before - len(s.entries)

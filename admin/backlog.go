@@ -6,7 +6,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // Backlog is what waits in a topic, at a moment: what is cheap enough to count often, for
@@ -59,12 +59,12 @@ type GroupBacklog struct {
 // error says why a topic could not be read, and how many; the list has all the others, also when
 // a master of a Cluster does not answer before ctx ends. That with the list of topics must.
 func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
-	topics, err := a.store.Topics(ctx)
+	topics, err := inspect.Topics(ctx, a.store)
 	if err != nil {
 		return nil, wrap(err, "list topics")
 	}
 	list := make([]Backlog, 0, len(topics))
-	for i, g := range a.store.Gauges(ctx, topics) {
+	for i, g := range inspect.Gauges(ctx, a.store, topics) {
 		switch {
 		case g.Err == nil:
 			list = append(list, backlogOf(topics[i].Name, g))
@@ -75,7 +75,7 @@ func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
 	return list, wrap(err, "backlogs: %d of %d topics could not be read", len(topics)-len(list), len(topics))
 }
 
-func backlogOf(topic string, g queue.TopicGauge) Backlog {
+func backlogOf(topic string, g inspect.TopicGauge) Backlog {
 	b := Backlog{
 		Topic: topic, At: g.Partitions[0].Now, Partitions: len(g.Partitions),
 		Paused: pauseOf(g.Roster, redisdelay.AllGroups) != nil,
@@ -99,7 +99,7 @@ func backlogOf(topic string, g queue.TopicGauge) Backlog {
 	return b
 }
 
-func groupBacklog(name string, topic queue.TopicGauge) GroupBacklog {
+func groupBacklog(name string, topic inspect.TopicGauge) GroupBacklog {
 	b := GroupBacklog{Group: name}
 	for _, p := range topic.Partitions {
 		g := p.Groups[name]

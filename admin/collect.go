@@ -10,6 +10,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -61,9 +62,9 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 	if err != nil {
 		return TopicStats{}, err
 	}
-	surveys := make([]queue.Survey, t.partitions)
+	surveys := make([]inspect.Survey, t.partitions)
 	err = each(len(surveys), func(i int) (err error) {
-		surveys[i], err = t.Partition(i).Survey(ctx)
+		surveys[i], err = inspect.ReadSurvey(ctx, t.Partition(i))
 		return err
 	})
 	if err != nil {
@@ -87,7 +88,7 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 func (t topic) memory(ctx context.Context) (int64, error) {
 	sizes, known := make([]int64, t.partitions), make([]bool, t.partitions)
 	err := each(len(sizes), func(i int) (err error) {
-		sizes[i], known[i], err = t.Partition(i).Memory(ctx, t.roster.All())
+		sizes[i], known[i], err = inspect.Memory(ctx, t.Partition(i), t.roster.All())
 		return err
 	})
 	if err != nil || slices.Contains(known, false) {
@@ -101,7 +102,7 @@ func (t topic) memory(ctx context.Context) (int64, error) {
 }
 
 // add adds what a partition has.
-func (s *TopicStats) add(p queue.Survey) {
+func (s *TopicStats) add(p inspect.Survey) {
 	s.Scheduled += p.Scheduled
 	s.Due += p.Due
 	s.OldestDue = earliest(s.OldestDue, p.OldestDue)
@@ -147,12 +148,12 @@ func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) 
 // stats asks for each group in each partition.
 func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
 	names, n := t.roster.All(), t.partitions
-	tallies := make([]queue.Tally, len(names)*n)
-	consumers := make([][]queue.Consumer, len(tallies))
+	tallies := make([]inspect.Tally, len(names)*n)
+	consumers := make([][]inspect.Consumer, len(tallies))
 	err := each(len(tallies), func(i int) (err error) {
 		g := t.Partition(i % n).Group(names[i/n])
-		if tallies[i], err = g.Tally(ctx); err == nil {
-			consumers[i], err = g.Consumers(ctx)
+		if tallies[i], err = inspect.ReadTally(ctx, g); err == nil {
+			consumers[i], err = inspect.Consumers(ctx, g)
 		}
 		return err
 	})
@@ -168,7 +169,7 @@ func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
 }
 
 // groupStats adds up what the partitions have for a group.
-func groupStats(name string, roster queue.Roster, tallies []queue.Tally) GroupStats {
+func groupStats(name string, roster inspect.Roster, tallies []inspect.Tally) GroupStats {
 	s := GroupStats{Group: name, At: tallies[0].Now, State: GroupActive, ExpiresAt: roster.Expiring[name]}
 	for _, t := range tallies {
 		s.Queued += t.Queued
@@ -192,7 +193,7 @@ func groupStats(name string, roster queue.Roster, tallies []queue.Tally) GroupSt
 }
 
 // stateOf is the state of a group that holds so many messages.
-func stateOf(name string, roster queue.Roster, holds int) GroupState {
+func stateOf(name string, roster inspect.Roster, holds int) GroupState {
 	switch tombstone, retired := roster.Retired[name]; {
 	case retired && tombstone.Expired:
 		return GroupExpired
@@ -212,7 +213,7 @@ func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
 
 // pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
 // lasts longer.
-func pauseOf(roster queue.Roster, group string) *Pause {
+func pauseOf(roster inspect.Roster, group string) *Pause {
 	all, paused := roster.Pauses[redisdelay.AllGroups]
 	own, ownPaused := roster.Pauses[group]
 	longer := own.Until.IsZero() || !all.Until.IsZero() && own.Until.After(all.Until)
@@ -226,7 +227,7 @@ func pauseOf(roster queue.Roster, group string) *Pause {
 }
 
 // consumersOf joins what the partitions know of consumers, sorted by name and id.
-func consumersOf(topic, group string, partitions [][]queue.Consumer) []Consumer {
+func consumersOf(topic, group string, partitions [][]inspect.Consumer) []Consumer {
 	known := map[string]Consumer{}
 	for _, list := range partitions {
 		for _, seen := range list {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -38,7 +39,7 @@ func (t *transfer) copyOperation() operation {
 // copyStep stores copies of some messages, and returns those that it has not stored.
 func (t *transfer) copyStep(ctx context.Context, s step) ([]skip, error) {
 	var skips []skip
-	var arrivals []queue.Arrival
+	var arrivals []inspect.Arrival
 	for _, e := range s.entries {
 		if e.Body == nil {
 			skips = append(skips, skip{e.ID, errNoBody})
@@ -54,9 +55,9 @@ func (t *transfer) copyStep(ctx context.Context, s step) ([]skip, error) {
 const maxNamed = 100
 
 // arrival is a copy as the other topic gets it.
-func (t *transfer) arrival(id string, place queue.Place, score string, body, metadata []byte) queue.Arrival {
-	arrival := queue.Arrival{ID: id, Body: t.admin.reencoded(t.from, t.to, body, metadata)}
-	if place == queue.InScheduled {
+func (t *transfer) arrival(id string, place inspect.Place, score string, body, metadata []byte) inspect.Arrival {
+	arrival := inspect.Arrival{ID: id, Body: t.admin.reencoded(t.from, t.to, body, metadata)}
+	if place == inspect.InScheduled {
 		arrival.DueAt = dueAt(score)
 	}
 	return arrival
@@ -72,9 +73,9 @@ func dueAt(score string) time.Time {
 }
 
 // store stores copies of messages of a partition, and returns those that it has not stored.
-func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []queue.Arrival) ([]skip, error) {
+func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
 	var skips []skip
-	for number, some := range spread(arrivals, func(m queue.Arrival) int { return t.target(m.ID, from) }) {
+	for number, some := range spread(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
 		more, err := arrive(ctx, t.topic.Partition(number), t.move, some)
 		if err != nil {
 			return skips, err
@@ -86,11 +87,11 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
-func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []queue.Arrival) ([]skip, error) {
+func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []inspect.Arrival) ([]skip, error) {
 	var skips []skip
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
-		outcomes, err := p.Arrive(ctx, move, arrivals[:n])
+		outcomes, err := inspect.Arrive(ctx, p, move, arrivals[:n])
 		if err != nil {
 			return skips, err
 		}
@@ -105,7 +106,7 @@ func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []que
 }
 
 // fitting is how many messages go into one call.
-func fitting(arrivals []queue.Arrival) int {
+func fitting(arrivals []inspect.Arrival) int {
 	bytes := 0
 	for i, m := range arrivals {
 		bytes += len(m.Body)
@@ -122,17 +123,17 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 	if err != nil {
 		return err
 	}
-	place, score, metadata := queue.InQueue, "", []byte(nil)
+	place, score, metadata := inspect.InQueue, "", []byte(nil)
 	if found.Scheduled {
-		place, score = queue.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10)
+		place, score = inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10)
 	}
 	if len(p.groups) == 1 {
-		at := slices.IndexFunc(found.Groups, func(g queue.FoundFor) bool { return g.Group == p.groups[0] })
+		at := slices.IndexFunc(found.Groups, func(g inspect.FoundFor) bool { return g.Group == p.groups[0] })
 		if at >= 0 {
 			metadata = found.Groups[at].Metadata
 		}
 	}
-	skips, err := t.store(ctx, p.topic.Partition(found.Partition), []queue.Arrival{
+	skips, err := t.store(ctx, p.topic.Partition(found.Partition), []inspect.Arrival{
 		t.arrival(found.ID, place, score, found.Body, metadata),
 	})
 	if err == nil && len(skips) > 0 {
@@ -142,8 +143,8 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 }
 
 // lookFor looks for a message with a body by its id or key.
-func lookFor(ctx context.Context, p places, id, key string) (queue.Found, error) {
-	found, err := p.topic.Look(ctx, id, key)
+func lookFor(ctx context.Context, p places, id, key string) (inspect.Found, error) {
+	found, err := inspect.Look(ctx, p.topic, id, key)
 	if err == nil && found.Body == nil {
 		err = errNoBody
 	}

@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // cursorVersion changes with what a cursor means.
@@ -21,11 +21,11 @@ type cursor struct {
 	Topic   name   `json:"t"`
 	Query   string `json:"q"` // a hash of the query
 
-	Partition int         `json:"p,omitempty"` // of walked
-	Group     name        `json:"g,omitempty"`
-	Place     queue.Place `json:"l,omitempty"` // of walked
-	Score     string      `json:"s,omitempty"`
-	ID        []byte      `json:"i,omitempty"` // which may be no text
+	Partition int           `json:"p,omitempty"` // of walked
+	Group     name          `json:"g,omitempty"`
+	Place     inspect.Place `json:"l,omitempty"` // of walked
+	Score     string        `json:"s,omitempty"`
+	ID        []byte        `json:"i,omitempty"` // which may be no text
 }
 
 // name is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
@@ -53,12 +53,14 @@ func newCursor(kind, topic string, q Query) cursor {
 }
 
 // at is the same cursor at another position.
-func (c cursor) at(p queue.Position) cursor {
+func (c cursor) at(p inspect.Position) cursor {
 	c.Score, c.ID = p.Score, []byte(p.ID)
 	return c
 }
 
-func (c cursor) position() queue.Position { return queue.Position{Score: c.Score, ID: string(c.ID)} }
+func (c cursor) position() inspect.Position {
+	return inspect.Position{Score: c.Score, ID: string(c.ID)}
+}
 
 func (c cursor) String() string {
 	text, err := json.Marshal(c)

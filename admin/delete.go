@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // DeleteOptions change what DeleteTopic does.
@@ -29,7 +30,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOpt
 		err = nobodyAlive(ctx, t)
 	}
 	if err == nil {
-		err = t.Delete(ctx)
+		err = inspect.DeleteTopic(ctx, t.Topic)
 	}
 	return wrap(err, "delete %q", topic)
 }
@@ -38,7 +39,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOpt
 // partition.
 func nobodyAlive(ctx context.Context, t topic) error {
 	for _, name := range t.roster.Groups {
-		alive, err := t.Partition(0).Group(name).Consumers(ctx)
+		alive, err := inspect.Consumers(ctx, t.Partition(0).Group(name))
 		if err != nil {
 			return err
 		}

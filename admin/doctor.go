@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // Severity says how bad a Finding is.
@@ -144,7 +146,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 
 // list looks at the list of topics.
 func (d diagnosis) list(ctx context.Context) error {
-	wrong, err := d.admin.store.WrongType(ctx)
+	wrong, err := inspect.WrongTypeOfList(ctx, d.admin.store)
 	if err == nil && wrong != nil {
 		d.report(Problem, CheckTypes, "", "%v: nobody can publish or subscribe. Another program has written it", wrong)
 		err = wrong

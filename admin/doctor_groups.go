@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // groups examines the groups: which are past their end, retired, paused, have dead letters, or
 // have no consumer.
-func (c *checkup) groups(ctx context.Context, rosters []queue.Roster) error {
+func (c *checkup) groups(ctx context.Context, rosters []inspect.Roster) error {
 	for n, roster := range rosters {
 		if err := c.pastEnd(ctx, n, roster); err != nil {
 			return err
@@ -50,7 +51,7 @@ type noticed struct {
 
 // pastEnd looks for groups of a partition that are past their end, and ends those that were
 // noticed long enough before.
-func (c *checkup) pastEnd(ctx context.Context, number int, roster queue.Roster) error {
+func (c *checkup) pastEnd(ctx context.Context, number int, roster inspect.Roster) error {
 	var names []string
 	for name, ends := range roster.Expiring {
 		if roster.Now.Sub(ends) > pastEndFor && slices.Contains(roster.Groups, name) {
@@ -84,8 +85,8 @@ func (c *checkup) pastEnd(ctx context.Context, number int, roster queue.Roster) 
 }
 
 // isPast tells whether the group is past its end, however late its consumers were seen.
-func isPast(ctx context.Context, g *queue.Group, roster queue.Roster, name string) (bool, error) {
-	consumers, err := g.Remembered(ctx)
+func isPast(ctx context.Context, g *queue.Group, roster inspect.Roster, name string) (bool, error) {
+	consumers, err := inspect.RememberedConsumers(ctx, g)
 	ends := roster.Expiring[name]
 	for _, one := range consumers {
 		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Lasts[name])))

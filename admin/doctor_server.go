@@ -5,7 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // clockTolerance is how far the clocks of a server and this host may be apart. Nothing depends on
@@ -14,7 +15,7 @@ const clockTolerance = time.Second
 
 // servers examines the masters that have the topics.
 func (d diagnosis) servers(ctx context.Context, topics []string) error {
-	list, err := d.admin.store.Servers(ctx, topics)
+	list, err := inspect.Servers(ctx, d.admin.store, topics)
 	if err != nil {
 		return err
 	}
@@ -32,9 +33,9 @@ func (d diagnosis) servers(ctx context.Context, topics []string) error {
 	return nil
 }
 
-func (d diagnosis) version(s queue.Server) {
+func (d diagnosis) version(s inspect.Server) {
 	if s.TooOld {
-		d.report(Problem, CheckServer, "", "%s: %v: it is %s", s.Addr, queue.ErrServerTooOld, s.Version)
+		d.report(Problem, CheckServer, "", "%s: %v: it is %s", s.Addr, script.ErrServerTooOld, s.Version)
 	} else {
 		d.report(Info, CheckServer, "", "%s: its version is %s", s.Addr, s.Version)
 	}
@@ -49,7 +50,7 @@ func (d diagnosis) version(s queue.Server) {
 	}
 }
 
-func (d diagnosis) persistence(s queue.Server) {
+func (d diagnosis) persistence(s inspect.Server) {
 	for _, text := range s.Failed {
 		d.report(Problem, CheckPersistence, "", "%s: it could not write to its disk: %s", s.Addr, text)
 	}
@@ -69,7 +70,7 @@ func (d diagnosis) persistence(s queue.Server) {
 	}
 }
 
-func (d diagnosis) memory(s queue.Server) {
+func (d diagnosis) memory(s inspect.Server) {
 	switch {
 	case s.Eviction != "" && s.Eviction != "noeviction":
 		d.report(Problem, CheckEviction, "", "%s: it may evict messages, since its maxmemory-policy is %s; set it to noeviction",
@@ -82,7 +83,7 @@ func (d diagnosis) memory(s queue.Server) {
 	}
 }
 
-func (d diagnosis) rights(s queue.Server) {
+func (d diagnosis) rights(s inspect.Server) {
 	switch {
 	case !s.Checked:
 		d.report(Info, CheckRights, "", "%s: it is not known what the user may do, since ACL DRYRUN is refused", s.Addr)
@@ -96,7 +97,7 @@ func (d diagnosis) rights(s queue.Server) {
 	}
 }
 
-func (d diagnosis) clock(s queue.Server) {
+func (d diagnosis) clock(s inspect.Server) {
 	switch {
 	case s.NoClock != nil:
 		d.report(Info, CheckClock, "", "%s: its clock is not known: %v", s.Addr, s.NoClock)

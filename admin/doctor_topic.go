@@ -10,7 +10,9 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // checkup is the examination of a topic.
@@ -51,7 +53,7 @@ func (c *checkup) readable() bool { return c.Topic != nil }
 
 // types looks for keys of another type in a partition.
 func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string) error {
-	wrong, err := p.WrongTypes(ctx, groups)
+	wrong, err := inspect.WrongTypes(ctx, p, groups)
 	for _, w := range wrong {
 		c.wrong.note(w.Error())
 		c.known[w.Key] = true
@@ -61,7 +63,7 @@ func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string
 
 // unlessKnown leaves out an error that is about a key of another type, which is told by itself.
 func (c *checkup) unlessKnown(err error) error {
-	var wrong *queue.KeyTypeError
+	var wrong *script.KeyTypeError
 	if errors.As(err, &wrong) && c.known[wrong.Key] {
 		return nil
 	}
@@ -74,10 +76,10 @@ func (c *checkup) run(ctx context.Context) error {
 		c.reportTypes()
 		return nil
 	}
-	rosters := make([]queue.Roster, c.partitions)
+	rosters := make([]inspect.Roster, c.partitions)
 	var groups []string
 	for n := range rosters {
-		roster, err := c.Partition(n).Roster(ctx)
+		roster, err := inspect.ReadRoster(ctx, c.Partition(n))
 		if err = c.unlessKnown(err); err != nil {
 			return err
 		}
@@ -130,13 +132,13 @@ func (c *checkup) reportTypes() {
 // census is what is not as it should be among the messages of a topic.
 type census struct {
 	orphans, bodiless, twice, strays, garbled, gone names
-	records                                         map[queue.Record]bool // that have some of the gone
-	over                                            int                   // arrivals that need not be remembered
+	records                                         map[inspect.Record]bool // that have some of the gone
+	over                                            int                     // arrivals that need not be remembered
 }
 
 // count looks through the messages of the topic.
 func (c *checkup) count(ctx context.Context, groups []string) error {
-	list := census{records: map[queue.Record]bool{}}
+	list := census{records: map[inspect.Record]bool{}}
 	for n := range c.partitions {
 		p := c.Partition(n)
 		for _, look := range []func() error{
@@ -157,23 +159,23 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 }
 
 // how is what is done with what is left over.
-func (c *checkup) how() queue.Tidying {
+func (c *checkup) how() inspect.Tidying {
 	if c.mends {
-		return queue.DropStrays
+		return inspect.DropStrays
 	}
-	return queue.LookForStrays
+	return inspect.LookForStrays
 }
 
 // bodies looks for bodies in no set, and for keys that lead to no body.
 func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	err := p.Orphans(ctx, groups, func(looked int, ids []string) {
+	err := inspect.FindOrphans(ctx, p, groups, func(looked int, ids []string) {
 		list.orphans.add(ids)
 		c.tick(looked)
 	})
 	if err = c.unlessKnown(err); err != nil {
 		return err
 	}
-	return c.unlessKnown(p.Strays(ctx, c.how(), func(looked int, keys []string) {
+	return c.unlessKnown(inspect.FindStrays(ctx, p, c.how(), func(looked int, keys []string) {
 		list.strays.add(keys)
 		c.tick(looked)
 	}))
@@ -181,8 +183,8 @@ func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []strin
 
 // places looks for ids without a body, or in two places.
 func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	look := func(name string, place queue.Place) error {
-		return c.unlessKnown(p.Group(name).Misplaced(ctx, place, func(looked int, wrong queue.Misplaced) {
+	look := func(name string, place inspect.Place) error {
+		return c.unlessKnown(inspect.FindMisplaced(ctx, p.Group(name), place, func(looked int, wrong inspect.Misplaced) {
 			list.bodiless.add(wrong.Bodiless)
 			for _, id := range slices.Sorted(maps.Keys(wrong.Twice)) {
 				where := string(place)
@@ -194,11 +196,11 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 			c.tick(looked)
 		}))
 	}
-	if err := look("", queue.InScheduled); err != nil {
+	if err := look("", inspect.InScheduled); err != nil {
 		return err
 	}
 	for _, name := range groups {
-		for _, place := range []queue.Place{queue.InQueue, queue.InUnack, queue.InDead} {
+		for _, place := range []inspect.Place{inspect.InQueue, inspect.InUnack, inspect.InDead} {
 			if err := look(name, place); err != nil {
 				return err
 			}
@@ -209,8 +211,8 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 
 // records looks for what is left of messages that are gone.
 func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	look := func(name string, in queue.Record) error {
-		return c.unlessKnown(p.Group(name).Leftovers(ctx, in, c.how(), func(_ int, gone, garbled []string) {
+	look := func(name string, in inspect.Record) error {
+		return c.unlessKnown(inspect.FindLeftovers(ctx, p.Group(name), in, c.how(), func(_ int, gone, garbled []string) {
 			for _, id := range gone {
 				list.gone.note(fmt.Sprintf("%q", id))
 				list.records[in] = true
@@ -218,11 +220,11 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 			list.garbled.add(garbled)
 		}))
 	}
-	if err := look("", queue.RefsRecord); err != nil {
+	if err := look("", inspect.RefsRecord); err != nil {
 		return err
 	}
 	for _, name := range groups {
-		for _, in := range []queue.Record{queue.AttemptsRecord, queue.ReasonsRecord, queue.ChangedRecord} {
+		for _, in := range []inspect.Record{inspect.AttemptsRecord, inspect.ReasonsRecord, inspect.ChangedRecord} {
 			if err := look(name, in); err != nil {
 				return err
 			}
@@ -233,9 +235,9 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 
 // arrivals looks for arrivals that need not be remembered any more.
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
-	over, err := p.Over(ctx)
+	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
-		err = p.Forget(ctx)
+		err = inspect.DropOutdated(ctx, p)
 	}
 	return c.unlessKnown(err)
 }

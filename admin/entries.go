@@ -7,7 +7,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // Set is one of the sets that messages are in.
@@ -165,15 +165,15 @@ func (a *Admin) entry(topic string, s *stream) Entry {
 }
 
 // stateIn is the state of a message in a place of a group; "" in InScheduled.
-func stateIn(place queue.Place, attempts int) redisdelay.State {
+func stateIn(place inspect.Place, attempts int) redisdelay.State {
 	switch {
-	case place == queue.InUnack:
+	case place == inspect.InUnack:
 		return redisdelay.StateInDelivery
-	case place == queue.InDead:
+	case place == inspect.InDead:
 		return redisdelay.StateDead
-	case place == queue.InQueue && attempts > 0:
+	case place == inspect.InQueue && attempts > 0:
 		return redisdelay.StateRetrying
-	case place == queue.InQueue:
+	case place == inspect.InQueue:
 		return redisdelay.StateQueued
 	}
 	return ""

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // publicError is an error that callers get. errors.As finds *redisdelay.KeyTypeError in it
@@ -16,7 +16,7 @@ func (e publicError) Unwrap() error { return e.error }
 
 func (e publicError) As(target any) bool {
 	public, is := target.(**redisdelay.KeyTypeError)
-	var in *queue.KeyTypeError
+	var in *script.KeyTypeError
 	if !is || !errors.As(e.error, &in) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -28,7 +29,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	e := explainer{topic: t, partition: t.Partition(message.Partition), message: message}
-	e.roster, err = e.partition.Roster(ctx)
+	e.roster, err = inspect.ReadRoster(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
 	}
@@ -42,7 +43,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 type explainer struct {
 	topic     topic
 	partition *queue.Partition
-	roster    queue.Roster // of the message's partition, where claims obey it
+	roster    inspect.Roster // of the message's partition, where claims obey it
 	message   Message
 	groups    []sentence // one for each group
 }
@@ -130,7 +131,7 @@ func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) 
 
 // maxDeliveries is what the group's consumers say; 0 if none does.
 func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error) {
-	consumers, err := e.partition.Group(group).Consumers(ctx)
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
 	maximum := 0
 	for _, c := range consumers {
 		maximum = max(maximum, c.About.MaxDeliveries)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 const (
@@ -46,7 +46,7 @@ func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate 
 	if fate != "" {
 		return "the next claim " + fate, nil
 	}
-	tally, err := e.partition.Group(group).Tally(ctx)
+	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
 	text := "next for a free worker"
 	if tally.InDelivery > 0 {
 		text += ": its consumers have " + humanize.Count(tally.InDelivery, "message", "messages")
@@ -58,11 +58,11 @@ func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate 
 // those that no group has been given yet.
 func (e *explainer) before(ctx context.Context, group string, due time.Time) (int, error) {
 	g := e.partition.Group(group)
-	queued, err := g.Before(ctx, queue.InQueue, due.UnixMilli(), e.message.ID)
+	queued, err := inspect.CountBefore(ctx, g, inspect.InQueue, due.UnixMilli(), e.message.ID)
 	if err != nil {
 		return 0, err
 	}
-	scheduled, err := g.Before(ctx, queue.InScheduled, due.UnixMilli(), e.message.ID)
+	scheduled, err := inspect.CountBefore(ctx, g, inspect.InScheduled, due.UnixMilli(), e.message.ID)
 	return queued + scheduled, err
 }
 
@@ -95,7 +95,7 @@ func (e *explainer) fate(ctx context.Context, group string) (string, error) {
 	if err != nil || limit == 0 {
 		return "", err
 	}
-	found, err := e.partition.Look(ctx, e.message.ID, "")
+	found, err := inspect.LookIn(ctx, e.partition, e.message.ID, "")
 	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
 		return "", nil
 	}
@@ -110,7 +110,7 @@ func (e *explainer) fate(ctx context.Context, group string) (string, error) {
 // certainLimit is how many deliveries all consumers of a group allow at most; 0 if one of them
 // allows any number.
 func (e *explainer) certainLimit(ctx context.Context, group string) (int, error) {
-	consumers, err := e.partition.Group(group).Consumers(ctx)
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
 	limit := 0
 	for _, c := range consumers {
 		if c.About.MaxDeliveries == 0 {

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -104,7 +105,7 @@ type importing struct {
 	topic    *queue.Topic
 	number   int // of partitions
 	bytes    int // of the bodies that wait
-	arrivals []queue.Arrival
+	arrivals []inspect.Arrival
 }
 
 func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
@@ -134,7 +135,7 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 		return nil
 	}
 	l, err := parseLine(text)
-	var arrival queue.Arrival
+	var arrival inspect.Arrival
 	if err == nil {
 		arrival, err = i.admin.arrival(i.name, l, number, text)
 	}
@@ -156,7 +157,7 @@ func (i *importing) flush(ctx context.Context) error {
 		return nil
 	}
 	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
-		for number, list := range spread(some, func(m queue.Arrival) int { return i.target(m.ID) }) {
+		for number, list := range spread(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
 			more, err := arrive(ctx, i.topic.Partition(number), "", list)
 			if skips = append(skips, more...); err != nil {
 				return skips, 0, err

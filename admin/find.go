@@ -11,7 +11,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // Search is how far a Find has come.
@@ -112,7 +112,7 @@ func (s *search) open(ctx context.Context, name string) (topic, error) {
 	}
 	counts := make([]int, t.partitions)
 	err = each(len(counts), func(i int) error {
-		survey, err := t.Partition(i).Survey(ctx)
+		survey, err := inspect.ReadSurvey(ctx, t.Partition(i))
 		counts[i] = survey.Messages
 		return err
 	})
@@ -131,7 +131,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 	seen := map[string]bool{}
 	for n := range t.partitions {
 		start := time.Now()
-		err := t.Partition(n).Find(ctx, text, func(looked int, found []queue.Stored) error {
+		err := inspect.Find(ctx, t.Partition(n), text, func(looked int, found []inspect.Stored) error {
 			took := time.Since(start)
 			s.far.Looked += looked
 			for _, stored := range found {
@@ -158,7 +158,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 }
 
 // matches tells whether a message has the UUID, or an id that begins so.
-func (s *search) matches(topic string, stored queue.Stored) bool {
+func (s *search) matches(topic string, stored inspect.Stored) bool {
 	if stored.ID == s.text || strings.HasPrefix(stored.ID, s.text+":") {
 		return true
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
@@ -144,12 +144,12 @@ func (l line) validate() error {
 }
 
 // arrival is the message of the line with a number and a text, for a topic.
-func (a *Admin) arrival(topic string, l line, number int, text []byte) (queue.Arrival, error) {
+func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.Arrival, error) {
 	id, err := l.fullID(number, text)
 	if err != nil {
-		return queue.Arrival{}, err
+		return inspect.Arrival{}, err
 	}
-	arrival := queue.Arrival{ID: id}
+	arrival := inspect.Arrival{ID: id}
 	if l.Due != nil {
 		arrival.DueAt = time.UnixMilli(*l.Due)
 	}
@@ -159,7 +159,7 @@ func (a *Admin) arrival(topic string, l line, number int, text []byte) (queue.Ar
 	}
 	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
 	if !can {
-		return queue.Arrival{}, errNoMarshaler
+		return inspect.Arrival{}, errNoMarshaler
 	}
 	arrival.Body, err = marshal(marshaler, topic, l.message(id))
 	return arrival, err

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // atOnce is how many calls go to Redis at once.
@@ -47,10 +47,10 @@ func each(n int, do func(i int) error) error {
 // stream is what is left to read of a source.
 type stream struct {
 	source
-	head  []queue.PageEntry // read and not used yet
-	score float64           // of the first one
-	more  bool              // there may be more than head
-	took  time.Duration     // how long the last page took; 0 before the first
+	head  []inspect.PageEntry // read and not used yet
+	score float64             // of the first one
+	more  bool                // there may be more than head
+	took  time.Duration       // how long the last page took; 0 before the first
 }
 
 // fill reads until there is a message, or no more.
@@ -60,7 +60,7 @@ func (s *stream) fill(ctx context.Context) error {
 			rest(ctx, s.took)
 		}
 		start := time.Now()
-		page, err := s.group.Page(ctx, s.request)
+		page, err := inspect.ReadPage(ctx, s.group, s.request)
 		if err != nil {
 			return err
 		}

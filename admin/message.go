@@ -7,6 +7,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -73,7 +74,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	case ref.Key != "":
 		ref.ID = ""
 	}
-	found, err := t.Look(ctx, ref.ID, ref.Key)
+	found, err := inspect.Look(ctx, t.Topic, ref.ID, ref.Key)
 	if err != nil {
 		return topic{}, Message{}, err
 	}
@@ -92,7 +93,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
 // status is where a message stands for a group.
-func (a *Admin) status(ctx context.Context, t topic, m queue.Found, f queue.FoundFor) (GroupStatus, error) {
+func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStatus, error) {
 	s := GroupStatus{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
 	case f.LeftOut:
@@ -115,7 +116,7 @@ func (a *Admin) status(ctx context.Context, t topic, m queue.Found, f queue.Foun
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
 func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
-	consumers, err := g.Consumers(ctx)
+	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string,
 			return nil
 		}
 	}
-	holder, err := g.Holder(ctx, id, fence)
+	holder, err := inspect.Holder(ctx, g, id, fence)
 	s.Consumer = queue.ConsumerName(holder)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -125,7 +126,7 @@ func (t *transfer) moveOperation() operation {
 	return operation{
 		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
-			later := dropped(&s, func(e queue.PageEntry) bool { return s.place == queue.InDead && e.Score > latest })
+			later := dropped(&s, func(e inspect.PageEntry) bool { return s.place == inspect.InDead && e.Score > latest })
 			skips, err := t.moveStep(ctx, s)
 			return skips, later, err
 		},
@@ -146,11 +147,11 @@ func (t *transfer) moveStep(ctx context.Context, s step) ([]skip, error) {
 	for _, m := range skips {
 		stays[m.name] = true
 	}
-	dropped(&s, func(e queue.PageEntry) bool { return stays[e.ID] })
+	dropped(&s, func(e inspect.PageEntry) bool { return stays[e.ID] })
 	if len(s.entries) == 0 {
 		return skips, nil
 	}
-	both, err := s.group.TakeOut(ctx, s.place, s.now, scored(s.entries))
+	both, err := inspect.TakeOut(ctx, s.group, s.place, s.now, scored(s.entries))
 	return append(skips, skipAll(both, ErrInBothTopics)...), err
 }
 
@@ -178,17 +179,17 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 }
 
 // stepsOf are the places where a message waits or is dead.
-func stepsOf(p places, found queue.Found) (steps []step) {
+func stepsOf(p places, found inspect.Found) (steps []step) {
 	from := p.topic.Partition(found.Partition)
-	add := func(group string, place queue.Place, score string, metadata []byte) {
-		e := queue.PageEntry{ID: found.ID, Body: found.Body, Metadata: metadata}
+	add := func(group string, place inspect.Place, score string, metadata []byte) {
+		e := inspect.PageEntry{ID: found.ID, Body: found.Body, Metadata: metadata}
 		e.Position.Score = score
 		steps = append(steps, step{
-			partition: from, group: from.Group(group), place: place, entries: []queue.PageEntry{e}, now: found.Now,
+			partition: from, group: from.Group(group), place: place, entries: []inspect.PageEntry{e}, now: found.Now,
 		})
 	}
 	if found.Scheduled {
-		add("", queue.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10), nil)
+		add("", inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10), nil)
 	}
 	for _, g := range found.Groups {
 		if place, is := placeOfState[redisdelay.State(g.State)]; is && slices.Contains(p.groups, g.Group) {
@@ -198,8 +199,8 @@ func stepsOf(p places, found queue.Found) (steps []step) {
 	return steps
 }
 
-var placeOfState = map[redisdelay.State]queue.Place{
-	redisdelay.StateQueued: queue.InQueue, redisdelay.StateRetrying: queue.InQueue, redisdelay.StateDead: queue.InDead,
+var placeOfState = map[redisdelay.State]inspect.Place{
+	redisdelay.StateQueued: inspect.InQueue, redisdelay.StateRetrying: inspect.InQueue, redisdelay.StateDead: inspect.InDead,
 }
 
 // target is the number of the partition that a message goes to.
@@ -240,11 +241,11 @@ func (a *Admin) reencoded(from, to string, body, metadata []byte) []byte {
 
 // refusal is why a message is not there by this copy, or does not leave by this move; nil if it
 // is, or does.
-func refusal(move string, outcome queue.Outcome) error {
+func refusal(move string, outcome inspect.Outcome) error {
 	switch {
-	case outcome == queue.OutcomeStored, outcome == queue.OutcomeKnown && move != "":
+	case outcome == inspect.OutcomeStored, outcome == inspect.OutcomeKnown && move != "":
 		return nil
-	case outcome == queue.OutcomeKnown:
+	case outcome == inspect.OutcomeKnown:
 		return ErrStoredBefore
 	default:
 		return ErrKeyInUse

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // obstacle says what keeps a group from a message that is due; "" if nothing is known to.
@@ -19,7 +19,7 @@ func (e *explainer) obstacle(ctx context.Context, group string) (string, error) 
 	if p := pauseOf(e.roster, group); p != nil {
 		return e.paused(group, p), nil
 	}
-	consumers, err := e.partition.Group(group).Consumers(ctx)
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +57,7 @@ func (e *explainer) paused(group string, p *Pause) string {
 }
 
 // limited says which limit of a group is reached in the message's partition; "" for none.
-func (e *explainer) limited(ctx context.Context, group string, share queue.Share) (string, error) {
+func (e *explainer) limited(ctx context.Context, group string, share inspect.Share) (string, error) {
 	if share.NextClaim().After(e.roster.Now) {
 		per := humanize.Duration(share.Whole.Per)
 		if share.Whole.Per.Seconds() == 1 {
@@ -68,7 +68,7 @@ func (e *explainer) limited(ctx context.Context, group string, share queue.Share
 	if share.Most == 0 {
 		return "", nil
 	}
-	tally, err := e.partition.Group(group).Tally(ctx)
+	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
 	if err != nil || tally.InDelivery < share.Most {
 		return "", err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // QueryError says which field of a Query cannot be used, and why.
@@ -43,10 +43,10 @@ func (q Query) validate() error {
 }
 
 // bounds is the range of scores. They are whole milliseconds.
-func (q Query) bounds() (from queue.Position, before int64) {
-	before = queue.NoEnd
+func (q Query) bounds() (from inspect.Position, before int64) {
+	before = inspect.NoEnd
 	if !q.From.IsZero() {
-		from = queue.AtTime(ceilMilli(q.From))
+		from = inspect.AtTime(ceilMilli(q.From))
 	}
 	if !q.Before.IsZero() {
 		before = ceilMilli(q.Before)
@@ -71,12 +71,12 @@ const pageSize = 100
 
 // request is what to ask one place for. now is Redis's clock: scheduled messages wait only
 // once they are due.
-func (q Query) request(place queue.Place, now time.Time) queue.PageRequest {
+func (q Query) request(place inspect.Place, now time.Time) inspect.PageRequest {
 	from, before := q.bounds()
-	if q.In == Waiting && place == queue.InScheduled {
+	if q.In == Waiting && place == inspect.InScheduled {
 		before = min(before, now.UnixMilli()+1)
 	}
-	return queue.PageRequest{
+	return inspect.PageRequest{
 		Place: place, From: from, Before: before, Limit: pageSize,
 		KeyPrefix: q.KeyPrefix, Reason: q.Reason, MinAttempts: q.MinAttempts,
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -18,16 +19,16 @@ type source struct {
 	name      string // of the group; "" in Scheduled
 	group     *queue.Group
 	set       Set
-	request   queue.PageRequest
+	request   inspect.PageRequest
 }
 
 // count counts what the query matches.
 func (s source) count(ctx context.Context, filters bool) (int, error) {
 	if !filters {
-		return s.group.Count(ctx, s.request.Place, s.request.From, s.request.Before)
+		return inspect.Count(ctx, s.group, s.request.Place, s.request.From, s.request.Before)
 	}
 	for sum := 0; ; {
-		page, err := s.group.Page(ctx, s.request)
+		page, err := inspect.ReadPage(ctx, s.group, s.request)
 		sum += len(page.Entries)
 		if err != nil || !page.More {
 			return sum, err
@@ -42,7 +43,7 @@ type topic struct {
 	name       string
 	version    string
 	partitions int
-	roster     queue.Roster // of the first partition, which decides
+	roster     inspect.Roster // of the first partition, which decides
 }
 
 // open looks a topic up.
@@ -58,7 +59,7 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	if t.partitions, err = t.Partitions(ctx); err != nil {
 		return topic{}, err
 	}
-	t.roster, err = t.Partition(0).Roster(ctx)
+	t.roster, err = inspect.ReadRoster(ctx, t.Partition(0))
 	return t, err
 }
 
@@ -84,11 +85,11 @@ func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, er
 
 func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now time.Time) []source {
 	var list []source
-	add := func(name string, place queue.Place) {
+	add := func(name string, place inspect.Place) {
 		list = append(list, source{number, p, name, p.Group(name), q.In, q.request(place, now)})
 	}
 	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
-		add("", queue.InScheduled)
+		add("", inspect.InScheduled)
 	}
 	if place, of := placeOf[q.In]; of {
 		for _, name := range names {
@@ -98,4 +99,4 @@ func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now tim
 	return list
 }
 
-var placeOf = map[Set]queue.Place{Waiting: queue.InQueue, InDelivery: queue.InUnack, Dead: queue.InDead}
+var placeOf = map[Set]inspect.Place{Waiting: inspect.InQueue, InDelivery: inspect.InUnack, Dead: inspect.InDead}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // Topic is a topic on the list of topics of the prefix.
@@ -16,7 +17,7 @@ type Topic struct {
 // Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a
 // *redisdelay.KeyTypeError.
 func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
-	listed, err := a.store.Topics(ctx)
+	listed, err := inspect.Topics(ctx, a.store)
 	if err != nil {
 		return nil, wrap(err, "list topics")
 	}

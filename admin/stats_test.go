@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -209,7 +210,7 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	assert.GreaterOrEqual(t, m.Groups[0].Extended, 3)
 	slow.Ack()
 	holds(0, 0)
-	consumers, err := s.admin.store.Topic(s.Topic).Partition(0).Group("g").Consumers(t.Context())
+	consumers, err := inspect.Consumers(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Group("g"))
 	require.NoError(t, err)
 	assert.Equal(t, queue.About{Name: "host-3", PID: c.PID, Protocol: queue.Version, MaxDeliveries: 5}, consumers[0].About)
 }

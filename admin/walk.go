@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -12,8 +13,8 @@ type step struct {
 	partition *queue.Partition
 	group     *queue.Group // its name is "" in Scheduled
 	name      string       // of the group
-	place     queue.Place
-	entries   []queue.PageEntry
+	place     inspect.Place
+	entries   []inspect.PageEntry
 	now       time.Time // Redis's clock
 	cursor    string
 }
@@ -61,7 +62,7 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 func limit(ctx context.Context, sources []source) error {
 	return each(len(sources), func(i int) error {
 		s := &sources[i]
-		before, err := s.group.End(ctx, s.request.Place)
+		before, err := inspect.End(ctx, s.group, s.request.Place)
 		s.request.Before = min(s.request.Before, before)
 		return err
 	})
@@ -71,7 +72,7 @@ func limit(ctx context.Context, sources []source) error {
 type place struct {
 	partition int
 	group     string
-	in        queue.Place
+	in        inspect.Place
 }
 
 func (p place) before(other place) bool {
@@ -86,7 +87,7 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 	c.Partition, c.Group, c.Place = s.number, name(s.name), s.request.Place
 	for {
 		start := time.Now()
-		page, err := s.group.Page(ctx, s.request)
+		page, err := inspect.ReadPage(ctx, s.group, s.request)
 		if err != nil {
 			return err
 		}

@@ -43,6 +43,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Redis is a Redis in memory, for one test. It ends with the test.
@@ -57,8 +58,8 @@ type Redis struct {
 // poll: a month of pings takes seconds.
 type client struct{ *redis.Client }
 
-// NeverDeaf tells package queue so.
-func (*client) NeverDeaf() {}
+// ScriptOptions says so to package script.
+func (*client) ScriptOptions() script.Options { return script.Options{LosesNothing: true} }
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
 // it fails the test. Close publishers, subscribers and routers before the test ends, with defer

@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -72,5 +72,5 @@ func noStream(topic string) error {
 // takesPlace tells whether the stream of a topic would take the place of another key.
 func (c Config) takesPlace(topic string) bool {
 	_, streams := c.Target.(*redisstream.Publisher)
-	return (streams || c.Streams != nil) && queue.IsKey(topic)
+	return (streams || c.Streams != nil) && script.IsKey(topic)
 }

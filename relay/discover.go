@@ -7,8 +7,9 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -59,7 +60,7 @@ func (r *Relay) discover(ctx context.Context, start func(topic string)) {
 
 // look returns topics that have the group and are not started.
 func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others) (found []string, err error) {
-	listed, err := r.store.Topics(ctx)
+	listed, err := inspect.Topics(ctx, r.store)
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +73,13 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 	}
 	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
 	for _, topic := range open[:min(len(open), checksPerLook)] {
-		roster, err := r.store.Topic(topic).Partition(0).Roster(ctx)
+		roster, err := inspect.ReadRoster(ctx, r.store.Topic(topic).Partition(0))
 		if err == nil && slices.Contains(roster.Groups, r.config.ConsumerGroup) {
 			found = append(found, topic)
 			delete(unsure, topic)
 			continue
 		}
-		broken := err != nil && ctx.Err() == nil && !queue.Transient(err)
+		broken := err != nil && ctx.Err() == nil && !script.Transient(err)
 		if broken && !unsure[topic].broken {
 			r.logger.Error("Could not read a topic; looking at it again later", err, watermill.LogFields{"topic": topic})
 		}

@@ -299,7 +299,7 @@ func TestASubscriptionThatEndsEndsItsOutages(t *testing.T) {
 		pass(time.Second)
 		assert.Empty(t, told[observe.OutageEnded](w))
 		r.stop()
-		<-r.ended
+		require.NoError(t, <-r.ended)
 		ended := told[observe.OutageEnded](w)
 		require.Len(t, ended, len(told[observe.OutageBegan](w)))
 		require.NotEmpty(t, ended)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // busyTopic counts how many batches are under way.
@@ -170,7 +171,7 @@ func TestAnOutageIsNoDistance(t *testing.T) {
 // TestAFailureIsNoDistance: a call that hangs and fails says nothing about those that work.
 func TestAFailureIsNoDistance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: 3 * time.Second, answers: []error{queue.Refusal("refused")}}
+		f := &fakeTopic{latency: 3 * time.Second, answers: []error{script.Refusal("refused")}}
 		p := f.publisher()
 		require.Error(t, p.Publish(t.Context(), far, "t", one("a")))
 		synctest.Wait()

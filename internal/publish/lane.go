@@ -12,6 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -76,7 +77,7 @@ func newLane() *lane {
 type lanes struct {
 	// immutable
 	topics  *topics
-	ids     *queue.IDs
+	ids     *script.IDs
 	outages *outage.State
 	common  queue.Batch // what all batches have in common
 	records records
@@ -92,7 +93,7 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *queue.IDs, outages *outage.State, common queue.Batch) *lanes {
+func newLanes(t *topics, ids *script.IDs, outages *outage.State, common queue.Batch) *lanes {
 	ls := &lanes{topics: t, ids: ids, outages: outages, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
 	ls.name = ls.newName()
 	return ls
@@ -260,7 +261,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 			return took
 		}
 		ls.note(b, err)
-		if queue.Transient(err) && ctx.Err() == nil {
+		if script.Transient(err) && ctx.Err() == nil {
 			ls.outages.Failed(observe.Publishing, to.place(), err)
 			if pause.Wait(ctx) {
 				continue
@@ -269,7 +270,7 @@ func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Durati
 		if errors.Is(err, queue.ErrStalePublisher) {
 			ls.rename(b.publisher)
 		}
-		if !queue.Refused(err) { // an earlier attempt may have stored it
+		if !script.Refused(err) { // an earlier attempt may have stored it
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		ls.finish(b, nil, err)
@@ -282,7 +283,7 @@ func stored(err error) bool {
 	if err == nil {
 		return true
 	}
-	var shortfall *queue.ReplicationError
+	var shortfall *script.ReplicationError
 	return errors.As(err, &shortfall)
 }
 

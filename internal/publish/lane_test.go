@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestCallsDuringABatchGoOutTogether(t *testing.T) {
@@ -73,9 +74,9 @@ func TestABatchIsSentAgainUnderItsNumberUntilItIsStored(t *testing.T) {
 }
 
 func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
-	full := queue.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
 	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
-	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, queue.Refusal("STALE batch 1 was another one"))
+	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, script.Refusal("STALE batch 1 was another one"))
 	older := fmt.Errorf("%w: %w", queue.ErrStalePublisher, redisError("STALE batch 1 comes after batch 2"))
 	tests := map[string]struct {
 		answers []error

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -54,7 +55,7 @@ type Config struct {
 	Observer   observe.Observer
 
 	// Replicas, if above 0, is how many replicas must have a message within
-	// ReplicaTimeout; else Publish returns a *queue.ReplicationError.
+	// ReplicaTimeout; else Publish returns a *script.ReplicationError.
 	Replicas       int
 	ReplicaTimeout time.Duration
 }
@@ -88,7 +89,7 @@ type Message = queue.Message
 // Publisher stores messages. It is safe for concurrent use.
 type Publisher struct {
 	observer   observe.Observer
-	ids        *queue.IDs
+	ids        *script.IDs
 	outages    *outage.State
 	topics     *topics
 	lanes      *lanes
@@ -99,7 +100,7 @@ type Publisher struct {
 
 // New returns a Publisher.
 func New(config Config) *Publisher {
-	p := &Publisher{observer: config.Observer, ids: queue.NewIDs(), background: newBackground()}
+	p := &Publisher{observer: config.Observer, ids: script.NewIDs(), background: newBackground()}
 	p.outages = outage.New(config.Observer, forgetAfter)
 	p.topics = newTopics(config, p.background, p.outages)
 	p.lanes = newLanes(p.topics, p.ids, p.outages, queue.Batch{
@@ -114,7 +115,7 @@ func New(config Config) *Publisher {
 // call. Up to 500 messages and 4 MiB for one partition are stored whole or not at all.
 //
 // With ErrOutcomeUnknown the messages may be stored, with a *PartialError some are, and with
-// a *queue.ReplicationError all are. With any other error, none is.
+// a *script.ReplicationError all are. With any other error, none is.
 func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	if p.closed.Load() {
 		return ErrClosed

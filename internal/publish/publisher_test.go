@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestKeysStayOrGoToANewPartition(t *testing.T) {
@@ -29,7 +30,7 @@ func TestKeysStayOrGoToANewPartition(t *testing.T) {
 	}
 }
 
-var errRefused = queue.Refusal("OOM command not allowed")
+var errRefused = script.Refusal("OOM command not allowed")
 
 // outgoing is what a Publish call sends.
 type outgoing []Message
@@ -137,7 +138,7 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 }
 
 func TestTooFewReplicasDoNotStopALargeCall(t *testing.T) {
-	shortfall := &queue.ReplicationError{Want: 1}
+	shortfall := &script.ReplicationError{Want: 1}
 	f := &fakeTopic{fail: func(int) error { return shortfall }}
 	p := f.publisher()
 	var call outgoing

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
@@ -41,7 +42,7 @@ func TestARecordStaysIfACopyOfABatchMayCome(t *testing.T) {
 		"a copy of the client":  {repeatable: func(b queue.Batch) bool { return b.Number == 2 }},
 		"of the first batch":    {repeatable: func(b queue.Batch) bool { return b.Number == 1 }},
 		"of the last batch":     {repeatable: func(b queue.Batch) bool { return b.Number == 3 }},
-		"an error of the batch": {answers: []error{queue.Refusal("refused")}},
+		"an error of the batch": {answers: []error{script.Refusal("refused")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -217,7 +217,7 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, 
 }
 
 // passing reports whether an error is temporary, so that trying again may help.
-func passing(err error) bool { return queue.Transient(err) && !errors.Is(err, ErrClosed) }
+func passing(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
 func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }

@@ -2,16 +2,17 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// maxReplyBytes is how many bytes of messages one Claim returns at most, unless a
+// MaxReplyBytes is how many bytes of messages one Claim returns at most, unless a
 // single message has more.
-const maxReplyBytes = 1 << 20
+const MaxReplyBytes = 1 << 20
 
 // Request asks for due messages.
 type Request struct {
@@ -81,19 +82,13 @@ type known struct {
 }
 
 // knownOf reads an answer that names groups: 'groups', the time in ms, names.
-func knownOf(reply []any) (known, error) {
-	words, err := stringsOf(reply)
-	if err != nil {
-		return known{}, err
+func knownOf(reply script.Reply) (known, error) {
+	if !reply.Begins("groups") {
+		reply.Fail("it names no groups")
 	}
-	if len(words) < 2 {
-		return known{}, fmt.Errorf("%w: groups %v", errReply, words)
-	}
-	asOf, err := strconv.ParseInt(words[1], 10, 64)
-	if err != nil {
-		return known{}, fmt.Errorf("%w: time %q", errReply, words[1])
-	}
-	return known{words[2:], asOf}, nil
+	reply.Text()
+	asOf := reply.Time().UnixMilli()
+	return known{reply.Rest(), asOf}, reply.End()
 }
 
 // Claim leases due messages. A request that is sent again returns the same messages, as
@@ -107,7 +102,7 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 		if err != nil {
 			return Claims{}, err
 		}
-		if len(reply) == 0 || reply[0] != "groups" {
+		if !reply.Begins("groups") {
 			claims, err := parseClaims(reply)
 			if err == nil {
 				claims.Afresh, g.afresh = g.afresh, false
@@ -119,12 +114,12 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return Claims{}, err
 		}
 	}
-	return Claims{}, errGroupsKeepChanging
+	return Claims{}, ErrGroupsKeepChanging
 }
 
 // learn takes the groups that a claim has to name. The group registers itself if it is not
 // among them.
-func (g *Group) learn(ctx context.Context, reply []any) error {
+func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 	all, err := knownOf(reply)
 	if err != nil {
 		return err
@@ -158,18 +153,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
-	bytes := maxReplyBytes
+func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
+	bytes := MaxReplyBytes
 	if r.Bytes > 0 {
 		bytes = min(bytes, r.Bytes)
 	}
-	name := &written{text: r.Consumer}
+	name := &script.Written{Text: r.Consumer}
 	args := []any{
-		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.channel(),
+		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.Channel(),
 		r.Presence.Alive.Milliseconds(), r.Presence.About, g.others.asOf,
 	}
-	reply, err := g.run(ctx, claimScript, append(args, anys(g.others.names)...), g.others.names...)
-	if err != nil || !name.once() {
+	reply, err := g.Run(ctx, claimScript, append(args, script.Strings(g.others.names)...), g.others.names...)
+	if err != nil || !name.Once() {
 		g.repeatable.Store(true)
 	}
 	return reply, err
@@ -179,63 +174,40 @@ func (g *Group) claim(ctx context.Context, r Request) ([]any, error) {
 // worker.
 const needsWorker = -2
 
-func parseClaims(reply []any) (Claims, error) {
-	if len(reply) != 10 {
-		return Claims{}, fmt.Errorf("%w: a claim with %d values", errReply, len(reply))
+func parseClaims(reply script.Reply) (Claims, error) {
+	reply.Text() // "claimed"
+	until, next, details := time.UnixMilli(reply.Int()), reply.Int(), strings.Fields(reply.Text())
+	ids, bodies := reply.List(), reply.List()
+	if len(details) != 2*ids.Len() || bodies.Len() != ids.Len() {
+		reply.Fail("it has %d ids, %d bodies and %d details", ids.Len(), bodies.Len(), len(details))
+		return Claims{}, reply.End()
 	}
-	deadline, ok := reply[1].(int64)
-	next, ok2 := reply[2].(int64)
-	joined, ok3 := reply[3].(string)
-	ids, ok4 := reply[4].([]any)
-	bodies, ok5 := reply[5].([]any)
-	details := strings.Fields(joined)
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || len(details) != 2*len(ids) || len(bodies) != len(ids) {
-		return Claims{}, fmt.Errorf("%w: a claim with lease %v, wait %v, %d ids, %d bodies and %d details",
-			errReply, reply[1], reply[2], len(ids), len(bodies), len(details))
-	}
-	claims := Claims{Messages: make([]Claimed, len(ids)), NeedsWorker: next == needsWorker}
+	claims := Claims{Messages: make([]Claimed, ids.Len()), NeedsWorker: next == needsWorker}
 	if !claims.NeedsWorker {
 		claims.Next = time.Duration(next) * time.Microsecond
 	}
 	for i := range claims.Messages {
-		m, err := parseClaimed(ids[i], bodies[i], details[2*i], details[2*i+1])
-		if err != nil {
-			return Claims{}, err
+		m := &claims.Messages[i]
+		m.ID, m.Body, m.LeasedUntil = ids.Text(), []byte(bodies.Text()), until
+		if err := m.parse(details[2*i], details[2*i+1]); err != nil {
+			reply.Fail("message %q: %w", m.ID, err)
 		}
-		m.LeasedUntil = time.UnixMilli(deadline)
-		claims.Messages[i] = m
 	}
-	if err := addMetadata(claims.Messages, reply[6]); err != nil {
-		return Claims{}, err
-	}
-	number, ok := reply[8].(int64)
-	ending, ok2 := reply[9].(int64)
-	if !ok || !ok2 {
-		return Claims{}, fmt.Errorf("%w: a claim with %v partitions, and %v of groups that end", errReply, reply[8], reply[9])
-	}
-	claims.Partitions, claims.Ending = max(1, int(number)), ending != 0
-	var err error
-	claims.Buried, err = buriedOf(reply[7])
-	return claims, err
+	addMetadata(claims.Messages, reply.List())
+	claims.Buried = buriedIn(&reply)
+	claims.Partitions, claims.Ending = max(1, reply.Count()), reply.Int() != 0
+	return claims, reply.End()
 }
 
-func parseClaimed(idReply, bodyReply any, due, token string) (Claimed, error) {
-	id, ok := idReply.(string)
-	body, ok2 := bodyReply.(string)
-	if !ok || !ok2 {
-		return Claimed{}, fmt.Errorf("%w: claimed message %v has a body of type %T", errReply, idReply, bodyReply)
-	}
+// parse reads the due time and the token.
+func (c *Claimed) parse(due, token string) error {
 	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
 	if err != nil {
-		return Claimed{}, fmt.Errorf("%w: due time %q of message %s", errReply, due, id)
+		return err
 	}
-	fence, attempt, err := parseToken(token)
-	if err != nil {
-		return Claimed{}, fmt.Errorf("%w: token %q of message %s", errReply, token, id)
-	}
-	return Claimed{
-		ID: id, Token: token, Fence: fence, Attempt: attempt, DueAt: time.UnixMilli(int64(ms)), Body: []byte(body),
-	}, nil
+	c.DueAt, c.Token = time.UnixMilli(int64(ms)), token
+	c.Fence, c.Attempt, err = parseToken(token)
+	return err
 }
 
 // parseToken reads a token, "1" or "fence/seen/unsure"; lib.lua explains them.
@@ -257,32 +229,21 @@ func parseToken(token string) (fence int64, attempt int, err error) {
 }
 
 // addMetadata adds metadata to messages, from a list of indexes and values.
-func addMetadata(messages []Claimed, reply any) error {
-	list, ok := reply.([]any)
-	if !ok || len(list)%2 != 0 {
-		return fmt.Errorf("%w: metadata of type %T", errReply, reply)
-	}
-	for i := 0; i < len(list); i += 2 {
-		index, ok := list[i].(int64)
-		text, ok2 := list[i+1].(string)
-		if !ok || !ok2 || index < 1 || int(index) > len(messages) {
-			return fmt.Errorf("%w: metadata of message %v of %d", errReply, list[i], len(messages))
+func addMetadata(messages []Claimed, list script.Reply) {
+	for list.More() {
+		index, metadata := list.Count(), list.Bytes()
+		if index < 1 || index > len(messages) {
+			list.Fail("it has metadata of message %d of %d", index, len(messages))
+			return
 		}
-		messages[index-1].Metadata = []byte(text)
+		messages[index-1].Metadata = metadata
 	}
-	return nil
 }
 
-// buriedOf parses a list of ids and reasons.
-func buriedOf(reply any) ([]Buried, error) {
-	values, _ := reply.([]any)
-	list, err := stringsOf(values)
-	if err != nil || len(list)%2 != 0 {
-		return nil, fmt.Errorf("%w: buried %v", errReply, reply)
+// buriedIn reads a list of ids and reasons.
+func buriedIn(reply *script.Reply) (buried []Buried) {
+	for _, pair := range reply.Pairs() {
+		buried = append(buried, Buried{ID: pair[0], Reason: pair[1]})
 	}
-	var buried []Buried
-	for i := 0; i < len(list); i += 2 {
-		buried = append(buried, Buried{ID: list[i], Reason: list[i+1]})
-	}
-	return buried, nil
+	return buried
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestClaimSentAgainGetsTheSame(t *testing.T) {
@@ -62,7 +64,7 @@ func TestALateClaimTakesNothing(t *testing.T) {
 func TestClaimForgetsYesterdaysConsumers(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	key := r.partition.names.keyOf(claimsOf, "g")
+	key := r.partition.Key(script.ClaimsOf, "g")
 	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
 	require.NoError(t, r.client.HSet(t.Context(), key, "old", fmt.Sprintf("7 %d []", yesterday)).Err())
 	r.claim(g, "c", 1)

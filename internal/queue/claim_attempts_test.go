@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
@@ -153,7 +155,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), "a", "c").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "a", "c").Err())
 	request := r.request("c", 10)
 	claims, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
@@ -162,7 +164,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	again, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
 	assert.Equal(t, claims.Buried, again.Buried, "sent again")
-	_, err = g.Requeue(t.Context(), ever, []string{"a"})
+	_, err = Requeue(t.Context(), g, ever, []string{"a"})
 	require.NoError(t, err)
 	again, err = g.Claim(t.Context(), request)
 	require.NoError(t, err)

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestClaimMovesDueMessagesStraightToTheOnlyGroup(t *testing.T) {
@@ -70,7 +72,7 @@ func TestMessagesWaitForTheFirstGroup(t *testing.T) {
 func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	require.NoError(t, r.client.Del(t.Context(), r.partition.names.key(groups)).Err())
+	require.NoError(t, r.client.Del(t.Context(), r.partition.Key(script.Groups, "")).Err())
 	r.push(due("a"))
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 	assert.Contains(t, r.state(), "groups g")
@@ -80,7 +82,7 @@ func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
-	scheduled := r.partition.names.key(scheduled)
+	scheduled := r.partition.Key(script.Scheduled, "")
 	require.NoError(t, r.client.ZAdd(t.Context(), scheduled,
 		redis.Z{Score: math.Inf(-1), Member: "a"}, redis.Z{Score: -1e300, Member: "b"}, redis.Z{Score: 0.5, Member: "c"},
 	).Err())
@@ -105,7 +107,7 @@ func TestClaimTreatsAGarbledEntryAsAFirstDelivery(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		r.expire(g, id)
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(attemptsOf, "g"), "a", "garbled").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), "a", "garbled").Err())
 	assert.Equal(t, []string{"a#2/0/1", "b#2/0/1"}, r.claim(g, "d", 2))
 }
 
@@ -130,9 +132,9 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("c"), due("a"), due("b"))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.key(scheduled), z(10, "c"), z(20, "b"), z(20, "a")).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(queueOf, "g"), z(15, "retry")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messages), "retry", "x").Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(10, "c"), z(20, "b"), z(20, "a")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(15, "retry")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "retry", "x").Err())
 	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
@@ -151,7 +153,7 @@ func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	for _, m := range list {
 		r.push(m)
 	}
-	reads := r.watch("HMGET", r.partition.names.key(messages))
+	reads := r.watch("HMGET", r.partition.Key(script.Messages, ""))
 	for _, want := range []int{50, 1, 1} {
 		assert.Len(t, r.claim(g, "c", len(list)), want)
 		read := 0
@@ -188,9 +190,9 @@ func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 	assert.Negative(t, next())
 	r.push(after("a", 60))
 	assert.InDelta(t, time.Minute, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(unackOf, "g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
 	assert.InDelta(t, 20*time.Second, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.names.keyOf(queueOf, "g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
 	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
 }
 
@@ -208,12 +210,12 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 					require.Empty(t, r.claim(g, "c", 10), "an earlier claim")
 				}
 				r.push(message)
-				key := string(r.partition.names) + ":" + kind
+				key := string(r.partition.Names) + ":" + kind
 				require.NoError(t, r.client.Del(t.Context(), key).Err())
 				require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 				before := r.state()
 				_, err := g.Claim(t.Context(), r.request("c", 10))
-				var typeErr *KeyTypeError
+				var typeErr *script.KeyTypeError
 				require.ErrorAs(t, err, &typeErr)
 				assert.Equal(t, key, typeErr.Key)
 				assert.Equal(t, before, r.state())

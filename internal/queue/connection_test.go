@@ -28,7 +28,7 @@ func TestStoresOfOneClientShareAHub(t *testing.T) {
 	of := func(client redis.UniversalClient, prefix string) (*listen.Hub, func()) {
 		s, err := NewStore(client, prefix, observe.Observer{})
 		require.NoError(t, err)
-		hub, release := hubs.of(s)
+		hub, release := hubs.of(s.Client)
 		t.Cleanup(release)
 		return hub, release
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 var (
@@ -44,7 +46,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, pauseScript, group, milliseconds(pause.Lasts), text, p.channel(), p.deciding())
+		return p.Group(group).told(ctx, pauseScript, group, script.Milliseconds(pause.Lasts), text, p.Channel(), p.deciding())
 	})
 }
 
@@ -52,14 +54,14 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 // or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).told(ctx, resumeScript, group, p.channel(), p.deciding())
+		return p.Group(group).told(ctx, resumeScript, group, p.Channel(), p.deciding())
 	})
 }
 
 // deciding says how a partition takes what a group is told: the first one decides whether
 // there is such a group, and the others follow.
 func (p *Partition) deciding() string {
-	if p.number == 0 {
+	if p.Number() == 0 {
 		return "known"
 	}
 	return string(retireFollow)
@@ -67,9 +69,9 @@ func (p *Partition) deciding() string {
 
 // told calls a script that tells a group something. Its answer may be that the group is
 // not known.
-func (g *Group) told(ctx context.Context, s *script, args ...any) error {
-	reply, err := g.run(ctx, s, args)
-	if err == nil && len(reply) > 0 && reply[0] == "unknown" {
+func (g *Group) told(ctx context.Context, s *script.Script, args ...any) error {
+	reply, err := g.Run(ctx, s, args)
+	if err == nil && reply.Begins("unknown") {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
 	}
 	return err
@@ -79,7 +81,7 @@ func (g *Group) told(ctx context.Context, s *script, args ...any) error {
 // partition added meanwhile either has adopted what do wrote in the first one, or is
 // visited too.
 func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.Known(ctx); err != nil {
 		return err
 	}
 	if err := do(ctx, t.Partition(0)); err != nil {
@@ -90,7 +92,7 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 		if err != nil || number <= done {
 			return err
 		}
-		if err := t.visit(ctx, done, number, do); err != nil {
+		if err := t.Visit(ctx, done, number, do); err != nil {
 			return err
 		}
 		done = number
@@ -100,24 +102,24 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 // advance is Advance for a topic on the list that has a group, or for "". A mistyped name
 // must not lock older programs out.
 func (t *Topic) advance(ctx context.Context, group string) error {
-	if err := t.known(ctx); err != nil {
+	if err := t.Known(ctx); err != nil {
 		return err
 	}
-	names, err := t.groups(ctx)
+	names, _, err := t.Groups(ctx)
 	if err != nil || group != "" && !slices.Contains(names, group) {
 		return err
 	}
 	return t.Advance(ctx)
 }
 
-// groups are those of the first partition.
-func (t *Topic) groups(ctx context.Context) ([]string, error) {
-	_, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
-	return taught.groups, err
+// Groups are the groups of the first partition, and how many partitions there are.
+func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err error) {
+	partitions, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
+	return taught.groups, partitions, err
 }
 
-// known returns ErrTopicNotFound unless the topic is on the list.
-func (t *Topic) known(ctx context.Context) error {
+// Known returns ErrTopicNotFound unless the topic is on the list.
+func (t *Topic) Known(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
@@ -127,79 +129,16 @@ func (t *Topic) known(ctx context.Context) error {
 	return nil
 }
 
-// Backlog counts the messages that await groups.
-type Backlog struct {
-	Due        int // messages that are due, not yet given to the groups
-	Queued     int // messages that wait for a group, including retries
-	InDelivery int // messages that a consumer holds
-}
-
-// Backlog counts the messages that await a group, or all groups if it is "".
-func (t *Topic) Backlog(ctx context.Context, group string) (Backlog, error) {
-	if err := t.known(ctx); err != nil {
-		return Backlog{}, err
-	}
-	number, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
-	if err != nil {
-		return Backlog{}, err
-	}
-	names := taught.groups
-	if group != "" {
-		if !slices.Contains(names, group) {
-			return Backlog{}, fmt.Errorf("%w: %q", ErrGroupNotFound, group)
-		}
-		names = []string{group}
-	}
-	var mu sync.Mutex
-	var sum Backlog
-	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
-		b, err := p.backlog(ctx, names)
-		mu.Lock()
-		defer mu.Unlock()
-		sum.Due, sum.Queued, sum.InDelivery = sum.Due+b.Due, sum.Queued+b.Queued, sum.InDelivery+b.InDelivery
-		return err
-	})
-	return sum, err
-}
-
-// backlog counts the messages that await groups in the partition. Messages not yet given
-// to the groups count once.
-func (p *Partition) backlog(ctx context.Context, names []string) (Backlog, error) {
-	var sum Backlog
-	for _, name := range names {
-		reply, err := p.Group(name).run(ctx, backlogScript, nil)
-		if err != nil {
-			return Backlog{}, err
-		}
-		var counts [3]int64
-		for i, value := range reply {
-			n, ok := value.(int64)
-			if !ok || len(reply) != len(counts) {
-				return Backlog{}, fmt.Errorf("%w: a backlog of %v", errReply, reply)
-			}
-			counts[i] = n
-		}
-		sum = Backlog{int(counts[0]), sum.Queued + int(counts[1]), sum.InDelivery + int(counts[2])}
-	}
-	return sum, nil
-}
-
 // askWhile calls a script until its first word is another one.
-func (g *Group) askWhile(ctx context.Context, again string, s *script, args ...any) ([]string, error) {
+func (g *Group) askWhile(ctx context.Context, again string, s *script.Script, args ...any) (word string, rest []string, err error) {
 	for {
-		reply, err := g.run(ctx, s, args)
+		reply, err := g.Run(ctx, s, args)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		words, err := stringsOf(reply)
-		if err != nil {
-			return nil, err
-		}
-		if len(words) == 0 {
-			return nil, fmt.Errorf("%w: it is empty", errReply)
-		}
-		if words[0] != again {
-			return words, nil
+		word, rest := reply.Text(), reply.Rest()
+		if err := reply.End(); err != nil || word != again {
+			return word, rest, err
 		}
 	}
 }
@@ -210,6 +149,181 @@ func (g *Group) Leave(ctx context.Context, consumer string) error {
 	if g.repeatable.Load() {
 		claims = "repeatable"
 	}
-	_, err := g.run(ctx, leaveScript, []any{consumer, g.name, claims})
+	_, err := g.Run(ctx, leaveScript, []any{consumer, g.name, claims})
 	return err
+}
+
+// ErrLimitTooLow says that the limits of a group give no share to some partitions.
+var ErrLimitTooLow = script.Permanent("a group's limits are lower than the number of partitions")
+
+const limitsField = "limits:"
+
+// Limits are the limits of a group in all partitions together.
+type Limits struct {
+	MaxInFlight int           `json:"maxInFlight,omitempty"` // messages in delivery; 0: any number
+	Messages    int           `json:"messages,omitempty"`    // claimed in Per; 0: any number
+	Per         time.Duration `json:"per,omitempty"`
+	Burst       int           `json:"burst,omitempty"` // claimed at once when the group has been idle
+}
+
+// partitionsAtMost is how many partitions can have a share; 0 for any number.
+func (l Limits) partitionsAtMost() int {
+	least := l.MaxInFlight
+	if l.Messages > 0 && (least == 0 || l.Burst < least) {
+		least = l.Burst
+	}
+	return least
+}
+
+// share is a partition's part of the limits, as lib_claim.lua reads it, and the whole; ""
+// for no limits.
+func (l Limits) share(partition, partitions int) (string, error) {
+	if l == (Limits{}) {
+		return "", nil
+	}
+	whole, err := json.Marshal(l)
+	if err != nil {
+		return "", err
+	}
+	interval, burst := 0.0, 0
+	if l.Messages > 0 {
+		interval = float64(l.Per.Nanoseconds()) / 1000 * float64(partitions) / float64(l.Messages)
+		burst = part(l.Burst, partition, partitions)
+	}
+	return fmt.Sprintf("%d %.6f %d %d %s",
+		part(l.MaxInFlight, partition, partitions), interval, burst, l.partitionsAtMost(), whole), nil
+}
+
+// part divides a number among partitions. Each gets at least one, if there is any.
+func part(number, partition, partitions int) int {
+	share := number / partitions
+	if partition < number%partitions {
+		share++
+	}
+	return max(share, min(number, 1))
+}
+
+// ParseLimits reads the whole from a share.
+func ParseLimits(share string) (Limits, error) {
+	var l Limits
+	parts := strings.SplitN(share, " ", 5)
+	if err := json.Unmarshal([]byte(parts[len(parts)-1]), &l); err != nil || len(parts) != 5 {
+		return Limits{}, fmt.Errorf("%w: limits %q", script.ErrReply, share)
+	}
+	return l, nil
+}
+
+// Limit limits a group, or with zero Limits no longer. Other partitions that are added
+// meanwhile get their share, too.
+func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
+	number, err := t.Partitions(ctx)
+	if err == nil {
+		err = l.fits(number)
+	}
+	switch {
+	case err != nil:
+		return err
+	case l == Limits{}:
+		err = t.Known(ctx) // this needs no new version
+	default:
+		err = t.advance(ctx, group)
+	}
+	if err != nil {
+		return err
+	}
+	return t.limit(ctx, group, l)
+}
+
+// limit is Limit for a topic whose version allows it.
+func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
+	for done := 0; ; {
+		number, err := t.Partitions(ctx)
+		if err == nil {
+			err = l.fits(number)
+		}
+		if err != nil || number == done {
+			return err
+		}
+		answer, err := t.Partition(0).limit(ctx, group, l, number, "")
+		switch {
+		case err != nil:
+			return err
+		case answer == "grown":
+			continue
+		}
+		err = t.Visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
+			_, err := p.limit(ctx, group, l, number, "")
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		done = number
+	}
+}
+
+// fits returns ErrLimitTooLow if so many partitions cannot all have a share.
+func (l Limits) fits(partitions int) error {
+	if most := l.partitionsAtMost(); most > 0 && most < partitions {
+		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, most)
+	}
+	return nil
+}
+
+// limit gives the partition its share of limits, if it has the one that they replace; "" for
+// any.
+func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) (answer string, err error) {
+	share, err := l.share(p.Number(), partitions)
+	if err != nil {
+		return "", err
+	}
+	g := p.Group(group)
+	answer, _, err = g.askWhile(ctx, "", limitScript, group, share, p.Channel(), p.deciding(), partitions, was)
+	if err == nil && answer == "unknown" {
+		err = fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+	}
+	return answer, err
+}
+
+// shareOfFirst gives the first partition its share for a number of partitions, unless somebody
+// has set other limits since.
+func (t *Topic) shareOfFirst(ctx context.Context, taught lesson, partitions int) error {
+	for i := 0; i+1 < len(taught.rules); i += 2 {
+		group, limited := strings.CutPrefix(taught.rules[i], limitsField)
+		if !limited {
+			continue
+		}
+		whole, err := ParseLimits(taught.rules[i+1])
+		if err != nil {
+			return err
+		}
+		_, err = t.Partition(0).limit(ctx, group, whole, partitions, taught.rules[i+1])
+		if err != nil && !errors.Is(err, ErrGroupNotFound) { // it has gone since
+			return err
+		}
+	}
+	return nil
+}
+
+// limited tells whether a group has limits.
+func (l lesson) limited() bool {
+	return slices.ContainsFunc(l.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
+}
+
+// rulesFor are the pauses, and a partition's share of the limits.
+func (l lesson) rulesFor(partition, partitions int) ([]string, error) {
+	rules := slices.Clone(l.rules)
+	for i := 0; i+1 < len(rules); i += 2 {
+		if !strings.HasPrefix(rules[i], limitsField) {
+			continue
+		}
+		whole, err := ParseLimits(rules[i+1])
+		if err != nil {
+			return nil, err
+		}
+		if rules[i+1], err = whole.share(partition, partitions); err != nil {
+			return nil, err
+		}
+	}
+	return rules, nil
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // topicOf is a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *Topic {
 	r.t.Helper()
-	topic := newStore(r.t, r.client).Topic(r.partition.topic)
+	topic := newStore(r.t, r.client).Topic(r.partition.Topic())
 	require.NoError(r.t, topic.Enlist(r.ctx()))
 	_, err := topic.Raise(r.ctx(), partitions)
 	require.NoError(r.t, err)
@@ -106,14 +108,14 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	topic = r.topicOf(3)
 	for n := range 3 {
-		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).names.key(control)).Result()
+		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{"paused", "paused:g"}, fields, "partition %d", n)
 	}
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), topic.Partition(n).names.key(control)).Result()
+		exists, err := r.client.Exists(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}
@@ -121,12 +123,10 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 
 func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	r := newScene(t)
-	topic := newStore(t, r.client).Topic(r.partition.topic)
+	topic := newStore(t, r.client).Topic(r.partition.Topic())
 	require.ErrorIs(t, topic.Pause(t.Context(), "", Pause{}), ErrTopicNotFound)
 	require.ErrorIs(t, topic.Resume(t.Context(), ""), ErrTopicNotFound)
 	_, err := retire(t, topic, "g", RetireIdle)
-	require.ErrorIs(t, err, ErrTopicNotFound)
-	_, err = topic.Backlog(t.Context(), "")
 	require.ErrorIs(t, err, ErrTopicNotFound)
 	assert.Empty(t, r.state())
 }
@@ -143,13 +143,10 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 		t.Helper()
 		require.ErrorIs(t, topic.Pause(t.Context(), group, Pause{}), ErrGroupNotFound)
 		require.ErrorIs(t, topic.Resume(t.Context(), group), ErrGroupNotFound)
-		_, err := topic.Backlog(t.Context(), group)
-		require.ErrorIs(t, err, ErrGroupNotFound)
-		assert.ErrorContains(t, err, group)
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
-		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).names.key(control), "paused:G", "0 1 {}").Err())
+		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).Key(script.Control, ""), "paused:G", "0 1 {}").Err())
 	}
 	require.NoError(t, topic.Resume(t.Context(), "G"))
 	assert.Equal(t, before, r.state())
@@ -171,38 +168,20 @@ func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
 	assert.Empty(t, with(other.state(), "paused"))
 }
 
-func TestBacklogCountsTheMessagesThatAwaitGroups(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.group("h")
-	topic := r.topicOf(2)
-	r.push(due("a"), due("b"), due("c"), after("d", 60))
-	b, err := topic.Backlog(t.Context(), "")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 3}, b)
-	require.Len(t, r.claim(g, "c", 2), 2)
-	b, err = topic.Backlog(t.Context(), "g")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 1, InDelivery: 2}, b)
-	b, err = topic.Backlog(t.Context(), "")
-	require.NoError(t, err)
-	assert.Equal(t, Backlog{Due: 1, Queued: 2, InDelivery: 2}, b)
-}
-
 // TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll is the same for a pause.
 func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	slow := newStore(t, r.client).Topic(r.partition.topic)
+	slow := newStore(t, r.client).Topic(r.partition.Topic())
 	number, taught, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), slow.Partition(n).names.key(control)).Result()
+		exists, err := r.client.Exists(t.Context(), slow.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}

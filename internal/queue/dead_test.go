@@ -2,6 +2,7 @@ package queue
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.bury(g, "a")
-	missing, err := g.Requeue(t.Context(), ever, []string{"a", "unknown"})
+	missing, err := Requeue(t.Context(), g, ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -35,7 +36,7 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
 	assert.Equal(t, before, r.state())
-	missing, err = g.Requeue(t.Context(), ever, []string{"a"})
+	missing, err = Requeue(t.Context(), g, ever, []string{"a"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, missing, "sent again")
 }
@@ -46,7 +47,7 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	r.push(due("a"))
 	r.bury(g, "a")
 	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
-	missing, err := g.Discard(t.Context(), ever, []string{"a", "unknown"})
+	missing, err := Discard(t.Context(), g, ever, []string{"a", "unknown"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -54,4 +55,33 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	}, r.state(), "the other group still needs it")
 	ack(t, h, "a")
 	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+}
+
+// TestALateCopyLeavesWhatWasBuriedSinceAlone: the message was requeued, and failed again.
+func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
+	for name, call := range map[string]func(g *Group, latest int64) ([]string, error){
+		"requeue": func(g *Group, latest int64) ([]string, error) { return Requeue(t.Context(), g, latest, []string{"a"}) },
+		"discard": func(g *Group, latest int64) ([]string, error) { return Discard(t.Context(), g, latest, []string{"a"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due("a"))
+			r.bury(g, "a")
+			latest := r.now().UnixMilli()
+			require.NoError(t, errOf(Requeue(t.Context(), g, latest, []string{"a"})))
+			require.Eventually(t, func() bool { return r.now().UnixMilli() > latest }, time.Second, time.Millisecond)
+			require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "c", 1))
+			_, err := g.Bury(t.Context(), []Burial{{Delivery{"a", "2/0/0"}, "again"}})
+			require.NoError(t, err)
+			before := r.state()
+			left, err := call(g, latest)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"a"}, left)
+			assert.Equal(t, before, r.state())
+			left, err = call(g, r.now().UnixMilli())
+			require.NoError(t, err)
+			assert.Empty(t, left)
+		})
+	}
 }

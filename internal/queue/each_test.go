@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -73,9 +74,9 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
 	require.NoError(t, err)
-	broken := topic.Partition(1).names.key(publishers)
-	require.NoError(t, topic.store.client.Set(t.Context(), broken, "x", 0).Err())
-	var wrong *KeyTypeError
+	broken := topic.Partition(1).Key(script.Publishers, "")
+	require.NoError(t, topic.store.Redis().Set(t.Context(), broken, "x", 0).Err())
+	var wrong *script.KeyTypeError
 	require.True(t, errors.As(errOf(topic.Cancel(t.Context(), "k")), &wrong))
 	assert.Equal(t, broken, wrong.Key)
 }

@@ -9,32 +9,34 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // ends says what becomes of each kind of key when all messages of its topic are done and
 // nobody uses it any more.
-var ends = map[kind]string{
-	topics:      lasts, // until somebody deletes the topic
-	count:       lasts,
-	groups:      lasts, // until somebody retires the group, or it expires
-	control:     lasts, // what somebody has said about a group
-	expiry:      lasts, // as long as the group
-	scheduled:   empties,
-	messages:    empties,
-	refs:        empties,
-	messageKeys: empties,
-	full:        empties,
-	queueOf:     empties,
-	unackOf:     empties,
-	attemptsOf:  empties,
-	changedOf:   empties,
-	deadOf:      empties, // once somebody has decided about the dead letters
-	reasonsOf:   empties,
-	consumersOf: empties,
-	taken:       expires,
-	publishers:  expires,
-	claimsOf:    expires,
-	arrived:     expires,
+var ends = map[script.Kind]string{
+	script.Topics:         lasts, // until somebody deletes the topic
+	script.PartitionCount: lasts,
+	script.Groups:         lasts, // until somebody retires the group, or it expires
+	script.Control:        lasts, // what somebody has said about a group
+	script.Expiries:       lasts, // as long as the group
+	script.Scheduled:      empties,
+	script.Messages:       empties,
+	script.Refs:           empties,
+	script.MessageKeys:    empties,
+	script.Full:           empties,
+	script.QueueOf:        empties,
+	script.UnackOf:        empties,
+	script.AttemptsOf:     empties,
+	script.ChangedOf:      empties,
+	script.DeadOf:         empties, // once somebody has decided about the dead letters
+	script.ReasonsOf:      empties,
+	script.ConsumersOf:    empties,
+	script.Taken:          expires,
+	script.Publishers:     expires,
+	script.ClaimsOf:       expires,
+	script.Arrived:        expires,
 }
 
 const (
@@ -47,18 +49,17 @@ const (
 // without an end.
 func TestEachKindOfKeyEnds(t *testing.T) {
 	r := newScene(t)
-	made := map[kind]bool{}
+	made := map[script.Kind]bool{}
 	r.live(func() {
 		for k := range r.kindsOf() {
 			made[k] = true
 		}
 	})
 	left := r.kindsOf()
-	for n := range kinds {
-		k := kind(n)
+	for _, k := range script.Kinds() {
 		end, known := ends[k]
-		require.True(t, known, "%s: its end is not known", kinds[k].name)
-		assert.True(t, made[k], "%s was never made", kinds[k].name)
+		require.True(t, known, "%s: its end is not known", k.Name())
+		assert.True(t, made[k], "%s was never made", k.Name())
 		for _, key := range left[k] {
 			switch ttl := r.client.PTTL(t.Context(), key).Val(); end {
 			case empties:
@@ -85,7 +86,7 @@ func (r *scene) live(look func()) {
 		calls = append(calls, []Message{due(id)})
 	}
 	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, calls...))
-	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	r.arrived(fmt.Sprintf("%026d", 9))
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
 		request.Presence = Presence{Alive: time.Minute, About: "{}"}
@@ -100,34 +101,34 @@ func (r *scene) live(look func()) {
 	require.NoError(r.t, topic.Limit(r.ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
 	take(g, 10)
 	look()
-	_, err = g.Discard(r.ctx(), ever, []string{ids[1]})
+	_, err = Discard(r.ctx(), g, ever, []string{ids[1]})
 	require.NoError(r.t, err)
 	ack(r.t, g, ids[2], ids[3])
 	take(g, 1)
 	ack(r.t, g, ids[0])
 	ack(r.t, h, ids...)
 
-	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), plainID(9))))
+	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), fmt.Sprintf("%026d", 9))))
 	for _, left := range []*Group{g, h} {
 		require.NoError(r.t, left.Leave(r.ctx(), "c"))
 	}
 }
 
 // kindsOf lists the keys of the topic and of the list of topics by their kind.
-func (r *scene) kindsOf() map[kind][]string {
+func (r *scene) kindsOf() map[script.Kind][]string {
 	r.t.Helper()
-	list := map[kind][]string{}
-	registry := r.partition.store.registry()
+	list := map[script.Kind][]string{}
+	registry := r.partition.Client().Registry()
 	if r.client.Exists(r.ctx(), registry).Val() == 1 {
-		list[topics] = []string{registry}
+		list[script.Topics] = []string{registry}
 	}
 	for _, key := range r.keysOf() {
 		_, rest, _ := strings.Cut(key, "}:")
 		name, _, _ := strings.Cut(rest, ":")
 		found := false
-		for n, described := range kinds {
-			if described.name == name {
-				list[kind(n)], found = append(list[kind(n)], key), true
+		for _, k := range script.Kinds() {
+			if k.Name() == name {
+				list[k], found = append(list[k], key), true
 			}
 		}
 		require.True(r.t, found, key)
@@ -138,7 +139,7 @@ func (r *scene) kindsOf() map[kind][]string {
 // TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(taken)
+	key := r.partition.Key(script.Taken, "")
 	ttl := func() float64 { return r.client.PTTL(t.Context(), key).Val().Seconds() }
 	for n, step := range []struct {
 		window time.Duration

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // expiring returns a registered group that lasts so long without a live consumer.
@@ -48,7 +50,7 @@ func (r *scene) away(ms string) string {
 	r.t.Helper()
 	n, err := strconv.ParseFloat(ms, 64)
 	require.NoError(r.t, err)
-	return r.score(n)
+	return r.on().Score(n)
 }
 
 // over makes a group one whose time is over since a minute, and that was noticed then.
@@ -57,7 +59,7 @@ func (r *scene) over(p *Partition, name string) { r.t.Helper(); r.overSince(p, n
 // overSince sets when the end of a group was noticed, from now; 0 for never.
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	r.t.Helper()
-	key, field := p.names.key(control), "expiry:"+name
+	key, field := p.Key(script.Control, ""), "expiry:"+name
 	told, err := r.client.HGet(r.ctx(), key, field).Result()
 	require.NoError(r.t, err)
 	ends, at := r.now().Add(-time.Minute).UnixMilli(), int64(0)
@@ -65,15 +67,15 @@ func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 		at = r.now().Add(noticed).UnixMilli()
 	}
 	require.NoError(r.t, r.client.HSet(r.ctx(), key, field, fmt.Sprint(strings.Fields(told)[0], " ", ends, " ", at)).Err())
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), p.names.key(expiry), redis.Z{Score: float64(ends), Member: name}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
 }
 
 // look looks whether a group has expired.
 func (r *scene) look(g *Group) string {
 	r.t.Helper()
-	words, err := g.askWhile(r.ctx(), "more", expireScript, g.name)
+	word, _, err := g.askWhile(r.ctx(), "more", expireScript, g.name)
 	require.NoError(r.t, err)
-	return words[0]
+	return word
 }
 
 // alive says that a consumer is alive.
@@ -186,7 +188,7 @@ func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	g := r.expiring("g", time.Second)
 	r.over(r.partition, "g")
 	seen := r.now().Add(-2 * time.Second).UnixMilli() // and is dead again
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.keyOf(consumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, "lasts 1000ms, ends now-1s, noticed now+0s", r.lives()["control expiry:g"])
 }
@@ -211,7 +213,7 @@ func (r *scene) consumers(group string, count int, ago time.Duration) {
 	for i := range count {
 		fields = append(fields, fmt.Sprintf("%s/%04d", ago, i), fmt.Sprintf("%d %d %d {}", at+1, at, at))
 	}
-	require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.names.keyOf(consumersOf, group), fields...).Err())
+	require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.ConsumersOf, group), fields...).Err())
 }
 
 func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
@@ -225,7 +227,7 @@ func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
 	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
 	require.ErrorIs(t, err, ErrGroupAlive)
 	r.consumers("g", 2500, time.Hour)
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.keyOf(consumersOf, "g"), "alive").Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "alive").Err())
 	r.over(r.partition, "g")
 	assert.Equal(t, "expired", r.look(g))
 }

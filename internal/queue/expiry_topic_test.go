@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
@@ -205,7 +207,7 @@ func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	r.group("stays")
-	slow := newStore(t, r.client).Topic(r.partition.topic)
+	slow := newStore(t, r.client).Topic(r.partition.Topic())
 	number, taught, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	topic := r.topicOf(3)
@@ -237,7 +239,7 @@ func TestAKnownGroupIsNotTaughtWhenItExpires(t *testing.T) {
 func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Minute)
-	r.store(r.partition.names.keyOf(unackOf, "g"), 450, 10)
+	r.store(r.partition.Key(script.UnackOf, "g"), 450, 10)
 	r.over(r.partition, "g")
 	freed, ended, err := g.endExpired(t.Context(), time.Now())
 	require.NoError(t, err)
@@ -272,7 +274,7 @@ func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
 		require.Empty(t, look())
 	}
 	for i := range groups {
-		state, err := r.client.HGet(t.Context(), r.partition.names.key(control), "expiry:"+fmt.Sprint(i)).Result()
+		state, err := r.client.HGet(t.Context(), r.partition.Key(script.Control, ""), "expiry:"+fmt.Sprint(i)).Result()
 		require.NoError(t, err)
 		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
 		r.over(r.partition, fmt.Sprint(i))

@@ -52,7 +52,7 @@ func (u *universe) call(s explored, o op) (c call, ok bool) {
 		return call{
 			"discard",
 			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
-			[]string{g, strconv.Itoa(maxFreedBytes), never, o.msg},
+			[]string{g, strconv.Itoa(MaxFreedBytes), never, o.msg},
 		}, true
 	case "cancel", "reschedule":
 		return u.keyCall(s, o), o.arg != "lost"
@@ -99,7 +99,7 @@ func (u *universe) claimCall(s explored, o op) call {
 		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
-		strconv.Itoa(u.most), strconv.Itoa(maxReplyBytes), "wake", "0", "", "1",
+		strconv.Itoa(u.most), strconv.Itoa(MaxReplyBytes), "wake", "0", "", "1",
 	}
 	others, asOf := without(registered(s), g), &args[len(args)-1]
 	switch o.knows {

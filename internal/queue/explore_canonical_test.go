@@ -1,8 +1,6 @@
 package queue
 
-import (
-	"strings"
-)
+import "strings"
 
 // canonical makes states equal if nobody can observe a difference any more: all tokens that
 // can never be current again become the same, and so do the times in records of messages

@@ -6,12 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // exploreProtocol is what the explorer knows about the form of calls, answers and values
 // in Redis, except tokens and refs (explore_tokens_test.go).
 type exploreProtocol struct {
-	names    names
+	names    script.Names
 	u        *universe
 	lengthen *strings.Replacer
 	shorten  *strings.Replacer
@@ -26,7 +28,7 @@ const (
 	condemned    = "hopeless" // why a handler buries
 )
 
-func newExploreProtocol(of names, u *universe) *exploreProtocol {
+func newExploreProtocol(of script.Names, u *universe) *exploreProtocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
@@ -84,9 +86,9 @@ func (p *exploreProtocol) allKeys() []string {
 // typeOf is the type of the value of a key, named without its tag.
 func typeOf(key string) string {
 	name, _, _ := strings.Cut(key, ":")
-	for _, k := range kinds {
-		if k.name == name {
-			return k.holds
+	for _, k := range script.Kinds() {
+		if k.Name() == name {
+			return k.Type()
 		}
 	}
 	panic("no key is called " + key)

@@ -31,7 +31,7 @@ func (w *twin) do(o op) (effects []effect) {
 		t.out = outcomes[0]
 		keys, args := make([]string, len(c.keys)), make([]any, len(c.args))
 		for i, key := range c.keys {
-			keys[i] = string(w.r.partition.names) + ":" + key
+			keys[i] = string(w.r.partition.Names) + ":" + key
 		}
 		for i, arg := range c.args {
 			args[i] = w.real.long(arg)
@@ -39,7 +39,7 @@ func (w *twin) do(o op) (effects []effect) {
 		require.NoError(w.r.t, redis.NewScript(withLibraries(exploreScripts(), c.script)).Run(w.r.ctx(), w.r.client, keys, args...).Err())
 	} else {
 		t.out.effects = edits(o)
-		w.r.client.ZAddXX(w.r.ctx(), string(w.r.partition.names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
+		w.r.client.ZAddXX(w.r.ctx(), string(w.r.partition.Names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
 	_, err := t.take()
 	require.NoError(w.r.t, err)
@@ -51,7 +51,7 @@ func (w *twin) do(o op) (effects []effect) {
 func (w *twin) read() explored {
 	s := explored{}
 	for _, key := range w.real.allKeys() {
-		full, values := string(w.r.partition.names)+":"+key, []string(nil)
+		full, values := string(w.r.partition.Names)+":"+key, []string(nil)
 		switch {
 		case key == "groups":
 			values = w.r.client.SMembers(w.r.ctx(), full).Val()
@@ -99,13 +99,13 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		for writes := 1; ; writes++ {
 			r := newSceneOn(t, server)
 			model := newRunner(r.client, exploreScripts(), t.Name()+name, u)
-			w := &twin{r: r, u: u, real: newExploreProtocol(r.partition.names, u), model: model, state: explored{}}
+			w := &twin{r: r, u: u, real: newExploreProtocol(r.partition.Names, u), model: model, state: explored{}}
 			for _, o := range c.before {
 				w.do(o)
 			}
 			s := w.state
 			effects := w.do(c.torn)
-			if !r.tear(server, writes) {
+			if !r.on().Tear(server, writes) {
 				require.Len(t, effects, writes-1, "%s", name)
 				break
 			}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // exploreScripts are the sources of the scripts that the explorer calls. A seeded fault
@@ -16,8 +18,12 @@ func exploreScripts() map[string]string {
 	explored := []string{
 		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
 	}
-	for _, name := range append(append(explored, idleLibrary), allLibraries...) {
-		loaded[name] = sourceOf(name)
+	for _, s := range Scripts() {
+		if slices.Contains(explored, s.Name()) {
+			for _, file := range s.Files() {
+				loaded[file.Name] = file.Text
+			}
+		}
 	}
 	return loaded
 }
@@ -98,23 +104,24 @@ end
 return results
 `
 
-// withLibraries is a script behind all libraries.
+// withLibraries is a script behind its libraries.
 func withLibraries(sources map[string]string, name string) string {
 	text := "local NOTIFY = 'PUBLISH'\n"
-	if name == "claim" {
-		text += sources[idleLibrary]
+	for _, s := range Scripts() {
+		if s.Name() == name {
+			for _, file := range s.Files() {
+				text += sources[file.Name]
+			}
+		}
 	}
-	for _, library := range allLibraries {
-		text += sources[library]
-	}
-	return text + sources[name]
+	return text
 }
 
 // runner runs calls on the real scripts, each on any state, in its own keys.
 type runner struct {
 	client *redis.Client
 	script *redis.Script
-	names  names
+	names  script.Names
 	p      *exploreProtocol
 }
 
@@ -132,7 +139,7 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 		}
 	}
 	b.WriteString(runnerTail)
-	tag := newNames("explore", name, 0)
+	tag := script.NewNames("explore", name, 0)
 	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newExploreProtocol(tag, u)}
 }
 

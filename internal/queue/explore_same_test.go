@@ -65,7 +65,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	hook := &lastCall{}
 	r.client.AddHook(hook)
 	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}
-	p := newExploreProtocol(r.partition.names, u)
+	p := newExploreProtocol(r.partition.Names, u)
 	g, _ := r.group("g"), r.group("h")
 	s := explored{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", exploreBody("#1")}}
 	id, held := p.long("#1"), Delivery{p.long("#1"), "2/0/1"}
@@ -119,15 +119,15 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "put away", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.settle(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
+			_, err := g.RunForTexts(ctx, buryScript, []any{g.name, "wake", never, id, "", putAway})
 			return err
 		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Requeue(ctx, ever, []string{id})
+			_, err := Requeue(ctx, g, ever, []string{id})
 			return err
 		}},
 		{op{kind: "discard", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Discard(ctx, ever, []string{id})
+			_, err := Discard(ctx, g, ever, []string{id})
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {

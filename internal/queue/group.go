@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
@@ -14,7 +17,8 @@ const MaxGroups = 1000
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
-var errGroupsKeepChanging = errors.New("consumer groups keep changing")
+// ErrGroupsKeepChanging says that a call that has to name all groups has not been able to.
+var ErrGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Group is the consuming side of one topic partition for one consumer group.
 // Claim must not be called concurrently; all other methods may be.
@@ -36,6 +40,12 @@ func (p *Partition) Group(name string) *Group {
 	return &Group{partition: p, name: name}
 }
 
+// Name is the group's name.
+func (g *Group) Name() string { return g.name }
+
+// Partition is the partition of the group.
+func (g *Group) Partition() *Partition { return g.partition }
+
 // Register adds the group, which then gets all messages that have not been given to the
 // groups yet. It returns ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if
 // the group is retired. If the group has expired, Register first frees what it still holds.
@@ -46,27 +56,23 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.run(ctx, registerScript, []any{g.name, MaxGroups, milliseconds(g.terms.Lasts), share})
-		if err != nil {
-			return err
-		}
-		words, err := stringsOf(reply)
+		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.terms.Lasts), share})
 		if err != nil {
 			return err
 		}
 		switch {
-		case slices.Equal(words, []string{"full"}):
+		case reply.Begins("full"):
 			return fmt.Errorf("%w: %q would be one more than %d", ErrTooManyGroups, g.name, MaxGroups)
-		case slices.Equal(words, []string{"retired"}):
+		case reply.Begins("retired"):
 			return fmt.Errorf("%w: %q", ErrGroupRetired, g.name)
-		case !slices.Equal(words, []string{"expired"}):
+		case !reply.Begins("expired"):
 			return nil
 		}
 		if _, err := g.forgetAll(ctx, noDeadline); err != nil && !errors.Is(err, errNotRetired) {
 			return err
 		}
 	}
-	return errGroupsKeepChanging
+	return ErrGroupsKeepChanging
 }
 
 // share is the group's share of its limits in the partition; "" for none.
@@ -78,10 +84,101 @@ func (g *Group) share(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return g.terms.Limits.share(g.partition.number, partitions)
+	return g.terms.Limits.share(g.partition.Number(), partitions)
 }
 
-// run calls a script with the group's keys, and with those of each for each other group.
-func (g *Group) run(ctx context.Context, s *script, args []any, each ...string) ([]any, error) {
-	return g.partition.run(ctx, s, s.keys(g.partition.names, g.name, each), args)
+// Run calls a script with the group's keys, and with those of each for each other group.
+func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...string) (script.Reply, error) {
+	return g.partition.Run(ctx, s, g.name, args, each...)
+}
+
+// Terms are what a subscriber asks for its consumer group.
+type Terms struct {
+	Lasts  time.Duration // without a live consumer; 0: for ever
+	Limits Limits        // none: the group keeps those that it has
+}
+
+// Membership is a consumer group in all partitions of a topic.
+type Membership struct {
+	topic *Topic
+	group string
+	terms Terms
+	known int // how many partitions know the group
+}
+
+// Membership returns a consumer group in the topic, for one goroutine. It does no I/O.
+func (t *Topic) Membership(group string, terms Terms) *Membership {
+	return &Membership{topic: t, group: group, terms: terms}
+}
+
+// Partitions lists the topic, registers the group in all partitions, so it gets what
+// falls due from now on, and returns how many partitions there are. The first call limits
+// the group.
+func (m *Membership) Partitions(ctx context.Context) (int, error) {
+	if err := m.enlist(ctx); err != nil {
+		return 0, err
+	}
+	first := m.known == 0
+	for {
+		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
+		if err == nil && first {
+			err = m.terms.Limits.fits(number)
+		}
+		if err == nil && number == m.known && first && m.terms.Limits != (Limits{}) {
+			err = m.topic.limit(ctx, m.group, m.terms.Limits)
+		}
+		if err != nil || number == m.known {
+			return number, err
+		}
+		if m.known > 0 { // a partition added since a retirement does not know of it, the first one does
+			if err := m.Group(0).Register(ctx); err != nil {
+				return 0, err
+			}
+		}
+		for ; m.known < number; m.known++ {
+			if err := m.Group(m.known).Register(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+func (m *Membership) enlist(ctx context.Context) error {
+	if m.terms != (Terms{}) {
+		return m.topic.Advance(ctx)
+	}
+	return m.topic.Enlist(ctx)
+}
+
+// EndExpired ends groups of the topic; see Topic.EndExpired.
+func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
+	return m.topic.endExpired(ctx, m.group)
+}
+
+// Group returns the group in one of the partitions.
+func (m *Membership) Group(partition int) *Group {
+	g := m.topic.Partition(partition).Group(m.group)
+	g.topic, g.terms = m.topic, m.terms
+	return g
+}
+
+// About is what a consumer says of itself.
+type About struct {
+	Name          string `json:"name"`
+	PID           int    `json:"pid"`
+	Protocol      string `json:"protocol"`
+	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
+	// Held are messages that its handlers had at its last heartbeat in this partition.
+	Held map[string]HeldTimes `json:"held,omitempty"`
+}
+
+// HeldTimes is the fence of a delivery, and how often its lease was extended.
+type HeldTimes [2]int64
+
+// ConsumerName is the name in the id of a consumer: what is before the last slash.
+func ConsumerName(id string) string {
+	if i := strings.LastIndexByte(id, '/'); i > 0 {
+		return id[:i]
+	}
+	return id
 }

@@ -2,11 +2,15 @@ package queue
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestATopicHasAtMostAThousandGroups(t *testing.T) {
@@ -19,7 +23,7 @@ func TestATopicHasAtMostAThousandGroups(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooManyGroups)
 	assert.Contains(t, err.Error(), "one more")
 	require.NoError(t, last.Register(t.Context()), "it is registered already")
-	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.names.key(groups)).Val())
+	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.Key(script.Groups, "")).Val())
 	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }
@@ -60,7 +64,7 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 	r := newScene(t)
 	names := append([]string{
 		",", `","`, `"`, `\`, `a\`, `a"`, "a", "a,", ",a", `","a`, `a","b`, "b", "[]", `["a"]`, " ", "\u00fc", "\x00",
-	}, awkward...)
+	}, awkwardNames...)
 	for _, name := range names {
 		r.group(name)
 	}
@@ -76,4 +80,29 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 	}
 	assert.NotContains(t, r.state(), "messages 1")
 	assert.NotContains(t, r.state(), "refs 1")
+}
+
+// awkwardNames could break a hash tag or collide.
+var awkwardNames = []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
+
+func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
+	r := newScene(t)
+	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
+	require.NoError(t, err)
+	for _, topic := range awkwardNames {
+		r.partition = store.Topic(topic).Partition(0)
+		r.push(due(topic))
+	}
+	for _, topic := range awkwardNames {
+		r.partition = store.Topic(topic).Partition(0)
+		for _, group := range awkwardNames {
+			r.group(group)
+		}
+		for _, group := range awkwardNames {
+			g := r.partition.Group(group)
+			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
+			ack(t, g, topic)
+		}
+		require.Len(t, r.state(), len(awkwardNames), "only the groups are left")
+	}
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // controlOf is what the groups of a partition are told.
 func (r *scene) controlOf(n int) map[string]string {
-	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.topic).Partition(n).names.key(control)).Val()
+	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.Topic()).Partition(n).Key(script.Control, "")).Val()
 }
 
 // whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
@@ -23,7 +24,7 @@ func whileAPublisherStarts(t *testing.T, meanwhile func(topic *Topic)) *scene {
 	r.group("g")
 	topic := r.topicOf(2)
 	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.client).Topic(r.partition.topic) // a publisher that starts: no number changes
+	slow := newStore(t, r.client).Topic(r.partition.Topic()) // a publisher that starts: no number changes
 	number, taught, err := slow.raise(t.Context(), 1, 1)
 	require.NoError(t, err)
 	require.Equal(t, 2, number)
@@ -66,7 +67,7 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	_, err := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	for n := range 2 {
-		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).names.key(groups)).Val(), n)
+		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
 	}
 }
 
@@ -76,7 +77,7 @@ func TestAMistypedGroupRaisesNoVersion(t *testing.T) {
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.ErrorIs(t, topic.Pause(t.Context(), "gg", Pause{}), ErrGroupNotFound)
-	assert.Equal(t, "1", r.client.HGet(t.Context(), topic.store.registry(), topic.name).Val())
+	assert.Equal(t, "1", r.client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
 }
 
 func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
@@ -86,10 +87,10 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.client.Set(t.Context(), r.partition.names.key(full), "x", 0).Err())
-			before := r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val()
+			require.NoError(t, r.client.Set(t.Context(), r.partition.Key(script.Full, ""), "x", 0).Err())
+			before := r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
 			require.Error(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val(), "changed nothing")
+			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")
 		})
 	}
 }
@@ -119,7 +120,7 @@ func TestTheVersionIsRaisedWithoutMemory(t *testing.T) {
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, "2", r.client.HGet(t.Context(), topic.store.registry(), topic.name).Val())
+	assert.Equal(t, "2", r.client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
 }
 
 func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
@@ -130,11 +131,11 @@ func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, topic.Limit(t.Context(), "h", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.client).Topic(r.partition.topic)
+	slow := newStore(t, r.client).Topic(r.partition.Topic())
 	number, taught, err := slow.raise(t.Context(), 1, 1)
 	require.NoError(t, err)
 	require.NoError(t, topic.End(t.Context(), "g"))
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).names.key(groups)).Val())
+	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).Key(script.Groups, "")).Val())
 }

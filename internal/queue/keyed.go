@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-const (
-	// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
-	maxCallers = 16
-
-	// maxPatience is how long such a call may change anything, if its context has no
-	// earlier deadline.
-	maxPatience = 10 * time.Second
-)
+// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
+const maxCallers = 16
 
 var (
 	// ErrNotFound says that a key or an id leads to no message, or for Reschedule to none that waits.
@@ -80,58 +76,58 @@ func (c *callers) over() (names []string) {
 }
 
 // callAs makes one call of a caller, which is the first argument.
-func (p *Partition) callAs(ctx context.Context, c *caller, s *script, groups []string, args []any) ([]any, error) {
-	name := &written{text: c.name}
-	args = append(append([]any{name}, args...), anys(groups)...)
-	reply, err := p.run(ctx, s, s.keys(p.names, "", groups), args)
-	c.repeatable = c.repeatable || err != nil || !name.once()
+func (p *Partition) callAs(ctx context.Context, c *caller, s *script.Script, groups []string, args []any) (script.Reply, error) {
+	name := &script.Written{Text: c.name}
+	args = append(append([]any{name}, args...), script.Strings(groups)...)
+	reply, err := p.Run(ctx, s, "", args, groups...)
+	c.repeatable = c.repeatable || err != nil || !name.Once()
 	return reply, err
 }
 
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
 // handle it. It returns ErrNotFound when there is none, and where the message was.
 func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "key", key, groups)
 	})
 }
 
 // CancelID is Cancel of the message with an id.
 func (p *Partition) CancelID(ctx context.Context, id string) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "id", id, groups)
 	})
 }
 
-func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) ([]any, error) {
-	return p.callAs(ctx, c, cancelScript, groups, []any{c.request, until, by, name, p.channel()})
+func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) (script.Reply, error) {
+	return p.callAs(ctx, c, cancelScript, groups, []any{c.request, until, by, name, p.Channel()})
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
 // ErrNotFound when there is none, or none that waits, and where the message was.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
-		return p.reschedule(ctx, c, until, groups, "key", key, "in", milliseconds(delay))
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
+		return p.reschedule(ctx, c, until, groups, "key", key, "in", script.Milliseconds(delay))
 	})
 }
 
 // RescheduleAt is Reschedule to a time by Redis's clock, in ms.
 func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "key", key, "at", due)
 	})
 }
 
 // RescheduleID is RescheduleAt of the message with an id.
 func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) ([]any, error) {
+	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "id", id, "at", due)
 	})
 }
 
 // reschedule makes one call. which says how the message is found, and when it is due.
-func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) ([]any, error) {
-	return p.callAs(ctx, c, rescheduleScript, groups, append([]any{c.request, until}, append(which, p.channel())...))
+func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) (script.Reply, error) {
+	return p.callAs(ctx, c, rescheduleScript, groups, append([]any{c.request, until}, append(which, p.Channel())...))
 }
 
 // withKey makes one request. The first call asks for the groups, whose keys the script
@@ -139,7 +135,7 @@ func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, grou
 // that Redis runs later, when nobody waits for it, leaves alone the message that holds
 // the key by then.
 func (p *Partition) withKey(
-	ctx context.Context, call func(c *caller, until int64, groups []string) ([]any, error),
+	ctx context.Context, call func(c *caller, until int64, groups []string) (script.Reply, error),
 ) (Standing, error) {
 	c, err := p.callers.take(ctx)
 	if err != nil {
@@ -153,26 +149,68 @@ func (p *Partition) withKey(
 		if err != nil {
 			return Standing{}, err
 		}
-		if len(reply) < 2 || reply[0] != "groups" {
-			list, err := stringsOf(reply)
-			if err != nil {
-				return Standing{}, err
-			}
-			return standingOf(list)
+		if !reply.Begins("groups") {
+			return standingOf(reply)
 		}
 		all, err := knownOf(reply)
 		if err != nil {
 			return Standing{}, err
 		}
-		until, groups = all.asOf+leftOf(ctx).Milliseconds(), all.names
+		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
 	}
-	return Standing{}, errGroupsKeepChanging
+	return Standing{}, ErrGroupsKeepChanging
 }
 
-// leftOf is how long the caller waits for a call.
-func leftOf(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline), maxPatience)
+// Standing says where a message stood when Redis ran a call of Cancel or Reschedule. The
+// zero value says that there was none.
+type Standing struct {
+	ID        string
+	Scheduled bool             // not given to the groups yet
+	Groups    map[string]State // of each group that it was given to, and of those that came later
+}
+
+// State is where a message is for a group.
+type State string
+
+// The states of a message for a group, as the scripts name them.
+const (
+	StateQueued     State = "queued"      // for its first delivery that counts
+	StateRetrying   State = "retrying"    // waits after a delivery that failed
+	StateInDelivery State = "in-delivery" // a consumer has it, or was lost with it
+	StateDone       State = "done"        // acked, or the group came after the message
+	StateDead       State = "dead"        // a dead letter
+)
+
+// standingOf reads the answer of cancel or reschedule.
+func standingOf(reply script.Reply) (Standing, error) {
+	how := reply.Text()
+	if how == "none" && reply.Len() == 0 {
+		return Standing{}, ErrNotFound
 	}
-	return maxPatience
+	s := Standing{ID: reply.Text(), Scheduled: reply.Text() != "", Groups: map[string]State{}}
+	for reply.More() {
+		group := reply.Text()
+		s.Groups[group] = State(reply.Text())
+	}
+	if err := reply.End(); err != nil {
+		return Standing{}, err
+	}
+	switch {
+	case how != "none":
+		return s, nil
+	case s.some(StateDead) && !s.some(StateInDelivery):
+		return s, ErrDead
+	default:
+		return s, errHeld
+	}
+}
+
+// some tells whether the message is in a state for any group.
+func (s Standing) some(state State) bool {
+	for _, other := range s.Groups {
+		if other == state {
+			return true
+		}
+	}
+	return false
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
@@ -110,30 +112,30 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 
 // keyedCall is a call of cancel or reschedule that may be sent again. It counts until
 // left has passed by Redis's clock.
-func (r *scene) keyedCall(s *script, request int64, left time.Duration) func() []any {
+func (r *scene) keyedCall(s *script.Script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	return r.keyedCallFor("k", s, request, left)
 }
 
-func (r *scene) keyedCallFor(key string, s *script, request int64, left time.Duration) func() []any {
+func (r *scene) keyedCallFor(key string, s *script.Script, request int64, left time.Duration) func() []any {
 	r.t.Helper()
 	until := r.now().Add(left).UnixMilli()
-	args := []any{"caller of " + s.name, request, until, "key", key}
+	args := []any{"caller of " + s.Name(), request, until, "key", key}
 	if s == rescheduleScript {
 		args = append(args, "in", 5_000)
 	}
-	args = append(args, r.partition.channel())
+	args = append(args, r.partition.Channel())
 	return func() []any {
 		r.t.Helper()
-		reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", nil), args)
+		reply, err := r.partition.Run(r.ctx(), s, "", args)
 		require.NoError(r.t, err)
-		return reply
+		return reply.Values()
 	}
 }
 
 func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 	first, second := keyed(1, "k"), keyed(2, "k")
-	for s, word := range map[*script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
+	for s, word := range map[*script.Script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
 		t.Run(word, func(t *testing.T) {
 			r := newScene(t)
 			r.push(after(first, 60))
@@ -150,7 +152,7 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 }
 
 func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
-	for _, s := range []*script{cancelScript, rescheduleScript} {
+	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		r := newScene(t)
 		call := r.keyedCall(s, 1, time.Minute)
 		assert.Equal(t, []any{"none"}, call())
@@ -164,7 +166,7 @@ func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
 // TestACallThatArrivesTooLateChangesNothing since its caller has given up, and may have
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
-	for _, s := range []*script{cancelScript, rescheduleScript} {
+	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		r := newScene(t)
 		r.push(after(keyed(1, "k"), 60))
 		before := r.state()
@@ -182,8 +184,8 @@ func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.names.key(messages), id).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
+	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), id).Err())
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 	require.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound)
 	assert.Equal(t, []any{"cancelled", id, "scheduled"}, call())
@@ -198,7 +200,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
 	nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
 	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
@@ -221,11 +223,11 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 			require.Len(t, r.claim(h, "c", 1), 1)
 		}
-		key := string(r.partition.names) + ":" + kind
+		key := string(r.partition.Names) + ":" + kind
 		require.NoError(t, r.client.Del(t.Context(), key).Err())
 		require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
 		before := r.state()
-		var wrong *KeyTypeError
+		var wrong *script.KeyTypeError
 		require.ErrorAs(t, errOf(r.partition.Cancel(t.Context(), "k")), &wrong, kind)
 		assert.Equal(t, key, wrong.Key)
 		assert.Equal(t, before, r.state(), kind)

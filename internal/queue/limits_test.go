@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // limit limits a group of the scene's topic, which has one partition.
@@ -102,7 +105,7 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	r.limit("g", perSecond(10, 3))
 	r.push(due("a"))
 	in := r.now().Add(time.Hour).UnixMicro()
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(control), "rate:g", in).Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), "rate:g", in).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -188,13 +191,13 @@ func TestLimitsAreDividedAmongPartitions(t *testing.T) {
 			require.NoError(t, err)
 			text, _, _ := strings.Cut(share, " {")
 			assert.Equal(t, want, text, "partition %d of %d", p, c.partitions)
-			whole, err := parseLimits(share)
+			whole, err := ParseLimits(share)
 			require.NoError(t, err)
 			assert.Equal(t, c.limits, whole)
 		}
 	}
-	_, err := parseLimits("1 0 0")
-	require.ErrorIs(t, err, errReply)
+	_, err := ParseLimits("1 0 0")
+	require.ErrorIs(t, err, script.ErrReply)
 }
 
 // shares are the limits of group g in each partition of a topic.
@@ -202,7 +205,7 @@ func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
 	for n := range partitions {
-		share, err := r.client.HGet(t.Context(), topic.Partition(n).names.key(control), "limits:g").Result()
+		share, err := r.client.HGet(t.Context(), topic.Partition(n).Key(script.Control, ""), "limits:g").Result()
 		require.NoError(t, err)
 		text, _, _ := strings.Cut(share, " {")
 		list = append(list, text)
@@ -255,7 +258,7 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	topic := r.topicOf(4)
 	words, err := topic.Partition(0).limit(t.Context(), "g", Limits{MaxInFlight: 5}, 1, "")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"grown"}, words)
+	assert.Equal(t, "grown", words)
 	assert.Empty(t, r.controlOf(0))
 }
 
@@ -273,7 +276,7 @@ func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
 
-	keys, err := r.client.Keys(t.Context(), escapeGlob(string(r.partition.names))+"*").Result()
+	keys, err := r.client.Keys(t.Context(), scripttest.EscapeGlob(string(r.partition.Names))+"*").Result()
 	require.NoError(t, err)
 	require.NoError(t, r.client.Del(t.Context(), keys...).Err()) // Redis has lost everything
 	r.push(due("a"), due("b"))

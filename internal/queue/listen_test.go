@@ -73,7 +73,7 @@ func (d *deafness) pass(from, to net.Conn) {
 func hearOn(t *testing.T, hub *listen.Hub, p *Partition, group string) *testEar {
 	t.Helper()
 	ear := newTestEar(t)
-	l := hub.Listen(p.channel(), &hearing{group, "c", ear})
+	l := hub.Listen(p.Channel(), &hearing{group, "c", ear})
 	t.Cleanup(l.Close)
 	return ear
 }
@@ -87,7 +87,7 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: proxy.addr})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
-	ear := hearOn(t, newHub(q.store, 20*time.Millisecond, 100*time.Millisecond), q, "g")
+	ear := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 100*time.Millisecond), q, "g")
 	require.True(t, ear.next().Opened)
 	proxy.deaf.Store(true)
 	require.ErrorIs(t, ear.failure(), listen.ErrDeaf)
@@ -116,7 +116,7 @@ func TestAQuietConnectionIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, count := prepare(t)
 			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-			ear := hearOn(t, newHub(q.store, 20*time.Millisecond, 10*time.Second), q, "g")
+			ear := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
 			require.True(t, ear.next().Opened)
 			before := count()
 			require.Eventually(t, func() bool { return count() >= before+5 }, 20*time.Second, 5*time.Millisecond)

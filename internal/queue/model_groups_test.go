@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
 func (m *trial) heartbeat(rt *rapid.T) {
 	name, h := draw(rt, "group", trialGroups...), Heartbeat{Consumer: draw(rt, "consumer", "c", "d"), Presence: m.presence(rt)}
 	m.do(func() {
-		m.model.Heartbeat(m.now, name, h.Consumer, milliseconds(h.Presence.Alive))
+		m.model.Heartbeat(m.now, name, h.Consumer, script.Milliseconds(h.Presence.Alive))
 		_, err := m.group(name).Extend(m.scene.ctx(), h, nil)
 		m.must(err)
 	})
@@ -29,8 +30,8 @@ func (m *trial) leave(rt *rapid.T) {
 func (m *trial) pause(rt *rapid.T) {
 	name, lasts := draw(rt, "group", "", "g", "h"), draw(rt, "lasts", 0, time.Second, 10*time.Second)
 	m.do(func() {
-		m.model.Pause(m.now, name, milliseconds(lasts))
-		m.must(m.group(name).told(m.scene.ctx(), pauseScript, name, milliseconds(lasts), "{}", m.real.channel(), "follow"))
+		m.model.Pause(m.now, name, script.Milliseconds(lasts))
+		m.must(m.group(name).told(m.scene.ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
 	})
 }
 
@@ -38,7 +39,7 @@ func (m *trial) resume(rt *rapid.T) {
 	name := draw(rt, "group", "", "g", "h")
 	m.do(func() {
 		m.model.Resume(m.now, name)
-		m.must(m.group(name).told(m.scene.ctx(), resumeScript, name, m.real.channel(), "follow"))
+		m.must(m.group(name).told(m.scene.ctx(), resumeScript, name, m.real.Channel(), "follow"))
 	})
 }
 
@@ -64,7 +65,7 @@ func (m *trial) limit(rt *rapid.T) {
 func (m *trial) register(rt *rapid.T) {
 	name, lasts := draw(rt, "group", trialGroups...), draw(rt, "lasts", 0, 5*time.Second, time.Minute)
 	m.do(func() {
-		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, milliseconds(lasts))
+		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, script.Milliseconds(lasts))
 		g := m.group(name)
 		g.terms.Lasts = lasts
 		if err := g.Register(m.scene.ctx()); !ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
@@ -22,7 +23,7 @@ func (m *trial) push(rt *rapid.T) {
 	m.numbers[b.Publisher]++
 	b.Number = m.numbers[b.Publisher]
 	batch := store.Batch{
-		Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates), Window: milliseconds(b.Window),
+		Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates), Window: script.Milliseconds(b.Window),
 	}
 	for range rapid.IntRange(1, 2).Draw(rt, "calls") {
 		var call []Message
@@ -35,7 +36,7 @@ func (m *trial) push(rt *rapid.T) {
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
 			}
 			call = append(call, msg)
-			same = append(same, store.Message{ID: msg.ID, Delay: milliseconds(msg.Delay), Body: msg.Body})
+			same = append(same, store.Message{ID: msg.ID, Delay: script.Milliseconds(msg.Delay), Body: msg.Body})
 		}
 		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
 	}
@@ -86,8 +87,8 @@ func (m *trial) presence(rt *rapid.T) Presence {
 // claimModel claims from the model, as Group.Claim does: it registers an unknown group.
 func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	request := store.Request{
-		Group: name, Consumer: r.Consumer, Number: r.Number, Limit: r.Limit, Free: r.Free, Lease: milliseconds(r.Lease),
-		MaxDeliveries: r.MaxDeliveries, Bytes: cmp.Or(r.Bytes, maxReplyBytes), Alive: milliseconds(r.Presence.Alive),
+		Group: name, Consumer: r.Consumer, Number: r.Number, Limit: r.Limit, Free: r.Free, Lease: script.Milliseconds(r.Lease),
+		MaxDeliveries: r.MaxDeliveries, Bytes: cmp.Or(r.Bytes, MaxReplyBytes), Alive: script.Milliseconds(r.Presence.Alive),
 	}
 	got, known := m.model.Claim(m.now, request)
 	if !known && m.model.Register(name) {
@@ -176,7 +177,7 @@ func (m *trial) nack(rt *rapid.T) {
 		}
 		nacks = append(nacks, n)
 		sameNacks = append(sameNacks, store.Nack{
-			Delivery: same[i], Delay: milliseconds(n.Delay), Metadata: n.Metadata, Deferred: n.Deferred, Reason: n.Reason, Error: n.Error,
+			Delivery: same[i], Delay: script.Milliseconds(n.Delay), Metadata: n.Metadata, Deferred: n.Deferred, Reason: n.Reason, Error: n.Error,
 		})
 	}
 	m.do(func() {
@@ -198,7 +199,7 @@ func (m *trial) release(rt *rapid.T) {
 			draw(rt, "age", 0, time.Millisecond, 30*time.Millisecond, 5*time.Second),
 		}
 		releases = append(releases, r)
-		sameReleases = append(sameReleases, store.Release{Delivery: same[i], Due: r.DueAt.UnixMilli(), Age: milliseconds(r.Age)})
+		sameReleases = append(sameReleases, store.Release{Delivery: same[i], Due: r.DueAt.UnixMilli(), Age: script.Milliseconds(r.Age)})
 	}
 	m.do(func() {
 		want := m.model.Release(m.now, group, sameReleases)
@@ -218,9 +219,9 @@ func (m *trial) extend(rt *rapid.T) {
 		sameHeld = append(sameHeld, store.Held{Delivery: same[i], HandedOut: held[i].HandedOut})
 	}
 	m.do(func() {
-		want := m.model.Extend(m.now, group, milliseconds(h.Lease), sameHeld)
+		want := m.model.Extend(m.now, group, script.Milliseconds(h.Lease), sameHeld)
 		if len(want) < len(held) {
-			m.model.Heartbeat(m.now, group, h.Consumer, milliseconds(h.Presence.Alive))
+			m.model.Heartbeat(m.now, group, h.Consumer, script.Milliseconds(h.Presence.Alive))
 		}
 		stale, err := m.group(group).Extend(m.scene.ctx(), h, held)
 		m.must(err)
@@ -260,7 +261,7 @@ func (m *trial) requeue(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Requeue(m.now, group, latest, ids)
-		missing, err := m.group(group).Requeue(m.scene.ctx(), latest, ids)
+		missing, err := Requeue(m.scene.ctx(), m.group(group), latest, ids)
 		m.must(err)
 		m.list(want, missing)
 	})
@@ -271,43 +272,48 @@ func (m *trial) discard(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Discard(group, latest, ids)
-		missing, err := m.group(group).Discard(m.scene.ctx(), latest, ids)
+		missing, err := Discard(m.scene.ctx(), m.group(group), latest, ids)
 		m.must(err)
 		m.list(want, missing)
 	})
 }
 
-// seen draws messages of a place as they are, or as they were.
-func (m *trial) seen(rt *rapid.T, place Place) (group string, some []Seen, same []store.Seen) {
+// seen draws messages of a place as they are, or as they were, and as arguments of a script.
+func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
 	group, ids, scores := m.some(rt, string(place))
 	for _, id := range ids {
 		score, err := strconv.ParseInt(scores[id], 10, 64)
 		m.must(err)
 		score -= draw[int64](rt, "since", 0, 0, 0, 1)
-		some = append(some, Seen{id, strconv.FormatInt(score, 10)})
-		same = append(same, store.Seen{ID: id, Score: score})
+		seen = append(seen, store.Seen{ID: id, Score: score})
+		args = append(args, id, score)
 	}
-	return group, some, same
+	return group, seen, args
 }
 
 func (m *trial) withdraw(rt *rapid.T) {
-	place := draw(rt, "place", InScheduled, InQueue, InDead)
-	group, some, same := m.seen(rt, place)
+	place := draw(rt, "place", store.Scheduled, store.Queued, store.Dead)
+	group, seen, args := m.seen(rt, place)
+	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").With("lib_finish")
 	m.do(func() {
-		want := m.model.Withdraw(group, store.Place(place), same)
-		left, err := m.group(group).withdraw(m.scene.ctx(), place, "", some)
+		want := m.model.Withdraw(group, place, seen)
+		reply, err := m.group(group).Run(m.scene.ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, ""}, args...))
 		m.must(err)
+		left, again := reply.Texts(), reply.Texts()
+		m.must(reply.End())
 		m.list(want, left)
+		m.list(nil, again)
 	})
 }
 
 func (m *trial) retime(rt *rapid.T) {
-	place := draw(rt, "place", InScheduled, InQueue)
-	group, some, same := m.seen(rt, place)
+	place := draw(rt, "place", store.Scheduled, store.Queued)
+	group, seen, args := m.seen(rt, place)
 	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
+	retime := ofInspect("retime", "scheduled queue")
 	m.do(func() {
-		want := m.model.Retime(m.now, group, due, same)
-		left, err := m.group(group).Retime(m.scene.ctx(), place, due, some)
+		want := m.model.Retime(m.now, group, due, seen)
+		left, err := m.group(group).RunForTexts(m.scene.ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))
 		m.must(err)
 		m.list(want, left)
 	})
@@ -342,7 +348,7 @@ func (m *trial) reschedule(rt *rapid.T) {
 	id, key := m.named(rt)
 	delay := draw(rt, "delay", 0, time.Microsecond, 3*time.Second, 5*time.Minute)
 	m.do(func() {
-		name, due := id(), store.Due(m.now, milliseconds(delay))
+		name, due := id(), store.Due(m.now, script.Milliseconds(delay))
 		want, ok := m.model.Reschedule(m.now, name, due)
 		if key != "" {
 			got, err := m.real.Reschedule(m.scene.ctx(), key, delay)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
@@ -37,8 +38,8 @@ func TestModel(t *testing.T) {
 		p := newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0)
 		m := newTrial(rt, &scene{t: t, client: client, partition: p})
 		rt.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { m.check() }, "step": m.step})
-		keys := client.Keys(t.Context(), string(p.names)+"*").Val()
-		client.Del(t.Context(), append(keys, p.channel(), m.scene.stream().Key)...)
+		keys := client.Keys(t.Context(), string(p.Names)+"*").Val()
+		client.Del(t.Context(), append(keys, p.Channel(), m.scene.stream().Key)...)
 	})
 }
 
@@ -192,10 +193,10 @@ func (m *trial) until(rt *rapid.T) {
 func (m *trial) check() {
 	m.must(m.model.Check())
 	m.same(m.model.State(), m.state())
-	heard, err := m.scene.client.LRange(m.scene.ctx(), m.real.channel(), 0, -1).Result()
+	heard, err := m.scene.client.LRange(m.scene.ctx(), m.real.Channel(), 0, -1).Result()
 	m.must(err)
 	if len(heard) > 0 {
-		m.must(m.scene.client.Del(m.scene.ctx(), m.real.channel()).Err())
+		m.must(m.scene.client.Del(m.scene.ctx(), m.real.Channel()).Err())
 	}
 	slices.Sort(heard) // a cancel wakes groups in any order
 	slices.Sort(m.notices)
@@ -207,12 +208,12 @@ func (m *trial) check() {
 func (m *trial) state() map[string]string {
 	state, reads := map[string]string{}, []func(){}
 	pipe := m.scene.client.Pipeline()
-	for _, k := range []kind{scheduled, messages, groups, refs, messageKeys, taken, control, full, expiry} {
-		reads = append(reads, m.read(pipe, state, k, m.real.names.key(k), kinds[k].name+" "))
+	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Taken, script.Control, script.Full, script.Expiries} {
+		reads = append(reads, m.read(pipe, state, k, m.real.Key(k, ""), k.Name()+" "))
 	}
-	for _, k := range []kind{queueOf, unackOf, attemptsOf, deadOf, reasonsOf, changedOf, consumersOf} {
+	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.ChangedOf, script.ConsumersOf} {
 		for _, g := range trialGroups {
-			reads = append(reads, m.read(pipe, state, k, m.real.names.keyOf(k, g), kinds[k].name+":"+g+" "))
+			reads = append(reads, m.read(pipe, state, k, m.real.Key(k, g), k.Name()+":"+g+" "))
 		}
 	}
 	_, err := pipe.Exec(m.scene.ctx())
@@ -224,8 +225,8 @@ func (m *trial) state() map[string]string {
 }
 
 // read reads a key, once pipe is executed.
-func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k kind, key, prefix string) func() {
-	switch ctx := m.scene.ctx(); kinds[k].holds {
+func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kind, key, prefix string) func() {
+	switch ctx := m.scene.ctx(); k.Type() {
 	case "zset":
 		entries := pipe.ZRangeWithScores(ctx, key, 0, -1)
 		return func() {
@@ -252,16 +253,16 @@ func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k kind, key,
 }
 
 // plain is the form that the model has of a field.
-func (m *trial) plain(k kind, field, value string) (string, string) {
+func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 	words := strings.Fields(value)
 	switch k {
-	case refs:
+	case script.Refs:
 		var names []string
 		m.must(json.Unmarshal([]byte(value), &names))
 		return field, strings.Join(slices.Sorted(slices.Values(names)), ",")
-	case consumersOf: // until when it is alive, and when it was seen
+	case script.ConsumersOf: // until when it is alive, and when it was seen
 		return field, strings.Join(words[:2], " ")
-	case control:
+	case script.Control:
 	default:
 		return field, value
 	}

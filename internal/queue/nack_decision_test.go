@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestADeferralIsNoDelivery in any delivery, whether a heartbeat has come before it or not.
@@ -141,7 +143,7 @@ func TestAHandlersBurialKeepsItsReasonAndMetadata(t *testing.T) {
 func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	ids := r.store(r.partition.names.keyOf(unackOf, "g"), 1500, 10)
+	ids := r.store(r.partition.Key(script.UnackOf, "g"), 1500, 10)
 	var nacks []Nack
 	for i, id := range ids {
 		n := Nack{Delivery: Delivery{id, "1"}, Delay: time.Hour}
@@ -153,12 +155,12 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 		}
 		nacks = append(nacks, n)
 	}
-	evals := r.watch("ZREM", r.partition.names.keyOf(unackOf, "g"))
+	evals := r.watch("ZREM", r.partition.Key(script.UnackOf, "g"))
 	stale, buried, err := g.Nack(t.Context(), 0, nacks)
 	require.NoError(t, err)
 	assert.Empty(t, stale)
 	assert.Len(t, buried, 500)
-	entries := r.client.HVals(t.Context(), r.partition.names.keyOf(attemptsOf, "g")).Val()
+	entries := r.client.HVals(t.Context(), r.partition.Key(script.AttemptsOf, "g")).Val()
 	counts := map[string]int{}
 	for _, entry := range entries {
 		counts[entry]++

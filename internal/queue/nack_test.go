@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
@@ -65,7 +67,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "h").Err())
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)
@@ -183,13 +185,13 @@ func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, buried, 1)
 		case "bury":
-			_, err := g.Requeue(t.Context(), ever, []string{"a"})
+			_, err := Requeue(t.Context(), g, ever, []string{"a"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a#3/0/1"}, r.claim(g, "d", 1))
 			_, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "3/0/1"}, "bad"}})
 			require.NoError(t, err)
 		case "requeue":
-			_, err := g.Requeue(t.Context(), ever, []string{"a"})
+			_, err := Requeue(t.Context(), g, ever, []string{"a"})
 			require.NoError(t, err)
 		}
 		before := r.state()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Message is a message to store.
@@ -57,22 +59,10 @@ type Duplicate struct {
 	Message int // index in the call
 }
 
-// ReplicationError says that messages are stored, but fewer replicas than wanted
-// acknowledged them in time.
-type ReplicationError struct {
-	Want int // replicas
-	Got  int
-	Err  error // why Redis did not wait for any; nil if it did
-}
-
-func (e *ReplicationError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("stored, but perhaps not replicated: WAIT was refused: %v", e.Err)
-	}
-	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
-}
-
-func (e *ReplicationError) Unwrap() error { return e.Err }
+// ErrStalePublisher says that Redis has seen a different batch with this number, or a
+// later batch: the publisher's memory was set back, as when a virtual machine is
+// restored from a snapshot, or two publishers share a name. The cure is a new name.
+var ErrStalePublisher = script.Permanent("the publisher's batch numbers are stale")
 
 // Push stores a batch. A batch sent again under its number is stored once and gives the
 // same result: the calls rejected because a key is in use. They are also returned with a
@@ -93,34 +83,33 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
 	if err != nil {
-		if shortfall := (*ReplicationError)(nil); !errors.As(err, &shortfall) {
+		if shortfall := (*script.ReplicationError)(nil); !errors.As(err, &shortfall) {
 			return false, err
 		}
 	}
-	if len(reply) != 1 {
-		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
+	switch how := reply.Text(); {
+	case how == "push": // it changed nothing, so it does not matter what the replicas have
+		return false, reply.End()
+	case how != "stored":
+		reply.Fail("a put is %q", how)
 	}
-	switch reply[0] {
-	case "stored":
-		return true, err
-	case "push": // it changed nothing, so it does not matter what the replicas have
-		return false, nil
-	default:
-		return false, fmt.Errorf("%w: a put of %v", errReply, reply)
+	if failed := reply.End(); failed != nil {
+		return false, failed
 	}
+	return true, err
 }
 
 // keep calls a script that stores a batch. The first argument is the publisher.
-func (p *Partition) keep(ctx context.Context, s *script, keys []string, args []any, b Batch) ([]any, error) {
-	call := p.call(s, keys, args)
-	call.replicas, call.patience = b.Replicas, b.ReplicaTimeout
+func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
+	call := p.Call(s, keys, args)
+	call.Replicas, call.Patience = b.Replicas, b.ReplicaTimeout
 	if b.Repeatable == nil {
-		return p.store.run(ctx, call)
+		return p.Client().Run(ctx, call)
 	}
-	name := &written{text: b.Publisher}
+	name := &script.Written{Text: b.Publisher}
 	args[0] = name
-	reply, err := p.store.run(ctx, call)
-	if err != nil || !name.once() {
+	reply, err := p.Client().Run(ctx, call)
+	if err != nil || !name.Once() {
 		b.Repeatable.Store(true)
 	}
 	return reply, err
@@ -132,7 +121,7 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 	t.mu.Lock()
 	opened := len(t.partitions)
 	t.mu.Unlock()
-	return t.visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
+	return t.Visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
 		if names := p.callers.over(); len(names) > 0 {
 			return p.Unrecord(ctx, names)
 		}
@@ -153,13 +142,13 @@ func (t *Topic) Unrecord(ctx context.Context, partition int, names []string) err
 // Unrecord removes what Redis remembers of the last batches of publishers, which must not
 // publish any more. If a copy of a batch of theirs runs later, it is stored again.
 func (p *Partition) Unrecord(ctx context.Context, names []string) error {
-	keys := unrecordScript.keys(p.names, "", nil)
-	return p.store.runMany(ctx, []scriptCall{p.call(unrecordScript, keys, anys(names))})[0].err
+	keys := p.Keys(unrecordScript, "")
+	return p.Client().RunMany(ctx, []script.Call{p.Call(unrecordScript, keys, script.Strings(names))})[0].Err
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
-	reply, err := p.keep(ctx, pushScript, pushScript.keys(p.names, "", nil), p.pushArgs(b), b)
-	var shortfall *ReplicationError
+	reply, err := p.keep(ctx, pushScript, p.Keys(pushScript, ""), p.pushArgs(b), b)
+	var shortfall *script.ReplicationError
 	switch {
 	case errors.As(err, &shortfall):
 	case redis.HasErrorPrefix(err, "STALE"):
@@ -167,16 +156,16 @@ func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, er
 	case err != nil:
 		return nil, err
 	}
-	if len(reply)%2 != 0 {
-		return nil, fmt.Errorf("%w: a push with %d values", errReply, len(reply))
-	}
-	for i := 0; i < len(reply); i += 2 {
-		call, ok := reply[i].(int64)
-		message, ok2 := reply[i+1].(int64)
-		if !ok || !ok2 || call < 1 || int(call) > len(b.Calls) || message < 1 || int(message) > len(b.Calls[call-1]) {
-			return nil, fmt.Errorf("%w: rejected message %v of call %v", errReply, reply[i+1], reply[i])
+	for reply.More() {
+		call, message := reply.Count(), reply.Count()
+		if call < 1 || call > len(b.Calls) || message < 1 || message > len(b.Calls[call-1]) {
+			reply.Fail("it rejects message %d of call %d", message, call)
+			break
 		}
-		rejected = append(rejected, Duplicate{Call: int(call) - 1, Message: int(message) - 1})
+		rejected = append(rejected, Duplicate{Call: call - 1, Message: message - 1})
+	}
+	if failed := reply.End(); failed != nil {
+		return nil, failed
 	}
 	return rejected, err
 }
@@ -188,7 +177,7 @@ func (b Batch) plain() bool {
 	}
 	for _, call := range b.Calls {
 		for i := range call {
-			if len(call[i].ID) > idLength {
+			if len(call[i].ID) > script.IDLength {
 				return false
 			}
 		}
@@ -209,11 +198,11 @@ func (p *Partition) putArgs(b Batch) []any {
 	type run struct{ count, delay int64 }
 	messages := b.messages()
 	runs := make([]run, 0, 1)
-	args := append(make([]any, 0, 6+2*messages), b.Publisher, b.Number, p.channel(), messages)
+	args := append(make([]any, 0, 6+2*messages), b.Publisher, b.Number, p.Channel(), messages)
 	for _, call := range b.Calls {
 		for i := range call {
 			args = append(args, &call[i].ID, call[i].Body)
-			delay := milliseconds(call[i].Delay)
+			delay := script.Milliseconds(call[i].Delay)
 			if last := len(runs) - 1; last >= 0 && runs[last].delay == delay {
 				runs[last].count++
 			} else {
@@ -231,23 +220,15 @@ func (p *Partition) pushArgs(b Batch) []any {
 	messages := b.messages()
 	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
 	args := append(make([]any, 0, 5+len(b.Calls)+3*messages),
-		b.Publisher, b.Number, string(b.Duplicates), p.channel(), milliseconds(b.Window))
+		b.Publisher, b.Number, string(b.Duplicates), p.Channel(), script.Milliseconds(b.Window))
 	for _, call := range b.Calls {
 		args = append(args, len(call))
 		for i := range call {
-			delays = append(delays, milliseconds(call[i].Delay))
+			delays = append(delays, script.Milliseconds(call[i].Delay))
 			args = append(args, &call[i].ID, &delays[len(delays)-1], call[i].Body)
 		}
 	}
 	return args
-}
-
-func anys(values []string) []any {
-	list := make([]any, len(values))
-	for i, v := range values {
-		list[i] = v
-	}
-	return list
 }
 
 // without returns the names except one.

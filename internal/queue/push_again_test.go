@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // forget deletes the publishers' records, as an eviction policy may: they expire.
 func (r *scene) forget() {
 	r.t.Helper()
-	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.names.key(publishers)).Err())
+	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.Key(script.Publishers, "")).Err())
 }
 
 // TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since its own id holds the key.
@@ -38,7 +39,7 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newScene(t)
 			id := keyed(1, "k")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(messageKeys), "k", keyed(0, "k")).Err())
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
 			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
 		})
@@ -83,14 +84,15 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 			before := r.state()
 			_, err := pushRaw(r, 2, policy, 1, keyed(2, "l"), "60000", "body", 1, keyed(3, "m"), "soon", "body")
 			require.Error(t, err)
-			assert.True(t, Refused(err), "%v", err)
+			assert.True(t, script.Refused(err), "%v", err)
 			assert.Equal(t, before, r.state())
 		})
 	}
 }
 
 func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
-	return r.partition.run(r.ctx(), pushScript, pushScript.keys(r.partition.names, "", nil), append([]any{"p", number, string(policy), "wake", 0}, calls...))
+	reply, err := r.partition.Run(r.ctx(), pushScript, "", append([]any{"p", number, string(policy), "wake", 0}, calls...))
+	return reply.Values(), err
 }
 
 func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
@@ -112,15 +114,15 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 			Publisher: "p", Number: test.number, Duplicates: RejectDuplicates, Calls: [][]Message{{after(test.id, 60)}},
 		})
 		require.ErrorIs(t, err, ErrStalePublisher, "%d %s", test.number, test.id)
-		assert.Equal(t, test.refused, Refused(err), "%d %s", test.number, test.id)
+		assert.Equal(t, test.refused, script.Refused(err), "%d %s", test.number, test.id)
 		assert.Equal(t, before, r.state())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "p", "garbage").Err())
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p", "garbage").Err())
 	_, err := r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
-	assert.False(t, Refused(err))
+	assert.False(t, script.Refused(err))
 }
 
 // TestALateCopyOfAFailedBatchIsRefused even when there is memory again, so what Publish
@@ -132,11 +134,11 @@ func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(t.Context(), batch)
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	require.True(t, Refused(err))
+	require.True(t, script.Refused(err))
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
 	_, err = r.partition.Push(t.Context(), batch)
 	require.Error(t, err)
-	assert.True(t, Refused(err), "%v", err)
+	assert.True(t, script.Refused(err), "%v", err)
 	assert.Empty(t, r.state())
 	batch.Number = 2
 	_, err = r.partition.Push(t.Context(), batch)
@@ -162,7 +164,7 @@ func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 	} {
 		err := push(r.deny(server, command))
 		require.Error(t, err, command)
-		assert.Equal(t, certain, Refused(err), "without %s: %v", command, err)
+		assert.Equal(t, certain, script.Refused(err), "without %s: %v", command, err)
 		require.NoError(t, push(r.client))
 	}
 }
@@ -183,6 +185,6 @@ func TestAPushToAReplicaSaysSo(t *testing.T) {
 		return !redis.HasErrorPrefix(pushed, "MASTERDOWN") && !redis.HasErrorPrefix(pushed, "LOADING")
 	}, 20*time.Second, 10*time.Millisecond)
 	require.True(t, redis.HasErrorPrefix(pushed, "READONLY"), "%v", pushed)
-	assert.True(t, Transient(pushed))
-	assert.False(t, Refused(pushed))
+	assert.True(t, script.Transient(pushed))
+	assert.False(t, script.Refused(pushed))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -18,8 +19,9 @@ import (
 func (r *scene) watched() *[]string {
 	r.t.Helper()
 	var called []string
-	r.partition = r.through(r.client)
-	r.partition.store.observer = observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }}
+	s, err := NewStore(r.client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
+	require.NoError(r.t, err)
+	r.partition = NewPartition(s, r.partition.Topic(), r.partition.Number())
 	return &called
 }
 
@@ -43,7 +45,7 @@ func TestMessagesWithoutAKeyTakeTheShortWay(t *testing.T) {
 			r := newScene(t)
 			if c.record != "" {
 				now := strconv.FormatInt(r.now().UnixMilli(), 10)
-				require.NoError(t, r.client.HSet(t.Context(), r.partition.names.key(publishers), "p",
+				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p",
 					strings.ReplaceAll(c.record, "%now", now)).Err())
 			}
 			called := r.watched()
@@ -72,10 +74,10 @@ func TestTheShortWayStoresWhatPushStores(t *testing.T) {
 			} {
 				r := newScene(t)
 				r.push(after("before", 70))
-				hints := r.watch("PUBLISH", r.partition.channel())
+				hints := r.watch("PUBLISH", r.partition.Channel())
 				require.NoError(t, store(r.partition, Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: calls}))
 				states, woken = append(states, r.state()), append(woken, len(hints()))
-				record := strings.Fields(r.client.HGet(t.Context(), r.partition.names.key(publishers), "p").Val())
+				record := strings.Fields(r.client.HGet(t.Context(), r.partition.Key(script.Publishers, ""), "p").Val())
 				assert.Equal(t, []string{"1099511627776", calls[0][0].ID}, []string{record[0], record[2]})
 			}
 			assert.Equal(t, states[0], states[1])
@@ -113,7 +115,7 @@ func TestAPutWaitsForReplicasAsAPushDoes(t *testing.T) {
 		Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
 		Replicas: 1, ReplicaTimeout: time.Millisecond,
 	})
-	var shortfall *ReplicationError
+	var shortfall *script.ReplicationError
 	require.ErrorAs(t, err, &shortfall)
 	assert.Contains(t, r.state(), "messages a", "it is stored all the same")
 }
@@ -140,15 +142,15 @@ func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, stored)
 	assert.Equal(t, before, r.state())
-	for _, kind := range []kind{scheduled, messages} {
+	for _, kind := range []script.Kind{script.Scheduled, script.Messages} {
 		r := newSceneOn(t, server)
 		r.push(after("before", 60))
-		require.NoError(t, r.client.Set(t.Context(), r.partition.names.key(kind), "x", 0).Err())
+		require.NoError(t, r.client.Set(t.Context(), r.partition.Key(kind, ""), "x", 0).Err())
 		before := r.state()
 		_, err := r.partition.Push(t.Context(), batch)
-		var wrong *KeyTypeError
+		var wrong *script.KeyTypeError
 		require.ErrorAs(t, err, &wrong)
-		assert.True(t, Refused(err))
+		assert.True(t, script.Refused(err))
 		assert.Equal(t, before, r.state())
 	}
 }

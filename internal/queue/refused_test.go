@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -26,7 +27,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	before := r.state()
 	_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	require.True(t, Refused(err))
+	require.True(t, script.Refused(err))
 	assert.Equal(t, before, r.state())
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
@@ -46,8 +47,8 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-	for _, s := range []*script{cancelScript, rescheduleScript} {
-		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.name)
+	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
+		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.Name())
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
@@ -226,26 +227,16 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		r := newSceneOn(t, server)
-		require.NoError(t, r.client.Set(t.Context(), string(r.partition.names)+":"+kind, "x", 0).Err())
+		require.NoError(t, r.client.Set(t.Context(), string(r.partition.Names)+":"+kind, "x", 0).Err())
 		before := r.state()
 		limited := r.through(r.deny(server, "hdel"))
 		_, err := limited.Push(t.Context(), Batch{
 			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
 		})
-		var wrong *KeyTypeError
+		var wrong *script.KeyTypeError
 		require.ErrorAs(t, err, &wrong, kind)
 		assert.Equal(t, before, r.state(), kind)
 	}
-}
-
-// deny is a client whose user may not use a command.
-func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
-	r.t.Helper()
-	user := "no-" + command
-	redistest.Command(r.t, r.client, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-"+command)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: user, Password: "pw"})
-	r.t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // places is in how many sets a message is from which group g may get it.

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -38,14 +39,10 @@ type listing struct {
 
 // ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
 // does not understand.
-var ErrProtocolTooNew = errors.New("the topic's data have a newer version than this library knows")
+var ErrProtocolTooNew = script.Permanent("the topic's data have a newer version than this library knows")
 
 // errVersion says that no version can be read from the list of topics.
-var errVersion = errors.New("the topic's version is damaged")
-
-// registry is the key of the list of topics. It has its own hash tag, which no topic has,
-// since it names no partition.
-func (s *Store) registry() string { return "{" + s.prefix + ":" + kinds[topics].name + "}" }
+var errVersion = script.Permanent("the topic's version is damaged")
 
 // Enlist makes sure that the topic is on the list of topics, and that this library
 // understands its data; else it returns ErrProtocolTooNew. Whoever publishes or subscribes
@@ -113,9 +110,9 @@ func (t *Topic) inUse(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var later atomic.Bool
-	err = t.visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
-		reply, err := p.run(ctx, neededScript, neededScript.keys(p.names, "", nil), nil)
-		if len(reply) > 0 {
+	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
+		reply, err := p.Run(ctx, neededScript, "", nil)
+		if reply.Len() > 0 {
 			later.Store(true)
 		}
 		return err
@@ -129,21 +126,21 @@ func (t *Topic) inUse(ctx context.Context) (string, error) {
 // listed is the version that the topic is listed with, after it was raised to another if
 // that is not ""; "" if the topic is not on the list.
 func (t *Topic) listed(ctx context.Context, version string) (string, error) {
-	keys := []string{t.store.registry()}
-	if err := t.store.check(ctx, keys[0]); err != nil {
+	keys := []string{t.store.Registry()}
+	if err := t.store.Check(ctx, keys[0]); err != nil {
 		return "", err
 	}
-	reply, err := t.store.run(ctx, scriptCall{
-		script: enlistScript, topic: t.name, partition: -1, keys: keys, args: []any{t.name, version},
+	reply, err := t.store.Run(ctx, script.Call{
+		Script: enlistScript, Topic: t.name, Partition: -1, Keys: keys, Args: []any{t.name, version},
 	})
 	if err != nil {
 		return "", err
 	}
-	list, err := stringsOf(reply)
-	if err != nil || len(list) == 0 {
+	list := reply.Rest()
+	if err := reply.End(); err != nil || len(list) == 0 {
 		return "", err
 	}
-	if err := compatible(list[0]); err != nil {
+	if err := Compatible(list[0]); err != nil {
 		return "", err
 	}
 	t.store.list(t.name, list[0])
@@ -156,7 +153,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 func (t *Topic) Version(ctx context.Context) (string, error) {
 	version, err := t.listed(ctx, "")
 	if err == nil && version == "" {
-		t.store.unlist(t.name)
+		t.store.Unlist(t.name)
 		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return version, err
@@ -192,16 +189,16 @@ func (s *Store) list(topic, version string) {
 	s.listed[topic] = listing{version, s.now()}
 }
 
-// unlist forgets that a topic is on the list.
-func (s *Store) unlist(topic string) {
+// Unlist forgets that a topic is on the list.
+func (s *Store) Unlist(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, topic)
 }
 
-// compatible tells whether this library understands data of a version: its major version
+// Compatible tells whether this library understands data of a version: its major version
 // must be ours or an older one.
-func compatible(version string) error {
+func Compatible(version string) error {
 	theirs, err := majorOf(version)
 	if err != nil {
 		return err

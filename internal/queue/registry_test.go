@@ -7,15 +7,21 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
+
+func prefixOf(s *Store) string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.Registry(), "{"), ":topics}")
+}
 
 // newPrefix returns a Store with its own prefix, and what it has in Redis.
 func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
@@ -25,7 +31,7 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 	r := &scene{t: t, client: server.Client(t)}
 	return s, func() map[string]map[string]string {
 		t.Helper()
-		keys, err := r.client.Keys(t.Context(), "{"+s.prefix+":*").Result()
+		keys, err := r.client.Keys(t.Context(), strings.TrimSuffix(s.Registry(), "topics}")+"*").Result()
 		require.NoError(t, err)
 		all := map[string]map[string]string{}
 		for _, key := range keys {
@@ -38,11 +44,11 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 func TestEnlistListsATopicOnce(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	list := map[string]string{}
-	for _, name := range awkward {
+	for _, name := range awkwardNames {
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
 		list[name] = "1"
 		require.NoError(t, s.Topic(name).Enlist(t.Context()))
-		require.Equal(t, map[string]map[string]string{"{" + s.prefix + ":topics}": list}, state())
+		require.Equal(t, map[string]map[string]string{s.Registry(): list}, state())
 	}
 }
 
@@ -50,12 +56,12 @@ func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
 	require.NoError(t, topic.Enlist(t.Context()))
-	require.NoError(t, s.client.HDel(t.Context(), s.registry(), "t").Err())
+	require.NoError(t, s.Redis().HDel(t.Context(), s.Registry(), "t").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Empty(t, state())
 	require.NoError(t, s.Topic("t").Enlist(t.Context()), "another part of the program does not ask either")
 	assert.Empty(t, state())
-	other, err := NewStore(s.client, s.prefix, observe.Observer{})
+	other, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 	require.NoError(t, err)
 	require.NoError(t, other.Topic("t").Enlist(t.Context()))
 	assert.Len(t, state(), 1)
@@ -80,19 +86,19 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
 	acts["subscribe"] = func() error { _, err := topic().Membership("g", Terms{}).Partitions(t.Context()); return err }
 	for _, version := range []string{"3", "3.1", "10", "10.0"} {
-		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
 		for name, act := range acts {
 			err := act()
 			require.ErrorIs(t, err, ErrProtocolTooNew, name)
 			assert.ErrorContains(t, err, "it is "+version+",", name)
 			assert.ErrorContains(t, err, "up to "+Version, name)
-			assert.False(t, Transient(err), name)
+			assert.False(t, script.Transient(err), name)
 		}
 		assert.Equal(t, before, state())
 	}
 	for _, version := range []string{"1", "1.0", "1.7", "2", "2.1"} {
-		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
 		require.NoError(t, topic().Enlist(t.Context()), version)
 		assert.Equal(t, before, state(), "the version does not change")
@@ -116,20 +122,20 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	for _, version := range []string{"1", "1.7", "2", "2.1"} {
 		for name, act := range advancing(t, func() *Topic { return s.Topic("t") }) {
-			require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
-			another, err := NewStore(s.client, s.prefix, observe.Observer{})
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
+			another, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 			require.NoError(t, err)
 			s = another
 			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
 			_, err = s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, version, s.client.HGet(t.Context(), s.registry(), "t").Val(), "subscribing does not")
+			assert.Equal(t, version, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "subscribing does not")
 			require.NoError(t, act(), name)
 			want := version
 			if version[0] == '1' {
 				want = "2"
 			}
-			assert.Equal(t, want, s.client.HGet(t.Context(), s.registry(), "t").Val(), name)
+			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), name)
 		}
 	}
 }
@@ -137,27 +143,27 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 func TestARefusalIsNotRemembered(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "3").Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "3").Err())
 	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
-	require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", "1").Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "1").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 }
 
 func TestADamagedVersionIsAnError(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	for _, version := range []string{"", "0", "-1", "+1", " 1", "1 ", "1.", "1.x", ".1", "1.2.3", "1e3", "one", "99999999999999999999"} {
-		require.NoError(t, s.client.HSet(t.Context(), s.registry(), "t", version).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
 		err := s.Topic("t").Enlist(t.Context())
 		require.ErrorIs(t, err, errVersion, "%q", version)
-		assert.False(t, Transient(err))
+		assert.False(t, script.Transient(err))
 		assert.Equal(t, before, state())
 	}
-	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
-	require.NoError(t, s.client.Set(t.Context(), s.registry(), "x", 0).Err())
-	var wrong *KeyTypeError
+	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
+	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
-	assert.Equal(t, KeyTypeError{Key: s.registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
 func TestATopicIsReadWithoutBeingListed(t *testing.T) {
@@ -183,14 +189,14 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
 	require.NoError(t, other.Enlist(t.Context()))
-	assert.Equal(t, map[string]string{"known": "1", "other": "1"}, state()[s.registry()])
+	assert.Equal(t, map[string]string{"known": "1", "other": "1"}, state()[s.Registry()])
 }
 
 func TestASubscriberListsItsTopic(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	_, err := s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"t": "1"}, state()[s.registry()])
+	assert.Equal(t, map[string]string{"t": "1"}, state()[s.Registry()])
 }
 
 // TestATopicThatRedisHasLostFromTheListIsListedAgain while it is in use, with its version.
@@ -211,15 +217,15 @@ func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 				s.now = func() time.Time { return now }
 				topic := s.Topic("t")
 				member := topic.Membership("g", Terms{})
-				require.NoError(t, s.client.HSet(ctx, s.registry(), "t", version).Err())
+				require.NoError(t, s.Redis().HSet(ctx, s.Registry(), "t", version).Err())
 				require.NoError(t, use(topic, member))
-				require.NoError(t, s.client.Del(ctx, s.registry()).Err())
+				require.NoError(t, s.Redis().Del(ctx, s.Registry()).Err())
 				now = now.Add(relyFor - 1)
 				require.NoError(t, use(topic, member))
-				assert.Zero(t, s.client.Exists(ctx, s.registry()).Val(), "it asks only now and then")
+				assert.Zero(t, s.Redis().Exists(ctx, s.Registry()).Val(), "it asks only now and then")
 				now = now.Add(1)
 				require.NoError(t, use(topic, member))
-				assert.Equal(t, version, s.client.HGet(ctx, s.registry(), "t").Val())
+				assert.Equal(t, version, s.Redis().HGet(ctx, s.Registry(), "t").Val())
 				require.NoError(t, topic.Pause(ctx, "", Pause{}))
 			})
 		}
@@ -233,13 +239,13 @@ func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
 	s.now = func() time.Time { return now }
 	topic := s.Topic("t")
 	require.NoError(t, topic.Enlist(t.Context()))
-	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
-	require.NoError(t, s.client.Set(t.Context(), s.registry(), "x", 0).Err())
+	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
+	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
 	now = now.Add(relyFor)
 	require.NoError(t, topic.Enlist(t.Context()))
-	require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
+	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, topic.Enlist(t.Context()))
-	assert.Equal(t, "1", s.client.HGet(t.Context(), s.registry(), "t").Val(), "it asks again at once")
+	assert.Equal(t, "1", s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "it asks again at once")
 }
 
 // TestANewcomerListsTheVersionThatTheDataNeed.
@@ -263,11 +269,11 @@ func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
 			default:
 				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
 			}
-			require.NoError(t, s.client.Del(t.Context(), s.registry()).Err())
-			newcomer, err := NewStore(s.client, s.prefix, observe.Observer{})
+			require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
+			newcomer, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 			require.NoError(t, err)
 			require.NoError(t, newcomer.Topic("t").Enlist(t.Context()))
-			assert.Equal(t, want, s.client.HGet(t.Context(), s.registry(), "t").Val())
+			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val())
 		})
 	}
 }

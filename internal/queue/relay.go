@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxRelayed is how many messages one call hands on: adding to a stream takes longer than
@@ -42,17 +43,7 @@ type Relayed struct {
 
 // CanRelay tells whether Relay can reach a stream: its key is where the group's keys are.
 func (g *Group) CanRelay(stream string) bool {
-	return g.partition.store.cluster == nil || slotOfKey(stream) == slotOfKey(string(g.partition.names))
-}
-
-// slotOfKey is the Redis Cluster slot of a key.
-func slotOfKey(key string) int {
-	if _, rest, found := strings.Cut(key, "{"); found {
-		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
-			return slotOf(tag)
-		}
-	}
-	return slotOf(key)
+	return g.partition.Client().Cluster() == nil || script.SlotOf(stream) == g.partition.Slot()
 }
 
 // Relay adds messages that the caller holds to a stream, in order, and ends them for the group,
@@ -77,29 +68,28 @@ func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (rela
 
 // relay hands on entries with the same number of values.
 func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relayed *Relayed) error {
-	keys := append(relayScript.keys(g.partition.names, g.name, nil), stream.Key)
+	keys := append(g.partition.Keys(relayScript, g.name), stream.Key)
 	for len(entries) > 0 {
-		args := []any{g.name, g.partition.channel(), stream.MaxLen, len(entries[0].Values)}
+		args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(entries[0].Values)}
 		for _, e := range entries {
 			args = append(append(args, e.ID, e.Token), e.Values...)
 		}
-		reply, err := g.partition.run(ctx, relayScript, keys, args)
+		reply, err := g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return fmt.Errorf("%w: %w", ErrOtherSlot, err)
 		}
 		if err != nil {
 			return err
 		}
-		lists, err := listsOf(reply, 3)
-		if err != nil {
+		stale, again, room := reply.Texts(), reply.Texts(), reply.Texts()
+		left := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return !slices.Contains(again, e.ID) })
+		if len(left) == len(entries) {
+			reply.Fail("all %d entries are left", len(left))
+		}
+		if err := reply.End(); err != nil {
 			return err
 		}
-		relayed.Stale = append(relayed.Stale, lists[0]...)
-		relayed.Room = relayed.Room || len(lists[2]) > 0
-		left := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return !slices.Contains(lists[1], e.ID) })
-		if len(left) == len(entries) {
-			return fmt.Errorf("%w: all %d entries are left", errReply, len(left))
-		}
+		relayed.Stale, relayed.Room = append(relayed.Stale, stale...), relayed.Room || len(room) > 0
 		entries = left
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -27,7 +28,7 @@ func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
 }
 
 // stream is the stream of the test.
-func (r *scene) stream() Stream { return Stream{Key: r.partition.topic} }
+func (r *scene) stream() Stream { return Stream{Key: r.partition.Topic()} }
 
 // entries are the ids in the stream.
 func (r *scene) entries() (ids []string) {
@@ -112,9 +113,9 @@ func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	require.NoError(t, r.client.Set(t.Context(), r.stream().Key, "text", 0).Err())
 	before := r.state()
 	_, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
-	var wrong *KeyTypeError
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, err, &wrong)
-	assert.Equal(t, KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
 	assert.Equal(t, before, r.state())
 }
 
@@ -188,7 +189,7 @@ func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	topic := ""
 	for n := 0; ; n++ {
 		topic = fmt.Sprint(t.Name(), n)
-		if slotOf(topic) == slotOfKey(string(newNames("test", topic, 0))) {
+		if script.SlotOf(topic) == script.NewNames("test", topic, 0).Slot() {
 			break
 		}
 	}

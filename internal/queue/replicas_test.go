@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -40,7 +41,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 
 	elsewhere := r.through(master.Client(t))
 	_, err = elsewhere.Push(t.Context(), waiting)
-	var shortfall *ReplicationError
+	var shortfall *script.ReplicationError
 	require.ErrorAs(t, err, &shortfall)
-	assert.Equal(t, ReplicationError{Want: 1}, *shortfall)
+	assert.Equal(t, script.ReplicationError{Want: 1}, *shortfall)
 }

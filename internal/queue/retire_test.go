@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func retire(t *testing.T, topic *Topic, group string, how Retirement) (freed int64, err error) {
@@ -83,7 +85,7 @@ func TestRetiringContinuesWhereItStopped(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(700-forgetMessages), left)
 	assert.Empty(t, with(r.state(), ":g"+" "))
-	length, err := r.client.HLen(t.Context(), r.partition.names.key(messages)).Result()
+	length, err := r.client.HLen(t.Context(), r.partition.Key(script.Messages, "")).Result()
 	require.NoError(t, err)
 	assert.Equal(t, int64(800), length, "what h gets")
 }
@@ -130,7 +132,7 @@ func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	_, err = retire(t, topic, "g", RetireForced)
 	require.NoError(t, err)
 	for n := range 3 {
-		members, err := r.client.SMembers(t.Context(), topic.Partition(n).names.key(groups)).Result()
+		members, err := r.client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Result()
 		require.NoError(t, err)
 		assert.Empty(t, members, "partition %d", n)
 	}
@@ -150,7 +152,7 @@ func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
 		request.Presence = Presence{Alive: time.Minute, About: "{}"}
 		require.Empty(t, r.claimWith(g, request))
 	}
-	names, err := r.client.HKeys(t.Context(), r.partition.names.keyOf(consumersOf, "g")).Result()
+	names, err := r.client.HKeys(t.Context(), r.partition.Key(script.ConsumersOf, "g")).Result()
 	require.NoError(t, err)
 	slices.Sort(names)
 	assert.Equal(t, []string{"alive0", "alive1", "alive2"}, names)
@@ -170,7 +172,7 @@ func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Partitions(t.Context())
 	require.ErrorIs(t, err, ErrGroupRetired)
-	members, err := r.client.SMembers(t.Context(), topic.Partition(1).names.key(groups)).Result()
+	members, err := r.client.SMembers(t.Context(), topic.Partition(1).Key(script.Groups, "")).Result()
 	require.NoError(t, err)
 	assert.Empty(t, members)
 	require.NoError(t, topic.Restore(t.Context(), "g"))
@@ -184,7 +186,7 @@ func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
-	slow := newStore(t, r.client).Topic(r.partition.topic)
+	slow := newStore(t, r.client).Topic(r.partition.Topic())
 	number, taught, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	require.Equal(t, []string{"g"}, taught.groups)
@@ -193,7 +195,7 @@ func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
 	_, err = slow.teach(t.Context(), taught, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		members, err := r.client.SMembers(t.Context(), slow.Partition(n).names.key(groups)).Result()
+		members, err := r.client.SMembers(t.Context(), slow.Partition(n).Key(script.Groups, "")).Result()
 		require.NoError(t, err)
 		assert.Empty(t, members, "partition %d", n)
 	}

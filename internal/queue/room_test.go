@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // settlements are the ways in which a consumer makes room.
@@ -87,7 +89,7 @@ func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
 	request := r.request("e", 10)
 	request.MaxDeliveries = 1
 	assert.Equal(t, []string{"c#1"}, r.claimWith(g, request), "the spent one leaves its place to another")
-	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.names.keyOf(unackOf, "g")).Val())
+	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
 func TestACanceledMessageMakesRoom(t *testing.T) {

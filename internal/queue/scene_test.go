@@ -1,13 +1,9 @@
 package queue
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -47,8 +44,6 @@ func newStore(t *testing.T, client redis.UniversalClient) *Store {
 	require.NoError(t, err)
 	return s
 }
-
-func (r *scene) ctx() context.Context { return r.t.Context() }
 
 // group returns a registered group.
 func (r *scene) group(name string) *Group {
@@ -100,37 +95,6 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 		require.FailNow(t, "it hears nothing")
 	}
 	return value
-}
-
-// watch observes a command on a key, even within scripts, and returns the other
-// arguments of each use.
-func (r *scene) watch(command, key string) (uses func() [][]string) {
-	r.t.Helper()
-	conn, err := net.Dial("tcp", r.client.Options().Addr)
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { _ = conn.Close() })
-	_, err = conn.Write([]byte("MONITOR\r\n"))
-	require.NoError(r.t, err)
-	lines := bufio.NewReader(conn)
-	next := func() string {
-		require.NoError(r.t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
-		line, err := lines.ReadString('\n')
-		require.NoError(r.t, err)
-		return strings.TrimSpace(line)
-	}
-	require.Equal(r.t, "+OK", next())
-	return func() [][]string {
-		r.t.Helper()
-		end := fmt.Sprint("end of ", rand.Uint64())
-		require.NoError(r.t, r.client.Echo(r.ctx(), end).Err())
-		var list [][]string
-		for line := next(); !strings.Contains(line, end); line = next() {
-			if _, args, found := strings.Cut(line+" ", fmt.Sprintf(`] "%s" "%s" `, command, key)); found {
-				list = append(list, strings.Fields(args))
-			}
-		}
-		return list
-	}
 }
 
 var batches int64
@@ -198,84 +162,9 @@ func deliveries(claims Claims) []string {
 	return list
 }
 
-// expire ends the lease of a message that a group holds.
-func (r *scene) expire(g *Group, id string) {
-	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.keyOf(unackOf, g.name), redis.Z{Score: 1000, Member: id}).Err())
-}
-
-// state is everything that the topic has in Redis, as "kind id" -> value. Times are in
-// whole seconds from Redis's now. It leaves out the records of publishers and claims:
-// tests that send calls again show their effect.
-func (r *scene) state() map[string]string {
-	r.t.Helper()
-	state := map[string]string{}
-	keys, err := r.client.Keys(r.ctx(), escapeGlob(string(r.partition.names))+"*").Result()
-	require.NoError(r.t, err)
-	for _, key := range keys {
-		kind := strings.TrimPrefix(key, string(r.partition.names)+":")
-		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
-			continue
-		}
-		for field, value := range r.contents(key) {
-			state[kind+" "+field] = value
-		}
-	}
-	return state
-}
-
-func escapeGlob(s string) string {
-	return strings.NewReplacer("[", `\[`, "]", `\]`, "*", `\*`, "?", `\?`).Replace(s)
-}
-
-func (r *scene) contents(key string) map[string]string {
-	r.t.Helper()
-	contents := map[string]string{}
-	kind, err := r.client.Type(r.ctx(), key).Result()
-	require.NoError(r.t, err)
-	switch kind {
-	case "hash":
-		contents, err = r.client.HGetAll(r.ctx(), key).Result()
-		require.NoError(r.t, err)
-	case "set":
-		members, err := r.client.SMembers(r.ctx(), key).Result()
-		require.NoError(r.t, err)
-		for _, member := range members {
-			contents[member] = "member"
-		}
-	case "zset":
-		entries, err := r.client.ZRangeWithScores(r.ctx(), key, 0, -1).Result()
-		require.NoError(r.t, err)
-		for _, entry := range entries {
-			contents[entry.Member.(string)] = r.score(entry.Score)
-		}
-	default:
-		contents[""] = kind
-	}
-	return contents
-}
-
-func (r *scene) now() time.Time {
-	r.t.Helper()
-	now, err := r.client.Time(r.ctx()).Result()
-	require.NoError(r.t, err)
-	return now
-}
-
-// score formats a time within a day of now as "now+30s", any other in ms.
-func (r *scene) score(ms float64) string {
-	r.t.Helper()
-	require.Equal(r.t, float64(int64(ms)), ms, "scores are whole milliseconds")
-	away := time.UnixMilli(int64(ms)).Sub(r.now())
-	if away.Abs() > 24*time.Hour {
-		return strconv.FormatInt(int64(ms), 10)
-	}
-	return fmt.Sprintf("now%+ds", int(away.Round(time.Second).Seconds()))
-}
-
 // through is the partition as another client sees it.
 func (r *scene) through(client redis.UniversalClient) *Partition {
-	return newPartition(newStore(r.t, client), r.partition.topic, r.partition.number)
+	return NewPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
 }
 
 // errOf is the error of a call.
@@ -283,3 +172,61 @@ func errOf[T any](_ T, err error) error { return err }
 
 // ever is later than any burial of a test, in ms.
 const ever = 4e12
+
+// on is the partition as it is in Redis.
+func (r *scene) on() *scripttest.Scene {
+	return &scripttest.Scene{T: r.t, Client: r.client, Partition: r.partition.Partition}
+}
+
+func (r *scene) ctx() context.Context { return r.t.Context() }
+
+func (r *scene) state() map[string]string { return r.on().State() }
+
+func (r *scene) contents(key string) map[string]string {
+	return (&scripttest.Scene{T: r.t, Client: r.client}).Contents(key)
+}
+
+func (r *scene) now() time.Time { return r.on().Now() }
+
+func (r *scene) expire(g *Group, id string) { r.on().Expire(g.Name(), id) }
+
+func (r *scene) watch(command, key string) (uses func() [][]string) {
+	return r.on().Watch(command, key)
+}
+
+func (r *scene) keysOf() []string { return r.on().Keys() }
+
+func (r *scene) groups(more int) { r.on().RegisterGroups(more) }
+
+func (r *scene) store(set string, count, size int) []string { return r.on().Store(set, count, size) }
+
+func (r *scene) differentRefs(ids []string, groups int) { r.on().DifferentRefs(ids, groups) }
+
+func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
+	return r.on().Deny(server, command)
+}
+
+func (r *scene) reload() { r.on().Reload() }
+
+// notSlow measures the calls that cases return, on a topic with the group g.
+func notSlow(t *testing.T, cases map[string]func(r *scene, g *Group) func()) {
+	t.Helper()
+	begun := map[string]func(*testing.T, *redistest.Server) (*scripttest.Scene, func()){}
+	for name, prepare := range cases {
+		begun[name] = func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
+			r := newSceneOn(t, server)
+			return r.on(), prepare(r, r.group("g"))
+		}
+	}
+	scripttest.NotSlow(t, begun)
+}
+
+// tornEverywhere tears the last script of arrange in all ways, each on a new topic.
+func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene)) {
+	t.Helper()
+	scripttest.TornEverywhere(t, name, func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
+		r := newSceneOn(t, server)
+		arrange(r)
+		return r.on(), func() { afterwards(r) }
+	})
+}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
-	// maxFreedBytes is how many bytes of messages one call removes at most: freeing them
+	// MaxFreedBytes is how many bytes of messages one call removes at most: freeing them
 	// takes Redis time.
-	maxFreedBytes = 32 << 20
+	MaxFreedBytes = 32 << 20
 
 	// maxMetadataBytes is how many bytes of metadata one call of nack.lua carries.
 	maxMetadataBytes = 1 << 20
@@ -54,11 +56,11 @@ func (n Nack) decision() (decision string, detail any) {
 	case n.Reason != "":
 		return "bury", n.Reason
 	case n.Deferred:
-		return "defer", milliseconds(n.Delay)
+		return "defer", script.Milliseconds(n.Delay)
 	case n.Error != "":
-		return "", fmt.Sprintf("%d %s", milliseconds(n.Delay), n.Error)
+		return "", fmt.Sprintf("%d %s", script.Milliseconds(n.Delay), n.Error)
 	default:
-		return "", milliseconds(n.Delay)
+		return "", script.Milliseconds(n.Delay)
 	}
 }
 
@@ -84,12 +86,12 @@ type Acked struct {
 // Ack settles any number of messages for good. After an error, some may be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
-		n, ids := sized(done, maxFreedBytes, func(d Done) int { return d.Size }), []string{}
+		n, ids := sized(done, MaxFreedBytes, func(d Done) int { return d.Size }), []string{}
 		for _, d := range done[:n] {
 			ids = append(ids, d.ID)
 		}
 		done = done[n:]
-		lists, err := g.runUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.channel()}, ids)
+		lists, err := g.RunUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.Channel()}, ids)
 		if err != nil {
 			return acked, err
 		}
@@ -111,23 +113,26 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// runUntilDone calls a script that returns some lists, of which the second has the ids to
+// RunUntilDone calls a script that returns some lists, of which the second has the ids to
 // send again, until none are left to send. It joins the lists of all calls.
-func (g *Group) runUntilDone(
-	ctx context.Context, s *script, lists int, args []any, ids []string,
+func (g *Group) RunUntilDone(
+	ctx context.Context, s *script.Script, lists int, args []any, ids []string,
 ) (joined [][]string, err error) {
 	joined = make([][]string, lists)
 	for len(ids) > 0 {
-		reply, err := g.run(ctx, s, append(slices.Clone(args), anys(ids)...))
+		reply, err := g.Run(ctx, s, append(slices.Clone(args), script.Strings(ids)...))
 		if err != nil {
 			return joined, err
 		}
-		some, err := listsOf(reply, lists)
-		if err != nil {
-			return joined, err
+		some := make([][]string, lists)
+		for i := range some {
+			some[i] = reply.Texts()
 		}
 		if len(some[1]) >= len(ids) {
-			return joined, fmt.Errorf("%w: all %d ids are left", errReply, len(ids))
+			reply.Fail("all %d ids are left", len(ids))
+		}
+		if err := reply.End(); err != nil {
+			return joined, err
 		}
 		ids = some[1]
 		for i, list := range some {
@@ -137,25 +142,6 @@ func (g *Group) runUntilDone(
 	return joined, nil
 }
 
-func listsOf(reply []any, want int) ([][]string, error) {
-	if len(reply) != want {
-		return nil, fmt.Errorf("%w: %d lists, want %d", errReply, len(reply), want)
-	}
-	lists := make([][]string, want)
-	for i, value := range reply {
-		values, ok := value.([]any)
-		if !ok {
-			return nil, fmt.Errorf("%w: got %T, want a list", errReply, value)
-		}
-		list, err := stringsOf(values)
-		if err != nil {
-			return nil, err
-		}
-		lists[i] = list
-	}
-	return lists, nil
-}
-
 // Nack makes any number of messages due again after a delay, or dead letters. If
 // maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
 // deliveries that are no longer current, and returns their ids. After an error, what it
@@ -163,25 +149,21 @@ func listsOf(reply []any, want int) ([][]string, error) {
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
 		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
-		args := []any{g.name, g.partition.channel(), maxDeliveries}
+		args := []any{g.name, g.partition.Channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
 			decision, detail := n.decision()
 			args = append(args, n.ID, n.Token, decision, detail, n.Metadata)
 		}
 		nacks = nacks[count:]
-		reply, err := g.run(ctx, nackScript, args)
+		reply, err := g.Run(ctx, nackScript, args)
 		if err != nil {
 			return stale, buried, err
 		}
-		lists, err := listsOf(reply, 2)
-		if err != nil {
+		ids, some := reply.Texts(), buriedIn(&reply)
+		if err := reply.End(); err != nil {
 			return stale, buried, err
 		}
-		some, err := buriedOf(reply[1])
-		if err != nil {
-			return stale, buried, err
-		}
-		stale, buried = append(stale, lists[0]...), append(buried, some...)
+		stale, buried = append(stale, ids...), append(buried, some...)
 	}
 	return stale, buried, nil
 }
@@ -205,31 +187,60 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 		}
 		args = append(args, h.ID, h.Token, handedOut)
 	}
-	return g.settle(ctx, extendScript, args)
+	return g.RunForTexts(ctx, extendScript, args)
 }
 
 // Release gives messages back with their old due times. The deliveries do not count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
-	args := []any{g.name, g.partition.channel()}
+	args := []any{g.name, g.partition.Channel()}
 	for _, r := range releases {
-		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), milliseconds(r.Age))
+		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), script.Milliseconds(r.Age))
 	}
-	return g.settle(ctx, releaseScript, args)
+	return g.RunForTexts(ctx, releaseScript, args)
 }
 
 // Bury makes messages dead letters.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
-	args := []any{g.name, g.partition.channel(), 0}
+	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
-	return g.settle(ctx, buryScript, args)
+	return g.RunForTexts(ctx, buryScript, args)
 }
 
-func (g *Group) settle(ctx context.Context, s *script, args []any) ([]string, error) {
-	reply, err := g.run(ctx, s, args)
+// RunForTexts calls a script that returns texts.
+func (g *Group) RunForTexts(ctx context.Context, s *script.Script, args []any) ([]string, error) {
+	reply, err := g.Run(ctx, s, args)
 	if err != nil {
 		return nil, err
 	}
-	return stringsOf(reply)
+	return reply.Rest(), reply.End()
+}
+
+// BuryAny makes messages dead letters, whether they wait for the group or are in delivery:
+// up to MaxMessages. It returns the ids of those that are neither, unless they are dead letters
+// for this reason. A late copy of the call buries nothing that was requeued since.
+func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
+	now, err := g.partition.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := []any{g.name, g.partition.Channel(), now + script.Patience(ctx).Milliseconds()}
+	for _, id := range ids {
+		args = append(args, id, "", reason)
+	}
+	return g.RunForTexts(ctx, buryScript, args)
+}
+
+// Requeue makes dead letters due again, as if they had never been delivered, if they were
+// buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
+func Requeue(ctx context.Context, g *Group, latest int64, ids []string) ([]string, error) {
+	return g.RunForTexts(ctx, requeueScript, append([]any{g.Name(), g.Partition().Channel(), latest}, script.Strings(ids)...))
+}
+
+// Discard removes dead letters for good, if they were buried no later than a time by
+// Redis's clock, in ms. It returns the ids of the others.
+func Discard(ctx context.Context, g *Group, latest int64, ids []string) ([]string, error) {
+	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), MaxFreedBytes, latest}, ids)
+	return lists[0], err
 }

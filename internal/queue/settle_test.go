@@ -7,6 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
@@ -118,7 +120,7 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 		"buried, requeued and leased anew": func(r *scene, g *Group) {
 			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
 			require.NoError(r.t, err)
-			_, err = g.Requeue(r.ctx(), ever, []string{"a"})
+			_, err = Requeue(r.ctx(), g, ever, []string{"a"})
 			require.NoError(r.t, err)
 			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
@@ -207,7 +209,7 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 			"groups g": "member", "messages a": "body a",
 			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
 		}, r.state())
-		score := r.client.ZScore(t.Context(), r.partition.names.keyOf(queueOf, "g"), "a").Val()
+		score := r.client.ZScore(t.Context(), r.partition.Key(script.QueueOf, "g"), "a").Val()
 		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its due time")
 		r.claim(g, "c", 1)
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestRelayTakesNoMoreThanTenMilliseconds in each of its calls.
@@ -18,7 +20,7 @@ func TestRelayTakesNoMoreThanTenMilliseconds(t *testing.T) {
 // relayAll hands on messages with bodies of a size that this many groups need.
 func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
 	return func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.names.keyOf(unackOf, "g"), count, size)
+		ids := r.store(r.partition.Key(script.UnackOf, "g"), count, size)
 		if groups > 1 {
 			r.differentRefs(ids, groups)
 		}
@@ -32,7 +34,7 @@ func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
 		return func() {
 			require.Empty(r.t, r.relay(g, r.stream(), entries...))
 			require.EqualValues(r.t, count, r.client.XLen(r.ctx(), r.stream().Key).Val())
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.names.keyOf(unackOf, "g")).Val())
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // standings are situations of a message with the key k, and where it stands.
@@ -86,7 +88,7 @@ var standings = map[string]struct {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
-			_, err := g.Requeue(r.ctx(), ever, []string{id})
+			_, err := Requeue(r.ctx(), g, ever, []string{id})
 			require.NoError(r.t, err)
 		},
 		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
@@ -117,7 +119,7 @@ var standings = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := g.Discard(r.ctx(), ever, []string{id})
+			_, err := Discard(r.ctx(), g, ever, []string{id})
 			require.NoError(r.t, err)
 			r.claim(h, "c", 1)
 			ack(r.t, h, id)
@@ -190,7 +192,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 // TestACallSentAgainTellsTheSame although what it tells of has changed, by the call itself or
 // by another group.
 func TestACallSentAgainTellsTheSame(t *testing.T) {
-	for _, s := range []*script{rescheduleScript, cancelScript} {
+	for _, s := range []*script.Script{rescheduleScript, cancelScript} {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
 			until := r.now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
@@ -198,15 +200,13 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 				if s == rescheduleScript {
 					args = append(args, "in", 3_600_000)
 				}
-				args = append(args, r.partition.channel())
-				reply, err := r.partition.run(r.ctx(), s, s.keys(r.partition.names, "", groups), append(args, anys(groups)...))
+				args = append(args, r.partition.Channel())
+				reply, err := r.partition.Run(r.ctx(), s, "", append(args, script.Strings(groups)...), groups...)
 				require.NoError(r.t, err)
-				return reply
+				return reply.Values()
 			}
 			first := call("g", "h")
-			list, err := stringsOf(first)
-			require.NoError(r.t, err)
-			standing, _ := standingOf(list)
+			standing, _ := standingOf(script.ReplyOf(first...))
 			assert.Equal(r.t, want, standing)
 			r.group("i")
 			before := r.state()
@@ -221,8 +221,8 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 
 func TestAStandingThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
-		_, err := standingOf(reply)
-		assert.ErrorIs(t, err, errReply, "%q", reply)
+		_, err := standingOf(script.ReplyOf(script.Strings(reply)...))
+		assert.ErrorIs(t, err, script.ErrReply, "%q", reply)
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -18,8 +20,8 @@ func (r *scene) crowd(group string) (large []string) {
 	r.t.Helper()
 	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
 	const zsets = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
-	for k, fill := range map[kind]string{publishers: hashes, claimsOf: hashes, taken: zsets, arrived: zsets} {
-		key := r.partition.names.keyOf(k, group)
+	for k, fill := range map[script.Kind]string{script.Publishers: hashes, script.ClaimsOf: hashes, script.Taken: zsets, script.Arrived: zsets} {
+		key := r.partition.Key(k, group)
 		for from := 1; from < manyEntries; from += 10_000 {
 			require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, from).Err())
 		}
@@ -32,7 +34,7 @@ func (r *scene) crowd(group string) (large []string) {
 func (r *scene) use(g *Group) {
 	r.t.Helper()
 	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
-	require.Equal(r.t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(9), 60)))
+	r.arrived(fmt.Sprintf("%026d", 9))
 	r.claim(g, "c", 1)
 }
 
@@ -68,10 +70,10 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 		assert.Positive(t, ttl, "%s has no end", key)
 		assert.LessOrEqual(t, ttl, 25*time.Hour, key)
 	}
-	for key, field := range map[string]string{r.partition.names.key(publishers): "p", r.partition.names.keyOf(claimsOf, g.name): "c"} {
+	for key, field := range map[string]string{r.partition.Key(script.Publishers, ""): "p", r.partition.Key(script.ClaimsOf, g.name): "c"} {
 		assert.True(t, r.client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
 	}
-	for key, member := range map[string]string{r.partition.names.key(taken): "k", r.partition.names.key(arrived): plainID(9)} {
+	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): fmt.Sprintf("%026d", 9)} {
 		require.NoError(t, r.client.ZScore(t.Context(), key, member).Err(), member)
 	}
 }

@@ -2,10 +2,14 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
@@ -39,6 +43,12 @@ type Topic struct {
 	search     search       // guarded by mu; for groups that have expired
 }
 
+// Name is the topic's name.
+func (t *Topic) Name() string { return t.name }
+
+// Store is what the topic is in.
+func (t *Topic) Store() *Store { return t.store }
+
 // Silence explains a call that has not ended in time; see Store.Silence.
 func (t *Topic) Silence() error { return t.store.Silence() }
 
@@ -47,7 +57,7 @@ func (t *Topic) Partition(number int) *Partition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for n := len(t.partitions); n <= number; n++ {
-		t.partitions = append(t.partitions, newPartition(t.store, t.name, n))
+		t.partitions = append(t.partitions, NewPartition(t.store, t.name, n))
 	}
 	return t.partitions[number]
 }
@@ -93,33 +103,46 @@ type lesson struct{ groups, rules, expiring []string }
 // known is not 0, raise also returns what new partitions have to know. It comes before
 // everything else that is done with a topic, so it checks the server.
 func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
-	first := t.Partition(0)
-	keys := raiseScript.keys(first.names, "", nil)
-	if err := t.store.check(ctx, keys[0]); err != nil {
+	call := t.Partition(0).raiseCall(least, known)
+	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
 		return 0, lesson{}, err
 	}
-	reply, err := first.run(ctx, raiseScript, keys, []any{least, known, first.channel()})
+	reply, err := t.store.Run(ctx, call)
 	if err != nil {
 		return 0, lesson{}, err
 	}
-	if len(reply) != 5 {
-		return 0, lesson{}, fmt.Errorf("%w: it has %d values", errReply, len(reply))
-	}
-	lists, err := listsOf(reply[1:], 4)
-	if err != nil {
-		return 0, lesson{}, err
-	}
-	n, ok := reply[0].(int64)
-	switch {
-	case ok && n == 0 && len(lists[0]) == 1 && len(lists[1]) == 1:
+	number = reply.Count()
+	taught = lesson{groups: reply.Texts(), rules: reply.Texts(), expiring: reply.Texts()}
+	near := reply.Texts()
+	if number == 0 && len(taught.groups) == 1 && len(taught.rules) == 1 {
 		return 0, lesson{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
-			ErrLimitTooLow, least, lists[0][0], lists[1][0])
-	case !ok || n < 1 || n > MaxPartitions:
-		return 0, lesson{}, fmt.Errorf("%w: %v partitions", errReply, reply[0])
+			ErrLimitTooLow, least, taught.groups[0], taught.rules[0])
 	}
-	slices.Sort(lists[0])
-	t.noticed(int(n), lists[3])
-	return int(n), lesson{groups: lists[0], rules: lists[1], expiring: lists[2]}, nil
+	if number < 1 || number > MaxPartitions {
+		reply.Fail("it has %d partitions", number)
+	}
+	if err := reply.End(); err != nil {
+		return 0, lesson{}, err
+	}
+	slices.Sort(taught.groups)
+	t.noticed(number, near)
+	return number, taught, nil
+}
+
+func (p *Partition) raiseCall(least, known int) script.Call {
+	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{least, known, p.Channel()})
+}
+
+// PartitionsCall asks the first partition how many there are. ReadPartitions reads the reply.
+func (p *Partition) PartitionsCall() script.Call { return p.raiseCall(1, 0) }
+
+// ReadPartitions reads the reply of PartitionsCall.
+func ReadPartitions(reply script.Reply) (int, error) {
+	n := reply.Count()
+	if n < 1 || n > MaxPartitions {
+		return 0, fmt.Errorf("%w: %d partitions", script.ErrReply, n)
+	}
+	return n, nil
 }
 
 // teach gives partitions, from known on, what the first one has, and returns how many
@@ -134,7 +157,7 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 				return 0, err
 			}
 		}
-		err := t.visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
+		err := t.Visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
 		if err != nil {
 			return 0, err
 		}
@@ -147,17 +170,110 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 		}
 		number, taught = now, latest
 	}
-	return 0, errGroupsKeepChanging
+	return 0, ErrGroupsKeepChanging
 }
 
 // adopt gives a partition what the first one has, and its share of limits.
 func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) error {
-	rules, err := taught.rulesFor(p.number, partitions)
+	rules, err := taught.rulesFor(p.Number(), partitions)
 	if err != nil {
 		return err
 	}
-	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, anys(taught.groups)...)
-	args = append(append(args, anys(taught.expiring)...), anys(rules)...)
-	_, err = p.run(ctx, adoptScript, adoptScript.keys(p.names, "", nil), args)
+	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, script.Strings(taught.groups)...)
+	args = append(append(args, script.Strings(taught.expiring)...), script.Strings(rules)...)
+	_, err = p.Run(ctx, adoptScript, "", args)
 	return err
+}
+
+// Each calls do for all partitions at once, so one that does not answer holds up no
+// other, and waits for all. It returns the error of reading how many there are, or the
+// joined errors of do.
+func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
+	number, err := t.Partitions(ctx)
+	if err != nil {
+		return err
+	}
+	if number == 1 {
+		return do(ctx, t.Partition(0))
+	}
+	return t.Visit(ctx, 0, number, do)
+}
+
+// Visit calls do for a range of partitions, all at once, and waits for all.
+func (t *Topic) Visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
+	errs := make([]error, to-from)
+	var calls sync.WaitGroup
+	for i := range errs {
+		calls.Go(func() { errs[i] = do(ctx, t.Partition(from+i)) })
+	}
+	calls.Wait()
+	return joined(errs)
+}
+
+// joined joins errors with different texts: the partitions of one server fail alike.
+func joined(errs []error) error {
+	seen := map[string]bool{}
+	var different []error
+	for _, err := range errs {
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			different = append(different, err)
+		}
+	}
+	if len(different) == 1 {
+		return different[0]
+	}
+	return errors.Join(different...)
+}
+
+// Cancel takes back the message that a key leads to; see Partition.Cancel.
+func (t *Topic) Cancel(ctx context.Context, key string) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Cancel(ctx, key) })
+}
+
+// Reschedule gives the message that a key leads to another due time; see
+// Partition.Reschedule.
+func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Reschedule(ctx, key, delay) })
+}
+
+// CancelID takes back the message with an id; see Partition.CancelID.
+func (t *Topic) CancelID(ctx context.Context, id string) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.CancelID(ctx, id) })
+}
+
+// RescheduleAt gives the message that a key leads to another due time; see
+// Partition.RescheduleAt.
+func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleAt(ctx, key, due) })
+}
+
+// RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
+func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleID(ctx, id, due) })
+}
+
+// withKey calls do for each partition: a key is in one of them, or in several if the
+// number of partitions was raised between two messages. It returns the standing of a
+// message that do has changed, else of one that it has found; of several, the one that was
+// published last. It returns an ErrNotFound if do does so for each.
+func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) (Standing, error)) (Standing, error) {
+	var mu sync.Mutex
+	best, missing := Standing{}, ErrNotFound // guarded by mu
+	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
+		standing, err := do(ctx, p)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if changed := err == nil; changed && missing != nil || changed == (missing == nil) && standing.ID > best.ID {
+			best, missing = standing, err
+		}
+		return nil
+	})
+	if err == nil {
+		err = missing
+	}
+	return best, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -21,7 +22,7 @@ func (t *Topic) again() *Topic { return t.store.Topic(t.name) }
 
 func groupsOf(t *testing.T, topic *Topic, partition int) []string {
 	t.Helper()
-	groups, err := topic.store.client.SMembers(t.Context(), topic.Partition(partition).names.key(groups)).Result()
+	groups, err := topic.store.Redis().SMembers(t.Context(), topic.Partition(partition).Key(script.Groups, "")).Result()
 	require.NoError(t, err)
 	return groups
 }
@@ -42,7 +43,7 @@ func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 1)
 	require.NoError(t, err)
-	assert.Zero(t, topic.store.client.Exists(t.Context(), topic.Partition(0).names.key(count)).Val())
+	assert.Zero(t, topic.store.Redis().Exists(t.Context(), topic.Partition(0).Key(script.PartitionCount, "")).Val())
 }
 
 func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
@@ -56,7 +57,7 @@ func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 		"by a publisher":  func() (int, error) { return topic.Raise(t.Context(), 1) },
 		"by a subscriber": func() (int, error) { return member.Partitions(t.Context()) },
 	} {
-		require.NoError(t, topic.store.client.Del(t.Context(), topic.Partition(0).names.key(count)).Err())
+		require.NoError(t, topic.store.Redis().Del(t.Context(), topic.Partition(0).Key(script.PartitionCount, "")).Err())
 		number, err := restore()
 		require.NoError(t, err)
 		assert.Equal(t, 4, number, name)
@@ -68,17 +69,17 @@ func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 
 func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	topic := newTopic(t)
-	key := topic.Partition(0).names.key(count)
+	key := topic.Partition(0).Key(script.PartitionCount, "")
 	for _, damage := range []string{"many", "0", "-3", "1000000", "2.5", ""} {
-		require.NoError(t, topic.store.client.Set(t.Context(), key, damage, 0).Err())
+		require.NoError(t, topic.store.Redis().Set(t.Context(), key, damage, 0).Err())
 		_, err := topic.Raise(t.Context(), 1)
 		require.Error(t, err, "%q", damage)
 		assert.Contains(t, err.Error(), "partitions", "%q", damage)
 	}
-	require.NoError(t, topic.store.client.Del(t.Context(), key).Err())
-	require.NoError(t, topic.store.client.LPush(t.Context(), key, "x").Err())
+	require.NoError(t, topic.store.Redis().Del(t.Context(), key).Err())
+	require.NoError(t, topic.store.Redis().LPush(t.Context(), key, "x").Err())
 	_, err := topic.Raise(t.Context(), 1)
-	var wrong *KeyTypeError
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, "string", wrong.Want)
 }
@@ -99,7 +100,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	}
 	assert.Empty(t, groupsOf(t, topic, 3))
 
-	require.NoError(t, topic.store.client.Del(t.Context(), topic.Partition(2).names.key(groups)).Err())
+	require.NoError(t, topic.store.Redis().Del(t.Context(), topic.Partition(2).Key(script.Groups, "")).Err())
 	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more partitions than it asks for
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
@@ -109,10 +110,10 @@ func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.again().Membership("g", Terms{}).Partitions(t.Context())
 	require.NoError(t, err)
-	key := topic.Partition(2).names.key(groups)
-	require.NoError(t, topic.store.client.Set(t.Context(), key, "x", 0).Err())
+	key := topic.Partition(2).Key(script.Groups, "")
+	require.NoError(t, topic.store.Redis().Set(t.Context(), key, "x", 0).Err())
 	_, err = topic.Raise(t.Context(), 4)
-	var wrong *KeyTypeError
+	var wrong *script.KeyTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, key, wrong.Key)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // TestATornClaimGivesNoDeliveryToTwoConsumers answers the first consumer's claim only
@@ -27,7 +29,7 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 		},
 		"one to bury": func(r *scene) {
 			r.push(due("a"), due("b"))
-			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.names.key(messages), "a").Err())
+			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.Key(script.Messages, ""), "a").Err())
 		},
 	}
 	for name, situation := range situations {
@@ -80,7 +82,7 @@ func TestATornClaimLosesNothing(t *testing.T) {
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
 				g := r.partition.Group(name)
-				for _, id := range r.client.ZRange(r.ctx(), r.partition.names.keyOf(unackOf, name), 0, -1).Val() {
+				for _, id := range r.client.ZRange(r.ctx(), r.partition.Key(script.UnackOf, name), 0, -1).Val() {
 					r.expire(g, id)
 				}
 				claims, err := g.Claim(r.ctx(), r.request("d", 10))

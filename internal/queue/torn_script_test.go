@@ -1,95 +1,15 @@
 package queue
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
-
-// tornEverywhere runs a case for each way to tear the last script of arrange: after one
-// of its writes, after two, and so on, each on a new topic.
-func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene)) {
-	t.Helper()
-	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
-	for writes := 1; ; writes++ {
-		torn := false
-		t.Run(fmt.Sprintf("%s torn after %d writes", name, writes), func(t *testing.T) {
-			r := newSceneOn(t, server)
-			arrange(r)
-			if torn = r.tear(server, writes); torn {
-				afterwards(r)
-			}
-		})
-		if !torn {
-			require.Greater(t, writes, 1, "there was nothing to tear")
-			return
-		}
-	}
-}
-
-// tear cuts the last script in the append-only file off after some writes, and restarts
-// Redis, which ignores those writes until the next restart. It returns false if the
-// script has fewer.
-func (r *scene) tear(server *redistest.Server, writes int) bool {
-	r.t.Helper()
-	dir := r.client.ConfigGet(r.ctx(), "dir").Val()["dir"]
-	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
-	require.NoError(r.t, err)
-	require.Len(r.t, files, 1)
-	content, err := os.ReadFile(files[0])
-	require.NoError(r.t, err)
-	script := commands(content[bytes.LastIndex(content, []byte("*1\r\n$5\r\nMULTI\r\n")):])
-	require.Contains(r.t, script[len(script)-1], "EXEC", "nothing comes after the script")
-	if writes+1 >= len(script) {
-		return false
-	}
-	left := len(content) - len(strings.Join(script[writes+1:], ""))
-	require.NoError(r.t, os.Truncate(files[0], int64(left+3))) // in the middle of the next command
-	restart(r.t, server)
-	return true
-}
-
-// commands splits an append-only file into its commands.
-func commands(content []byte) (list []string) {
-	for len(content) > 0 {
-		end := 0
-		line := func() int {
-			n, _ := strconv.Atoi(string(content[end+1 : end+bytes.IndexByte(content[end:], '\r')]))
-			end += bytes.IndexByte(content[end:], '\n') + 1
-			return n
-		}
-		for range line() {
-			end += line() + 2
-		}
-		list = append(list, string(content[:end]))
-		content = content[end:]
-	}
-	return list
-}
-
-// reload makes Redis read its append-only file as at a start. Redis then runs the torn
-// writes together with the next transaction, whatever that is.
-func (r *scene) reload() {
-	r.t.Helper()
-	_, err := r.client.TxPipelined(r.ctx(), func(pipe redis.Pipeliner) error {
-		pipe.Incr(r.ctx(), "anything")
-		pipe.Incr(r.ctx(), "anything")
-		return nil
-	})
-	require.NoError(r.t, err)
-	redistest.Command(r.t, r.client, "DEBUG", "LOADAOF")
-}
 
 // both gives a message to two groups; a consumer of each holds it.
 func (r *scene) both() (g, h *Group) {
@@ -186,10 +106,10 @@ func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T)
 func (r *scene) drain(g *Group) {
 	r.t.Helper()
 	for range 3 {
-		p := r.partition.names
-		_, err := g.Requeue(r.ctx(), ever, append(r.client.ZRange(r.ctx(), p.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
+		p := r.partition.Names
+		_, err := Requeue(r.ctx(), g, ever, append(r.client.ZRange(r.ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 		require.NoError(r.t, err)
-		for _, id := range r.client.ZRange(r.ctx(), p.keyOf(unackOf, g.name), 0, -1).Val() {
+		for _, id := range r.client.ZRange(r.ctx(), p.Key(script.UnackOf, g.name), 0, -1).Val() {
 			r.expire(g, id)
 		}
 		for _, delivery := range r.claim(g, "drain", 100) {
@@ -197,7 +117,7 @@ func (r *scene) drain(g *Group) {
 			ack(r.t, g, id)
 		}
 	}
-	_, err := g.Discard(r.ctx(), ever, append(r.client.ZRange(r.ctx(), r.partition.names.keyOf(deadOf, g.name), 0, -1).Val(), "none"))
+	_, err := Discard(r.ctx(), g, ever, append(r.client.ZRange(r.ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.t, err)
 }
 

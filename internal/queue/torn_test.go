@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // TestAnAppendOnlyFileTornInAScriptLosesNothing although Redis may run the first part of
@@ -34,7 +35,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 			tearAppendOnlyFile(t, r, server)
 			require.Len(t, r.claimWith(g, request), 3, "the claim is not in the file")
 			ack(t, g, "1", "2", "3")
-			restart(t, server)
+			scripttest.Restart(t, server)
 
 			assert.Equal(t, []string{"4#1", "5#1", "6#1"}, r.claim(g, "d", 10))
 			for _, other := range others {
@@ -56,11 +57,5 @@ func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	require.NoError(t, err)
 	require.Contains(t, string(content[len(content)-6:]), "EXEC")
 	require.NoError(t, os.Truncate(files[0], int64(len(content)-3)))
-	require.NoError(t, server.Wait())
-}
-
-func restart(t *testing.T, server *redistest.Server) {
-	t.Helper()
-	require.NoError(t, server.KillFor(0))
 	require.NoError(t, server.Wait())
 }

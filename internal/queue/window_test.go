@@ -5,12 +5,14 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -36,7 +38,7 @@ func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicate
 // endWindow ends the window of a key, as time would.
 func (r *scene) endWindow(key string) {
 	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.names.key(taken), redis.Z{Score: 1000, Member: key}).Err())
+	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.Key(script.Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
 }
 
 func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
@@ -139,7 +141,7 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	g := r.group("g")
 	require.Len(t, r.claim(g, "c", 1), 1)
 	ack(t, g, second)
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.names.key(groups), "g").Err()) // the call does not know it
+	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "g").Err()) // the call does not know it
 	state := r.state()
 	require.Equal(t, "now+60s", state["taken k"])
 	assert.Equal(t, []any{"cancelled", first, "scheduled"}, call())
@@ -185,7 +187,7 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 		_, err := r.pushFor(37*time.Millisecond, int64(i+1), RejectDuplicates, []Message{due(keyed(i, key))})
 		require.NoError(t, err)
 		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.partition.names.key(taken), key).Result()
+		score, err := r.client.ZScore(t.Context(), r.partition.Key(script.Taken, ""), key).Result()
 		require.NoError(t, err)
 		until := time.UnixMilli(int64(score))
 		require.False(t, until.Before(before.Add(37*time.Millisecond)), "until %s, pushed after %s", until, before)
@@ -195,7 +197,7 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 
 func TestWindowsThatAreOverAreDropped(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(taken)
+	key := r.partition.Key(script.Taken, "")
 	left := func() int64 { return r.client.ZCard(t.Context(), key).Val() }
 	const count, batch = 10_000, 100
 	most, number := int64(0), int64(0)
@@ -220,7 +222,7 @@ func TestWindowsThatAreOverAreDropped(t *testing.T) {
 
 func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.names.key(taken)
+	key := r.partition.Key(script.Taken, "")
 	r.push(due("a"), due("b"))
 	sizes, scores := r.watch("ZCARD", key), r.watch("ZSCORE", key)
 	r.pushWindow(1<<40, IgnoreDuplicates, []Message{due("c"), due("d")})
@@ -240,23 +242,24 @@ func TestAPushThatFailsAfterItTookKeysRestoresThem(t *testing.T) {
 	ack(t, g, keyed(1, "before"))
 	r.endWindow("before")
 	state := r.state()
-	_, err := r.partition.run(t.Context(), failingPush(t), pushScript.keys(r.partition.names, "", nil), r.partition.pushArgs(Batch{
+	_, err := r.partition.Run(t.Context(), failingPush(t), "", r.partition.pushArgs(Batch{
 		Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Window: minute,
 		Calls: [][]Message{{due(keyed(3, "new"))}, {due(keyed(4, "before")), due("plain")}},
 	}))
 	require.ErrorContains(t, err, "seeded")
-	assert.True(t, Refused(err), "%v", err)
+	assert.True(t, script.Refused(err), "%v", err)
 	assert.Equal(t, state, r.state())
 }
 
 // failingPush is push.lua with an error after it has written all but the record.
-func failingPush(t *testing.T) *script {
+func failingPush(t *testing.T) *script.Script {
 	t.Helper()
 	const end = "  local result = own\n"
-	source := sourceOf("push")
-	require.Equal(t, 1, strings.Count(source, end))
-	source = strings.Replace(source, end, "  error('seeded')\n"+end, 1)
-	return &script{name: "push", once: pushScript.once, plain: redis.NewScript("local NOTIFY = 'PUBLISH'\n" + sourceOf("lib") + source)}
+	source, err := lua.ReadFile("lua/push.lua")
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(source), end))
+	failing := strings.Replace(string(source), end, "  error('seeded')\n"+end, 1)
+	return script.New(fstest.MapFS{"lua/push.lua": {Data: []byte(failing)}}, "push", "scheduled messages publishers keys taken")
 }
 
 func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
@@ -267,7 +270,7 @@ func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
 	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.pushFor(minute, 2, RejectDuplicates, []Message{due(keyed(2, "l"))})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	assert.True(t, Refused(err))
+	assert.True(t, script.Refused(err))
 	assert.Equal(t, state, r.state())
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	assert.Empty(t, r.state(), "a message can be taken back, and its window")

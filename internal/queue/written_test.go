@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // cut is a connection that breaks, if it is asked to, when the next reply is read.
@@ -66,7 +68,7 @@ func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 func TestUnrecordRemovesTheRecordsOfAPublisher(t *testing.T) {
 	r := newScene(t)
 	r.push(due("a"))
-	key := r.partition.names.key(publishers)
+	key := r.partition.Key(script.Publishers, "")
 	require.NoError(t, r.client.HSet(t.Context(), key, "other", "1 1 x", "p/1", "1 1 x").Err())
 	require.NoError(t, r.partition.Unrecord(t.Context(), []string{"p", "p/1", "unknown"}))
 	fields, err := r.client.HKeys(t.Context(), key).Result()

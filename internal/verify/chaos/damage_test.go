@@ -113,6 +113,7 @@ func TestDamagedBodies(t *testing.T) {
 func TestKeysOfAnotherType(t *testing.T) {
 	for _, kind := range []string{"scheduled", "messages", "groups", "queue:g", "unack:g", "attempts:g", "claims:g", "dead:g"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			s := newScene(t)
 			judgeHealthy := s.healthy()
 			var log errorLog

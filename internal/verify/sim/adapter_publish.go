@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
@@ -54,7 +55,7 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 	l := t.p.link(partition)
 	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return t.p.stored(l, now, batch) })
 	if err == nil && result.Failed != "" {
-		err = queue.Refusal(result.Failed)
+		err = script.Refusal(result.Failed)
 	}
 	if err == nil && result.Stale {
 		err = queue.ErrStalePublisher

@@ -26,7 +26,7 @@ var mistakes = []struct {
 }{
 	{
 		"a claim does nothing unless it names exactly the current groups", "churn far", "late", []edit{{
-			"internal/queue/claim.lua", "if unknown(groups, group) then return ask() end",
+			"internal/queue/lua/claim.lua", "if unknown(groups, group) then return ask() end",
 			"if unknown(groups, group) or #KEYS - 14 ~= group_count then return ask() end",
 		}},
 	},
@@ -38,7 +38,7 @@ var mistakes = []struct {
 	},
 	{
 		"calls wait for the client's timeout while Redis hangs", "hung", "context", []edit{{
-			"internal/queue/promptly.go", "if ctx.Done() == nil {", "if ctx != nil {",
+			"internal/script/promptly.go", "if ctx.Done() == nil {", "if ctx != nil {",
 		}},
 	},
 	{
@@ -58,7 +58,7 @@ var mistakes = []struct {
 	},
 	{
 		"windows that are over stay", "keys", "keys", []edit{{
-			"internal/queue/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,",
+			"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,",
 		}},
 	},
 }

@@ -1,0 +1,76 @@
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Seen is a message with the score that a caller has seen it with. An act leaves a message
+// alone that has another one by now.
+type Seen struct{ ID, Score string }
+
+// Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
+// has been given them; InQueue, they end for this group alone. It returns the ids of those that
+// do not wait there for the time that was seen.
+func Withdraw(ctx context.Context, g *queue.Group, place Place, some []Seen) (left []string, err error) {
+	return withdraw(ctx, g, place, "", some)
+}
+
+// TakeOut does so with messages that have arrived elsewhere by a move. The place may be InDead.
+// looked is when they were seen, by the partition's clock: those that another move has brought, or
+// found here, since then stay. That move may be the other way, and is about to take them out there.
+func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
+	return withdraw(ctx, g, place, looked.Add(keepArrived).UnixMilli(), some)
+}
+
+func withdraw(ctx context.Context, g *queue.Group, place Place, since any, some []Seen) (left []string, err error) {
+	for len(some) > 0 {
+		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), queue.MaxFreedBytes, since}, pairs(some)...))
+		if err != nil {
+			return left, err
+		}
+		others, again := reply.Texts(), reply.Texts()
+		if len(again) >= len(some) {
+			reply.Fail("all %d ids are left", len(some))
+		}
+		if err := reply.End(); err != nil {
+			return left, err
+		}
+		left, some = append(left, others...), only(some, again)
+	}
+	return left, nil
+}
+
+// pairs are messages as the scripts want them.
+func pairs(some []Seen) []any {
+	args := make([]any, 0, 2*len(some))
+	for _, s := range some {
+		args = append(args, s.ID, s.Score)
+	}
+	return args
+}
+
+// only returns those of the messages that have these ids.
+func only(some []Seen, ids []string) []Seen {
+	wanted := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	var list []Seen
+	for _, s := range some {
+		if wanted[s.ID] {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Retime makes messages that wait in a place, InScheduled or InQueue, due at a time by
+// Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
+// for the time that was seen.
+func Retime(ctx context.Context, g *queue.Group, place Place, due int64, some []Seen) (left []string, err error) {
+	args := append([]any{string(place), due, g.Partition().Channel()}, pairs(some)...)
+	return g.RunForTexts(ctx, retimeScript, args)
+}

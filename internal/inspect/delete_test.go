@@ -1,0 +1,137 @@
+package inspect
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// TestDropRemovesEachKindOfKey that a partition can have.
+func TestDropRemovesEachKindOfKey(t *testing.T) {
+	var once, many []script.Kind
+	for _, k := range script.Kinds() {
+		switch {
+		case k == script.Topics: // of no partition
+		case !k.OfGroup():
+			once = append(once, k)
+		default:
+			many = append(many, k)
+		}
+	}
+	keys, each, _ := dropScript.Keys()
+	assert.ElementsMatch(t, once, keys)
+	assert.ElementsMatch(t, many, each)
+}
+
+// fill gives each partition of a topic messages in all places, for groups of all sorts, and
+// returns the topic.
+func (r *scene) fill(partitions int) *queue.Topic {
+	r.t.Helper()
+	topic := r.topicOf(partitions)
+	for n := range partitions {
+		p := topic.Partition(n)
+		for _, name := range []string{"g", "gone", "old"} {
+			require.NoError(r.t, p.Group(name).Register(r.ctx()))
+		}
+		batch := queue.Batch{Publisher: "p", Number: 1, Duplicates: queue.RejectDuplicates, Window: time.Minute, Calls: [][]queue.Message{
+			{due(keyed(1, "a")), due(keyed(2, "b")), after(keyed(3, "c"), 60)},
+		}}
+		require.NoError(r.t, errOf(p.Push(r.ctx(), batch)))
+		for _, name := range []string{"g", "gone", "old"} {
+			g := p.Group(name)
+			claims, err := g.Claim(r.ctx(), queue.Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
+			require.NoError(r.t, err)
+			require.Len(r.t, claims.Messages, 2)
+			_, _, err = g.Nack(r.ctx(), 0, []queue.Nack{
+				{Delivery: queue.Delivery{ID: keyed(1, "a"), Token: "1"}, Reason: "bad", Metadata: []byte("changed")},
+			})
+			require.NoError(r.t, err)
+		}
+	}
+	require.NoError(r.t, topic.Retire(r.ctx(), "old", queue.RetireIdle, func(int) {}))
+	for n := range partitions {
+		p := topic.Partition(n)
+		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(script.Groups, ""), "gone").Err(), "only refs names it")
+		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(script.DeadOf, "old"), z(1, "left behind")).Err())
+	}
+	return topic
+}
+
+func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
+	r := newScene(t)
+	topic := r.fill(3)
+	require.NotEmpty(t, r.keysOf())
+	other := newScene(t)
+	other.topicOf(1)
+	other.push(due("a"))
+	want := other.state()
+
+	require.NoError(t, DeleteTopic(t.Context(), topic))
+	assert.Empty(t, r.keysOf())
+	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), queue.ErrTopicNotFound)
+	assert.Equal(t, want, other.state(), "another topic stays")
+	require.NoError(t, other.topicOf(1).Known(t.Context()))
+}
+
+// TestDeleteIsContinuedByAnotherCall wherever the first one has stopped.
+func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
+	for dropped := range 4 {
+		t.Run(fmt.Sprint("after ", dropped, " partitions"), func(t *testing.T) {
+			r := newScene(t)
+			topic := r.fill(3)
+			for n := range dropped {
+				require.NoError(t, drop(t.Context(), topic.Partition(2-n)))
+			}
+			require.NoError(t, DeleteTopic(t.Context(), newStore(t, r.client).Topic(r.partition.Topic())))
+			assert.Empty(t, r.keysOf())
+		})
+	}
+}
+
+// TestALateCopyOfADeletionLeavesTheNewTopicAlone, and so does one that does not know a group.
+func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(1)
+	r.group("g")
+	r.push(due("a"))
+	before := r.state()
+	late, soon := r.now().UnixMilli()-1, r.now().Add(time.Minute).UnixMilli()
+	for _, args := range [][]any{{late, "g"}, {soon}, {soon, "h"}} {
+		names := []string{}
+		for _, name := range args[1:] {
+			names = append(names, name.(string))
+		}
+		reply, err := r.partition.Run(t.Context(), dropScript, "", args, names...)
+		require.NoError(t, err)
+		answer, _, groups := reply.Text(), reply.Time(), reply.Rest()
+		assert.Equal(t, "groups", answer)
+		assert.Equal(t, []string{"g"}, groups)
+		assert.Equal(t, before, r.state())
+	}
+	store := newStore(t, r.client)
+	reply, err := store.Run(t.Context(), script.Call{
+		Script: delistScript, Topic: topic.Name(), Keys: []string{store.Registry()}, Args: []any{topic.Name(), late},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []any{"late"}, reply.Values())
+	assert.NoError(t, store.Topic(topic.Name()).Known(t.Context()))
+}
+
+// TestNamedGoesThroughAllRefs in steps, damaged ones included.
+func TestNamedGoesThroughAllRefs(t *testing.T) {
+	r := newScene(t)
+	ids := r.store(r.partition.Key(script.Scheduled, ""), 3000, 1)
+	for n, id := range ids {
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
+	}
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
+	names, err := groupsNamed(t.Context(), r.partition)
+	require.NoError(t, err)
+	assert.Len(t, names, 300)
+}

@@ -1,0 +1,215 @@
+package inspect
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+const (
+	// lookedAt is about how many messages one call of the scripts for FindOrphans, FindMisplaced and
+	// Strays looks at.
+	lookedAt = 500
+
+	// lookedUp is how many times FindOrphans looks for a message in a set, at most.
+	lookedUp = 20_000
+
+	// lookedBytes is about how many bytes of bodies one call for FindOrphans makes Redis copy.
+	lookedBytes = 256 << 10
+)
+
+// FindOrphans calls found with ids that have a body and are in no set: neither scheduled, nor in
+// any set of a group. It reads all bodies, in bounded steps, and looks into the groups
+// that are named, that are registered, and that need a body.
+func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
+	names = slices.Clone(names)
+	looked, size := 0, 0 // so far
+	return scan(func(cursor string) (next string, err error) {
+		for range 20 {
+			count := max(1, min(lookedAt, lookedUp/(3*len(names)+1), fitting(looked, size)))
+			reply, err := p.Run(ctx, orphansScript, "", append([]any{cursor, count}, script.Strings(names)...), names...)
+			if err != nil {
+				return "", err
+			}
+			next = reply.Text()
+			if next == "groups" {
+				names = append(names, reply.Rest()...)
+				continue
+			}
+			some, bytes, ids := reply.Count(), reply.Count(), reply.Rest()
+			if err := reply.End(); err != nil {
+				return "", err
+			}
+			looked, size = looked+some, size+bytes
+			found(some, ids)
+			return next, nil
+		}
+		return "", queue.ErrGroupsKeepChanging
+	})
+}
+
+// fitting is how many bodies to look at next, after some of a size. A few large ones among many
+// small ones are only met by and by.
+func fitting(looked, size int) int {
+	most := max(10, 2*looked)
+	if size > 0 {
+		most = min(most, lookedBytes*looked/size)
+	}
+	return most
+}
+
+// Misplaced is what is wrong with messages in one place of a group.
+type Misplaced struct {
+	Bodiless []string          // ids without a body
+	Twice    map[string]string // ids that are in a second place, and which Place
+}
+
+// FindMisplaced calls found with what is wrong with messages in a place of the group.
+func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(looked int, wrong Misplaced)) error {
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
+		if err != nil {
+			return "", err
+		}
+		next, looked := reply.Text(), reply.Count()
+		wrong := Misplaced{Bodiless: reply.First(reply.Count()), Twice: map[string]string{}}
+		for reply.More() {
+			id := reply.Text()
+			wrong.Twice[id] = reply.Text()
+		}
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		found(looked, wrong)
+		return next, nil
+	})
+}
+
+// Record is a hash with an entry for each of some messages.
+type Record string
+
+// The records that FindLeftovers looks into. RefsRecord is of the partition, the others are of a group.
+const (
+	RefsRecord     Record = "refs"
+	AttemptsRecord Record = "attempts"
+	ReasonsRecord  Record = "reasons"
+	ChangedRecord  Record = "changed"
+)
+
+// lookedInto is about how many entries one call for Leftovers reads, which may be some KiB each.
+const lookedInto = 100
+
+// FindLeftovers calls found with ids whose entries in a record no message needs, which it may drop,
+// and with ids whose entry cannot be read.
+func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
+		if err != nil {
+			return "", err
+		}
+		next, looked := reply.Text(), reply.Count()
+		gone := reply.First(reply.Count())
+		garbled := reply.Rest()
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		found(looked, gone, garbled)
+		return next, nil
+	})
+}
+
+// WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
+// that this library does not write there.
+func WrongTypes(ctx context.Context, p *queue.Partition, groups []string) ([]*script.KeyTypeError, error) {
+	return wrongTypes(ctx, p.Client(), p.All(groups))
+}
+
+// WrongTypeOfList is the list of topics, if it holds a value of another type; else nil.
+func WrongTypeOfList(ctx context.Context, s *queue.Store) (*script.KeyTypeError, error) {
+	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
+	if err != nil || len(wrong) == 0 {
+		return nil, err
+	}
+	return wrong[0], nil
+}
+
+// wrongTypes returns those of some keys in one slot that hold something else.
+func wrongTypes(ctx context.Context, c *script.Client, keys []script.TypedKey) (wrong []*script.KeyTypeError, err error) {
+	for some := range slices.Chunk(keys, queue.MaxMessages) {
+		holds, err := typesOf(ctx, c, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, key := range some {
+			if got := holds[i]; got != key.Type && got != "none" {
+				wrong = append(wrong, &script.KeyTypeError{Key: key.Name, Type: got, Want: key.Type})
+			}
+		}
+	}
+	return wrong, nil
+}
+
+// typesOf are what some keys in one slot hold; "none" for those that do not exist.
+func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]string, error) {
+	return script.Promptly(ctx, c, func(ctx context.Context) ([]string, error) {
+		node, err := c.Master(ctx, keys[0].Name)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*redis.StatusCmd, len(keys))
+		_, err = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, key := range keys {
+				answers[i] = pipe.Type(ctx, key.Name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		types := make([]string, len(keys))
+		for i, answer := range answers {
+			types[i] = answer.Val()
+		}
+		return types, nil
+	})
+}
+
+// Tidying says what FindStrays does with what it finds.
+type Tidying string
+
+// Strays looks for message keys that lead to no body, or drops them.
+const (
+	LookForStrays Tidying = "look"
+	DropStrays    Tidying = "drop"
+)
+
+// FindStrays calls found with message keys that lead to no body. No message holds them.
+func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(looked int, keys []string)) error {
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
+		if err != nil {
+			return "", err
+		}
+		next, looked, keys := reply.Text(), reply.Count(), reply.Rest()
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		found(looked, keys)
+		return next, nil
+	})
+}
+
+// scan makes calls, each from the cursor that the one before has returned.
+func scan(call func(cursor string) (next string, err error)) error {
+	for cursor := "0"; ; {
+		next, err := call(cursor)
+		if err != nil || next == "0" {
+			return err
+		}
+		cursor = next
+	}
+}

@@ -1,0 +1,205 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// collected is what a call of Orphans or Strays has found, sorted.
+func collected(t *testing.T, call func(found func(int, []string)) error) []string {
+	t.Helper()
+	var list []string
+	require.NoError(t, call(func(_ int, some []string) { list = append(list, some...) }))
+	slices.Sort(list)
+	return list
+}
+
+func TestOrphansAreBodiesInNoSet(t *testing.T) {
+	r := newScene(t)
+	names := r.partition.Names
+	g, h := r.group("g"), r.group("h")
+	for i := range 300 {
+		r.push(due(fmt.Sprintf("w%03d", i)))
+	}
+	require.Len(t, r.claim(g, "c", 100), 100)
+	require.Len(t, r.claim(h, "c", 100), 100)
+	r.push(due("dead"))
+	r.claim(g, "c", 1000)
+	require.NoError(t, errOf(g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "dead", Token: "1"}, Reason: "bad"}})))
+	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "needed", "x").Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "needed", `["lost"]`).Err())
+	before := r.state()
+	orphans := collected(t, func(found func(int, []string)) error { return FindOrphans(t.Context(), r.partition, nil, found) })
+	assert.Equal(t, []string{"alone", "lone"}, orphans)
+	assert.Equal(t, before, r.state())
+}
+
+func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	for place, of := range map[Place]script.Kind{InScheduled: script.Scheduled, InQueue: script.QueueOf, InUnack: script.UnackOf, InDead: script.DeadOf} {
+		key := r.partition.Key(of, "g")
+		for i := range 1500 {
+			id := fmt.Sprintf("%s%04d", place, i)
+			require.NoError(t, r.client.ZAdd(t.Context(), key, z(float64(i), id)).Err())
+			if i%1000 != 7 {
+				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), id, "").Err())
+			}
+		}
+		var got []string
+		looked := 0
+		require.NoError(t, FindMisplaced(t.Context(), g, place, func(n int, wrong Misplaced) {
+			got, looked = append(got, wrong.Bodiless...), looked+n
+			assert.Empty(t, wrong.Twice)
+		}))
+		slices.Sort(got)
+		assert.GreaterOrEqual(t, looked, 1500)
+		assert.Equal(t, []string{string(place) + "0007", string(place) + "1007"}, slices.Compact(got))
+	}
+}
+
+func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(after(keyed(1, "held"), 60), due(keyed(2, "lost")))
+	r.bury(g, keyed(2, "lost"))
+	keys := r.partition.Key(script.MessageKeys, "")
+	before := r.state()
+	for i := range 1000 {
+		require.NoError(t, r.client.HSet(t.Context(), keys, fmt.Sprintf("s%04d", i), keyed(i+10, "x")).Err())
+	}
+	require.NoError(t, r.client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
+	with := r.state()
+	look := func(how Tidying) []string {
+		return slices.Compact(collected(t, func(found func(int, []string)) error { return FindStrays(t.Context(), r.partition, how, found) }))
+	}
+	assert.Len(t, look(LookForStrays), 1001)
+	assert.Equal(t, with, r.state())
+	assert.Len(t, look(DropStrays), 1001)
+	assert.Equal(t, before, r.state())
+	assert.Empty(t, look(DropStrays))
+}
+
+// TestMessagesInTwoPlacesAreFound from one of the two.
+func TestMessagesInTwoPlacesAreFound(t *testing.T) {
+	places := map[Place]script.Kind{InScheduled: script.Scheduled, InQueue: script.QueueOf, InUnack: script.UnackOf, InDead: script.DeadOf}
+	for a, one := range places {
+		for b, other := range places {
+			if a >= b {
+				continue
+			}
+			r := newScene(t)
+			g := r.group("g")
+			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "id", "").Err())
+			for _, k := range []script.Kind{one, other} {
+				require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(k, "g"), z(1, "id")).Err())
+			}
+			var found []string
+			for place := range places {
+				of := g
+				if place == InScheduled {
+					of = r.partition.Group("")
+				}
+				require.NoError(t, FindMisplaced(t.Context(), of, place, func(_ int, wrong Misplaced) {
+					for id, second := range wrong.Twice {
+						assert.Equal(t, "id", id)
+						found = append(found, string(place), second)
+					}
+				}))
+			}
+			assert.ElementsMatch(t, []string{string(a), string(b)}, found)
+		}
+	}
+}
+
+// TestKeysOfAnotherTypeAreFound of each kind that there is.
+func TestKeysOfAnotherTypeAreFound(t *testing.T) {
+	r := newScene(t)
+	wrong := func() (list []string) {
+		found, err := WrongTypes(t.Context(), r.partition, []string{"g", "h"})
+		require.NoError(t, err)
+		for _, w := range found {
+			list = append(list, w.Key)
+		}
+		return list
+	}
+	for _, k := range script.Kinds() {
+		if k == script.Topics {
+			continue
+		}
+		key := r.partition.Key(k, "h")
+		assert.Empty(t, wrong())
+		require.NoError(t, r.client.LPush(t.Context(), key, "x").Err())
+		assert.Equal(t, []string{key}, wrong())
+		require.NoError(t, r.client.Del(t.Context(), key).Err())
+	}
+}
+
+// TestLeftoversAreFoundAndDropped in each record.
+func TestLeftoversAreFoundAndDropped(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("held"), due("waits"))
+	r.claim(g, "c", 1)
+	names := r.partition.Names
+	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, ChangedRecord: script.ChangedOf} {
+		key := names.Key(k, "g")
+		for i := range 1000 {
+			require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
+		}
+		require.NoError(t, r.client.HSet(t.Context(), key, "held", `["g"]`).Err())
+		look := func(how Tidying) (gone int) {
+			seen := map[string]bool{}
+			require.NoError(t, FindLeftovers(t.Context(), g, in, how, func(_ int, ids, garbled []string) {
+				assert.Empty(t, garbled)
+				for _, id := range ids {
+					seen[id] = true
+				}
+			}))
+			return len(seen)
+		}
+		before := r.state()
+		assert.Equal(t, 1000, look(LookForStrays), in)
+		assert.Equal(t, before, r.state())
+		assert.Equal(t, 1000, look(DropStrays), in)
+		assert.Zero(t, look(LookForStrays), in)
+		assert.Equal(t, int64(1), r.client.HLen(t.Context(), key).Val(), in)
+	}
+}
+
+// TestPartsOfDividedListsAreNotLeftOver as long as their message has a body.
+func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
+	r := newScene(t)
+	r.groups(100)
+	g := r.group("g")
+	r.push(due("a"), due("b"))
+	r.claim(g, "c", 2)
+	names := r.partition.Names
+	fields, err := r.client.HLen(t.Context(), names.Key(script.Refs, "")).Result()
+	require.NoError(t, err)
+	require.Greater(t, fields, int64(10), "the lists are divided")
+	look := func(how Tidying) (gone, garbled []string) {
+		require.NoError(t, FindLeftovers(t.Context(), r.partition.Group(""), RefsRecord, how, func(_ int, some, bad []string) {
+			gone, garbled = append(gone, some...), append(garbled, bad...)
+		}))
+		return gone, garbled
+	}
+	before := r.state()
+	gone, garbled := look(DropStrays)
+	assert.Empty(t, gone)
+	assert.Empty(t, garbled)
+	assert.Equal(t, before, r.state())
+	require.NoError(t, r.client.HDel(t.Context(), names.Key(script.Messages, ""), "a", "b").Err())
+	gone, _ = look(DropStrays)
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
+}

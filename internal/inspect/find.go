@@ -1,0 +1,37 @@
+package inspect
+
+import (
+	"context"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Stored is a message with its body.
+type Stored struct {
+	ID   string
+	Body []byte
+}
+
+// Find looks for messages whose body contains a text, or whose id is the text or begins with it
+// and a colon; with "", it finds all. It reads all bodies, in bounded steps, and calls step after
+// each, with how many messages that has looked at. A message may be found twice. Find ends with
+// an error of step.
+func Find(ctx context.Context, p *queue.Partition, text string, step func(looked int, found []Stored) error) error {
+	looked, size := 0, 0 // so far
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := p.Run(ctx, findScript, "", []any{text, cursor, max(1, min(lookedAt, fitting(looked, size)))})
+		if err != nil {
+			return "", err
+		}
+		next, some, bytes := reply.Text(), reply.Count(), reply.Count()
+		var found []Stored
+		for reply.More() {
+			found = append(found, Stored{reply.Text(), reply.Bytes()})
+		}
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		looked, size = looked+some, size+bytes
+		return next, step(some, found)
+	})
+}

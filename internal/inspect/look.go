@@ -1,0 +1,166 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Found is where a message stands.
+type Found struct {
+	Partition int
+	Now       time.Time
+	ID        string
+	Scheduled bool // no group has been given it yet
+	DueAt     time.Time
+	Size      int
+	Body      []byte // nil if it is missing
+	Groups    []FoundFor
+}
+
+// FoundFor is where a message stands for a group.
+type FoundFor struct {
+	Group    string
+	State    queue.State
+	At       time.Time // its score; zero if it is done
+	Score    string    // the same, as Redis writes it
+	Fence    int64     // of its last claim; 0 if it was never claimed
+	Attempts int       // deliveries that count, including one under way
+	Seen     int       // of these, how many a handler has certainly seen
+	Unsure   int       // and how many may have been lost with their consumers
+	Reason   string
+	Metadata []byte // as its last Nack left it
+	// LeftOut says that it has Metadata, which would make the reply too large.
+	LeftOut bool
+}
+
+// Look looks for a message in all partitions: by its id or, if that is "", by its key. Of several
+// messages with the key it returns the one published last.
+func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
+	var mu sync.Mutex
+	best, missing := Found{}, queue.ErrNotFound // guarded by mu
+	err := t.Each(ctx, func(ctx context.Context, p *queue.Partition) error {
+		found, err := LookIn(ctx, p, id, key)
+		if errors.Is(err, queue.ErrNotFound) {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && found.ID > best.ID {
+			best, missing = found, nil
+		}
+		return err
+	})
+	if err == nil {
+		err = missing
+	}
+	return best, err
+}
+
+// maxLooked is how many groups Look looks into, besides those that are registered or that refs
+// names. A group that was retired long ago holds nothing any more.
+const maxLooked = 1000
+
+// LookIn looks for a message in a partition, as Look does in all.
+func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
+	roster, err := ReadRoster(ctx, p)
+	if err != nil {
+		return Found{}, err
+	}
+	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
+	for range 5 {
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
+		args := append([]any{id, key, queue.MaxReplyBytes}, script.Strings(names)...)
+		reply, err := p.Run(ctx, lookScript, "", args, names...)
+		if err != nil {
+			return Found{}, err
+		}
+		first := reply.Text()
+		switch first {
+		case "groups":
+			names = append(names, reply.Rest()...)
+		case "none":
+			return Found{}, queue.ErrNotFound
+		default:
+			return parseFound(p, reply)
+		}
+		if err := reply.End(); err != nil {
+			return Found{}, err
+		}
+	}
+	return Found{}, queue.ErrGroupsKeepChanging
+}
+
+func parseFound(p *queue.Partition, r script.Reply) (Found, error) {
+	f := Found{Partition: p.Number(), Now: r.Time(), ID: r.Text(), DueAt: r.Score(), Size: r.Count(), Body: r.Bytes()}
+	f.Scheduled = !f.DueAt.IsZero()
+	for rows := r.List(); rows.More(); {
+		one := FoundFor{Group: rows.Text(), State: queue.State(rows.Text()), Score: rows.Text()}
+		entry := rows.Text()
+		one.Reason = rows.Text()
+		size := rows.Count()
+		one.Metadata = rows.Bytes()
+		one.LeftOut = size > 0 && one.Metadata == nil
+		one.read(entry)
+		f.Groups = append(f.Groups, one)
+	}
+	slices.SortFunc(f.Groups, func(a, b FoundFor) int { return strings.Compare(a.Group, b.Group) })
+	return f, r.End()
+}
+
+// read reads the score and the attempts entry.
+func (f *FoundFor) read(entry string) {
+	if ms, err := script.Score(f.Score); err == nil && f.Score != "" {
+		f.At = time.UnixMilli(ms)
+	}
+	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)
+	if f.Attempts = f.Seen + f.Unsure; f.State == queue.StateInDelivery { // a first claim leaves no entry
+		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)
+	}
+	if err != nil && entry != "" { // garbled
+		f.Fence = 1
+	}
+}
+
+// Exhausted is why a claim makes a message a dead letter when it may be delivered so often, 0 for
+// any number; "" if it does not. It says what lib.lua says.
+func (f *FoundFor) Exhausted(maxDeliveries int) string {
+	if maxDeliveries == 0 || f.Seen+f.Unsure < maxDeliveries {
+		return ""
+	}
+	reason := fmt.Sprintf("not acked in %d deliveries", f.Seen)
+	if f.Seen >= maxDeliveries {
+		return reason
+	}
+	return reason + fmt.Sprintf(", and lost with its consumer %d times", f.Unsure)
+}
+
+// Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
+// that is not known: it has claimed others since. It looks at some 1,000 records.
+func Holder(ctx context.Context, g *queue.Group, id string, fence int64) (string, error) {
+	const steps = 100
+	cursor := "0"
+	for range steps {
+		reply, err := g.Run(ctx, holderScript, []any{cursor, id, strconv.FormatInt(fence, 10)})
+		if err != nil {
+			return "", err
+		}
+		next, consumer := reply.Text(), reply.Text()
+		if err := reply.End(); err != nil {
+			return "", fmt.Errorf("holder of %s: %w", id, err)
+		}
+		if consumer != "" || next == "0" {
+			return consumer, nil
+		}
+		cursor = next
+	}
+	return "", nil
+}

@@ -1,0 +1,230 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// find looks for a message, which must change nothing.
+func (r *scene) find(id, key string) Found {
+	r.t.Helper()
+	before := r.state()
+	found, err := LookIn(r.ctx(), r.partition, id, key)
+	require.NoError(r.t, err)
+	require.Equal(r.t, before, r.state())
+	return found
+}
+
+func TestLookFindsWhereAMessageStands(t *testing.T) {
+	r := newScene(t)
+	g, k := r.group("g"), keyed(1, "k")
+	r.push(after(k, 60))
+	found := r.find("", "k")
+	assert.Equal(t, []any{k, true, "body " + k, len("body " + k), 0}, []any{found.ID, found.Scheduled, string(found.Body), found.Size, found.Partition})
+	assert.WithinDuration(t, r.now().Add(time.Minute), found.DueAt, 5*time.Second)
+	assert.Empty(t, found.Groups)
+
+	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1000, k)).Err())
+	require.Len(t, r.claim(g, "c", 1), 1)
+	r.group("h")
+	found = r.find(k, "")
+	require.Len(t, found.Groups, 2)
+	assert.WithinDuration(t, r.now().Add(lease), found.Groups[0].At, 5*time.Second)
+	found.Groups[0].At, found.Groups[0].Score = time.Time{}, ""
+	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
+	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
+
+	_, err := LookIn(t.Context(), r.partition, "unknown", "")
+	require.ErrorIs(t, err, queue.ErrNotFound)
+	_, err = LookIn(t.Context(), r.partition, "", "unknown")
+	require.ErrorIs(t, err, queue.ErrNotFound)
+}
+
+// TestLookFindsGroupsThatAreNotRegistered since refs names them, or a tombstone does.
+func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.group("unregistered")
+	r.group("retired")
+	r.push(due("a"))
+	require.Len(t, r.claim(g, "c", 1), 1)
+	names := r.partition.Names
+	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
+	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())
+	found := r.find("a", "")
+	require.Len(t, found.Groups, 3)
+	for i, want := range []FoundFor{
+		{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1},
+		{Group: "retired", State: queue.StateQueued},
+		{Group: "unregistered", State: queue.StateQueued},
+	} {
+		found.Groups[i].At, found.Groups[i].Score = time.Time{}, ""
+		assert.Equal(t, want, found.Groups[i])
+	}
+}
+
+func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due("a"), due("b"), due("c"))
+	require.Len(t, r.claim(g, "c/1", 2), 2)
+	holder := func(id string, fence int64) string {
+		t.Helper()
+		before := r.state()
+		name, err := Holder(t.Context(), g, id, fence)
+		require.NoError(t, err)
+		require.Equal(t, before, r.state())
+		return name
+	}
+	assert.Equal(t, "c/1", holder("a", 1))
+	assert.Equal(t, "c/1", holder("b", 1))
+	assert.Empty(t, holder("b", 2))
+	assert.Empty(t, holder("c", 1))
+	r.expire(g, "b")
+	require.Len(t, r.claim(g, "d", 1), 1)
+	assert.Equal(t, "d", holder("b", 2))
+	assert.Equal(t, "c/1", holder("a", 1))
+	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
+	assert.Empty(t, holder("b", 2))
+	assert.Equal(t, "host", queue.ConsumerName("host/01"))
+	assert.Equal(t, "a/b", queue.ConsumerName("a/b/01"))
+	assert.Equal(t, "host", queue.ConsumerName("host"))
+}
+
+func TestConsumersAreThoseThatAreAlive(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	now := r.now().UnixMilli()
+	key := r.partition.Key(script.ConsumersOf, "g")
+	for i := range 1000 {
+		until := now + 60000
+		if i%2 == 0 {
+			until = now - 1
+		}
+		about := fmt.Sprintf(`{"name":"n%d","pid":%d,"held":{"a":[2,3]},"maxDeliveries":4,"more":1} `, i, i)
+		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("n%d/x", i), fmt.Sprint(until, " ", now, " ", now-5, " ", about)).Err())
+	}
+	require.NoError(t, r.client.HSet(t.Context(), key, "odd/x", fmt.Sprint(now+60000, " garbage")).Err())
+	before := r.state()
+	consumers, err := Consumers(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, before, r.state())
+	require.Len(t, consumers, 501)
+	slices.SortFunc(consumers, func(a, b Consumer) int { return strings.Compare(a.ID, b.ID) })
+	assert.Equal(t, Consumer{
+		ID: "n1/x", Alive: time.UnixMilli(now + 60000), Seen: time.UnixMilli(now), Since: time.UnixMilli(now - 5),
+		About: queue.About{Name: "n1", PID: 1, MaxDeliveries: 4, Held: map[string]queue.HeldTimes{"a": {2, 3}}},
+	}, consumers[0])
+	assert.Equal(t, "odd", consumers[500].About.Name)
+}
+
+func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
+	r := newScene(t)
+	r.group("b")
+	r.group("a:b")
+	now := r.now().UnixMilli()
+	for field, value := range map[string]string{
+		"paused": fmt.Sprint(now+60000, " ", now, ` {"by":"anna","reason":"x y"}`), "paused:b": "0 5 {}", "paused:over": "9 5 {}",
+		"limits:a:b": `3 10000.000000 2 6 {"maxInFlight":6,"messages":100,"per":1000000000,"burst":4}`,
+		"rate:a:b":   "5000000", "retired:r": "7", "retired:e": "7 expired", "expiry:b": "60000 9000 0",
+	} {
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), field, value).Err())
+	}
+	for i := range 600 {
+		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
+	}
+	before := r.state()
+	roster, err := ReadRoster(t.Context(), r.partition)
+	require.NoError(t, err)
+	require.Equal(t, before, r.state())
+	assert.WithinDuration(t, r.now(), roster.Now, 5*time.Second)
+	assert.Equal(t, []string{"a:b", "b"}, roster.Groups)
+	assert.Equal(t, map[string]PauseInForce{
+		"":  {Since: time.UnixMilli(now), Until: time.UnixMilli(now + 60000), By: "anna", Reason: "x y"},
+		"b": {Since: time.UnixMilli(5)},
+	}, roster.Pauses)
+	share := roster.Limits["a:b"]
+	assert.Equal(t, Share{
+		Whole: queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
+		Most:  3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
+	}, share)
+	assert.Equal(t, time.UnixMilli(4990), share.NextClaim())
+	assert.Len(t, roster.Retired, 602)
+	assert.Equal(t, Tombstone{Since: time.UnixMilli(7)}, roster.Retired["r"])
+	assert.Equal(t, Tombstone{Since: time.UnixMilli(7), Expired: true}, roster.Retired["e"])
+	assert.Equal(t, map[string]time.Time{"b": time.UnixMilli(9000)}, roster.Expiring)
+}
+
+func TestSurveyAndTallyCount(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	p := r.partition.Names
+	for set, scores := range map[string][]float64{
+		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13},
+		p.Key(script.UnackOf, "g"): {5000, 1e13}, p.Key(script.DeadOf, "g"): {6000, 7000, 8000},
+	} {
+		for i, score := range scores {
+			require.NoError(t, r.client.ZAdd(t.Context(), set, z(score, keyed(i+1, set))).Err())
+		}
+	}
+	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.Messages, ""), "a", "1", "b", "123").Err())
+	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.MessageKeys, ""), "a", "1").Err())
+	require.NoError(t, r.client.ZAdd(t.Context(), p.Key(script.Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
+	before := r.state()
+	survey, err := ReadSurvey(t.Context(), r.partition)
+	require.NoError(t, err)
+	tally, err := ReadTally(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, before, r.state())
+	assert.WithinDuration(t, r.now(), survey.Now, 5*time.Second)
+	assert.ElementsMatch(t, []int{1, 3}, survey.Sample)
+	survey.Now, survey.Sample = time.Time{}, nil
+	assert.Equal(t, Survey{
+		Scheduled: 3, Due: 2, OldestDue: time.UnixMilli(1000), NextDue: time.UnixMilli(1e13), Messages: 2, Keys: 1, Windows: 1,
+	}, survey)
+	tally.Now = time.Time{}
+	assert.Equal(t, Tally{
+		Queued: 2, Later: 2, OldestQueued: time.UnixMilli(3000), NextRetry: time.UnixMilli(2e13), InDelivery: 2, Expired: 1,
+		OldestUnacked: keyed(1, p.Key(script.UnackOf, "g")), Dead: 3, OldestDead: time.UnixMilli(6000),
+	}, tally)
+
+	none := newScene(t)
+	survey, err = ReadSurvey(t.Context(), none.partition)
+	require.NoError(t, err)
+	survey.Now, survey.Sample = time.Time{}, nil
+	assert.Zero(t, survey)
+	tally, err = ReadTally(t.Context(), none.partition.Group("g"))
+	require.NoError(t, err)
+	tally.Now = time.Time{}
+	assert.Zero(t, tally)
+	assert.Empty(t, none.state())
+}
+
+func TestTopicsAreListedInSteps(t *testing.T) {
+	r := newScene(t)
+	s, err := queue.NewStore(r.client, "test:"+t.Name(), observe.Observer{})
+	require.NoError(t, err)
+	var want []Listed
+	for i := range 3000 {
+		want = append(want, Listed{fmt.Sprintf("%04d", i), "1"})
+		require.NoError(t, r.client.HSet(t.Context(), s.Registry(), want[i].Name, "1").Err())
+	}
+	list, err := Topics(t.Context(), s)
+	require.NoError(t, err)
+	assert.Equal(t, want, list)
+	require.NoError(t, r.client.Del(t.Context(), s.Registry()).Err())
+	list, err = Topics(t.Context(), s)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}

@@ -1,0 +1,156 @@
+package inspect
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Place is a sorted set of a partition that messages are in.
+type Place string
+
+// The places. But for InScheduled, a group has one of each.
+const (
+	InScheduled Place = "scheduled"
+	InQueue     Place = "queue"
+	InUnack     Place = "unack"
+	InDead      Place = "dead"
+)
+
+// Position is a place in the order of a sorted set: by score, then by the bytes of the id. The
+// zero value is before everything, and one without an ID before all messages with its score.
+type Position struct {
+	Score string // ms, as Redis writes it: another program may have written a fraction
+	ID    string
+}
+
+// AtTime is the position before all messages with a score of so many ms.
+func AtTime(ms int64) Position { return Position{Score: strconv.FormatInt(ms, 10)} }
+
+// Next is the position right after this one.
+func (p Position) Next() Position { return Position{p.Score, p.ID + "\x00"} }
+
+func (p Position) score() string {
+	if p.Score == "" {
+		return "-inf"
+	}
+	return p.Score
+}
+
+// NoEnd is a PageRequest.Before without an end.
+const NoEnd = math.MaxInt64
+
+// PageRequest asks for some of the messages in a place.
+type PageRequest struct {
+	Place       Place
+	From        Position // included
+	Before      int64    // ms, not included; NoEnd for no end
+	Limit       int      // entries at most, 1 to MaxMessages
+	KeyPrefix   string   // only messages with such a key
+	Reason      string   // only those whose reason contains this; for InDead
+	MinAttempts int
+	Bytes       int // text to return at most, bodies included, unless the first has more; 0: no bodies
+}
+
+// PageEntry is a message in a place.
+type PageEntry struct {
+	ID       string
+	Score    int64  // ms
+	Token    string // the attempts entry; "1" if there is none
+	Attempts int    // deliveries that count, including one under way
+	Reason   string
+	Size     int    // bytes of the body
+	Body     []byte // nil if it is missing, or was not asked for
+	Metadata []byte // as a Nack of the group left it; nil if none did, or it was not asked for
+	Position Position
+}
+
+// Page is what was found.
+type Page struct {
+	Entries []PageEntry
+	Next    Position // where to go on, after the last message that was looked at
+	More    bool     // there may be more from Next on
+	Now     time.Time
+}
+
+// ReadPage returns some messages in a place of the group, or of the partition if it is
+// InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
+// say that there is More.
+func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) {
+	bytes, content := queue.MaxReplyBytes, ""
+	if r.Bytes > 0 {
+		bytes, content = min(r.Bytes, queue.MaxReplyBytes), "bodies"
+	}
+	reply, err := g.Run(ctx, pageScript, []any{
+		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
+		r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	return parsePage(reply, r.From)
+}
+
+func endOf(before int64) string {
+	if before == NoEnd {
+		return "+inf"
+	}
+	return strconv.FormatInt(before, 10)
+}
+
+// Count counts the messages in a place of the group with scores from a position's on and
+// before another, in ms.
+func Count(ctx context.Context, g *queue.Group, place Place, from Position, before int64) (int, error) {
+	count, _, err := count(ctx, g, place, from, before, "")
+	return count, err
+}
+
+// CountBefore counts the messages in a place of the group that come before a message with a score, in ms,
+// whether or not that is in the place. Of those with the same score, it counts up to MaxMessages.
+func CountBefore(ctx context.Context, g *queue.Group, place Place, score int64, id string) (int, error) {
+	count, _, err := count(ctx, g, place, Position{}, score, id)
+	return count, err
+}
+
+// End is the lowest time, in ms, that is above all scores in a place of the group.
+func End(ctx context.Context, g *queue.Group, place Place) (before int64, err error) {
+	_, last, err := count(ctx, g, place, Position{}, NoEnd, "")
+	if err != nil || last == "" {
+		return 0, err
+	}
+	ms, err := script.Score(last)
+	return ms + 1, err
+}
+
+func count(ctx context.Context, g *queue.Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
+	reply, err := g.Run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
+	if err != nil {
+		return 0, "", err
+	}
+	count, last = reply.Count(), reply.Text()
+	return count, last, reply.End()
+}
+
+func parsePage(reply script.Reply, from Position) (Page, error) {
+	page := Page{Now: reply.Time(), More: reply.Int() == 1, Next: from}
+	if last := (Position{reply.Text(), reply.Text()}); last.Score != "" {
+		page.Next = last.Next()
+	}
+	for rows := reply.List(); rows.More(); {
+		entry := PageEntry{ID: rows.Text()}
+		score := rows.Text()
+		ms, err := script.Score(score)
+		if err != nil {
+			rows.Fail("message %q has the score %q", entry.ID, score)
+		}
+		entry.Score, entry.Position = ms, Position{score, entry.ID}
+		entry.Token, entry.Attempts, entry.Reason = rows.Text(), rows.Count(), string(rows.Bytes())
+		entry.Size, entry.Body, entry.Metadata = rows.Count(), rows.Bytes(), rows.Bytes()
+		page.Entries = append(page.Entries, entry)
+	}
+	return page, reply.End()
+}

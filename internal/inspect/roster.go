@@ -1,0 +1,188 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Roster is which groups a partition has, and what they are told.
+type Roster struct {
+	Now      time.Time
+	Groups   []string // sorted; those that are registered
+	Pauses   map[string]PauseInForce
+	Limits   map[string]Share
+	Retired  map[string]Tombstone
+	Expiring map[string]time.Time     // when the group ends at the earliest if no consumer is seen
+	Lasts    map[string]time.Duration // how long such a group lasts without a live consumer
+}
+
+// PauseInForce is a pause that has not ended. That of all groups has the name "".
+type PauseInForce struct {
+	Since, Until time.Time // Until is zero for no end
+	By, Reason   string
+}
+
+// Share is a partition's share of a group's limits.
+type Share struct {
+	Whole    queue.Limits
+	Most     int           // messages in delivery; 0: any number
+	Interval time.Duration // from one claim to the next; 0: any rate
+	Burst    int
+	Back     time.Time // when the whole burst is back; zero if it is
+}
+
+// NextClaim is when the rate allows another claim: now or earlier if it does.
+func (s Share) NextClaim() time.Time {
+	if s.Interval == 0 || s.Back.IsZero() {
+		return time.Time{}
+	}
+	return s.Back.Add(-time.Duration(s.Burst-1) * s.Interval)
+}
+
+// Tombstone is what a group leaves that is not registered any more.
+type Tombstone struct {
+	Since   time.Time
+	Expired bool // it has ended by itself, and what it held is being freed
+}
+
+// lately are the groups that were retired last, up to some number.
+func (r Roster) lately(most int) []string {
+	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
+		return r.Retired[b].Since.Compare(r.Retired[a].Since)
+	})
+	return names[:min(len(names), max(0, most))]
+}
+
+// ReadRoster reads which groups the partition has.
+func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
+	page := newRosterPage()
+	for cursor := "0"; ; {
+		reply, err := p.Client().Run(ctx, rosterCall(p, cursor))
+		if err != nil {
+			return Roster{}, err
+		}
+		if cursor, err = page.add(reply); err != nil {
+			return Roster{}, err
+		}
+		if cursor == "0" {
+			return page.roster, page.read()
+		}
+	}
+}
+
+func rosterCall(p *queue.Partition, cursor string) script.Call {
+	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
+}
+
+// rosterPage is what has been read of a roster.
+type rosterPage struct {
+	roster Roster
+	told   map[string]string // the fields of control
+}
+
+func newRosterPage() *rosterPage {
+	return &rosterPage{
+		roster: Roster{
+			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
+			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Lasts: map[string]time.Duration{},
+		},
+		told: map[string]string{},
+	}
+}
+
+// add adds a reply and returns the cursor of the next call.
+func (p *rosterPage) add(reply script.Reply) (cursor string, err error) {
+	p.roster.Now, cursor = reply.Time(), reply.Text()
+	p.roster.Groups = append(p.roster.Groups, reply.Texts()...)
+	for _, field := range reply.Pairs() {
+		p.told[field[0]] = field[1]
+	}
+	return cursor, reply.End()
+}
+
+// read reads what was added.
+func (p *rosterPage) read() error {
+	slices.Sort(p.roster.Groups)
+	return p.roster.read(p.told)
+}
+
+// read reads the fields of control.
+func (r *Roster) read(told map[string]string) error {
+	for field, value := range told {
+		kind, group, _ := strings.Cut(field, ":")
+		var err error
+		switch kind {
+		case "paused":
+			err = r.readPause(group, value)
+		case "limits":
+			r.Limits[group], err = shareOf(value, told["rate:"+group])
+		case "retired":
+			since, how, _ := strings.Cut(value, " ")
+			r.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
+		case "expiry":
+			if parts := strings.Fields(value); len(parts) == 3 {
+				r.Expiring[group] = msTime(parts[1])
+				lasts, _ := strconv.ParseInt(parts[0], 10, 64) // 0 if it is damaged
+				r.Lasts[group] = time.Duration(lasts) * time.Millisecond
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("control field %q: %w", field, err)
+		}
+	}
+	return nil
+}
+
+func (r *Roster) readPause(group, value string) error {
+	parts := strings.SplitN(value, " ", 3)
+	if len(parts) != 3 {
+		return fmt.Errorf("%w: %q", script.ErrReply, value)
+	}
+	var told queue.Pause
+	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
+		return fmt.Errorf("%w: %q", script.ErrReply, value)
+	}
+	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
+	if pause.Until.IsZero() || pause.Until.After(r.Now) {
+		r.Pauses[group] = pause
+	}
+	return nil
+}
+
+// shareOf reads the fields "limits:G" and "rate:G"; lib_claim.lua explains them.
+func shareOf(limits, rate string) (Share, error) {
+	whole, err := queue.ParseLimits(limits)
+	if err != nil {
+		return Share{}, err
+	}
+	parts := strings.SplitN(limits, " ", 4)
+	most, err := strconv.Atoi(parts[0])
+	interval, err2 := strconv.ParseFloat(parts[1], 64)
+	burst, err3 := strconv.Atoi(parts[2])
+	if err != nil || err2 != nil || err3 != nil {
+		return Share{}, fmt.Errorf("%w: %q", script.ErrReply, limits)
+	}
+	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
+	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {
+		share.Back = time.UnixMicro(us)
+	}
+	return share, nil
+}
+
+// msTime is a time in ms; zero for 0, or if it is damaged.
+func msTime(text string) time.Time {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

@@ -1,0 +1,73 @@
+package inspect
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+func TestNoScriptOfAnActTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowActs) }
+
+// slowActs are slowCases for what people do with messages.
+var slowActs = map[string]func(r *scene, g *queue.Group) func(){
+	"withdraw 1,000 with keys and windows": func(r *scene, _ *queue.Group) func() {
+		var call []queue.Message
+		var ids []string
+		for i := range 1000 {
+			call = append(call, after(keyed(i, fmt.Sprint("key ", i)), 60))
+			ids = append(ids, call[i].ID)
+		}
+		require.Empty(r.t, r.pushWindow(1, queue.RejectDuplicates, call))
+		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
+		return func() {
+			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
+		}
+	},
+	"withdraw what one of 1,000 groups has": func(r *scene, g *queue.Group) func() {
+		key := r.partition.Key(script.QueueOf, "g")
+		ids := r.store(key, 500, 100)
+		r.differentRefs(ids, 1000)
+		seen := r.seen(key, ids...)
+		return func() {
+			require.Empty(r.t, r.withdraw(g, InQueue, seen...))
+			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
+		}
+	},
+	"withdraw messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
+		key := r.partition.Key(script.Scheduled, "")
+		seen := r.seen(key, r.store(key, 200, mebibyte)...)
+		return func() {
+			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
+		}
+	},
+	"retime 1,000": func(r *scene, g *queue.Group) func() {
+		key := r.partition.Key(script.QueueOf, "g")
+		ids := r.store(key, 1000, 100)
+		seen := r.seen(key, ids...)
+		return func() {
+			left, err := Retime(r.ctx(), g, InQueue, 5000, seen)
+			require.NoError(r.t, err)
+			require.Empty(r.t, left)
+		}
+	},
+	"delete a topic that 1,000 groups need": func(r *scene, _ *queue.Group) func() {
+		ids := r.store(r.partition.Key(script.Scheduled, ""), 1000, 100)
+		r.differentRefs(ids, 1000)
+		for i := range 999 {
+			name := fmt.Sprint("group ", i)
+			require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(script.Groups, ""), name).Err())
+			require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(script.QueueOf, name), z(1, ids[0])).Err())
+		}
+		topic := r.topicOf(1)
+		return func() {
+			require.NoError(r.t, DeleteTopic(r.ctx(), topic))
+			require.Empty(r.t, r.keysOf())
+		}
+	},
+}

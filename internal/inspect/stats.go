@@ -1,0 +1,139 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Survey is what a partition has, whatever the groups.
+type Survey struct {
+	Now                time.Time
+	Scheduled, Due     int
+	OldestDue, NextDue time.Time // zero if there is none
+	Messages           int
+	Sample             []int // sizes of some bodies
+	Keys, Windows      int
+}
+
+// ReadSurvey counts what the partition has.
+func ReadSurvey(ctx context.Context, p *queue.Partition) (Survey, error) {
+	reply, err := p.Run(ctx, surveyScript, "", nil)
+	if err != nil {
+		return Survey{}, err
+	}
+	r := reply
+	s := Survey{
+		Now: r.Time(), Scheduled: r.Count(), Due: r.Count(), OldestDue: r.Score(), NextDue: r.Score(),
+		Messages: r.Count(), Sample: r.Counts(), Keys: r.Count(), Windows: r.Count(),
+	}
+	return s, r.End()
+}
+
+// memorySamples is how many entries of a key Redis looks at to estimate the whole.
+const memorySamples = 50
+
+// Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
+// groups take. It is false if Redis refuses to say.
+func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int64, known bool, err error) {
+	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
+		answers, err := memory(ctx, p.Client(), some)
+		if err != nil {
+			return 0, false, err
+		}
+		for _, a := range answers {
+			size, err := a.Result()
+			switch {
+			case errors.Is(err, redis.Nil): // there is no such key
+			case err != nil && script.IsAnswer(err):
+				return 0, false, nil
+			case err != nil:
+				return 0, false, err
+			}
+			bytes += size
+		}
+	}
+	return bytes, true, nil
+}
+
+// memory asks how many bytes some keys in one slot take. Each answer has its own error.
+func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]*redis.IntCmd, error) {
+	return script.Promptly(ctx, c, func(ctx context.Context) ([]*redis.IntCmd, error) {
+		node, err := c.Master(ctx, keys[0].Name)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*redis.IntCmd, len(keys))
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, key := range keys {
+				answers[i] = pipe.MemoryUsage(ctx, key.Name, memorySamples)
+			}
+			return nil
+		})
+		return answers, nil
+	})
+}
+
+// Tally is what a partition has for a group.
+type Tally struct {
+	Now                     time.Time
+	Queued, Later           int // due, and due later
+	OldestQueued, NextRetry time.Time
+	InDelivery, Expired     int
+	OldestUnacked           string // an id
+	Dead                    int
+	OldestDead              time.Time
+}
+
+// ReadTally counts what the partition has for the group.
+func ReadTally(ctx context.Context, g *queue.Group) (Tally, error) {
+	reply, err := g.Run(ctx, tallyScript, nil)
+	if err != nil {
+		return Tally{}, err
+	}
+	r := reply
+	t := Tally{
+		Now: r.Time(), Queued: r.Count(), Later: r.Count(), OldestQueued: r.Score(), NextRetry: r.Score(),
+		InDelivery: r.Count(), Expired: r.Count(), OldestUnacked: r.Text(), Dead: r.Count(), OldestDead: r.Score(),
+	}
+	return t, r.End()
+}
+
+// Listed is a topic on the list of topics.
+type Listed struct{ Name, Version string }
+
+// Topics returns the list of topics, sorted by name. It changes nothing.
+func Topics(ctx context.Context, s *queue.Store) ([]Listed, error) {
+	keys := []string{s.Registry()}
+	if err := s.Check(ctx, keys[0]); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	err := scan(func(cursor string) (next string, err error) {
+		reply, err := s.Run(ctx, script.Call{Script: topicsScript, Partition: -1, Keys: keys, Args: []any{cursor}})
+		if err != nil {
+			return "", err
+		}
+		next = reply.Text()
+		for _, row := range reply.Pairs() {
+			names[row[0]] = row[1]
+		}
+		return next, reply.End()
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []Listed
+	for name, version := range names {
+		list = append(list, Listed{name, version})
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}

@@ -1,0 +1,27 @@
+package queue
+
+import (
+	"os"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// ofInspect is a script of package inspect, which imports this one.
+func ofInspect(name, keys string) *script.Script {
+	return script.New(os.DirFS("../inspect"), name, keys)
+}
+
+// arrived stores a copy of a message that is due in a minute.
+func (r *scene) arrived(id string) {
+	r.t.Helper()
+	arrive := ofInspect("arrive", "scheduled messages keys taken arrived")
+	now := r.now().UnixMilli()
+	reply, err := r.partition.Run(r.ctx(), arrive, "", []any{
+		now + 60_000, 86_400_000, r.partition.Channel(), "", id, now + 60_000, "body " + id,
+	})
+	require.NoError(r.t, err)
+	reply.Time()
+	require.Equal(r.t, []string{"", "stored"}, reply.Rest())
+}

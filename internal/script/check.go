@@ -1,0 +1,142 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrServerTooOld says that the server is older than Redis 7.0.
+var ErrServerTooOld = Permanent("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
+
+// checking is a check under way. Others that need one wait for it.
+type checking struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Check makes sure that the server is new enough, and looks for settings that lose
+// messages (Warnings). After one success it does nothing. It skips what the user may
+// not ask. The key determines which node of a Cluster to ask.
+func (c *Client) Check(ctx context.Context, key string) error {
+	for !c.checked.Load() {
+		c.mu.Lock()
+		current := c.checking
+		if current == nil {
+			current = &checking{done: make(chan struct{})}
+			c.checking = current
+			c.mu.Unlock()
+			_, current.err = Promptly(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.ask(ctx, key) })
+			c.mu.Lock()
+			c.checking = nil
+			c.mu.Unlock()
+			close(current.done)
+			return current.err
+		}
+		c.mu.Unlock()
+		select {
+		case <-current.done:
+			if current.err != nil && !isContextError(current.err) {
+				return current.err
+			} // else check again: the other's context ended, not this one
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (c *Client) ask(ctx context.Context, key string) error {
+	node, err := c.Master(ctx, key)
+	if err != nil {
+		return err
+	}
+	info, err := node.Info(ctx).Result()
+	if err != nil {
+		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
+			c.checked.Store(true) // errors of scripts will show it
+			return nil
+		}
+		return err
+	}
+	version := InfoField(info, "redis_version")
+	if TooOld(version) {
+		return fmt.Errorf("%w: it is %s", ErrServerTooOld, version)
+	}
+	warnings := warningsOf(ctx, node, info)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.warnings = version, warnings
+	c.checked.Store(true)
+	return nil
+}
+
+// TooOld reports whether a version is known to be too old. One that cannot be parsed gets the
+// benefit of the doubt.
+func TooOld(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n < 7
+}
+
+// Warnings says which settings of the server lose messages, and what to do. It returns
+// each warning once, after the first check.
+func (c *Client) Warnings() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	warnings := c.warnings
+	c.warnings = nil
+	return warnings
+}
+
+func warningsOf(ctx context.Context, node redis.UniversalClient, info string) []string {
+	var warnings []string
+	if policy := InfoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf(
+			"Redis may evict messages, since its maxmemory-policy is %s; set it to noeviction", policy))
+	}
+	if InfoField(info, "aof_enabled") == "0" {
+		snapshots, err := node.ConfigGet(ctx, "save").Result()
+		if err == nil && snapshots["save"] == "" {
+			warnings = append(warnings,
+				"A restart of Redis loses all messages, since it persists nothing; set appendonly to yes")
+		}
+	}
+	return warnings
+}
+
+// InfoField is a field of what INFO says; "" without it.
+func InfoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// tooOld wraps an error in ErrServerTooOld if only a server before 7.0 answers so: it
+// cannot run the script, or it wraps its errors. This is for users who may not call INFO.
+func (c *Client) tooOld(err error) error {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return err
+	}
+	c.mu.Lock()
+	version := c.version
+	c.mu.Unlock()
+	text := answer.Error()
+	if version == "" && (strings.Contains(text, "Unknown Redis command called from") ||
+		strings.HasPrefix(text, "ERR Error running script (call to f_")) {
+		return fmt.Errorf("%w: %w", ErrServerTooOld, err)
+	}
+	return err
+}

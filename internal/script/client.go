@@ -1,0 +1,157 @@
+// Package script runs Lua scripts on the keys of topics: it names the keys, sends the calls to a server
+// or to the nodes of a Cluster, sends them again where that is safe, reads the replies, and explains the
+// errors. It knows how the scripts are called, and not what they mean; packages queue and inspect do.
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Client runs scripts on the keys of one prefix in one Redis. It is safe for concurrent use.
+type Client struct {
+	// immutable
+	redis       redis.UniversalClient
+	prefix      string
+	observer    observe.Observer
+	cluster     Cluster // the client again, if it is for a Cluster; else nil
+	db          int
+	readTimeout time.Duration
+	tls         bool
+	calls       *calls
+
+	checked  atomic.Bool // no check is left to do
+	mu       sync.Mutex
+	checking *checking // guarded by mu; the check under way
+	version  string    // guarded by mu; what the server says it is
+	warnings []string  // guarded by mu; not returned yet
+}
+
+// Options are what only clients within this module can say of themselves, by a method
+// ScriptOptions.
+type Options struct {
+	// LosesNothing says that no notification is lost as long as a connection lasts: so package
+	// redisdelaytest needs neither pings nor polls in its virtual months.
+	LosesNothing bool
+}
+
+// OptionsOf returns what a client says of itself.
+func OptionsOf(client redis.UniversalClient) Options {
+	if c, is := client.(optional); is {
+		return c.ScriptOptions()
+	}
+	return Options{}
+}
+
+// What clients can do. Users wrap the types of go-redis, so methods decide, not types.
+type (
+	singleNode interface{ Options() *redis.Options }
+
+	// Cluster is a client for a Cluster.
+	Cluster interface {
+		Options() *redis.ClusterOptions
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+		ReloadState(ctx context.Context)
+	}
+
+	clusterOptions interface{ Options() *redis.ClusterOptions }
+
+	ring interface{ Options() *redis.RingOptions }
+
+	optional interface{ ScriptOptions() Options }
+)
+
+// Why a client cannot be used.
+var (
+	errRing = errors.New("is a redis.Ring: while a shard is away, its topics move to another one " +
+		"and their messages are orphaned; use a Cluster or Sentinel")
+	errPartOfCluster = errors.New("has the options of a Cluster client and not its MasterForKey and ReloadState; " +
+		"embed *redis.ClusterClient, or forward them")
+)
+
+// NewClient returns a Client for the keys of a prefix. It does no I/O. The observer sees each
+// call. The error says why the client cannot be used.
+func NewClient(client redis.UniversalClient, prefix string, observer observe.Observer) (*Client, error) {
+	made := &Client{
+		redis: client, prefix: prefix, observer: observer, calls: newCalls(),
+	}
+	switch c := client.(type) {
+	case ring:
+		return nil, errRing
+	case singleNode:
+		o := c.Options()
+		made.db, made.readTimeout, made.tls = o.DB, o.ReadTimeout, o.TLSConfig != nil
+	case Cluster: // has one database, 0
+		o := c.Options()
+		made.cluster, made.readTimeout, made.tls = c, o.ReadTimeout, o.TLSConfig != nil
+	case clusterOptions:
+		return nil, errPartOfCluster
+	default:
+		return nil, fmt.Errorf("is a %T, which does not tell whether it is for a single node or a Cluster; "+
+			"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward "+
+			"Options and, for a Cluster, MasterForKey and ReloadState", client)
+	}
+	return made, nil
+}
+
+// ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.
+func (c *Client) ReadTimeout() time.Duration { return c.readTimeout }
+
+// Why a call may not have ended in time.
+var (
+	errNoAnswer     = errors.New("no answer from Redis")
+	errNoConnection = errors.New("no connection to Redis could be opened")
+	errNoHandshake  = errors.New("no connection to Redis could be opened; does its port expect TLS?")
+)
+
+// Silence explains a call that has not ended in time, as far as that is known: the client
+// itself says no more, even when a server without TLS waits for the end of a handshake.
+func (c *Client) Silence() error {
+	switch {
+	case c.redis.PoolStats().TotalConns > 0:
+		return errNoAnswer
+	case c.tls:
+		return errNoHandshake
+	default:
+		return errNoConnection
+	}
+}
+
+// Master is a client of the node that has a key: a Cluster client may send a command
+// that only reads to a replica, and one without a key to any node.
+func (c *Client) Master(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if c.cluster == nil {
+		return c.redis, nil
+	}
+	return c.cluster.MasterForKey(ctx, key)
+}
+
+// Redis is the client that the scripts go through.
+func (c *Client) Redis() redis.UniversalClient { return c.redis }
+
+// Cluster is the same client if it is for a Cluster; else nil.
+func (c *Client) Cluster() Cluster { return c.cluster }
+
+// reload makes a Cluster client look up the masters at once: after a refused dial it would
+// keep its old view.
+func (c *Client) reload(ctx context.Context) {
+	if c.cluster != nil {
+		c.cluster.ReloadState(ctx)
+	}
+}
+
+// form is the form of a script for the server.
+func (c *Client) form(of *Script) *redis.Script {
+	if c.cluster != nil {
+		return of.sharded
+	}
+	return of.plain
+}

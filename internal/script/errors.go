@@ -1,0 +1,103 @@
+package script
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Permanent returns an error that no other attempt can mend.
+func Permanent(text string) error { return &permanentError{text} }
+
+type permanentError struct{ text string }
+
+func (e *permanentError) Error() string { return e.text }
+
+// KeyTypeError says that a key of ours holds a value of the wrong type, so another
+// program must have written it.
+type KeyTypeError struct {
+	Key  string
+	Type string // what it is
+	Want string // what it should be
+	Err  error  // what Redis said
+}
+
+func (e *KeyTypeError) Error() string {
+	return fmt.Sprintf("redis key %q is a %s, want a %s", e.Key, e.Type, e.Want)
+}
+
+func (e *KeyTypeError) Unwrap() error { return e.Err }
+
+// mark begins the errors of push.lua that are certain: the batch is not stored, and all
+// its writes are undone.
+const mark = "NOTSTORED "
+
+// Refusal is such an error, without the mark: Redis's own words.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (Refusal) RedisError() {}
+
+func unmark(err error) error {
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		if text, marked := strings.CutPrefix(answer.Error(), mark); marked {
+			return Refusal(text)
+		}
+	}
+	return err
+}
+
+// Refused reports whether err is a Refusal, which proves that the batch of a Push is
+// not stored and never will be. No other error proves that: the client may have sent the
+// batch before, and the error of its last attempt (no permission, a wrong password, a
+// failed dial) says nothing about the first.
+func Refused(err error) bool {
+	var refusal Refusal
+	return errors.As(err, &refusal)
+}
+
+// Transient reports whether trying again may help: the connection failed, or
+// the server cannot answer for now.
+func Transient(err error) bool {
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		return passing(err)
+	}
+	var unknownAuthority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var verification *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	var permanent *permanentError
+	switch {
+	case errors.Is(err, redis.ErrClosed), errors.As(err, &permanent):
+		return false
+	case errors.As(err, &noTLS): // a port without TLS
+		return false
+	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid), errors.As(err, &verification):
+		return false
+	default:
+		return true
+	}
+}
+
+// passing reports whether err is an answer of a server that is starting, failing over,
+// moving slots or busy.
+func passing(err error) bool {
+	for _, prefix := range []string{
+		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+		"NOREPLICAS", "BUSY", "max number of clients", "UNBLOCKED",
+	} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}

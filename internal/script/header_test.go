@@ -1,0 +1,100 @@
+package script_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var (
+	declaration = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[\d+(?:\.\.)?\])`)
+	reference   = regexp.MustCompile(`((?:KEYS|ARGV)\[\d+\])`)
+	loop        = regexp.MustCompile(`for \w+ = (\d+), #(KEYS|ARGV)`)
+	variadic    = regexp.MustCompile(`unpack\(ARGV, (\d+)[,)]`)
+	cursor      = regexp.MustCompile(`local at, \w+ = (\d+), `)
+	rows        = regexp.MustCompile(`columns\((\d+), (\d+)\)`)
+	whole       = regexp.MustCompile(`unpack\(ARGV\)`)
+	beside      = regexp.MustCompile(`for i = (\d+), #KEYS[^\n]*\bARGV\[i - (\d+)\]`)
+	computed    = regexp.MustCompile(`ARGV\[(\d+) \+ `)
+	lacked      = regexp.MustCompile(`lacking\([\w, ]+, (\d+), (\d+), \d+\)`)
+)
+
+// TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
+// with the code below it: every index used is declared, and the other way round.
+func TestScriptHeadersMatchTheirBodies(t *testing.T) {
+	for path, source := range luaFiles(t) {
+		file := filepath.Base(path)
+		if strings.HasPrefix(file, "lib") {
+			continue
+		}
+		t.Run(file, func(t *testing.T) {
+			header, body := splitHeader(source)
+			assert.True(t, strings.HasPrefix(header, "-- "+file+": "), "the header starts with the file's name")
+			assert.Contains(t, header, "\n-- Returns  ")
+			assert.ElementsMatch(t, unique(declaration.FindAllString(header, -1), "-- "), used(body))
+		})
+	}
+}
+
+func splitHeader(source string) (header, body string) {
+	lines := strings.SplitAfter(source, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "--") {
+			return strings.Join(lines[:i], ""), strings.Join(lines[i:], "")
+		}
+	}
+	return source, ""
+}
+
+// used lists the indexes that a body uses; open ranges are written KEYS[n..].
+func used(body string) []string {
+	var list []string
+	list = append(list, reference.FindAllString(body, -1)...)
+	for _, m := range loop.FindAllStringSubmatch(body, -1) {
+		list = append(list, openRange(m[2], m[1]))
+	}
+	for _, pattern := range []*regexp.Regexp{cursor, rows, variadic, computed} {
+		for _, m := range pattern.FindAllStringSubmatch(body, -1) {
+			list = append(list, openRange("ARGV", m[1]))
+		}
+	}
+	for _, m := range lacked.FindAllStringSubmatch(body, -1) {
+		list = append(list, openRange("ARGV", m[1]), openRange("KEYS", m[2]))
+	}
+	for _, m := range beside.FindAllStringSubmatch(body, -1) {
+		key, _ := strconv.Atoi(m[1])
+		less, _ := strconv.Atoi(m[2])
+		list = append(list, openRange("ARGV", strconv.Itoa(key-less)))
+	}
+	if whole.MatchString(body) {
+		list = append(list, openRange("ARGV", "1"))
+	}
+	return unique(list, "")
+}
+
+func openRange(name, first string) string { return name + "[" + first + "..]" }
+
+func unique(list []string, prefix string) []string {
+	seen := map[string]bool{}
+	var result []string
+	for _, s := range list {
+		s = strings.TrimPrefix(s, prefix)
+		if !seen[s] {
+			seen[s] = true
+			result = append(result, s)
+		}
+	}
+	return result
+}
+
+func TestScriptsTouchOnlyDeclaredKeys(t *testing.T) {
+	literal := regexp.MustCompile(`\bp?call\('[A-Z]+', *['"]`)
+	for file, source := range luaFiles(t) {
+		assert.Empty(t, literal.FindAllString(source, -1), "%s names a key itself", file)
+		assert.NotRegexp(t, `\.\. *':|':[a-z]+:?' *\.\.`, source, "%s puts a key together", file)
+	}
+}

@@ -1,0 +1,223 @@
+package script
+
+import (
+	"math/bits"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is a kind of key. There is one Topics key; from Scheduled on there is one key for
+// each partition, and from QueueOf on one for each group in each partition.
+type Kind int
+
+// The kinds. docs/inside/protocol.md says what their values mean.
+const (
+	Topics Kind = iota // Client.Registry
+	Scheduled
+	Messages
+	Groups
+	Refs
+	MessageKeys
+	Taken
+	Publishers
+	Control
+	Full
+	PartitionCount // in partition 0 only
+	Expiries
+	Arrived
+	QueueOf
+	UnackOf
+	AttemptsOf
+	ClaimsOf
+	DeadOf
+	ReasonsOf
+	ChangedOf
+	ConsumersOf
+)
+
+// kinds has the name of each kind in Redis and the type of its values.
+var kinds = [...]struct{ name, holds string }{
+	Topics:         {"topics", "hash"},
+	Scheduled:      {"scheduled", "zset"},
+	Messages:       {"messages", "hash"},
+	Groups:         {"groups", "set"},
+	Refs:           {"refs", "hash"},
+	MessageKeys:    {"keys", "hash"},
+	Taken:          {"taken", "zset"},
+	Publishers:     {"publishers", "hash"},
+	Control:        {"control", "hash"},
+	Full:           {"full", "hash"},
+	PartitionCount: {"partitions", "string"},
+	Expiries:       {"expiry", "zset"},
+	Arrived:        {"arrived", "zset"},
+	QueueOf:        {"queue", "zset"},
+	UnackOf:        {"unack", "zset"},
+	AttemptsOf:     {"attempts", "hash"},
+	ClaimsOf:       {"claims", "hash"},
+	DeadOf:         {"dead", "zset"},
+	ReasonsOf:      {"reasons", "hash"},
+	ChangedOf:      {"changed", "hash"},
+	ConsumersOf:    {"consumers", "hash"},
+}
+
+// Kinds are all kinds.
+func Kinds() []Kind {
+	list := make([]Kind, len(kinds))
+	for i := range list {
+		list[i] = Kind(i)
+	}
+	return list
+}
+
+func kindsNamed(names string) []Kind {
+	var list []Kind
+	for name := range strings.FieldsSeq(names) {
+		at := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name() == name })
+		if at < 0 {
+			panic("no keys are called " + name) // a mistake in a declaration, which each test finds
+		}
+		list = append(list, Kind(at))
+	}
+	return list
+}
+
+// Name is the kind's name in Redis.
+func (k Kind) Name() string { return kinds[k].name }
+
+// Type is the type of value that Redis says such a key has.
+func (k Kind) Type() string { return kinds[k].holds }
+
+// OfGroup tells whether there is one such key for each group.
+func (k Kind) OfGroup() bool { return k >= QueueOf }
+
+// Names is what the keys of one topic partition begin with: the hash tag
+// {prefix:topic:partition}, so a script touches one Cluster slot.
+type Names string
+
+// The tag ends at the first closing brace, and colons separate its parts, so a topic
+// has both escaped. A prefix may contain colons: the topic and the number are read
+// from the end. What follows the tag needs no escaping.
+var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
+
+// NewNames returns the names of a partition. All partitions but the first have a salt
+// after their number, so they spread evenly over a cluster, whatever the topic.
+func NewNames(prefix, topic string, number int) Names {
+	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
+	first := tag + "0"
+	if number == 0 {
+		return Names("{" + first + "}")
+	}
+	tag += strconv.Itoa(number) + "."
+	return Names("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
+}
+
+// Key is the key of a kind; for a group, unless the partition has one such key.
+func (n Names) Key(k Kind, group string) string {
+	if !k.OfGroup() {
+		return string(n) + ":" + k.Name()
+	}
+	return string(n) + ":" + k.Name() + ":" + group
+}
+
+// Keys are the KEYS of a script, for one group and then for each of several groups.
+func (n Names) Keys(s *Script, group string, each ...string) []string {
+	keys := make([]string, 0, len(s.keys)+len(s.each)*len(each)+len(s.foreign))
+	for _, k := range s.keys {
+		keys = append(keys, n.Key(k, group))
+	}
+	for _, g := range each {
+		for _, k := range s.each {
+			keys = append(keys, n.Key(k, g))
+		}
+	}
+	return keys
+}
+
+// TypedKey is a key and the type of value that it should hold.
+type TypedKey struct{ Name, Type string }
+
+// All are all keys that the partition may have, with those of some groups.
+func (n Names) All(groups []string) []TypedKey {
+	var keys []TypedKey
+	for _, k := range Kinds() {
+		switch {
+		case k == Topics:
+		case !k.OfGroup():
+			keys = append(keys, TypedKey{n.Key(k, ""), k.Type()})
+		default:
+			for _, group := range groups {
+				keys = append(keys, TypedKey{n.Key(k, group), k.Type()})
+			}
+		}
+	}
+	return keys
+}
+
+// Slot is the hash slot of the partition's keys.
+func (n Names) Slot() int { return SlotOf(string(n)) }
+
+// ours is the form of the keys of all prefixes: that of a partition's, and that of the list of
+// topics.
+var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$`)
+
+// IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
+func IsKey(name string) bool { return ours.MatchString(name) }
+
+// slots is how many hash slots a Redis Cluster has.
+const slots = 16384
+
+// nearby is how many slots a partition may be from its ideal slot: few compared with
+// the thousands of slots of a master, and cheap to find.
+const nearby = 16
+
+// slotOf is the Redis Cluster slot of a hash tag.
+func slotOf(tag string) int { return int(crc16(0, tag)) % slots }
+
+// crc16 continues a CRC-16/XMODEM, which Redis Cluster hashes with.
+func crc16(crc uint16, text string) uint16 {
+	for i := range len(text) {
+		crc ^= uint16(text[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+// offset is how many slots a partition is from partition 0. It spreads a topic's
+// partitions evenly over any number of masters that have equal shares of the slots:
+// each third of the slots gets every third partition, and each partition halves the
+// widest gap there (a van der Corput sequence). It does not depend on how many
+// partitions there are, so a topic can get more.
+func offset(number int) int {
+	third, rest := number%3, uint16(number/3)
+	return (third*slots + int(bits.Reverse16(rest))*slots>>16) / 3
+}
+
+// salt is what to append to a tag so that its slot is within nearby of the wanted
+// one.
+func salt(tag string, slot int) string {
+	start := crc16(0, tag)
+	for n := 0; ; n++ {
+		text := strconv.Itoa(n)
+		if (int(crc16(start, text))-slot)&(slots-1) < nearby {
+			return text
+		}
+	}
+}
+
+// SlotOf is the Redis Cluster slot of a key.
+func SlotOf(key string) int {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return slotOf(tag)
+		}
+	}
+	return slotOf(key)
+}

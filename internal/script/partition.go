@@ -1,0 +1,127 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Partition is where scripts run: the keys of one partition of a topic, which are in one slot. It is
+// safe for concurrent use.
+type Partition struct {
+	Names
+	client *Client
+	topic  string
+	number int
+	wake   string // see Channel
+	clock  clock
+}
+
+// Partition returns a partition of a topic. It does no I/O.
+func (c *Client) Partition(topic string, number int) *Partition {
+	n := NewNames(c.prefix, topic, number)
+	return &Partition{client: c, topic: topic, number: number, Names: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
+}
+
+// Registry is the key of the list of topics. It has its own hash tag, which no topic has,
+// since it names no partition.
+func (c *Client) Registry() string { return "{" + c.prefix + ":" + Topics.Name() + "}" }
+
+// Client is what runs scripts in the partition.
+func (p *Partition) Client() *Client { return p.client }
+
+// Topic is the topic's name.
+func (p *Partition) Topic() string { return p.topic }
+
+// Number is the partition's number, from 0.
+func (p *Partition) Number() int { return p.number }
+
+// Channel is where scripts announce that a message in the partition is due earlier than
+// all others. It names the database, since databases share Pub/Sub.
+func (p *Partition) Channel() string { return p.wake }
+
+// Call is a call of a script with some KEYS.
+func (p *Partition) Call(s *Script, keys []string, args []any) Call {
+	return Call{Script: s, Topic: p.topic, Partition: p.number, Keys: keys, Args: args}
+}
+
+// Run calls a script for a group, "" for none, and for each of several groups.
+func (p *Partition) Run(ctx context.Context, s *Script, group string, args []any, each ...string) (Reply, error) {
+	return p.client.Run(ctx, p.Call(s, p.Keys(s, group, each...), args))
+}
+
+// Now is the time in ms by the clock of the partition's master, as the scripts have it.
+func (p *Partition) Now(ctx context.Context) (int64, error) {
+	return p.client.Now(ctx, p.Key(Messages, ""))
+}
+
+// Now is the time in ms by the clock of the master that has a key.
+func (c *Client) Now(ctx context.Context, key string) (int64, error) {
+	return Promptly(ctx, c, func(ctx context.Context) (int64, error) {
+		node, err := c.Master(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		now, err := node.Time(ctx).Result()
+		if err != nil {
+			if Transient(err) {
+				c.reload(ctx)
+			}
+			return 0, err
+		}
+		return now.UnixMilli(), nil
+	})
+}
+
+// maxPatience is how long a call may change anything, if its context has no earlier deadline.
+const maxPatience = 10 * time.Second
+
+// Patience is how long the caller waits for a call.
+func Patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline), maxPatience)
+	}
+	return maxPatience
+}
+
+// errLate says that Redis's clock keeps running ahead of the time limits of calls.
+var errLate = errors.New("no answer in time, by Redis's clock")
+
+// clock is what a partition knows of Redis's clock, for the time limits of calls. No host's
+// clock is compared with Redis's: a call that comes too late is told the time.
+type clock struct {
+	mu    sync.Mutex
+	redis time.Time // guarded by mu
+	at    time.Time // guarded by mu; when the host learned it
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		return time.UnixMilli(0)
+	}
+	return c.redis.Add(time.Since(c.at))
+}
+
+func (c *clock) set(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.redis, c.at = now, time.Now()
+}
+
+// InTime makes a call that counts only until a time by Redis's clock, in ms: a copy that comes
+// later, when nobody waits for it, must change nothing. If the call is late, it returns
+// Redis's time, and is made again.
+func (p *Partition) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
+	for range 4 {
+		late, err := call(p.clock.now().Add(Patience(ctx)).UnixMilli())
+		if err != nil || late.IsZero() {
+			return err
+		}
+		p.clock.set(late)
+	}
+	return errLate
+}

@@ -1,0 +1,148 @@
+package script
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// PipelineSize is how many calls go out at once. Redis answers them without a look at other
+// clients.
+const PipelineSize = 32
+
+// Answer is how one of many calls has ended.
+type Answer struct {
+	Reply Reply
+	Err   error
+}
+
+// pipeliner is a client of a single node, or of a Cluster whose masters are not known.
+type pipeliner interface {
+	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
+}
+
+// RunMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
+// When a master answers none of the calls that went out together, it gets no others.
+func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
+	key := func(call Call) string { return call.Keys[0] }
+	return byMaster(ctx, c, calls, key, func(node *redis.Client, some []Call) []Answer {
+		return c.runOn(ctx, c.inTime(ctx, node), some)
+	})
+}
+
+// ByMaster calls do for what each master has, side by side, so that one that does not
+// answer holds up no other. It returns the results in the order of the values.
+func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {
+	return byMaster(ctx, c, values, key, func(_ *redis.Client, some []T) []R { return do(some) })
+}
+
+// byMaster is ByMaster for a call that needs the master. See node.
+func byMaster[T, R any](
+	ctx context.Context, c *Client, values []T, key func(T) string, do func(node *redis.Client, some []T) []R,
+) []R {
+	indices := map[*redis.Client][]int{}
+	for i, v := range values {
+		node := c.node(ctx, key(v))
+		indices[node] = append(indices[node], i)
+	}
+	results := make([]R, len(values))
+	var calls sync.WaitGroup
+	for node, of := range indices {
+		calls.Go(func() {
+			some := make([]T, len(of))
+			for i, at := range of {
+				some[i] = values[at]
+			}
+			for i, result := range do(node, some) {
+				results[of[i]] = result
+			}
+		})
+	}
+	calls.Wait()
+	return results
+}
+
+// node is a client of the master that has a key; nil without a Cluster, and if no master
+// is known.
+func (c *Client) node(ctx context.Context, key string) *redis.Client {
+	if c.cluster == nil {
+		return nil
+	}
+	node, err := Promptly(ctx, c, func(ctx context.Context) (*redis.Client, error) { return c.cluster.MasterForKey(ctx, key) })
+	if err != nil {
+		return nil // the client of the Cluster says why
+	}
+	return node
+}
+
+// inTime is a client of a node whose calls end with ctx: by itself, it heeds a deadline
+// only until it waits for a reply, unless it has ContextTimeoutEnabled.
+func (c *Client) inTime(ctx context.Context, node *redis.Client) pipeliner {
+	client := pipeliner(c.redis)
+	if node != nil {
+		client = node
+	}
+	deadline, limited := ctx.Deadline()
+	limiter, can := client.(interface {
+		WithTimeout(timeout time.Duration) *redis.Client
+	})
+	if limited && can {
+		return limiter.WithTimeout(max(time.Until(deadline), time.Millisecond))
+	}
+	return client
+}
+
+func (c *Client) runOn(ctx context.Context, node pipeliner, calls []Call) []Answer {
+	answers := make([]Answer, 0, len(calls))
+	for some := range slices.Chunk(calls, PipelineSize) {
+		more, answered := c.runSome(ctx, node, some)
+		if answers = append(answers, more...); answered {
+			continue
+		}
+		return append(answers, slices.Repeat(more[:1], len(calls)-len(answers))...)
+	}
+	return answers
+}
+
+// runSome makes calls in one pipeline, and returns whether any has an answer.
+func (c *Client) runSome(ctx context.Context, node pipeliner, calls []Call) (answers []Answer, answered bool) {
+	results, err := Promptly(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
+		results := make([]*redis.Cmd, len(calls))
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+			for i, call := range calls {
+				results[i] = c.form(call.Script).EvalSha(ctx, pipe, call.Keys, call.Args...)
+			}
+			return nil
+		})
+		return results, nil
+	})
+	if err != nil {
+		return slices.Repeat([]Answer{{Err: err}}, len(calls)), false
+	}
+	answers = make([]Answer, len(calls))
+	for i, call := range calls {
+		values, err := results[i].Slice()
+		answered = answered || err == nil || IsAnswer(err)
+		reply := Reply{values: values}
+		switch {
+		case err == nil:
+		case elsewhere(err):
+			reply, err = c.send(ctx, call)
+		default:
+			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, err) })
+		}
+		answers[i] = Answer{reply, err}
+	}
+	return answers, answered
+}
+
+// elsewhere tells whether an error is an answer to which a client that sends a single call
+// sends another one: EVAL, or to another master.
+func elsewhere(err error) bool {
+	return slices.ContainsFunc([]string{"NOSCRIPT", "MOVED", "ASK", "TRYAGAIN"}, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix)
+	})
+}

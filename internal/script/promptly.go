@@ -1,0 +1,107 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// maxCalls is how many calls that can be given up a Client makes at once. The client usually has
+// fewer connections; the limit is for calls that hang.
+const maxCalls = 256
+
+// calls are the calls to Redis that their callers may give up, each in a goroutine of its own. It
+// is safe for concurrent use.
+type calls struct {
+	slots chan struct{} // holds a value for each call under way
+
+	mu      sync.Mutex
+	running int           // guarded by mu
+	idle    chan struct{} // guarded by mu; closed when none is running; nil if nobody waits for that
+}
+
+func newCalls() *calls { return &calls{slots: make(chan struct{}, maxCalls)} }
+
+// begin waits until a call may be made.
+func (l *calls) begin(ctx context.Context) error {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running++
+	return nil
+}
+
+func (l *calls) end() {
+	<-l.slots
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running--; l.running == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// ended is closed when no call is under way; nil if none is now.
+func (l *calls) ended() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running == 0 {
+		return nil
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	return l.idle
+}
+
+// Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. The client
+// heeds the end of ctx only until it waits for a reply. A call that is given up goes on, at the
+// latest until the client's timeouts; it must leave alone what its caller has.
+//
+// Callers that give up their calls by themselves need it not: see Script.Awaited.
+func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
+	if ctx.Done() == nil {
+		return call(ctx)
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	if err := c.calls.begin(ctx); err != nil {
+		return none, c.silent(err)
+	}
+	done := make(chan result, 1) // so nobody has to read it
+	go func() {                  // ends with the call, which the client's timeouts end
+		defer c.calls.end()
+		value, err := call(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, c.silent(context.Cause(ctx))
+	}
+}
+
+// silent adds to the end of a context what is known of why Redis has not answered before.
+func (c *Client) silent(cause error) error { return fmt.Errorf("%w: %w", cause, c.Silence()) }
+
+// Rest waits until no call is under way that its caller has given up, or ctx ends.
+func (c *Client) Rest(ctx context.Context) error {
+	ended := c.calls.ended()
+	if ended == nil {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,53 @@
+package script
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := NewClient(client, "p", observe.Observer{})
+	require.NoError(t, err)
+	require.NoError(t, s.Rest(t.Context()), "no call is under way")
+
+	answer := make(chan int)
+	ask := func(ctx context.Context) (int, error) {
+		return Promptly(ctx, s, func(context.Context) (int, error) { return <-answer, nil })
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range maxCalls { // the last one finds no place, or gives up like the others
+		_, err = ask(over)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errNoConnection)
+	}
+	require.ErrorIs(t, s.Rest(over), context.Canceled, "they go on")
+
+	close(answer)
+	require.NoError(t, s.Rest(t.Context()))
+	n, err := Promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
+	require.NoError(t, err)
+	assert.Equal(t, 7, n)
+}
+
+// TestCallsThatHangAreBounded: the next one waits for a place until its context ends.
+func TestCallsThatHangAreBounded(t *testing.T) {
+	c := newCalls()
+	for range maxCalls {
+		require.NoError(t, c.begin(t.Context()))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.begin(ctx), context.DeadlineExceeded)
+	c.end()
+	require.NoError(t, c.begin(t.Context()))
+}

@@ -1,0 +1,191 @@
+package script
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// ErrReply says that the reply of a script is not what the script returns.
+var ErrReply = Permanent("unexpected reply from script")
+
+// Reply is the reply of a script, or a list in it, which is read value by value. After the
+// first value that is of another type than asked for, all others are zero; End returns why.
+type Reply struct {
+	values []any
+	err    error
+	whole  *Reply // which a list is in; nil for a reply
+}
+
+// ReplyOf returns a reply with some values.
+func ReplyOf(values ...any) Reply { return Reply{values: values} }
+
+// Values are the values that are left, as the client has them.
+func (r *Reply) Values() []any { return r.values }
+
+// Len is how many values are left to read.
+func (r *Reply) Len() int { return len(r.values) }
+
+// More tells whether values are left to read, and all so far were as they should be.
+func (r *Reply) More() bool { return len(r.values) > 0 && r.failure() == nil }
+
+// Begins tells whether the next value is a word.
+func (r *Reply) Begins(word string) bool { return len(r.values) > 0 && r.values[0] == word }
+
+// Fail says that something is wrong with the reply, unless something else was before.
+func (r *Reply) Fail(format string, args ...any) {
+	for r.whole != nil {
+		r = r.whole
+	}
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %w", ErrReply, fmt.Errorf(format, args...))
+	}
+}
+
+func (r *Reply) failure() error {
+	for r.whole != nil {
+		r = r.whole
+	}
+	return r.err
+}
+
+// End returns the first error. All values must have been read.
+func (r *Reply) End() error {
+	if len(r.values) > 0 {
+		r.Fail("it has %d values more", len(r.values))
+	}
+	return r.failure()
+}
+
+func (r *Reply) value() any {
+	if len(r.values) == 0 {
+		r.Fail("it has its end too early")
+		return nil
+	}
+	v := r.values[0]
+	r.values = r.values[1:]
+	return v
+}
+
+// other says that a value is of another type than asked for.
+func (r *Reply) other(value any, want string) {
+	r.Fail("it has %.100s, want %s", fmt.Sprintf("%#v", value), want)
+}
+
+// Int reads a whole number.
+func (r *Reply) Int() int64 {
+	v := r.value()
+	n, ok := v.(int64)
+	if !ok {
+		r.other(v, "a number")
+	}
+	return n
+}
+
+// Count reads a number of things.
+func (r *Reply) Count() int { return int(r.Int()) }
+
+// Text reads a text.
+func (r *Reply) Text() string {
+	v := r.value()
+	text, ok := v.(string)
+	if !ok {
+		r.other(v, "a text")
+	}
+	return text
+}
+
+// Bytes reads a text that may be missing: then it is nil.
+func (r *Reply) Bytes() []byte {
+	text, ok := r.value().(string)
+	if !ok {
+		return nil
+	}
+	return []byte(text)
+}
+
+// Time reads a time: text, in ms.
+func (r *Reply) Time() time.Time {
+	text := r.Text()
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.Fail("it has the time %q", text)
+	}
+	return time.UnixMilli(ms)
+}
+
+// Score reads a score as a time; zero for "".
+func (r *Reply) Score() time.Time {
+	text := r.Text()
+	if text == "" {
+		return time.Time{}
+	}
+	ms, err := Score(text)
+	if err != nil {
+		r.Fail("it has the score %q", text)
+	}
+	return time.UnixMilli(ms)
+}
+
+// List reads a list.
+func (r *Reply) List() Reply {
+	v := r.value()
+	list, ok := v.([]any)
+	if !ok {
+		r.other(v, "a list")
+	}
+	return Reply{values: list, whole: r}
+}
+
+// Texts reads a list of texts.
+func (r *Reply) Texts() []string {
+	list := r.List()
+	return list.Rest()
+}
+
+// Pairs reads a list of texts that come in pairs.
+func (r *Reply) Pairs() [][2]string {
+	list := r.List()
+	if list.Len()%2 != 0 {
+		r.Fail("it has %d values in pairs", list.Len())
+	}
+	pairs := make([][2]string, 0, list.Len()/2)
+	for list.More() {
+		pairs = append(pairs, [2]string{list.Text(), list.Text()})
+	}
+	return pairs
+}
+
+// Counts reads a list of numbers of things.
+func (r *Reply) Counts() []int {
+	list := r.List()
+	counts := make([]int, list.Len())
+	for i := range counts {
+		counts[i] = list.Count()
+	}
+	return counts
+}
+
+// Rest reads all values that are left, which are texts.
+func (r *Reply) Rest() []string { return r.First(len(r.values)) }
+
+// First reads some values, which are texts.
+func (r *Reply) First(n int) []string {
+	if n < 0 || n > len(r.values) {
+		r.Fail("it has %d values, want %d", len(r.values), n)
+		return nil
+	}
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = r.Text()
+	}
+	return texts
+}
+
+// Score is a score in whole ms, rounded down. Another program may have written any score.
+func Score(text string) (int64, error) {
+	const most = 1 << 53 // as far as scores are exact
+	ms, err := strconv.ParseFloat(text, 64)
+	return int64(math.Floor(min(max(ms, -most), most))), err
+}

@@ -1,0 +1,189 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Call is a call of a script.
+type Call struct {
+	Script    *Script
+	Topic     string
+	Partition int // -1: none
+	Keys      []string
+	Args      []any
+
+	Replicas int // how many must have its writes; 0: do not wait for any
+	Patience time.Duration
+}
+
+// Run calls a script and tells the Observer. All scripts return arrays. The client may
+// send a call more than once when a reply is lost; the scripts allow for that.
+func (c *Client) Run(ctx context.Context, call Call) (Reply, error) {
+	if c.observer.Called == nil {
+		return c.send(ctx, call)
+	}
+	start := time.Now()
+	reply, err := c.send(ctx, call)
+	c.observer.Called(observe.Called{
+		Topic: call.Topic, Partition: call.Partition, Script: call.Script.name, Took: time.Since(start), Err: err,
+	})
+	return reply, err
+}
+
+func (c *Client) send(ctx context.Context, call Call) (Reply, error) {
+	if call.Script.awaited {
+		return c.sendNow(ctx, call)
+	}
+	return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
+}
+
+// sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
+func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
+	if call.Replicas > 0 {
+		return c.sendAndWait(ctx, call)
+	}
+	values, err := c.form(call.Script).Run(ctx, c.redis, call.Keys, call.Args...).Slice()
+	if err != nil {
+		return Reply{}, c.Failed(ctx, call, err)
+	}
+	return Reply{values: values}, nil
+}
+
+// sendAndWait calls a script and then waits until enough replicas have its writes, or for
+// a timeout. It sends both in one pipeline, since WAIT covers only the writes of its own
+// connection. An error that comes with a reply is a *ReplicationError.
+func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
+	node, err := c.Master(ctx, call.Keys[0])
+	if err != nil {
+		return Reply{}, c.Failed(ctx, call, err)
+	}
+	var result, wait *redis.Cmd
+	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+			result = eval(ctx, pipe, call.Keys, call.Args...)
+			wait = pipe.Do(ctx, "wait", call.Replicas, call.Patience.Milliseconds())
+			return nil
+		})
+	}
+	pipeline(c.form(call.Script).EvalSha) // Run does not fall back to EVAL in a pipeline
+	if redis.HasErrorPrefix(result.Err(), "NOSCRIPT") {
+		pipeline(c.form(call.Script).Eval)
+	}
+	values, err := result.Slice()
+	if err != nil {
+		return Reply{}, c.Failed(ctx, call, err)
+	}
+	got, err := wait.Int()
+	if err != nil && (Transient(err) || !IsAnswer(err)) {
+		return Reply{}, c.Failed(ctx, call, err) // so the caller sends it again
+	}
+	if err != nil || got < call.Replicas {
+		return Reply{values: values}, &ReplicationError{Want: call.Replicas, Got: got, Err: err}
+	}
+	return Reply{values: values}, nil
+}
+
+// IsAnswer tells whether an error is what a server has answered.
+func IsAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// Failed explains the error of a call. If it is transient, a Cluster client looks up
+// the masters again.
+func (c *Client) Failed(ctx context.Context, call Call, err error) error {
+	if Transient(err) {
+		c.reload(ctx)
+		return err
+	}
+	return c.explain(ctx, call, c.tooOld(unmark(err)))
+}
+
+// explain names the key behind a WRONGTYPE error; Redis does not.
+func (c *Client) explain(ctx context.Context, call Call, err error) error {
+	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return err
+	}
+	for i, key := range call.Keys {
+		node, nodeErr := c.Master(ctx, key)
+		if nodeErr != nil {
+			return err
+		}
+		got, typeErr := node.Type(ctx, key).Result()
+		if typeErr != nil {
+			return err
+		}
+		if want := call.Script.typeAt(i); got != want && got != "none" {
+			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
+		}
+	}
+	return err
+}
+
+// Written is an argument of a call that counts how often the call is written to a connection.
+// The client sends a call again when it fails, and does not say so; each time, it asks the
+// arguments for their bytes.
+//
+// A call that was written once, and whose answer came, has run, and no copy of it can run any
+// more: a connection brings each command once, and nobody wrote it to another one. If it was
+// written twice, the first copy may still be on its way when the second is answered.
+type Written struct {
+	Text  string
+	times atomic.Int32
+}
+
+// MarshalBinary is for the client.
+func (w *Written) MarshalBinary() ([]byte, error) {
+	w.times.Add(1)
+	return []byte(w.Text), nil
+}
+
+// String is for hooks of the client that describe calls.
+func (w *Written) String() string { return w.Text }
+
+// Once tells whether the call was written once.
+func (w *Written) Once() bool { return w.times.Load() == 1 }
+
+// Milliseconds is a duration as the scripts want it, rounded up so that no message is due
+// early.
+func Milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
+
+// Strings are values as arguments of a call.
+func Strings(values []string) []any {
+	list := make([]any, len(values))
+	for i, v := range values {
+		list[i] = v
+	}
+	return list
+}
+
+// ReplicationError says that messages are stored, but fewer replicas than wanted
+// acknowledged them in time.
+type ReplicationError struct {
+	Want int // replicas
+	Got  int
+	Err  error // why Redis did not wait for any; nil if it did
+}
+
+func (e *ReplicationError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("stored, but perhaps not replicated: WAIT was refused: %v", e.Err)
+	}
+	return fmt.Sprintf("stored, but replicated to %d replicas in time, want %d", e.Got, e.Want)
+}
+
+func (e *ReplicationError) Unwrap() error { return e.Err }

@@ -1,0 +1,37 @@
+package script
+
+import (
+	"context"
+	"testing"
+	"testing/fstest"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// answering is a client whose scripts all return the same reply at once.
+type answering struct {
+	redis.UniversalClient
+	reply *redis.Cmd
+}
+
+func (answering) Options() *redis.Options { return &redis.Options{} }
+
+func (a answering) EvalSha(context.Context, string, []string, ...any) *redis.Cmd { return a.reply }
+
+func TestACallWithoutAnObserverCostsNothingExtra(t *testing.T) {
+	s := New(fstest.MapFS{"lua/nothing.lua": {}}, "nothing", "scheduled").Awaited()
+	client := answering{reply: redis.NewCmd(t.Context())}
+	client.reply.SetVal([]any{})
+	allocations := func(observer observe.Observer) float64 {
+		c, err := NewClient(client, "test", observer)
+		require.NoError(t, err)
+		p := c.Partition("t", 0)
+		call := p.Call(s, p.Keys(s, ""), nil)
+		return testing.AllocsPerRun(100, func() { _, _ = c.Run(t.Context(), call) })
+	}
+	assert.Zero(t, allocations(observe.Observer{}))
+}

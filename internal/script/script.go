@@ -1,0 +1,142 @@
+package script
+
+import (
+	"embed"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// shared has the libraries that scripts of several packages need.
+//
+//go:embed lua/lib*.lua
+var shared embed.FS
+
+// Script is a script with the kinds of its KEYS: first those of the partition and of one
+// group, then those that are repeated for each of several groups. Keys of others may follow,
+// whose names in the script are those of their types. It has a plain form, and
+// one for a Cluster, where a notification stays on the nodes of its slot.
+type Script struct {
+	name           string
+	keys, each     []Kind
+	foreign        []string
+	awaited        bool
+	folder         fs.FS
+	files          []File // libraries, then the script itself
+	plain, sharded *redis.Script
+}
+
+// File is a file of Lua code.
+type File struct{ Name, Text string }
+
+// New returns the script in the file <name>.lua of a folder named lua, with the names of the kinds
+// of its KEYS, behind the libraries that scripts with such keys need: each function of a library
+// takes time in each call.
+func New(folder fs.FS, name, keys string) *Script {
+	s := &Script{name: name, keys: kindsNamed(keys), folder: folder}
+	for _, library := range librariesFor(s.keys) {
+		s.files = append(s.files, fileOf(shared, library))
+	}
+	s.files = append(s.files, fileOf(folder, name))
+	return s.compiled()
+}
+
+func librariesFor(keys []Kind) []string {
+	libraries := []string{"lib"}
+	if slices.Contains(keys, Refs) {
+		libraries = append(libraries, "lib_refs")
+	}
+	if slices.ContainsFunc(keys, func(k Kind) bool { return k == Groups || k == Control || k == ConsumersOf }) {
+		libraries = append(libraries, "lib_groups")
+	}
+	if slices.Contains(keys, Expiries) {
+		libraries = append(libraries, "lib_expiry")
+	}
+	return libraries
+}
+
+// With adds libraries behind the others: of the script's folder, or shared ones.
+func (s *Script) With(libraries ...string) *Script {
+	for _, library := range libraries {
+		from := s.folder
+		if _, err := fs.Stat(from, pathOf(library)); errors.Is(err, fs.ErrNotExist) {
+			from = shared
+		}
+		s.files = slices.Insert(s.files, len(s.files)-1, fileOf(from, library))
+	}
+	return s.compiled()
+}
+
+// Behind puts a library of the script's folder in front of all others.
+func (s *Script) Behind(library string) *Script {
+	s.files = slices.Insert(s.files, 0, fileOf(s.folder, library))
+	return s.compiled()
+}
+
+// Alone makes the script do without libraries.
+func (s *Script) Alone() *Script {
+	s.files = s.files[len(s.files)-1:]
+	return s.compiled()
+}
+
+// Each adds the names of the kinds of KEYS that follow for each of several groups.
+func (s *Script) Each(keys string) *Script {
+	s.each = kindsNamed(keys)
+	return s
+}
+
+// Foreign adds keys of other programs, by their types.
+func (s *Script) Foreign(types ...string) *Script {
+	s.foreign = types
+	return s
+}
+
+// Awaited says that its callers have goroutines for it, and give those up at the end of a
+// context: they publish and consume, where a goroutine for each call would cost too much.
+func (s *Script) Awaited() *Script {
+	s.awaited = true
+	return s
+}
+
+func (s *Script) compiled() *Script {
+	text := ""
+	for _, file := range s.files {
+		text += file.Text
+	}
+	s.plain = redis.NewScript("local NOTIFY = 'PUBLISH'\n" + text)
+	s.sharded = redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + text)
+	return s
+}
+
+func pathOf(name string) string { return "lua/" + name + ".lua" }
+
+func fileOf(folder fs.FS, name string) File {
+	text, err := fs.ReadFile(folder, pathOf(name))
+	if err != nil {
+		panic(err) // the file was missing at build time
+	}
+	return File{name, string(text)}
+}
+
+// Name is the script's name.
+func (s *Script) Name() string { return s.name }
+
+// Files are the libraries of the script and, last, the script itself.
+func (s *Script) Files() []File { return s.files }
+
+// Keys are the kinds of its KEYS: those of the partition and of one group, those for each of several
+// groups, and the types of those of other programs.
+func (s *Script) Keys() (keys, each []Kind, foreign []string) { return s.keys, s.each, s.foreign }
+
+// typeAt is the type of the value at KEYS[i+1].
+func (s *Script) typeAt(i int) string {
+	if i < len(s.keys) {
+		return s.keys[i].Type()
+	}
+	if len(s.each) == 0 {
+		return s.foreign[i-len(s.keys)]
+	}
+	return s.each[(i-len(s.keys))%len(s.each)].Type()
+}
