@@ -2,8 +2,11 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -280,5 +284,112 @@ func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
 				test.after(t, s)
 			})
 		})
+	}
+}
+
+// TestActsEndThoughNewMessagesComeAllTheTime: more of them with each step than it has acted on.
+func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
+	const n = 300
+	errEndless := errors.New("it does not end")
+	come := map[Set]func(s *scene, g *queue.Group, keys []string){
+		Scheduled: func(s *scene, _ *queue.Group, keys []string) {
+			s.publish(time.Hour, 1, keys...)
+		},
+		Waiting: func(s *scene, g *queue.Group, keys []string) {
+			s.publish(0, 1, keys...)
+			s.nack(g, time.Hour, s.claim(g, "c", n, "")...)
+		},
+		InDelivery: func(s *scene, g *queue.Group, keys []string) {
+			s.publish(0, 1, keys...)
+			require.Len(s.T, s.claim(g, "c", n, ""), n)
+		},
+	}
+	for in, come := range come {
+		t.Run(string(in), func(t *testing.T) {
+			s := newScene(t)
+			g := s.group(0, "g")
+			batches := 0
+			next := func() {
+				batches++
+				keys := make([]string, n)
+				for i := range keys {
+					keys[i] = fmt.Sprint(batches, "/", i)
+				}
+				come(s, g, keys)
+				time.Sleep(2 * time.Millisecond) //nolint:forbidigo // the next ones have a later time
+			}
+			next()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			which := Matching(Query{In: in})
+			got, err := s.admin.Cancel(ctx, s.Topic, which, func(Progress) {
+				next()
+				if batches > 10 {
+					cancel(errEndless)
+				}
+			})
+			require.NoError(t, err)
+			assert.Equal(t, Progress{Done: n}, got)
+			assert.Equal(t, (batches-1)*n, s.count(Query{In: in}))
+		})
+	}
+}
+
+func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
+	s := newScene(t)
+	s.deadLetters(1, "g", "a")
+	cancel := func(which Selection) error { return fixture.ErrOf(s.admin.Cancel(t.Context(), s.Topic, which, nil)) }
+	requeue := func(which Selection) error { return fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, which, nil)) }
+	s.unchanged(func() {
+		for field, err := range map[string]error{
+			"Group":       cancel(ByID("a").OfGroup("g")),
+			"ID":          cancel(ByID("a", "")),
+			"Key":         cancel(ByKey("")),
+			"In":          requeue(Matching(Query{In: Scheduled})),
+			"Cursor":      requeue(Matching(Query{Cursor: "nonsense"})),
+			"Cursor ":     requeue(Matching(Query{Cursor: "1.nonsense"})),
+			"MinAttempts": cancel(Matching(Query{MinAttempts: -1})),
+		} {
+			var wrong *QueryError
+			require.ErrorAs(t, err, &wrong, field)
+			assert.Equal(t, strings.TrimSpace(field), wrong.Field)
+		}
+		require.ErrorIs(t, requeue(ByID("a").OfGroup("h")), ErrGroupNotFound)
+		require.ErrorIs(t, requeue(Matching(Query{}).OfGroup("h")), ErrGroupNotFound)
+		for _, none := range []Selection{{}, ByID(), ByKey()} {
+			require.NoError(t, requeue(none))
+		}
+		require.ErrorIs(t, requeue(Matching(Query{Group: "h"})), ErrGroupNotFound)
+		for _, reason := range []string{"", " \n", "\xff", strings.Repeat("x", redisdelay.MaxReasonBytes+1)} {
+			_, err := s.admin.Bury(t.Context(), s.Topic, ByID("a"), reason, nil)
+			require.ErrorIs(t, err, ErrInvalidReason, "%q", reason)
+		}
+		var late *redisdelay.DelayError
+		_, err := s.admin.Reschedule(t.Context(), s.Topic, ByID("a"), delay.Until(time.Unix(1<<40, 0)), nil)
+		require.ErrorAs(t, err, &late)
+	})
+	_, err := s.admin.Cancel(t.Context(), s.Topic+" unknown", ByID("a"), nil)
+	require.ErrorIs(t, err, ErrTopicNotFound)
+	_, err = s.admin.Cancel(t.Context(), "", ByID("a"), nil)
+	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = s.admin.Cancel(ended, s.Topic, ByID("a"), nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestTheRestOfADelayIsAsForAPublisher(t *testing.T) {
+	for _, test := range []struct {
+		to   delay.Delay
+		want time.Duration
+	}{
+		{delay.For(time.Hour), time.Hour},
+		{delay.For(-time.Hour), -time.Hour},
+		{delay.Until(time.Now().Add(time.Minute)), time.Minute},
+		{delay.Delay{}, math.MinInt64},
+	} {
+		got, err := remainingOf(test.to)
+		require.NoError(t, err)
+		assert.InDelta(t, test.want.Seconds(), got.Seconds(), 1, "%v", test.to)
 	}
 }
