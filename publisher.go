@@ -145,7 +145,7 @@ func (p *Publisher) Close() error {
 type forRelay struct{ *Publisher }
 
 func init() {
-	forrelay.Of = func(p any) forrelay.Publisher { return forRelay{p.(*Publisher)} } //nolint:forcetypeassert // a mistake of package relay
+	forrelay.Of = func(p any) forrelay.Publisher { return forRelay{p.(*Publisher)} }
 }
 
 // DelayOf implements forrelay.Publisher.
