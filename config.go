@@ -209,8 +209,8 @@ func setDefault[T comparable](field *T, value T) {
 type SubscriberConfig struct {
 	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
 	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
-	// whose Close leaves it open. Besides the client's connections, each subscription opens
-	// one for each partition.
+	// whose Close leaves it open. Besides the client's connections, all subscriptions of a
+	// client share one for notifications to each server.
 	Client redis.UniversalClient
 
 	// Prefix starts the name of every key. Publishers and subscribers that share

@@ -30,8 +30,8 @@ const AllGroups = ""
 // drainEvery is how often Drain looks.
 const drainEvery = 200 * time.Millisecond
 
-// Control tells the consumer groups of topics what to do. What it tells them is kept in
-// Redis beside their messages and enforced there, for all consumers at once. It is safe
+// Control pauses, drains, limits and retires the consumer groups of topics. Redis keeps these
+// settings beside the messages and enforces them, for all consumers at once. It is safe
 // for concurrent use, beside other Controls, publishers and subscribers, and needs no
 // Close. A call ends with its context; after an error it may have been carried out in
 // some partitions, and may be made again.
@@ -50,8 +50,8 @@ func NewControl(config ControlConfig) (*Control, error) {
 	return &Control{store: store}, nil
 }
 
-// Pause says for how long groups claim nothing, and why.
-type Pause struct {
+// PauseOptions say for how long groups claim nothing, and why.
+type PauseOptions struct {
 	// For is how long the pause lasts, by Redis's clock: at least 1ms. 0: until Resume.
 	For time.Duration
 
@@ -59,22 +59,22 @@ type Pause struct {
 }
 
 // Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it
-// has returned. Handlers go on, with leases, acks and nacks; consumers are told to give back
+// has returned. Handlers go on, with leases, acks and nacks; consumers give back
 // what they hold ahead, but for a message that is already on offer; publishing goes on. It
 // replaces an earlier pause of the same kind: a group has its own, and shares that of
 // AllGroups.
 //
-// The error is a *ConfigError for a bad Pause.For, ErrEmptyTopic, ErrTopicNotFound,
+// The error is a *ConfigError for a bad PauseOptions.For, ErrEmptyTopic, ErrTopicNotFound,
 // ErrGroupNotFound, ErrProtocolTooNew, or that of ctx or of Redis: then the call may have had its
 // effect, or may still have it.
-func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
-	if pause.For != 0 {
-		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
+func (c *Control) Pause(ctx context.Context, topic, group string, options PauseOptions) error {
+	if options.For != 0 {
+		if err := validateDuration("For", options.For, time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return c.run("pause", topic, func(t *queue.Topic) error {
-		return t.Pause(ctx, group, queue.Pause{Duration: pause.For, By: pause.By, Reason: pause.Reason})
+	return c.call("pause", topic, func(t *queue.Topic) error {
+		return t.Pause(ctx, group, queue.Pause{Duration: options.For, By: options.By, Reason: options.Reason})
 	})
 }
 
@@ -82,34 +82,34 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 // Without a pause it does nothing, but returns ErrGroupNotFound if there is no such group
 // either. The other errors are those of Pause.
 func (c *Control) Resume(ctx context.Context, topic, group string) error {
-	return c.run("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
+	return c.call("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
 }
 
-// Backlog is what consumer groups have before them.
-type Backlog struct {
+// Remaining is what Drain waits for.
+type Remaining struct {
 	Due        int // messages that are due and not given to the groups yet
 	Queued     int // messages that wait for a group, also for a retry
 	InDelivery int // messages that a consumer holds
 }
 
 // Drain waits until a group, or AllGroups, has no message that is due, waits for a retry
-// or is in delivery. It tells progress what is left, now and then; nil is allowed. It
+// or is in delivery. It reports to progress what remains, now and then; nil is allowed. It
 // deletes nothing and pauses nothing: messages that fall due meanwhile count, too.
 //
 // The errors are those of Pause, also for a group that is retired meanwhile, and that of ctx.
-func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Backlog)) error {
-	return c.run("drain", topic, func(t *queue.Topic) error {
+func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Remaining)) error {
+	return c.call("drain", topic, func(t *queue.Topic) error {
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			backlog, err := inspect.CountBacklog(ctx, t, group)
+			remaining, err := inspect.CountBacklog(ctx, t, group)
 			if err != nil {
 				return err
 			}
 			if progress != nil {
-				progress(Backlog(backlog))
+				progress(Remaining(remaining))
 			}
-			if backlog == (inspect.Backlog{}) {
+			if remaining == (inspect.Backlog{}) {
 				return nil
 			}
 			select {
@@ -119,6 +119,13 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 			}
 		}
 	})
+}
+
+// RetireOptions change what RetireGroup does.
+type RetireOptions struct {
+	// Force retires a group whose subscriptions are alive, too. Their handlers learn it at the
+	// next heartbeat (ErrLeaseLost).
+	Force bool
 }
 
 // RetireGroup takes a consumer group off a topic and frees all that it holds, in bounded
@@ -131,19 +138,13 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 // is about to expire (SubscriberConfig.GroupExpiry), and comes back otherwise.
 //
 // The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
-// Redis within its lease or two poll intervals, or as for Pause.
-func (c *Control) RetireGroup(ctx context.Context, topic, group string) (freed int, err error) {
-	return c.retire(ctx, topic, group, queue.RetireIdle)
-}
-
-// RetireGroupForced is RetireGroup of a group that may have subscriptions that are alive.
-// Their handlers are told at the next heartbeat (ErrLeaseLost).
-func (c *Control) RetireGroupForced(ctx context.Context, topic, group string) (freed int, err error) {
-	return c.retire(ctx, topic, group, queue.RetireForced)
-}
-
-func (c *Control) retire(ctx context.Context, topic, group string, how queue.Retirement) (freed int, err error) {
-	err = c.run("retire group of", topic, func(t *queue.Topic) error {
+// Redis within its lease or two poll intervals (see RetireOptions.Force), or as for Pause.
+func (c *Control) RetireGroup(ctx context.Context, topic, group string, options RetireOptions) (freed int, err error) {
+	how := queue.RetireIdle
+	if options.Force {
+		how = queue.RetireForced
+	}
+	err = c.call("retire group of", topic, func(t *queue.Topic) error {
 		return t.Retire(ctx, group, how, func(n int) { freed += n })
 	})
 	return freed, err
@@ -153,15 +154,15 @@ func (c *Control) retire(ctx context.Context, topic, group string, how queue.Ret
 // that still run. It gets what falls due from then on. A group that is not retired stays
 // as it is. The errors are those of Pause, but for ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
-	return c.run("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
+	return c.call("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }
 
-func (c *Control) run(verb, topic string, do func(t *queue.Topic) error) error {
+func (c *Control) call(verb, topic string, do func(t *queue.Topic) error) error {
 	if topic == "" {
 		return ErrEmptyTopic
 	}
 	if err := do(c.store.Topic(topic)); err != nil {
-		return wrapPublic(err, "%s %q", verb, topic)
+		return wrap(err, "%s %q", verb, topic)
 	}
 	return nil
 }
@@ -243,5 +244,5 @@ func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits Gr
 	if err := limits.validate(); err != nil {
 		return err
 	}
-	return c.run("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
+	return c.call("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
 }

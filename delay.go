@@ -79,8 +79,8 @@ func markMade(after string) string {
 	return overAfter + after
 }
 
-// honour marks the delay of a delivered message as over.
-func honour(metadata message.Metadata, mark func(after string) string) {
+// markElapsed marks the delay of a delivered message as over.
+func markElapsed(metadata message.Metadata, mark func(after string) string) {
 	headers := pendingHeaders(metadata)
 	if headers.after != "" {
 		metadata.Set(delay.DelayedForKey, mark(headers.after))

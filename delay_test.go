@@ -100,11 +100,11 @@ func TestADelayThatIsOverReadsTheSameButNoLongerCounts(t *testing.T) {
 			msg.Metadata.Set(delay.DelayedForKey, headers.after)
 		}
 		require.Equal(t, headers, pendingHeaders(msg.Metadata), "not delivered yet")
-		honour(msg.Metadata, markMade)
+		markElapsed(msg.Metadata, markMade)
 		assert.Equal(t, delayHeaders{}, pendingHeaders(msg.Metadata), "%v", headers)
 		once := msg.Metadata.Get(delay.DelayedUntilKey) + msg.Metadata.Get(delay.DelayedForKey)
-		honour(msg.Metadata, markMade)
-		honour(msg.Metadata, markPublished)
+		markElapsed(msg.Metadata, markMade)
+		markElapsed(msg.Metadata, markPublished)
 		assert.Equal(t, once, msg.Metadata.Get(delay.DelayedUntilKey)+msg.Metadata.Get(delay.DelayedForKey), "marked once")
 
 		over := headersOf(msg.Metadata)
@@ -128,7 +128,7 @@ func TestADelayThatThePublisherGaveIsNoDurationOnceItIsOver(t *testing.T) {
 	for _, after := range []string{"30m0s", "0s", "-5s", "+1s", "-0h5s", "soon"} {
 		metadata := message.Metadata{delay.DelayedForKey: after}
 		pending := pendingHeaders(metadata) != delayHeaders{}
-		honour(metadata, markPublished)
+		markElapsed(metadata, markPublished)
 		assert.Equal(t, delayHeaders{}, pendingHeaders(metadata), after)
 		_, err := time.ParseDuration(metadata.Get(delay.DelayedForKey))
 		assert.Equal(t, pending, err != nil, after)
@@ -139,7 +139,7 @@ func TestADelayThatThePublisherGaveIsNoDurationOnceItIsOver(t *testing.T) {
 func TestOneNewHeaderCountsAlone(t *testing.T) {
 	msg := message.NewMessage("", nil)
 	delay.Message(msg, delay.For(time.Hour))
-	honour(msg.Metadata, markPublished)
+	markElapsed(msg.Metadata, markPublished)
 	msg.Metadata.Set(delay.DelayedForKey, "5s")
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
 	require.NoError(t, err)

@@ -168,7 +168,7 @@ func (d Delivery) Defer(to delay.Delay) error {
 		err = d.handling.decide(decision{dueAt: now.Add(remaining)})
 	}
 	if err != nil {
-		return wrapPublic(err, "defer %q", d.ID)
+		return wrap(err, "defer %q", d.ID)
 	}
 	return nil
 }
@@ -379,7 +379,7 @@ func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError
 		mark = markMade
 		lastError = takeLastError(msg.Metadata)
 	}
-	honour(msg.Metadata, mark)
+	markElapsed(msg.Metadata, mark)
 	return msg, lastError, nil
 }
 

@@ -15,14 +15,14 @@ var (
 	ErrPublisherClosed = publish.ErrClosed
 
 	// ErrEmptyTopic is returned for a topic without a name.
-	ErrEmptyTopic = errors.New("redisdelay: topic is empty")
+	ErrEmptyTopic = errors.New("the topic has no name")
 
 	// ErrNilMessage is returned by Publish when one of the messages is nil.
-	ErrNilMessage = errors.New("redisdelay: message is nil")
+	ErrNilMessage = errors.New("the message is nil")
 
 	// ErrMessageTooLarge is returned by Publish for a message whose encoding is
 	// larger than PublisherConfig.MaxMessageBytes.
-	ErrMessageTooLarge = errors.New("message is too large")
+	ErrMessageTooLarge = errors.New("the message is too large")
 
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
 	// are stored: no answer came in time, or Redis refused a call that the client repeated
@@ -101,7 +101,7 @@ func (e *KeyTypeError) Error() string {
 // Unwrap returns Err.
 func (e *KeyTypeError) Unwrap() error { return e.Err }
 
-// publicError is an error that leaves the library. errors.As finds the public type in it where
+// publicError is an error that callers get. errors.As finds the public type in it where
 // it holds the type of an internal package.
 type publicError struct{ error }
 
@@ -135,8 +135,8 @@ func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 	return true
 }
 
-// wrapPublic wraps an error for the caller and says what was tried.
-func wrapPublic(err error, format string, args ...any) error {
+// wrap makes an error public and says what was tried.
+func wrap(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }
 

@@ -53,7 +53,7 @@ func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
 		"cancel":     fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),
 		"reschedule": fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))),
 	} {
-		want := fmt.Sprintf("redisdelay: %s %q in %q: no message that could be changed has this key", verb, "k", s.Topic)
+		want := fmt.Sprintf("redisdelay: %s %q in %q: there is no such message", verb, "k", s.Topic)
 		require.EqualError(t, err, want)
 	}
 }

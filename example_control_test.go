@@ -22,7 +22,7 @@ func ExampleControl_Pause() {
 	messages := must(subscriber.Subscribe(ctx, "orders"))
 
 	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
-	check(control.Pause(ctx, "orders", "billing", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
+	check(control.Pause(ctx, "orders", "billing", redisdelay.PauseOptions{For: time.Hour, By: "anna", Reason: "migration"}))
 	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("order 42"))))
 	select {
 	case <-messages:
@@ -59,7 +59,7 @@ func ExampleControl_RetireGroup() {
 	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
 	check(control.Drain(ctx, "orders", "billing", nil))
 
-	freed := must(control.RetireGroup(ctx, "orders", "old"))
+	freed := must(control.RetireGroup(ctx, "orders", "old", redisdelay.RetireOptions{}))
 	fmt.Println("freed:", freed)
 	again := must(redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: "old"}, nil))
 	fmt.Println(errors.Is(again.SubscribeInitialize("orders"), redisdelay.ErrGroupRetired))

@@ -34,7 +34,7 @@ func ExampleSetKey() {
 }
 
 // An order that is paid in time is not closed. If it is too late for some of the groups, the
-// Standing says so.
+// Status says so.
 func ExamplePublisher_Cancel() {
 	ctx := context.Background()
 	client, stop := embedded()
@@ -54,20 +54,20 @@ func ExamplePublisher_Cancel() {
 	check(billing.Close()) // waits for the Ack
 
 	for _, order := range []string{"order-42", "order-43", "order-44"} {
-		standing, err := publisher.Cancel(ctx, "orders.close", order)
+		status, err := publisher.Cancel(ctx, "orders.close", order)
 		switch {
 		case errors.Is(err, redisdelay.ErrMessageNotFound):
 			fmt.Println(order, "is unknown, or closed already")
-		case len(standing.In(redisdelay.StateDone)) > 0:
-			fmt.Println(order, "is too late:", standing)
+		case len(status.In(redisdelay.StateDone)) > 0:
+			fmt.Println(order, "is too late:", status)
 		default:
-			fmt.Println(order, "was", standing)
+			fmt.Println(order, "was", status)
 		}
 	}
 	check(errors.Join(publisher.Close(), shipping.Close()))
 	// Output:
 	// order-42 was scheduled
-	// order-43 is too late: billing: done, shipping: waiting
+	// order-43 is too late: billing: done, shipping: queued
 	// order-44 is unknown, or closed already
 }
 

@@ -93,7 +93,7 @@ func ExampleSubscriberConfig_deadLetters() {
 		check(err)
 		fmt.Printf("%s: %s\n", letter.Content.Message.Payload, letter.Reason)
 	}
-	all := admin.Selection{Matching: &dead}
+	all := admin.Matching(dead)
 	fmt.Println("requeued:", must(operator.Requeue(ctx, "payments", all, nil)).Done)
 	// Output:
 	// payment 7: not acked in 3 deliveries

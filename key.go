@@ -26,8 +26,9 @@ var (
 	// the error is a *PartialPublishError as well.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
-	// ErrMessageNotFound is returned by Cancel and Reschedule when the key leads to no message
-	// that they can act on. If there is one all the same, the Standing says where it is.
+	// ErrMessageNotFound is returned for a key, or in package admin an id, that leads to no message:
+	// it is done in all groups, was cancelled, or never was in this topic. Cancel and Reschedule
+	// also return it for a message that they cannot change; then the Status says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
 	// ErrMessageDead is the ErrMessageNotFound of a message that is a dead letter, and that no
@@ -96,7 +97,7 @@ func SetKey(msg *message.Message, key string) {
 // that nothing but dead letters was left, and nothing has changed.
 //
 // If the number of partitions was raised, several messages may hold the key. All are taken
-// back; the Standing is that of the one published last.
+// back; the Status is that of the one published last.
 //
 // The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
 // after an error; calling it again is safe.
@@ -105,14 +106,14 @@ func SetKey(msg *message.Message, key string) {
 // ErrMessageDead, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of
 // Redis. After one of the last three, the message may have been taken back, or may still be
 // until the deadline.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Standing, error) {
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, error) {
 	if err := validateTarget("cancel", topic, key); err != nil {
-		return Standing{}, err
+		return Status{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	standing, err := p.publisher.Cancel(ctx, topic, key)
-	return publicStanding(standing), public(err)
+	status, err := p.publisher.Cancel(ctx, topic, key)
+	return publicStatus(status), public(err)
 }
 
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
@@ -121,7 +122,7 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Standing, er
 // handles it, has acked it, or has it as a dead letter. The message's delay metadata stays as
 // it is.
 //
-// ErrMessageNotFound says that no waiting message holds the key; if the Standing has an ID,
+// ErrMessageNotFound says that no waiting message holds the key; if the Status has an ID,
 // one is being handled. ErrMessageDead says that it is a dead letter. Several messages may
 // hold the key, as for Cancel.
 //
@@ -130,18 +131,18 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Standing, er
 //
 // Errors: those of Cancel, and *DelayError. After *KeyTypeError, or an error of ctx or of
 // Redis, the message may have been moved, or may still be until the deadline.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Standing, error) {
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Status, error) {
 	if err := validateTarget("reschedule", topic, key); err != nil {
-		return Standing{}, err
+		return Status{}, err
 	}
 	remaining, err := remainingOf(to, time.Now())
 	if err != nil {
-		return Standing{}, wrapPublic(err, "reschedule %q in %q", key, topic)
+		return Status{}, wrap(err, "reschedule %q in %q", key, topic)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.PublishTimeout)
 	defer cancel()
-	standing, err := p.publisher.Reschedule(ctx, topic, key, remaining)
-	return publicStanding(standing), public(err)
+	status, err := p.publisher.Reschedule(ctx, topic, key, remaining)
+	return publicStatus(status), public(err)
 }
 
 // keyOf is the key that a message is published under. A message that its handler
@@ -170,7 +171,7 @@ func validateTarget(verb, topic, key string) error {
 		return ErrEmptyTopic
 	}
 	if err := validateKey(key); err != nil {
-		return wrapPublic(err, "%s", verb)
+		return wrap(err, "%s", verb)
 	}
 	return nil
 }
@@ -190,12 +191,12 @@ func validateKey(key string) error {
 // Canceler takes back messages by their keys. A Publisher is one. Code that needs only this
 // can be tested with another, or be given one that adds something.
 type Canceler interface {
-	Cancel(ctx context.Context, topic, key string) (Standing, error)
+	Cancel(ctx context.Context, topic, key string) (Status, error)
 }
 
 // Rescheduler gives messages new due times by their keys. A Publisher is one.
 type Rescheduler interface {
-	Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Standing, error)
+	Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Status, error)
 }
 
 var (
@@ -203,10 +204,10 @@ var (
 	_ Rescheduler = (*Publisher)(nil)
 )
 
-// Standing says where a message stood at the moment when Redis ran a call for its key, before
+// Status says where a message stood at the moment when Redis ran a call for its key, before
 // the call changed anything. The zero value says that there is no such message, or that
 // nothing is known of it.
-type Standing struct {
+type Status struct {
 	// ID is the message's id, as in Delivery.
 	ID string
 
@@ -224,10 +225,10 @@ type State string
 
 // The states of a message for a consumer group.
 const (
-	// StateWaiting says that the message waits and that no delivery of it counts: it has not
+	// StateQueued says that the message waits and that no delivery of it counts: it has not
 	// been delivered yet, was given back before a handler saw it, was put off (Defer) each
 	// time, or is a dead letter that was requeued.
-	StateWaiting State = "waiting"
+	StateQueued State = "queued"
 
 	// StateRetrying says that the message waits for its next delivery: a handler has nacked it,
 	// or was lost with it.
@@ -246,7 +247,7 @@ const (
 )
 
 // In returns the names of the groups for which the message was in a state, sorted.
-func (s Standing) In(state State) []string {
+func (s Status) In(state State) []string {
 	var names []string
 	for name, other := range s.Groups {
 		if other == state {
@@ -257,8 +258,8 @@ func (s Standing) In(state State) []string {
 	return names
 }
 
-// String describes the standing for people, as in "billing: done, shipping: waiting".
-func (s Standing) String() string {
+// String describes the status for people, as in "billing: done, shipping: queued".
+func (s Status) String() string {
 	switch {
 	case s.ID == "":
 		return "unknown"
@@ -272,9 +273,9 @@ func (s Standing) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// publicStanding is a standing as callers get it.
-func publicStanding(in queue.Standing) Standing {
-	s := Standing{ID: in.ID, Scheduled: in.Scheduled}
+// publicStatus is a status as callers get it.
+func publicStatus(in queue.Standing) Status {
+	s := Status{ID: in.ID, Scheduled: in.Scheduled}
 	for name, state := range in.Groups {
 		if s.Groups == nil {
 			s.Groups = make(map[string]State, len(in.Groups))

@@ -62,7 +62,7 @@ func TestCancelAndReschedule(t *testing.T) {
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), redisdelay.ErrInvalidKey)
 }
 
-func TestAMessageCancelledWhileHandledDoesNotComeBack(t *testing.T) {
+func TestAMessageCanceledWhileHandledDoesNotComeBack(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
@@ -177,7 +177,7 @@ func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
 	first, err := p.Reschedule(t.Context(), s.Topic, "k", delay.For(2*time.Hour))
 	require.NoError(t, err)
 	require.NotEmpty(t, first.ID)
-	assert.Equal(t, redisdelay.Standing{ID: first.ID, Scheduled: true}, first)
+	assert.Equal(t, redisdelay.Status{ID: first.ID, Scheduled: true}, first)
 	assert.Equal(t, "scheduled", first.String())
 
 	one, other := s.Subscribe(inGroup("one")), s.Subscribe(inGroup("other"))
@@ -186,31 +186,31 @@ func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
 	msg := s.Next(other)
 	acked := func() bool { return s.Client.HGet(t.Context(), s.Key("refs"), first.ID).Val() == `["other"]` }
 	require.Eventually(t, acked, fixture.Soon, time.Millisecond)
-	standing, err := p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))
+	status, err := p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))
 	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
 	require.NotErrorIs(t, err, redisdelay.ErrMessageDead)
-	assert.Equal(t, redisdelay.Standing{ID: first.ID, Groups: map[string]redisdelay.State{
+	assert.Equal(t, redisdelay.Status{ID: first.ID, Groups: map[string]redisdelay.State{
 		"one": redisdelay.StateDone, "other": redisdelay.StateInDelivery,
-	}}, standing)
-	assert.Equal(t, "one: done, other: in-delivery", standing.String())
+	}}, status)
+	assert.Equal(t, "one: done, other: in-delivery", status.String())
 
 	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
 	msg.Nack()
 	waits := func() bool { return s.Client.ZCard(t.Context(), s.Key("queue:other")).Val() == 1 }
 	require.Eventually(t, waits, fixture.Soon, time.Millisecond)
-	standing, err = p.Cancel(t.Context(), s.Topic, "k")
+	status, err = p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"one"}, standing.In(redisdelay.StateDone))
-	assert.Equal(t, []string{"other"}, standing.In(redisdelay.StateWaiting))
-	assert.Empty(t, standing.In(redisdelay.StateDead))
+	assert.Equal(t, []string{"one"}, status.In(redisdelay.StateDone))
+	assert.Equal(t, []string{"other"}, status.In(redisdelay.StateQueued))
+	assert.Empty(t, status.In(redisdelay.StateDead))
 	s.Settled()
-	standing, err = p.Cancel(t.Context(), s.Topic, "k")
+	status, err = p.Cancel(t.Context(), s.Topic, "k")
 	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
-	assert.Zero(t, standing)
-	assert.Equal(t, "unknown", standing.String())
+	assert.Zero(t, status)
+	assert.Equal(t, "unknown", status.String())
 
 	require.Len(t, changed, 5)
-	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Cancelled} {
+	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Canceled} {
 		assert.Equal(t, how, changed[i].How)
 		assert.Equal(t, first.ID, changed[i].ID)
 	}
@@ -227,23 +227,23 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 	fixture.Delivery(t, msg).Bury("bad")
 	msg.Nack()
 	dead.Letters(s, 1)
-	before := redisdelay.Standing{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
-	for _, call := range []func() (redisdelay.Standing, error){
-		func() (redisdelay.Standing, error) { return p.Cancel(t.Context(), s.Topic, "k") },
-		func() (redisdelay.Standing, error) { return p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)) },
+	before := redisdelay.Status{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
+	for _, call := range []func() (redisdelay.Status, error){
+		func() (redisdelay.Status, error) { return p.Cancel(t.Context(), s.Topic, "k") },
+		func() (redisdelay.Status, error) { return p.Reschedule(t.Context(), s.Topic, "k", delay.For(0)) },
 	} {
-		standing, err := call()
+		status, err := call()
 		require.ErrorIs(t, err, redisdelay.ErrMessageDead)
 		require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
 		assert.ErrorContains(t, err, "it is a dead letter")
-		assert.Equal(t, before, standing)
+		assert.Equal(t, before, status)
 	}
 	dead.Letters(s, 1)
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("b", "k", time.Hour)), "the key is free")
-	standing, err := p.Cancel(t.Context(), s.Topic, "k")
+	status, err := p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
-	assert.NotEqual(t, id, standing.ID)
+	assert.NotEqual(t, id, status.ID)
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
 	dead.Letters(s, 1)
 }
@@ -259,9 +259,9 @@ func TestADeadLetterOfOneGroupIsTakenBackFromTheOther(t *testing.T) {
 	fixture.Delivery(t, msg).Bury("bad")
 	msg.Nack()
 	dead.Letters(s, 1)
-	standing, err := p.Cancel(t.Context(), s.Topic, "k")
+	status, err := p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
-	assert.Equal(t, "default: dead, other: waiting", standing.String())
+	assert.Equal(t, "default: dead, other: queued", status.String())
 	s.Idle(s.Subscribe(inGroup("other")))
 	letter := dead.Letters(s, 1)[0]
 	assert.Equal(t, "a", letter.Content.Message.UUID)
@@ -283,7 +283,7 @@ type counting struct {
 	calls int
 }
 
-func (c *counting) Cancel(ctx context.Context, topic, key string) (redisdelay.Standing, error) {
+func (c *counting) Cancel(ctx context.Context, topic, key string) (redisdelay.Status, error) {
 	c.calls++
 	return c.Canceler.Cancel(ctx, topic, key)
 }

@@ -24,13 +24,6 @@ type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }
 
-// MarshalerUnmarshaler is for a type that both a Publisher and a Subscriber are given, as
-// DefaultMarshaler is.
-type MarshalerUnmarshaler interface {
-	Marshaler
-	Unmarshaler
-}
-
 // DefaultMarshaler encodes a message as a MessagePack array of three: the UUID
 // as a string, the metadata as the bytes of a MessagePack map of strings (nil
 // for none), and the payload as bytes (nil for a nil payload).
@@ -42,7 +35,10 @@ type MarshalerUnmarshaler interface {
 // other body is an error.
 type DefaultMarshaler struct{}
 
-var _ MarshalerUnmarshaler = DefaultMarshaler{}
+var (
+	_ Marshaler   = DefaultMarshaler{}
+	_ Unmarshaler = DefaultMarshaler{}
+)
 
 var errTrailingBytes = errors.New("bytes after the message")
 

@@ -53,7 +53,7 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 			&script.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
 		)),
 	}
-	err := wrapPublic(fmt.Errorf("look: %w", inner), "publish to %q", "t")
+	err := wrap(fmt.Errorf("look: %w", inner), "publish to %q", "t")
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.ErrorIs(t, err, cause)
 	assert.Equal(t, `redisdelay: publish to "t": look: `+inner.Error(), err.Error())
@@ -74,7 +74,7 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 }
 
 func TestErrorsWithoutAPublicTypeAreUnchanged(t *testing.T) {
-	err := wrapPublic(ErrEmptyTopic, "subscribe")
+	err := wrap(ErrEmptyTopic, "subscribe")
 	require.ErrorIs(t, err, ErrEmptyTopic)
 	var partial *PartialPublishError
 	require.NotErrorAs(t, err, &partial)

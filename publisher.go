@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -134,20 +135,21 @@ func (p *Publisher) Close() error {
 			err = p.store.Rest(ctx)
 		}
 		if err != nil {
-			p.err = wrapPublic(err, "close publisher")
+			p.err = wrap(err, "close publisher")
 		}
 	})
 	return p.err
 }
 
-// DelayOf gives a message the delay that Publish would give it (that of its context, or the
-// default of PublisherConfig.Delay, unless its metadata have one) and returns what remains of
-// it: 0 or less says that Publish would make the message due at once. It is for publishers
-// that are built on this one and treat messages with a delay in another way. It stores
-// nothing and does no I/O.
-//
-// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of the default's function.
-func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
+// forRelay is a Publisher as package relay needs it.
+type forRelay struct{ *Publisher }
+
+func init() {
+	forrelay.Of = func(p any) forrelay.Publisher { return forRelay{p.(*Publisher)} }
+}
+
+// DelayOf implements forrelay.Publisher.
+func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
 	if topic == "" {
 		return 0, ErrEmptyTopic
 	}
@@ -162,22 +164,13 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 	}
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
 	if err != nil {
-		return 0, wrapPublic(err, "message %q", msg.UUID)
+		return 0, wrap(err, "message %q", msg.UUID)
 	}
 	return remaining, nil
 }
 
-// RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize
-// does, for a publisher that must be sure that the group gets what it publishes from then on,
-// until somebody deletes the topic or the group, or Redis loses it. It asks Redis each time.
-// It tries again through connection errors until ctx ends or PublishTimeout has passed. It
-// changes nothing in a group that is known. An empty group is DefaultConsumerGroup. The ctx of a
-// delivered message counts for as long as the consumer holds the message, as in Publish.
-//
-// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired,
-// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, a *ConfigError for Broadcast, which is the
-// name of no group, or that of ctx or of Redis. The group may be registered all the same.
-func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
+// RegisterGroup implements forrelay.Publisher.
+func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error {
 	switch {
 	case topic == "":
 		return ErrEmptyTopic
@@ -206,7 +199,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
 		}
 		if certain {
-			return wrapPublic(err, "register group %q for %q", group, topic)
+			return wrap(err, "register group %q for %q", group, topic)
 		}
 	}
 }
@@ -239,7 +232,7 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	encoded, err := p.encode(topic, messages)
 	if err != nil {
-		return wrapPublic(err, "publish to %q", topic)
+		return wrap(err, "publish to %q", topic)
 	}
 	ctx, stop := contextOf(messages)
 	defer stop()

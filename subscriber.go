@@ -23,7 +23,7 @@ import (
 
 var (
 	// ErrSubscriberClosed is returned by a Subscriber after Close.
-	ErrSubscriberClosed = errors.New("redisdelay: subscriber is closed")
+	ErrSubscriberClosed = errors.New("the subscriber is closed")
 
 	// ErrLeaseLost is the cause (context.Cause) of a message context that ended because
 	// the consumer no longer holds the message: another consumer may have it, or it was
@@ -133,7 +133,7 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 		err = ErrSubscriberClosed
 	}
 	if err != nil {
-		return 0, wrapPublic(err, "register group %q for %q", group, topic)
+		return 0, wrap(err, "register group %q for %q", group, topic)
 	}
 	return partitions, nil
 }
@@ -274,7 +274,7 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.errs != nil {
-		return wrapPublic(s.errs, "close subscriber")
+		return wrap(s.errs, "close subscriber")
 	}
 	return nil
 }

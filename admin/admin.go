@@ -8,11 +8,15 @@
 package admin
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -25,10 +29,7 @@ var (
 
 	// ErrMessageNotFound is returned for an id or a key that leads to no message: the message is
 	// done in all groups, was cancelled, or never was in this topic.
-	ErrMessageNotFound = inspect.ErrNoMessage
-
-	// ErrNotConfirmed is returned by DeleteTopic if the topic's name was not repeated.
-	ErrNotConfirmed = errors.New("the name of the topic to delete was not confirmed")
+	ErrMessageNotFound = redisdelay.ErrMessageNotFound
 )
 
 // Admin sees into topics and acts on them. It pauses, resumes, drains, limits, retires and
@@ -58,4 +59,76 @@ func New(config Config) (*Admin, error) {
 		return nil, err // which NewControl has found
 	}
 	return &Admin{Control: c, store: store, unmarshaler: config.Unmarshaler}, nil
+}
+
+// publicError is an error that callers get. errors.As finds *redisdelay.KeyTypeError in it
+// where it holds the type of an internal package.
+type publicError struct{ error }
+
+func (e publicError) Unwrap() error { return e.error }
+
+func (e publicError) As(target any) bool {
+	public, is := target.(**redisdelay.KeyTypeError)
+	var in *script.KeyTypeError
+	if !is || !errors.As(e.error, &in) {
+		return false
+	}
+	*public = &redisdelay.KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
+	return true
+}
+
+// wrap makes an error public and says what was tried. A nil error stays nil, and so does one
+// that is public, or is about a Query, whose text says enough.
+func wrap(err error, format string, args ...any) error {
+	var public publicError
+	var query *QueryError
+	if err == nil || errors.As(err, &public) || errors.As(err, &query) {
+		return err
+	}
+	return publicError{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
+}
+
+// DeleteOptions change what DeleteTopic does.
+type DeleteOptions struct {
+	// Force deletes a topic whose consumers are alive, too. Handlers at work learn it at their next
+	// heartbeat (redisdelay.ErrLeaseLost). Their subscriptions go on, and their groups come back
+	// with them.
+	Force bool
+}
+
+// DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and
+// takes it off the list. It refuses while consumers are alive (redisdelay.ErrGroupAlive; see
+// DeleteOptions.Force). It may be repeated after an error; once it has succeeded, the topic is not
+// found any more (ErrTopicNotFound).
+//
+// A program that still publishes makes the topic anew, but it is not on the list before
+// that program starts again.
+func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOptions) error {
+	t, err := a.open(ctx, topic)
+	if err == nil && !options.Force {
+		err = nobodyAlive(ctx, t)
+	}
+	if err == nil {
+		err = inspect.DeleteTopic(ctx, t.Topic)
+	}
+	return wrap(err, "delete %q", topic)
+}
+
+// nobodyAlive checks that no group has consumers that are alive: each says so in the first
+// partition.
+func nobodyAlive(ctx context.Context, t topic) error {
+	for _, name := range t.roster.Groups {
+		alive, err := inspect.Consumers(ctx, t.Partition(0).Group(name))
+		if err != nil {
+			return err
+		}
+		if len(alive) > 0 {
+			names := make([]string, len(alive))
+			for i, c := range alive {
+				names[i] = c.ID
+			}
+			return fmt.Errorf("%w: %q has %s", redisdelay.ErrGroupAlive, name, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }

@@ -61,7 +61,7 @@ type GroupBacklog struct {
 func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
 	topics, err := inspect.Topics(ctx, a.store)
 	if err != nil {
-		return nil, leave(err, "list topics")
+		return nil, wrap(err, "list topics")
 	}
 	list := make([]Backlog, 0, len(topics))
 	for i, g := range inspect.Gauges(ctx, a.store, topics) {
@@ -72,7 +72,7 @@ func (a *Admin) Backlogs(ctx context.Context) ([]Backlog, error) {
 			err = fmt.Errorf("the first is %q: %w", topics[i].Name, g.Err)
 		}
 	}
-	return list, leave(err, "backlogs: %d of %d topics could not be read", len(topics)-len(list), len(topics))
+	return list, wrap(err, "backlogs: %d of %d topics could not be read", len(topics)-len(list), len(topics))
 }
 
 func backlogOf(topic string, g inspect.TopicGauge) Backlog {

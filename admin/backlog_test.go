@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,15 +77,15 @@ func TestBacklogsAgreeWithStats(t *testing.T) {
 	b = s.agree()
 	old := b.At.Sub(time.UnixMilli(1000))
 	assert.Equal(t, []time.Duration{old, old}, []time.Duration{b.Overdue, b.Groups[1].Overdue})
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.PauseOptions{}))
 	b = s.agree()
 	assert.Less(t, b.Overdue, time.Minute, "a paused group does not count")
 	assert.Zero(t, b.Groups[1].Overdue)
-	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "h")
+	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})
 	require.NoError(t, err)
 	b = s.agree()
 	assert.Equal(t, []any{GroupRetired, false}, []any{b.Groups[1].State, b.Groups[1].Paused})
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	b = s.agree()
 	assert.Equal(t, []time.Duration{0, 0}, []time.Duration{b.Overdue, b.Groups[0].Overdue})
 }
@@ -94,16 +97,16 @@ func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
 	require.Eventually(t, overdue, fixture.Soon, time.Millisecond, "without a group")
 	s.group(0, "g")
 	assert.True(t, overdue())
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.PauseOptions{}))
 	assert.False(t, overdue(), "the only group is paused")
 	assert.Equal(t, 2, s.backlog().Due)
 
 	s.group(0, "h")
 	assert.True(t, overdue(), "the other group is not paused")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.PauseOptions{}))
 	assert.False(t, overdue(), "each group has its own pause")
 	for _, name := range []string{"g", "h"} {
-		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name)
+		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name, redisdelay.RetireOptions{})
 		require.NoError(t, err)
 	}
 	assert.True(t, overdue(), "no group is left")
@@ -174,4 +177,61 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	defer server.Up()
 	_, err = s.admin.Backlogs(t.Context())
 	require.Error(t, err)
+}
+
+func TestBacklogsFollowASlotToAnotherMaster(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	s := newSceneWith(t, cluster.Client(t))
+	s.publish(time.Hour, 1, "a")
+	slot, err := s.Client.ClusterKeySlot(t.Context(), s.Key("scheduled")).Result()
+	require.NoError(t, err)
+	require.Equal(t, 1, s.backlog().Scheduled)
+	require.NoError(t, cluster.Migrate(t.Context(), int(slot)))
+	list, err := s.admin.Backlogs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, 1, list[0].Scheduled)
+}
+
+// TestAMasterThatDoesNotAnswerHidesNoTopicOfOthers in a Cluster whose client has go-redis's
+// default options: it waits for a reply for longer than until the end of a context.
+func TestAMasterThatDoesNotAnswerHidesNoTopicOfOthers(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	s := newSceneWith(t, cluster.Client(t))
+	masterOf := func(key string) *redistest.Server {
+		slot, err := s.Client.ClusterKeySlot(t.Context(), key).Result()
+		require.NoError(t, err)
+		master, err := cluster.Master(t.Context(), int(slot))
+		require.NoError(t, err)
+		return master
+	}
+	var topics []string
+	masters := map[string]*redistest.Server{}
+	for i := range 150 { // so that each master has more than go out at once
+		topic := s.Beside(fmt.Sprint(i))
+		topics = append(topics, topic.Topic)
+		masters[topic.Topic] = masterOf(topic.Key("scheduled"))
+		require.NoError(t, s.Publisher().Publish(topic.Topic, fixture.Delayed("a", time.Hour)))
+	}
+	list := masterOf("{redisdelay:topics}")
+	away := masters[topics[slices.IndexFunc(topics, func(topic string) bool { return masters[topic] != list })]]
+	others := slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return masters[topic] == away })
+	check := func(within time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		var names []string
+		backlogs, err := s.admin.Backlogs(ctx)
+		for _, b := range backlogs {
+			names = append(names, b.Topic)
+		}
+		assert.Equal(t, others, names)
+		require.ErrorContains(t, err, fmt.Sprintf("%d of %d topics could not be read", len(topics)-len(others), len(topics)))
+	}
+	slices.Sort(others)
+
+	require.NoError(t, away.Signal(syscall.SIGSTOP))
+	check(time.Second) // a replica does not take over earlier
+	require.NoError(t, away.Signal(syscall.SIGCONT))
+	require.NoError(t, away.Down())
+	check(time.Second)
 }

@@ -32,7 +32,7 @@ func (c *checkup) groups(ctx context.Context, rosters []inspect.Roster) error {
 		}
 	}
 	if len(c.noticed) == 0 {
-		c.tellPast()
+		c.reportPast()
 	}
 	if err := c.tombstones(ctx); err != nil {
 		return err
@@ -102,19 +102,19 @@ func (c *checkup) endNoticed(ctx context.Context) error {
 	deadline := time.Now().Add(noticeFor)
 	for len(c.noticed) > 0 && time.Now().Before(deadline) {
 		wait(ctx, askAgain)
-		left, err := c.askNoticed(ctx)
+		still, err := c.stillNoticed(ctx)
 		if err != nil {
 			return err
 		}
-		c.noticed = left
+		c.noticed = still
 		c.tick(0)
 	}
-	c.tellPast()
+	c.reportPast()
 	return nil
 }
 
-// askNoticed asks once for each group that was noticed, and returns those that go on to be so.
-func (c *checkup) askNoticed(ctx context.Context) (left []noticed, err error) {
+// stillNoticed asks once for each group that was noticed, and returns those that go on to be so.
+func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error) {
 	var mu sync.Mutex
 	err = each(len(c.noticed), func(i int) error {
 		one := c.noticed[i]
@@ -123,13 +123,13 @@ func (c *checkup) askNoticed(ctx context.Context) (left []noticed, err error) {
 		defer mu.Unlock()
 		switch became {
 		case queue.ExpiryNoticed:
-			left = append(left, one)
+			still = append(still, one)
 		case queue.NotExpired, queue.NeverExpires:
 			delete(c.past, one.group)
 		}
 		return err
 	})
-	return left, err
+	return still, err
 }
 
 // wait waits for a while, or until ctx ends.
@@ -142,7 +142,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (c *checkup) tellPast() {
+func (c *checkup) reportPast() {
 	var groups names
 	messages := 0
 	for _, g := range c.stats.Groups {
@@ -179,7 +179,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.roster.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
-		c.tellFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
+		c.reportFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
 			plural(groups.count, "s", ""), messageCount(messages), groups.list())
 	}
 	return nil
@@ -212,7 +212,7 @@ func (c *checkup) pauses() {
 		for _, text := range list {
 			some.note(text)
 		}
-		c.tell(Warning, CheckPauses, c.name, "%s no end: %s", humanize.Count(len(list), "pause has", "pauses have"), some.list())
+		c.report(Warning, CheckPauses, c.name, "%s no end: %s", humanize.Count(len(list), "pause has", "pauses have"), some.list())
 	}
 }
 
@@ -228,7 +228,7 @@ func (c *checkup) dead() {
 		}
 	}
 	if groups.count > 0 {
-		c.tell(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead letter", "dead letters"),
+		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead letter", "dead letters"),
 			humanize.Duration(since(oldest, c.stats.At)), groups.list())
 	}
 }
@@ -251,16 +251,16 @@ func (c *checkup) idle() {
 			empty.add([]string{g.Group})
 		}
 	}
-	c.tellIdle(Warning, waiting, messages)
-	c.tellIdle(Info, empty, 0)
+	c.reportIdle(Warning, waiting, messages)
+	c.reportIdle(Info, empty, 0)
 	if active == 0 && c.stats.Due > 0 {
-		c.tell(Warning, CheckGroups, c.name, "%s due, and no group is registered", humanize.Count(c.stats.Due, "message is", "messages are"))
+		c.report(Warning, CheckGroups, c.name, "%s due, and no group is registered", humanize.Count(c.stats.Due, "message is", "messages are"))
 	}
 }
 
-func (c *checkup) tellIdle(severity Severity, groups names, messages int) {
+func (c *checkup) reportIdle(severity Severity, groups names, messages int) {
 	if groups.count > 0 {
-		c.tell(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
+		c.report(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
 			messageCount(messages), groups.list())
 	}
 }

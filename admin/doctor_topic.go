@@ -73,7 +73,7 @@ func (c *checkup) unlessKnown(err error) error {
 // run examines the topic: its keys, its messages, partition by partition, and its groups.
 func (c *checkup) run(ctx context.Context) error {
 	if !c.readable() {
-		c.tellTypes()
+		c.reportTypes()
 		return nil
 	}
 	rosters := make([]inspect.Roster, c.partitions)
@@ -91,7 +91,7 @@ func (c *checkup) run(ctx context.Context) error {
 			return err
 		}
 	}
-	c.tellTypes()
+	c.reportTypes()
 	stats, err := c.admin.Stats(ctx, c.name)
 	if err = c.unlessKnown(err); err != nil {
 		return err
@@ -122,9 +122,9 @@ func (c *checkup) tick(looked int) {
 	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
 }
 
-func (c *checkup) tellTypes() {
+func (c *checkup) reportTypes() {
 	if c.wrong.count > 0 {
-		c.tell(Problem, CheckTypes, c.name, "%s a value of another type, so calls that need it fail: %s. Another program "+
+		c.report(Problem, CheckTypes, c.name, "%s a value of another type, so calls that need it fail: %s. Another program "+
 			"has written it, and what was there is lost; delete it", humanize.Count(c.wrong.count, "key holds", "keys hold"), c.wrong.list())
 	}
 }
@@ -154,7 +154,7 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	}
 	c.looked = c.expected
 	c.tick(0)
-	c.tellOf(&list)
+	c.reportOf(&list)
 	return nil
 }
 
@@ -242,27 +242,27 @@ func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census
 	return c.unlessKnown(err)
 }
 
-// tellOf tells what was found.
-func (c *checkup) tellOf(list *census) {
+// reportOf reports what was found.
+func (c *checkup) reportOf(list *census) {
 	torn := "A crash of Redis that cuts its append-only file leaves such"
 	if n := list.orphans.count; n > 0 {
-		c.tell(Warning, CheckOrphans, c.name, "%s: %s. %s",
+		c.report(Warning, CheckOrphans, c.name, "%s: %s. %s",
 			humanize.Count(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
-		c.tell(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",
+		c.report(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",
 			humanize.Count(n, "message has", "messages have"), list.bodiless.list())
 	}
 	if n := list.twice.count; n > 0 {
-		c.tell(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
+		c.report(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
 	if n := list.garbled.count; n > 0 {
-		c.tell(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
+		c.report(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
 			"acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
 	}
 	if n := list.strays.count; n > 0 {
-		c.tellFixable(Info, CheckKeys, "%s to no message: %s. Such a key is free, and takes memory only",
+		c.reportFixable(Info, CheckKeys, "%s to no message: %s. Such a key is free, and takes memory only",
 			humanize.Count(n, "message key leads", "message keys lead"), list.strays.list())
 	}
 	if n := list.gone.count; n > 0 {
@@ -272,17 +272,17 @@ func (c *checkup) tellOf(list *census) {
 		}
 		slices.Sort(records)
 		in := strings.Join(records, ", ")
-		c.tellFixable(Info, CheckLeftovers, "%s gone: %s. They take memory only",
+		c.reportFixable(Info, CheckLeftovers, "%s gone: %s. They take memory only",
 			humanize.Count(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
 	}
 	if list.over > 0 {
-		c.tellFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
+		c.reportFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
 			humanize.Count(list.over, "message need", "messages need"))
 	}
 }
 
-// tellFixable tells of something that Fix mends, and perhaps has mended.
-func (c *checkup) tellFixable(severity Severity, check, format string, args ...any) {
+// reportFixable tells of something that Fix mends, and perhaps has mended.
+func (c *checkup) reportFixable(severity Severity, check, format string, args ...any) {
 	c.found(Finding{
 		Severity: severity, Check: check, Topic: c.name, Fixable: true, Fixed: c.mends, Text: fmt.Sprintf(format, args...),
 	})

@@ -1,7 +1,13 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -91,13 +97,13 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 	q.setDefaults()
 	m, c, err := a.begin(ctx, topic, q, q.Limit)
 	if err != nil {
-		return Page{}, leave(err, "list %q", topic)
+		return Page{}, wrap(err, "list %q", topic)
 	}
 	page, size := Page{}, 0
 	for {
 		s, err := m.next(ctx)
 		if err != nil {
-			return Page{}, leave(err, "list %q", topic)
+			return Page{}, wrap(err, "list %q", topic)
 		}
 		if s == nil {
 			return page, nil
@@ -147,7 +153,7 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 			}
 		}
 		if err != nil {
-			yield(Entry{}, leave(err, "list %q", topic))
+			yield(Entry{}, wrap(err, "list %q", topic))
 		}
 	}
 }
@@ -174,7 +180,7 @@ func stateIn(place inspect.Place, attempts int) redisdelay.State {
 	case place == inspect.InQueue && attempts > 0:
 		return redisdelay.StateRetrying
 	case place == inspect.InQueue:
-		return redisdelay.StateWaiting
+		return redisdelay.StateQueued
 	}
 	return ""
 }
@@ -199,7 +205,178 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 		})
 	}
 	if err != nil {
-		return 0, leave(err, "count %q", topic)
+		return 0, wrap(err, "count %q", topic)
 	}
 	return int(sum.Load()), nil
+}
+
+// QueryError says which field of a Query cannot be used, and why.
+type QueryError struct{ Field, Problem string }
+
+func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }
+
+func (q *Query) setDefaults() {
+	if q.In == "" {
+		q.In = Scheduled
+	}
+	if q.Limit == 0 {
+		q.Limit = DefaultLimit
+	}
+}
+
+func (q Query) validate() error {
+	switch q.In {
+	case Scheduled, Waiting, InDelivery, Dead:
+	default:
+		return &QueryError{"In", fmt.Sprintf("is %q, want %q, %q, %q or %q", q.In, Scheduled, Waiting, InDelivery, Dead)}
+	}
+	switch {
+	case q.In == Scheduled && q.Group != "":
+		return &QueryError{"Group", "is set, but scheduled messages are of no group"}
+	case q.In != Dead && q.Reason != "":
+		return &QueryError{"Reason", "is set, but only dead letters have one"}
+	case q.MinAttempts < 0:
+		return &QueryError{"MinAttempts", fmt.Sprintf("is %d, want 0 or more", q.MinAttempts)}
+	case !q.From.IsZero() && !q.Before.IsZero() && !q.From.Before(q.Before):
+		return &QueryError{"Before", "is not after From"}
+	case q.Limit < 1 || q.Limit > MaxLimit:
+		return &QueryError{"Limit", fmt.Sprintf("is %d, want 1 to %d", q.Limit, MaxLimit)}
+	}
+	return nil
+}
+
+// bounds is the range of scores. They are whole milliseconds.
+func (q Query) bounds() (from inspect.Position, before int64) {
+	before = inspect.NoEnd
+	if !q.From.IsZero() {
+		from = inspect.AtTime(ceilMilli(q.From))
+	}
+	if !q.Before.IsZero() {
+		before = ceilMilli(q.Before)
+	}
+	return from, before
+}
+
+func ceilMilli(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
+}
+
+// filters tells whether the messages of a range have to be looked at.
+func (q Query) filters() bool { return q.KeyPrefix != "" || q.Reason != "" || q.MinAttempts > 0 }
+
+// pageSize is how many messages one call reads at most. Redis takes about half a
+// millisecond for them, for which publishers and consumers wait.
+const pageSize = 100
+
+// request is what to ask one place for. now is Redis's clock: scheduled messages wait only
+// once they are due.
+func (q Query) request(place inspect.Place, now time.Time) inspect.PageRequest {
+	from, before := q.bounds()
+	if q.In == Waiting && place == inspect.InScheduled {
+		before = min(before, now.UnixMilli()+1)
+	}
+	return inspect.PageRequest{
+		Place: place, From: from, Before: before, Limit: pageSize,
+		KeyPrefix: q.KeyPrefix, Reason: q.Reason, MinAttempts: q.MinAttempts,
+	}
+}
+
+// cursorVersion changes with what a cursor means.
+const cursorVersion = 1
+
+// cursor is where to go on in what a query matches. Its text is JSON in base64url.
+type cursor struct {
+	Version int    `json:"v"`
+	Kind    string `json:"k"` // merged or walked
+	Topic   name   `json:"t"`
+	Query   string `json:"q"` // a hash of the query
+
+	Partition int           `json:"p,omitempty"` // of walked
+	Group     name          `json:"g,omitempty"`
+	Place     inspect.Place `json:"l,omitempty"` // of walked
+	Score     string        `json:"s,omitempty"`
+	ID        []byte        `json:"i,omitempty"` // which may be no text
+}
+
+// name is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
+type name string
+
+// MarshalJSON writes a name in base64.
+func (n name) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *name) UnmarshalJSON(text []byte) error {
+	var b []byte
+	err := json.Unmarshal(text, &b)
+	*n = name(b)
+	return err
+}
+
+// The kinds of cursors.
+const (
+	merged = "entries" // all partitions and groups in one order
+	walked = "steps"   // one after the other
+)
+
+func newCursor(kind, topic string, q Query) cursor {
+	return cursor{Version: cursorVersion, Kind: kind, Topic: name(topic), Query: q.hash()}
+}
+
+// at is the same cursor at another position.
+func (c cursor) at(p inspect.Position) cursor {
+	c.Score, c.ID = p.Score, []byte(p.ID)
+	return c
+}
+
+func (c cursor) position() inspect.Position {
+	return inspect.Position{Score: c.Score, ID: string(c.ID)}
+}
+
+func (c cursor) String() string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return "" // of these types, there is none
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// parseCursor reads the cursor of a query for a topic; the zero position if there is none.
+func parseCursor(kind, topic string, q Query) (cursor, error) {
+	want := newCursor(kind, topic, q)
+	if q.Cursor == "" {
+		return want, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(q.Cursor)
+	if err != nil {
+		return cursor{}, &QueryError{"Cursor", "is not the cursor of a page"}
+	}
+	var c cursor
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	switch err := decoder.Decode(&c); {
+	case err != nil:
+		return cursor{}, &QueryError{"Cursor", "is not the cursor of a page"}
+	case c.Version != want.Version:
+		return cursor{}, &QueryError{"Cursor", fmt.Sprintf("is of version %d, this library knows %d", c.Version, want.Version)}
+	case c.Topic != want.Topic:
+		return cursor{}, &QueryError{"Cursor", fmt.Sprintf("is of topic %q", c.Topic)}
+	case c.Kind != want.Kind:
+		return cursor{}, &QueryError{"Cursor", "is of another call"}
+	case c.Query != want.Query:
+		return cursor{}, &QueryError{"Cursor", "is of another query"}
+	}
+	return c, nil
+}
+
+// hash names what a query matches.
+func (q Query) hash() string {
+	q.Limit, q.Cursor = 0, ""
+	from, before := q.bounds()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d %q %q %d",
+		q.In, q.Group, from.Score, before, q.KeyPrefix, q.Reason, q.MinAttempts))
+	return hex.EncodeToString(sum[:8])
 }

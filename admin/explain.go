@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type Explanation struct {
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
-		return Explanation{}, leave(err, "explain %s in %q", ref, topic)
+		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	e := explainer{topic: t, partition: t.Partition(message.Partition), message: message}
 	e.roster, err = inspect.ReadRoster(ctx, e.partition)
@@ -34,7 +35,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 		err = e.explain(ctx)
 	}
 	if err != nil {
-		return Explanation{}, leave(err, "explain %s in %q", ref, topic)
+		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	return Explanation{Message: message, Summary: e.summary(), Lines: e.lines()}, nil
 }
@@ -61,7 +62,7 @@ func (e *explainer) explain(ctx context.Context) error {
 	}
 	e.groups = make([]sentence, len(e.message.Groups))
 	return each(len(e.groups), func(i int) error {
-		text, err := e.standing(ctx, i)
+		text, err := e.status(ctx, i)
 		e.groups[i] = sentence{e.message.Groups[i].Group, e.message.Groups[i].State, text}
 		return err
 	})
@@ -85,8 +86,8 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	})
 }
 
-// standing says where the message stands for a group.
-func (e *explainer) standing(ctx context.Context, i int) (string, error) {
+// status says where the message stands for a group.
+func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	g := e.message.Groups[i]
 	switch g.State {
 	case redisdelay.StateDone:
@@ -113,14 +114,14 @@ func (e *explainer) standing(ctx context.Context, i int) (string, error) {
 }
 
 // waiting says what a message in the queue of a group waits for.
-func (e *explainer) waiting(ctx context.Context, g GroupStanding) (string, error) {
+func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) {
 	if g.State != redisdelay.StateRetrying {
 		return e.due(g.DueAt), nil
 	}
-	most, err := e.maxDeliveries(ctx, g.Group)
+	maximum, err := e.maxDeliveries(ctx, g.Group)
 	text := fmt.Sprintf("waiting for retry %d", g.Attempts)
-	if most > 1 {
-		text += fmt.Sprintf(" of %d", most-1)
+	if maximum > 1 {
+		text += fmt.Sprintf(" of %d", maximum-1)
 	}
 	text += ", " + e.due(g.DueAt)
 	if g.Content.LastError != "" {
@@ -132,15 +133,15 @@ func (e *explainer) waiting(ctx context.Context, g GroupStanding) (string, error
 // maxDeliveries is what the group's consumers say; 0 if none does.
 func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error) {
 	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
-	most := 0
+	maximum := 0
 	for _, c := range consumers {
-		most = max(most, c.Info.MaxDeliveries)
+		maximum = max(maximum, c.Info.MaxDeliveries)
 	}
-	return most, err
+	return maximum, err
 }
 
 // leased says who holds a message.
-func (e *explainer) leased(ctx context.Context, g GroupStanding) (string, error) {
+func (e *explainer) leased(ctx context.Context, g GroupStatus) (string, error) {
 	who := g.Consumer
 	if who == "" {
 		who = "a consumer"
@@ -192,20 +193,20 @@ func (e *explainer) overall() string {
 	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.text != e.groups[0].text }):
 		return e.groups[0].text
 	}
-	var done, left []string
+	var done, remaining []string
 	var why string
 	for _, s := range e.groups {
 		if s.state == redisdelay.StateDone {
 			done = append(done, s.group)
 		} else {
-			left, why = append(left, s.group), s.text
+			remaining, why = append(remaining, s.group), s.text
 		}
 	}
 	if len(done) == 0 {
 		return strings.Join(e.lines(), "; ")
 	}
-	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(left, ", "))
-	if len(left) == 1 {
+	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(remaining, ", "))
+	if len(remaining) == 1 {
 		text += ": " + why
 	}
 	return text
@@ -239,4 +240,186 @@ func join(what, why, otherwise string) string {
 		return what
 	}
 	return what + "; " + why
+}
+
+const (
+	// farFrom is how many due messages are before one whose turn is worth an estimate.
+	farFrom = 1000
+
+	// watchFor is for how long an estimate looks at how fast they go.
+	watchFor = time.Second
+)
+
+// turn says when a message that is due has its turn in a group, and what becomes of it then; ""
+// for a delivery.
+func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate string) (string, error) {
+	why, err := e.obstacle(ctx, group)
+	if err != nil || why != "" {
+		return why, err
+	}
+	before, err := e.before(ctx, group, due)
+	if err != nil {
+		return "", err
+	}
+	if before > 0 {
+		text := humanize.Count(before, "due message is", "due messages are") + " before it"
+		if before >= farFrom && len(e.groups) <= atOnce {
+			pace, err := e.pace(ctx, group, due, before)
+			if err != nil {
+				return "", err
+			}
+			text += pace
+		}
+		if fate != "" {
+			text += "; then a claim " + fate
+		}
+		return text, nil
+	}
+	if fate != "" {
+		return "the next claim " + fate, nil
+	}
+	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
+	text := "next for a free worker"
+	if tally.InDelivery > 0 {
+		text += ": its consumers have " + humanize.Count(tally.InDelivery, "message", "messages")
+	}
+	return text, err
+}
+
+// before counts the due messages that a group gets before the message: those in its queue, and
+// those that no group has been given yet.
+func (e *explainer) before(ctx context.Context, group string, due time.Time) (int, error) {
+	g := e.partition.Group(group)
+	queued, err := inspect.CountBefore(ctx, g, inspect.InQueue, due.UnixMilli(), e.message.ID)
+	if err != nil {
+		return 0, err
+	}
+	scheduled, err := inspect.CountBefore(ctx, g, inspect.InScheduled, due.UnixMilli(), e.message.ID)
+	return queued + scheduled, err
+}
+
+// pace looks for a moment at how fast the messages before this one go, and estimates when its turn
+// comes.
+func (e *explainer) pace(ctx context.Context, group string, due time.Time, before int) (string, error) {
+	start := time.Now()
+	wait(ctx, watchFor)
+	left, err := e.before(ctx, group, due)
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(start)
+	perSecond := float64(before-left) / took.Seconds()
+	if perSecond <= 0 {
+		return ", and none of them has gone within " + humanize.Duration(took), nil
+	}
+	rest := time.Duration(float64(left) / perSecond * float64(time.Second))
+	return fmt.Sprintf(", and some %s a second go: its turn comes in about %s", humanize.Number(int(max(1, perSecond))), humanize.Duration(rest)), nil
+}
+
+// fate is what the next claim does with the message if it does not deliver it: "" if it does, or
+// that is not certain.
+func (e *explainer) fate(ctx context.Context, group string) (string, error) {
+	const buries = "makes it a dead letter"
+	if e.message.Content.Body == nil {
+		return buries, nil
+	}
+	limit, err := e.certainLimit(ctx, group)
+	if err != nil || limit == 0 {
+		return "", err
+	}
+	found, err := inspect.LookIn(ctx, e.partition, e.message.ID, "")
+	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
+		return "", nil
+	}
+	for _, f := range found.Groups {
+		if reason := f.Exhausted(limit); f.Group == group && reason != "" {
+			return buries + ": " + reason, err
+		}
+	}
+	return "", err
+}
+
+// certainLimit is how many deliveries all consumers of a group allow at most; 0 if one of them
+// allows any number.
+func (e *explainer) certainLimit(ctx context.Context, group string) (int, error) {
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
+	limit := 0
+	for _, c := range consumers {
+		if c.Info.MaxDeliveries == 0 {
+			return 0, err
+		}
+		limit = max(limit, c.Info.MaxDeliveries)
+	}
+	return limit, err
+}
+
+// obstacle says what keeps a group from a message that is due; "" if nothing is known to.
+func (e *explainer) obstacle(ctx context.Context, group string) (string, error) {
+	if tombstone, retired := e.roster.Retired[group]; retired {
+		if tombstone.Expired {
+			return fmt.Sprintf("group %s has ended without a consumer, and what it holds is being freed", group), nil
+		}
+		return fmt.Sprintf("group %s is retired since %s", group, e.clock(tombstone.Since)), nil
+	}
+	if p := pauseOf(e.roster, group); p != nil {
+		return e.paused(group, p), nil
+	}
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
+	if err != nil {
+		return "", err
+	}
+	if len(consumers) == 0 {
+		return fmt.Sprintf("no consumer of group %s is alive", group), nil
+	}
+	share, limited := e.roster.Limits[group]
+	if !limited {
+		return "", nil
+	}
+	return e.limited(ctx, group, share)
+}
+
+// paused says who has paused a group, since when, until when and why.
+func (e *explainer) paused(group string, p *Pause) string {
+	text := "group " + group + " is paused"
+	if p.All {
+		text = "all groups are paused"
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if !p.Since.IsZero() {
+		text += " since " + e.clock(p.Since)
+	}
+	if p.Until.IsZero() {
+		text += " until somebody resumes"
+	} else {
+		text += " until " + e.clock(p.Until)
+	}
+	if p.Reason != "" {
+		text += fmt.Sprintf(": %q", p.Reason)
+	}
+	return text
+}
+
+// limited says which limit of a group is reached in the message's partition; "" for none.
+func (e *explainer) limited(ctx context.Context, group string, share inspect.Share) (string, error) {
+	if share.NextClaim().After(e.roster.Now) {
+		per := humanize.Duration(share.Whole.Per)
+		if share.Whole.Per.Seconds() == 1 {
+			per = "s"
+		}
+		return fmt.Sprintf("the limit of %d/%s of group %s is reached", share.Whole.Messages, per, group), nil
+	}
+	if share.Most == 0 {
+		return "", nil
+	}
+	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
+	if err != nil || tally.InDelivery < share.Most {
+		return "", err
+	}
+	text := fmt.Sprintf("the limit of %d in flight of group %s is reached", share.Whole.MaxInFlight, group)
+	if share.Most < share.Whole.MaxInFlight {
+		text += fmt.Sprintf(" (%d in its partition)", share.Most)
+	}
+	return text, nil
 }

@@ -4,9 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/oklog/ulid/v2"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
@@ -23,12 +32,12 @@ const maxLine = 128 << 20
 //
 // A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from.
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
-	p := &performance{tell: progress}
+	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)
-	return p.progress, leave(err, "export from %q", topic)
+	return p.progress, wrap(err, "export from %q", topic)
 }
 
-func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *performance) error {
+func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *bulkRun) error {
 	if q.Limit == 0 {
 		q.Limit = copySize
 	}
@@ -38,11 +47,11 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 			return err
 		}
 		var lines bytes.Buffer
-		var left []skipped
+		var skips []skip
 		for _, e := range page.Entries {
 			l, err := a.lineOf(e)
 			if err != nil {
-				left = append(left, skipped{e.ID, err})
+				skips = append(skips, skip{e.ID, err})
 				continue
 			}
 			text, err := l.encode()
@@ -55,7 +64,7 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 			return err
 		}
 		p.progress.Cursor = page.Cursor
-		p.add(len(page.Entries)-len(left), left)
+		p.add(len(page.Entries)-len(skips), skips)
 		if q.Cursor = page.Cursor; q.Cursor == "" {
 			return nil
 		}
@@ -88,18 +97,18 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
 // use (*LineError), what came before is imported.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
-	p := &performance{tell: progress}
+	p := &bulkRun{report: progress}
 	if topic == "" {
-		return p.progress, leave(redisdelay.ErrEmptyTopic, "import")
+		return p.progress, wrap(redisdelay.ErrEmptyTopic, "import")
 	}
-	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), performance: p}
+	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), bulkRun: p}
 	err := i.run(ctx, r)
-	return p.progress, leave(err, "import to %q", topic)
+	return p.progress, wrap(err, "import to %q", topic)
 }
 
 // importing is an Import under way.
 type importing struct {
-	*performance
+	*bulkRun
 	admin    *Admin
 	name     string
 	topic    *queue.Topic
@@ -156,17 +165,17 @@ func (i *importing) flush(ctx context.Context) error {
 	if len(some) == 0 {
 		return nil
 	}
-	left, _, err := inStep(ctx, func(ctx context.Context) (left []skipped, _ int, err error) {
+	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
 		for number, list := range spread(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
 			more, err := arrive(ctx, i.topic.Partition(number), "", list)
-			if left = append(left, more...); err != nil {
-				return left, 0, err
+			if skips = append(skips, more...); err != nil {
+				return skips, 0, err
 			}
 		}
-		return left, 0, nil
+		return skips, 0, nil
 	})
 	if err == nil {
-		i.performance.add(len(some)-len(left), left)
+		i.bulkRun.add(len(some)-len(skips), skips)
 	}
 	return err
 }
@@ -177,4 +186,219 @@ func (i *importing) target(id string) int {
 		return queue.PartitionOf(key, i.number)
 	}
 	return queue.PartitionOf(id, i.number)
+}
+
+// line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
+// byte is in base64 instead.
+type line struct {
+	ID        string            `json:"id,omitempty"`
+	Key       *string           `json:"key,omitempty"`
+	Key64     []byte            `json:"key64,omitempty"` // then ID ends before the key
+	Due       *int64            `json:"due,omitempty"`   // ms since 1970; nil: at once
+	UUID      *string           `json:"uuid,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Payload   *string           `json:"payload,omitempty"`
+	Payload64 *[]byte           `json:"payload64,omitempty"`
+	Body64    *[]byte           `json:"body64,omitempty"` // instead of UUID, Metadata and Payload
+}
+
+// Why a line cannot be imported.
+var (
+	errNoObject    = errors.New("it is not the JSON object of a message")
+	errTwoValues   = errors.New("there is more after the JSON object")
+	errTwoBodies   = errors.New("only one of payload, payload64 and body64 may be given; beside body64, no uuid or metadata")
+	errNoContent   = errors.New("none of uuid, payload, payload64 and body64 is given")
+	errTwoKeys     = errors.New("key and key64 are both given")
+	errIDAndKey    = errors.New("id does not end with the key")
+	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to 2^53")
+	errNoMarshaler = errors.New("the Unmarshaler of the Config cannot encode a payload, since it is no Marshaler")
+)
+
+// lineOf is the line of a message.
+func (a *Admin) lineOf(e Entry) (line, error) {
+	if e.Content.Body == nil {
+		return line{}, errNoBody
+	}
+	l := line{ID: e.ID}
+	if due := e.At.UnixMilli(); e.Group == "" {
+		l.Due = &due
+	}
+	if e.Key != "" {
+		if utf8.ValidString(e.Key) {
+			l.Key = &e.Key
+		} else {
+			l.ID, l.Key64 = strings.TrimSuffix(e.ID, ":"+e.Key), []byte(e.Key)
+		}
+	}
+	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
+	switch msg := e.Content.Message; {
+	case msg == nil || !can:
+		l.Body64 = &e.Content.Body
+	case !isText(msg):
+		body, err := marshal(marshaler, e.Topic, msg)
+		if err != nil {
+			return line{}, err
+		}
+		l.Body64 = &body
+	default:
+		l.content(msg)
+	}
+	return l, nil
+}
+
+// isText tells whether JSON can hold the UUID and the metadata of a message.
+func isText(msg *message.Message) bool {
+	for key, value := range msg.Metadata {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return utf8.ValidString(msg.UUID)
+}
+
+func (l *line) content(msg *message.Message) {
+	l.UUID, l.Metadata = &msg.UUID, msg.Metadata
+	payload := []byte(msg.Payload)
+	switch {
+	case payload == nil:
+	case utf8.Valid(payload):
+		text := string(payload)
+		l.Payload = &text
+	default:
+		l.Payload64 = &payload
+	}
+}
+
+// encode is the line as text.
+func (l line) encode() ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(l)
+	return text.Bytes(), err
+}
+
+// parseLine reads a line.
+func parseLine(text []byte) (line, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	var l line
+	if err := decoder.Decode(&l); err != nil {
+		return line{}, fmt.Errorf("%w: %w", errNoObject, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return line{}, errTwoValues
+	}
+	return l, l.validate()
+}
+
+func (l line) validate() error {
+	contents := 0
+	for _, given := range []bool{l.Payload != nil, l.Payload64 != nil, l.Body64 != nil} {
+		if given {
+			contents++
+		}
+	}
+	switch {
+	case contents > 1, l.Body64 != nil && (l.UUID != nil || l.Metadata != nil):
+		return errTwoBodies
+	case contents == 0 && l.UUID == nil:
+		return errNoContent
+	case l.Key != nil && l.Key64 != nil:
+		return errTwoKeys
+	case l.Due != nil && (*l.Due < 0 || *l.Due > 1<<53):
+		return fmt.Errorf("%w: it is %d", errDue, *l.Due)
+	}
+	return nil
+}
+
+// arrival is the message of the line with a number and a text, for a topic.
+func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.Arrival, error) {
+	id, err := l.fullID(number, text)
+	if err != nil {
+		return inspect.Arrival{}, err
+	}
+	arrival := inspect.Arrival{ID: id}
+	if l.Due != nil {
+		arrival.DueAt = time.UnixMilli(*l.Due)
+	}
+	if l.Body64 != nil {
+		arrival.Body = *l.Body64
+		return arrival, nil
+	}
+	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
+	if !can {
+		return inspect.Arrival{}, errNoMarshaler
+	}
+	arrival.Body, err = marshal(marshaler, topic, l.message(id))
+	return arrival, err
+}
+
+// message is the message in a line. In one that was not exported, the handler finds the key
+// where SetKey puts it.
+func (l line) message(id string) *message.Message {
+	msg := message.NewMessage(id[:ulid.EncodedSize], nil)
+	if l.UUID != nil {
+		msg.UUID = *l.UUID
+	}
+	for key, value := range l.Metadata {
+		msg.Metadata.Set(key, value)
+	}
+	switch {
+	case l.Payload != nil:
+		msg.Payload = []byte(*l.Payload)
+	case l.Payload64 != nil:
+		msg.Payload = *l.Payload64
+	}
+	if _, set := msg.Metadata[redisdelay.KeyMetadata]; l.ID == "" && l.key() != "" && !set {
+		redisdelay.SetKey(msg, l.key())
+	}
+	return msg
+}
+
+func (l line) key() string {
+	if l.Key != nil {
+		return *l.Key
+	}
+	return string(l.Key64)
+}
+
+// fullID is the id in a line, with the key; one made from the number and text of the line if
+// it has none. That is the same each time, and sorts by due time and then by number.
+func (l line) fullID(number int, text []byte) (string, error) {
+	key := l.key()
+	if (l.Key != nil || l.Key64 != nil) && (key == "" || len(key) > redisdelay.MaxKeyBytes) {
+		return "", fmt.Errorf("%w: it has %d bytes, want 1 to %d", redisdelay.ErrInvalidKey, len(key), redisdelay.MaxKeyBytes)
+	}
+	id := l.ID
+	if id == "" {
+		id = madeID(l.Due, number, text)
+	}
+	if len(id) < ulid.EncodedSize {
+		return "", fmt.Errorf("id %q is no ULID; leave it out for a message from elsewhere", id)
+	}
+	if _, err := ulid.ParseStrict(id[:ulid.EncodedSize]); err != nil {
+		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
+	}
+	switch rest := id[ulid.EncodedSize:]; {
+	case rest == "" && key != "":
+		return id + ":" + key, nil
+	case rest == "" && key == "", rest == ":"+key && key != "":
+		return id, nil
+	default:
+		return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
+	}
+}
+
+func madeID(due *int64, number int, text []byte) string {
+	var id ulid.ULID
+	var entropy [10]byte
+	binary.BigEndian.PutUint32(entropy[:4], uint32(number)) //nolint:gosec // a file with more lines repeats numbers, and differs in the text
+	sum := sha256.Sum256(text)
+	copy(entropy[4:], sum[:])
+	if due != nil {
+		_ = id.SetTime(min(uint64(*due), ulid.MaxTime())) //nolint:gosec // it was validated
+	}
+	_ = id.SetEntropy(entropy[:]) // of the right length
+	return id.String()
 }

@@ -97,7 +97,7 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 			require.ErrorIs(t, got.Last, ErrStoredBefore)
 			assert.ElementsMatch(t, want, whole(to.all(Query{})))
 			to.groups(4, "t")
-			_, err = to.admin.DeliverNow(t.Context(), to.Topic, Selection{Matching: &Query{}}, nil)
+			_, err = to.admin.DeliverNow(t.Context(), to.Topic, Matching(Query{}), nil)
 			require.NoError(t, err)
 			require.Len(t, to.drained(4, "t"), 1226)
 			assert.Equal(t, 1225, to.imported(other.Bytes()).Skipped)

@@ -31,7 +31,7 @@ func (s Search) String() string {
 // finds those that are stored throughout: scheduled, waiting, in delivery or dead.
 //
 // It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so
-// a million messages take seconds; progress, which may be nil, is told after each step. With the
+// a million messages take seconds; it reports to progress, which may be nil, after each step. With the
 // DefaultMarshaler, Redis sends only bodies that contain the text, and one that cannot be decoded
 // counts as found then; with another Unmarshaler, all of them are decoded.
 //
@@ -39,25 +39,25 @@ func (s Search) String() string {
 // there is none, or as for Entries. Of all topics, those that cannot be read come last.
 func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Search)) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
-		s := &search{admin: a, text: text, tell: progress, yield: yield}
+		s := &search{admin: a, text: text, report: progress, yield: yield}
 		err := s.run(ctx, topic)
 		if err == nil && s.found == 0 {
 			err = ErrMessageNotFound
 		}
 		if err != nil && !errors.Is(err, errEnough) {
-			yield(Message{}, leave(fmt.Errorf("%w: %s", err, s.far), "find %q", text))
+			yield(Message{}, wrap(fmt.Errorf("%w: %s", err, s.far), "find %q", text))
 		}
 	}
 }
 
 // search is a Find under way.
 type search struct {
-	admin *Admin
-	text  string
-	tell  func(Search)
-	yield func(Message, error) bool
-	far   Search
-	found int
+	admin  *Admin
+	text   string
+	report func(Search)
+	yield  func(Message, error) bool
+	far    Search
+	found  int
 }
 
 // errEnough says that the caller wants no more.
@@ -80,7 +80,7 @@ func (s *search) run(ctx context.Context, asked string) error {
 	for _, name := range names {
 		t, err := s.open(ctx, name)
 		if err != nil {
-			failed = append(failed, about(asked, name, err))
+			failed = append(failed, topicError(asked, name, err))
 			continue
 		}
 		opened = append(opened, t)
@@ -90,14 +90,14 @@ func (s *search) run(ctx context.Context, asked string) error {
 		if err := s.into(ctx, t); errors.Is(err, errEnough) || ctx.Err() != nil {
 			return err
 		} else if err != nil {
-			failed = append(failed, about(asked, t.name, err))
+			failed = append(failed, topicError(asked, t.name, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// about says which of all topics an error is about.
-func about(asked, name string, err error) error {
+// topicError says which of all topics an error is about.
+func topicError(asked, name string, err error) error {
 	if asked != "" {
 		return err
 	}
@@ -139,12 +139,12 @@ func (s *search) into(ctx context.Context, t topic) error {
 					continue
 				}
 				seen[stored.ID] = true
-				if err := s.hand(ctx, t.name, stored.ID); err != nil {
+				if err := s.yieldMessage(ctx, t.name, stored.ID); err != nil {
 					return err
 				}
 			}
-			if s.tell != nil {
-				s.tell(s.far)
+			if s.report != nil {
+				s.report(s.far)
 			}
 			rest(ctx, took)
 			start = time.Now()
@@ -169,8 +169,8 @@ func (s *search) matches(topic string, stored inspect.Stored) bool {
 	return c.Message.UUID == s.text
 }
 
-// hand gives the caller a message, unless it is done meanwhile.
-func (s *search) hand(ctx context.Context, topic, id string) error {
+// yieldMessage gives the caller a message, unless it is done meanwhile.
+func (s *search) yieldMessage(ctx context.Context, topic, id string) error {
 	_, m, err := s.admin.look(ctx, topic, Ref{ID: id})
 	switch {
 	case errors.Is(err, ErrMessageNotFound):

@@ -1,10 +1,16 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
@@ -29,11 +35,11 @@ type Message struct {
 
 	Scheduled bool      // no group has been given it yet
 	DueAt     time.Time // if Scheduled
-	Groups    []GroupStanding
+	Groups    []GroupStatus
 }
 
-// GroupStanding is where a message stands for a group.
-type GroupStanding struct {
+// GroupStatus is where a message stands for a group.
+type GroupStatus struct {
 	Group       string
 	State       redisdelay.State
 	Attempts    int       // deliveries that count
@@ -60,7 +66,7 @@ var errNoRef = errors.New("neither an id nor a key is given")
 // of partitions was raised, several messages may hold a key: it returns the one published last.
 func (a *Admin) Message(ctx context.Context, topic string, ref Ref) (Message, error) {
 	_, m, err := a.look(ctx, topic, ref)
-	return m, leave(err, "look for %s in %q", ref, topic)
+	return m, wrap(err, "look for %s in %q", ref, topic)
 }
 
 // look finds a message.
@@ -81,10 +87,10 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	m := Message{
 		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
-		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStanding, len(found.Groups)),
+		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStatus, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
-		m.Groups[i], err = a.standing(ctx, t, found, found.Groups[i])
+		m.Groups[i], err = a.status(ctx, t, found, found.Groups[i])
 		return err
 	})
 	return t, m, err
@@ -92,9 +98,9 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
-// standing is where a message stands for a group.
-func (a *Admin) standing(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStanding, error) {
-	s := GroupStanding{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
+// status is where a message stands for a group.
+func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStatus, error) {
+	s := GroupStatus{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
 	case f.LeftOut:
 		s.Content = Content{Body: m.Body, Err: errLeftOut}
@@ -102,7 +108,7 @@ func (a *Admin) standing(ctx context.Context, t topic, m inspect.Found, f inspec
 		s.Content = a.content(t.name, m.Body, f.Metadata)
 	}
 	switch f.State {
-	case queue.StateWaiting, queue.StateRetrying:
+	case queue.StateQueued, queue.StateRetrying:
 		s.DueAt = f.At
 	case queue.StateDead:
 		s.BuriedAt = f.At
@@ -115,7 +121,7 @@ func (a *Admin) standing(ctx context.Context, t topic, m inspect.Found, f inspec
 
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
-func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
+func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err
@@ -129,4 +135,97 @@ func (s *GroupStanding) findHolder(ctx context.Context, g *queue.Group, id strin
 	holder, err := inspect.Holder(ctx, g, id, fence)
 	s.Consumer = queue.ConsumerName(holder)
 	return err
+}
+
+// Content is a message as it was published, or as the last Nack of the group left its
+// metadata.
+type Content struct {
+	// Message is the decoded message; nil if the body is missing or cannot be decoded.
+	Message *message.Message
+	Body    []byte // nil if it is missing
+	Err     error  // why Message is nil
+
+	// LastError is the error of the handler that the group's last Nack has kept
+	// (redisdelay.RecordErrors); "" if none did.
+	LastError string
+}
+
+var (
+	errNoBody     = errors.New("the body is missing")
+	errNilMessage = errors.New("unmarshaler returned nil")
+)
+
+// content decodes a body, with the metadata that a Nack left, if any.
+func (a *Admin) content(topic string, body, metadata []byte) Content {
+	if body == nil {
+		return Content{Err: errNoBody}
+	}
+	c := Content{Body: body}
+	c.Message, c.Err = a.decode(topic, bytes.Clone(body), metadata)
+	if c.Message != nil && len(metadata) > 0 {
+		c.LastError = c.Message.Metadata[queue.LastErrorMetadata]
+		delete(c.Message.Metadata, queue.LastErrorMetadata)
+	}
+	return c
+}
+
+func (a *Admin) decode(topic string, body, metadata []byte) (msg *message.Message, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			msg, err = nil, fmt.Errorf("panic in unmarshaler: %v", r)
+		}
+	}()
+	msg, err = a.unmarshaler.Unmarshal(topic, body)
+	switch {
+	case err != nil:
+		return nil, err
+	case msg == nil:
+		return nil, errNilMessage
+	case msg.Metadata == nil:
+		msg.Metadata = message.Metadata{}
+	}
+	if len(metadata) > 0 {
+		msg.Metadata, err = decodeMetadata(metadata)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return msg, nil
+}
+
+// decodeMetadata decodes what a Nack has kept: metadata as they are within a body of the
+// DefaultMarshaler, whatever encoded the body itself.
+func decodeMetadata(metadata []byte) (message.Metadata, error) {
+	body, err := msgpack.Marshal([]any{"", metadata, nil})
+	if err != nil {
+		return nil, err
+	}
+	msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("", body)
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if msg.Metadata == nil {
+		return message.Metadata{}, nil
+	}
+	return msg.Metadata, nil
+}
+
+// keyOf is the message key in an id; "" if it has none.
+func keyOf(id string) string {
+	if len(id) > ulid.EncodedSize+1 {
+		return id[ulid.EncodedSize+1:]
+	}
+	return ""
+}
+
+// publishedAt is when an id was made; zero if it is not one of ours.
+func publishedAt(id string) time.Time {
+	if len(id) < ulid.EncodedSize {
+		return time.Time{}
+	}
+	made, err := ulid.ParseStrict(strings.ToUpper(id[:ulid.EncodedSize]))
+	if err != nil {
+		return time.Time{}
+	}
+	return made.Timestamp()
 }

@@ -69,28 +69,28 @@ func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
 	s.unchanged(func() { m = s.message(Ref{Key: "k"}) })
 	assert.Equal(t, id, m.ID)
 	assert.False(t, m.Scheduled)
-	standings := map[string]GroupStanding{}
+	statuses := map[string]GroupStatus{}
 	for _, g := range m.Groups {
-		standings[g.Group] = g
+		statuses[g.Group] = g
 		assert.WithinDuration(t, s.Now(), first(g.DueAt, g.LeasedUntil, g.BuriedAt, s.Now()), 2*time.Minute)
 		g.DueAt, g.LeasedUntil, g.BuriedAt, g.Content = time.Time{}, time.Time{}, time.Time{}, Content{}
-		want, known := map[string]GroupStanding{
+		want, known := map[string]GroupStatus{
 			"done":     {State: redisdelay.StateDone},
 			"newcomer": {State: redisdelay.StateDone},
 			"dead":     {State: redisdelay.StateDead, Reason: "no route"},
 			"held":     {State: redisdelay.StateInDelivery, Attempts: 1, Consumer: "held-host"},
 			"retired":  {State: redisdelay.StateInDelivery, Attempts: 1, Consumer: "retired-host"},
 			"retrying": {State: redisdelay.StateRetrying, Attempts: 1},
-			"waiting":  {State: redisdelay.StateWaiting},
+			"waiting":  {State: redisdelay.StateQueued},
 		}[g.Group]
 		require.True(t, known, g.Group)
 		want.Group = g.Group
 		assert.Equal(t, want, g)
 	}
-	assert.Len(t, standings, 7)
-	assert.Equal(t, "v", standings["retrying"].Content.Message.Metadata.Get("k"))
-	assert.Equal(t, "payload of k", string(standings["retrying"].Content.Message.Payload))
-	assert.Equal(t, Content{}, standings["held"].Content)
+	assert.Len(t, statuses, 7)
+	assert.Equal(t, "v", statuses["retrying"].Content.Message.Metadata.Get("k"))
+	assert.Equal(t, "payload of k", string(statuses["retrying"].Content.Message.Payload))
+	assert.Equal(t, Content{}, statuses["held"].Content)
 	assert.Empty(t, m.Content.Message.Metadata.Get("k"))
 }
 
@@ -118,19 +118,19 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 		require.NoError(t, err)
 	}
 	say("hung/01", 1, 4)
-	standing := s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"hung", 4}, []any{standing.Consumer, standing.Extended})
+	status := s.message(Ref{Key: "k"}).Groups[0]
+	assert.Equal(t, []any{"hung", 4}, []any{status.Consumer, status.Extended})
 
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, id)).Err())
 	require.Equal(t, id, s.claim(g, "next/01", 1, `{"name":"next"}`)[0].ID)
-	standing = s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"next", 0}, []any{standing.Consumer, standing.Extended})
+	status = s.message(Ref{Key: "k"}).Groups[0]
+	assert.Equal(t, []any{"next", 0}, []any{status.Consumer, status.Extended})
 	s.claim(g, "next/01", 1, "")
-	standing = s.message(Ref{Key: "k"}).Groups[0]
-	assert.Empty(t, standing.Consumer, "it has claimed others since, and has not extended this one yet")
+	status = s.message(Ref{Key: "k"}).Groups[0]
+	assert.Empty(t, status.Consumer, "it has claimed others since, and has not extended this one yet")
 	say("next/01", 2, 1)
-	standing = s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"next", 1}, []any{standing.Consumer, standing.Extended})
+	status = s.message(Ref{Key: "k"}).Groups[0]
+	assert.Equal(t, []any{"next", 1}, []any{status.Consumer, status.Extended})
 }
 
 func TestTheHolderIsFoundAmongManyConsumers(t *testing.T) {

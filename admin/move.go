@@ -4,8 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
@@ -34,7 +39,7 @@ var (
 // Copy publishes messages in another topic of the prefix, which is made if it is missing:
 // with the same payload, metadata, key and, if they are scheduled, due time; others are due
 // at once. A message has the metadata that the last Nack left of the group that the query or
-// Selection.Group names, if the Unmarshaler is a redisdelay.Marshaler.
+// Selection.OfGroup names, if the Unmarshaler is a redisdelay.Marshaler.
 //
 // A copy has the id of its original, so a Copy that is repeated or continued within a day
 // stores no message twice, not even one that is done by then: those are skipped
@@ -43,10 +48,11 @@ var (
 // partition of that key, without one to the partition with its own number, modulo how many
 // there are.
 //
-// A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic.
+// A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
+// bulk operation: see Selection.
 func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
-	return t.perform(ctx, which, t.copying(), progress)
+	return t.run(ctx, which, t.copyOperation(), progress)
 }
 
 // Move is Copy, and then takes out of the topic what has arrived in the other: a scheduled
@@ -61,11 +67,12 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // Move is run again, or if it is moved for one group after another. To avoid that, pause
 // the groups of both topics before.
 //
-// A Query is for Scheduled, which is the default, for Waiting or for Dead.
+// A Query is for Scheduled, which is the default, for Waiting or for Dead. It is a bulk operation: see
+// Selection.
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
 	t.move = rand.Text()
-	return t.perform(ctx, which, t.moving(), progress)
+	return t.run(ctx, which, t.moveOperation(), progress)
 }
 
 // transfer is a Copy or Move between two topics.
@@ -81,16 +88,16 @@ func (a *Admin) transferTo(from, to string) *transfer {
 	return &transfer{admin: a, from: from, to: to, topic: a.store.Topic(to)}
 }
 
-// perform looks at both topics and then acts. A mistyped topic must not make the other.
-func (t *transfer) perform(ctx context.Context, which Selection, what act, progress func(Progress)) (Progress, error) {
-	if err := t.begin(ctx, which, what); err != nil {
-		return Progress{}, leave(err, "%s from %q to %q", what.verb, t.from, t.to)
+// run looks at both topics and then runs the operation. A mistyped topic must not make the other.
+func (t *transfer) run(ctx context.Context, which Selection, op operation, progress func(Progress)) (Progress, error) {
+	if err := t.begin(ctx, which, op); err != nil {
+		return Progress{}, wrap(err, "%s from %q to %q", op.verb, t.from, t.to)
 	}
-	return t.admin.perform(ctx, t.from, which, what, progress)
+	return t.admin.run(ctx, t.from, which, op, progress)
 }
 
-func (t *transfer) begin(ctx context.Context, which Selection, what act) error {
-	if err := which.validate(what); err != nil {
+func (t *transfer) begin(ctx context.Context, which Selection, op operation) error {
+	if err := which.validate(op); err != nil {
 		return err
 	}
 	switch {
@@ -119,38 +126,38 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	return t.Raise(ctx, 1)
 }
 
-// moving copies messages and takes out those that have arrived.
-func (t *transfer) moving() act {
-	return act{
-		verb: "move", in: []Set{Scheduled, Waiting, Dead}, most: maxNamed, mark: began, bytes: copyBytes,
-		step: func(ctx context.Context, s step, latest int64) ([]skipped, int, error) {
+// moveOperation copies messages and takes out those that have arrived.
+func (t *transfer) moveOperation() operation {
+	return operation{
+		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
 			later := dropped(&s, func(e inspect.PageEntry) bool { return s.place == inspect.InDead && e.Score > latest })
-			left, err := t.moveStep(ctx, s)
-			return left, later, err
+			skips, err := t.moveStep(ctx, s)
+			return skips, later, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skipped, error) {
-			return together(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
 		},
 		key: func(ctx context.Context, p places, key string, _ int64) error { return t.moveOne(ctx, p, "", key) },
 	}
 }
 
 // moveStep moves messages of one place, if they still have the score that was seen.
-func (t *transfer) moveStep(ctx context.Context, s step) ([]skipped, error) {
-	left, err := t.copyStep(ctx, s)
+func (t *transfer) moveStep(ctx context.Context, s step) ([]skip, error) {
+	skips, err := t.copyStep(ctx, s)
 	if err != nil {
-		return left, err
+		return skips, err
 	}
 	stays := map[string]bool{}
-	for _, m := range left {
+	for _, m := range skips {
 		stays[m.name] = true
 	}
 	dropped(&s, func(e inspect.PageEntry) bool { return stays[e.ID] })
 	if len(s.entries) == 0 {
-		return left, nil
+		return skips, nil
 	}
 	both, err := inspect.TakeOut(ctx, s.group, s.place, s.now, scored(s.entries))
-	return append(left, because(both, ErrInBothTopics)...), err
+	return append(skips, skipAll(both, ErrInBothTopics)...), err
 }
 
 // moveOne moves a message that is found by its id or key, from wherever it waits or is dead.
@@ -165,12 +172,12 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 	}
 	var why error
 	for _, s := range steps {
-		left, err := t.moveStep(ctx, s)
+		skips, err := t.moveStep(ctx, s)
 		if err != nil {
 			return err
 		}
-		if len(left) > 0 {
-			why = left[0].why
+		if len(skips) > 0 {
+			why = skips[0].why
 		}
 	}
 	return why
@@ -198,7 +205,7 @@ func stepsOf(p places, found inspect.Found) (steps []step) {
 }
 
 var placeOfState = map[redisdelay.State]inspect.Place{
-	redisdelay.StateWaiting: inspect.InQueue, redisdelay.StateRetrying: inspect.InQueue, redisdelay.StateDead: inspect.InDead,
+	redisdelay.StateQueued: inspect.InQueue, redisdelay.StateRetrying: inspect.InQueue, redisdelay.StateDead: inspect.InDead,
 }
 
 // target is the number of the partition that a message goes to.
@@ -248,4 +255,150 @@ func refusal(move string, outcome inspect.Outcome) error {
 	default:
 		return ErrKeyInUse
 	}
+}
+
+// copySize is how many messages one call carries, and copyBytes about how many bytes of bodies.
+const (
+	copySize  = 100
+	copyBytes = 1 << 20
+)
+
+// copyOperation stores messages in the other topic.
+func (t *transfer) copyOperation() operation {
+	return operation{
+		verb: "copy", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
+			skips, err := t.copyStep(ctx, s)
+			return skips, 0, err
+		},
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
+		},
+		key: func(ctx context.Context, p places, key string, _ int64) error { return t.copyOne(ctx, p, "", key) },
+	}
+}
+
+// copyStep stores copies of some messages, and returns those that it has not stored.
+func (t *transfer) copyStep(ctx context.Context, s step) ([]skip, error) {
+	var skips []skip
+	var arrivals []inspect.Arrival
+	for _, e := range s.entries {
+		if e.Body == nil {
+			skips = append(skips, skip{e.ID, errNoBody})
+			continue
+		}
+		arrivals = append(arrivals, t.arrival(e.ID, s.place, e.Position.Score, e.Body, e.Metadata))
+	}
+	more, err := t.store(ctx, s.partition, arrivals)
+	return append(skips, more...), err
+}
+
+// maxNamed is how many messages one step of Copy and Move takes that are named.
+const maxNamed = 100
+
+// arrival is a copy as the other topic gets it.
+func (t *transfer) arrival(id string, place inspect.Place, score string, body, metadata []byte) inspect.Arrival {
+	arrival := inspect.Arrival{ID: id, Body: t.admin.reencoded(t.from, t.to, body, metadata)}
+	if place == inspect.InScheduled {
+		arrival.DueAt = dueAt(score)
+	}
+	return arrival
+}
+
+// dueAt is the time in a score, rounded up to whole milliseconds.
+func dueAt(score string) time.Time {
+	ms, err := strconv.ParseFloat(score, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(math.Ceil(ms)))
+}
+
+// store stores copies of messages of a partition, and returns those that it has not stored.
+func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
+	var skips []skip
+	for number, some := range spread(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
+		more, err := arrive(ctx, t.topic.Partition(number), t.move, some)
+		if err != nil {
+			return skips, err
+		}
+		skips = append(skips, more...)
+	}
+	return skips, nil
+}
+
+// arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
+// there. move names the Move; "" if there is none.
+func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []inspect.Arrival) ([]skip, error) {
+	var skips []skip
+	for len(arrivals) > 0 {
+		n := fitting(arrivals)
+		outcomes, err := inspect.Arrive(ctx, p, move, arrivals[:n])
+		if err != nil {
+			return skips, err
+		}
+		for i, outcome := range outcomes {
+			if why := refusal(move, outcome); why != nil {
+				skips = append(skips, skip{arrivals[i].ID, why})
+			}
+		}
+		arrivals = arrivals[n:]
+	}
+	return skips, nil
+}
+
+// fitting is how many messages go into one call.
+func fitting(arrivals []inspect.Arrival) int {
+	bytes := 0
+	for i, m := range arrivals {
+		bytes += len(m.Body)
+		if i > 0 && (i == copySize || bytes > copyBytes) {
+			return i
+		}
+	}
+	return len(arrivals)
+}
+
+// copyOne copies a message that is found by its id or key.
+func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error {
+	found, err := lookFor(ctx, p, id, key)
+	if err != nil {
+		return err
+	}
+	place, score, metadata := inspect.InQueue, "", []byte(nil)
+	if found.Scheduled {
+		place, score = inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10)
+	}
+	if len(p.groups) == 1 {
+		at := slices.IndexFunc(found.Groups, func(g inspect.FoundFor) bool { return g.Group == p.groups[0] })
+		if at >= 0 {
+			metadata = found.Groups[at].Metadata
+		}
+	}
+	skips, err := t.store(ctx, p.topic.Partition(found.Partition), []inspect.Arrival{
+		t.arrival(found.ID, place, score, found.Body, metadata),
+	})
+	if err == nil && len(skips) > 0 {
+		err = skips[0].why
+	}
+	return err
+}
+
+// lookFor looks for a message with a body by its id or key.
+func lookFor(ctx context.Context, p places, id, key string) (inspect.Found, error) {
+	found, err := inspect.Look(ctx, p.topic, id, key)
+	if err == nil && found.Body == nil {
+		err = errNoBody
+	}
+	return found, err
+}
+
+// marshal encodes a message. A panic in the Marshaler is an error.
+func marshal(marshaler redisdelay.Marshaler, topic string, msg *message.Message) (body []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			body, err = nil, fmt.Errorf("panic in marshaler: %v", r)
+		}
+	}()
+	return marshaler.Marshal(topic, msg)
 }

@@ -57,7 +57,7 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 		return nil
 	})
 	if err != nil {
-		return nil, leave(err, "reasons in %q", topic)
+		return nil, wrap(err, "reasons in %q", topic)
 	}
 	list := make([]ReasonCount, 0, len(t.counts))
 	for _, c := range t.counts {

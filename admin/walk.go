@@ -1,12 +1,267 @@
 package admin
 
 import (
+	"cmp"
+	"container/heap"
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
+
+// source is one place of one group in one partition, or the scheduled messages of a
+// partition, as far as a query matches them.
+type source struct {
+	number    int // of the partition
+	partition *queue.Partition
+	name      string // of the group; "" in Scheduled
+	group     *queue.Group
+	set       Set
+	request   inspect.PageRequest
+}
+
+// count counts what the query matches.
+func (s source) count(ctx context.Context, filters bool) (int, error) {
+	if !filters {
+		return inspect.Count(ctx, s.group, s.request.Place, s.request.From, s.request.Before)
+	}
+	for sum := 0; ; {
+		page, err := inspect.ReadPage(ctx, s.group, s.request)
+		sum += len(page.Entries)
+		if err != nil || !page.More {
+			return sum, err
+		}
+		s.request.From = page.Next
+	}
+}
+
+// topic is a topic that is on the list, as it was when it was opened.
+type topic struct {
+	*queue.Topic
+	name       string
+	version    string
+	partitions int
+	roster     inspect.Roster // of the first partition, which decides
+}
+
+// open looks a topic up.
+func (a *Admin) open(ctx context.Context, name string) (topic, error) {
+	if name == "" {
+		return topic{}, redisdelay.ErrEmptyTopic
+	}
+	t := topic{Topic: a.store.Topic(name), name: name}
+	var err error
+	if t.version, err = t.Version(ctx); err != nil {
+		return topic{}, err
+	}
+	if t.partitions, err = t.Partitions(ctx); err != nil {
+		return topic{}, err
+	}
+	t.roster, err = inspect.ReadRoster(ctx, t.Partition(0))
+	return t, err
+}
+
+// sources are where to look for what a query matches, by partition, then by group.
+func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, error) {
+	t, err := a.open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	groups := t.roster.Groups
+	if q.Group != "" {
+		if !slices.Contains(t.roster.All(), q.Group) {
+			return nil, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
+		}
+		groups = []string{q.Group}
+	}
+	var list []source
+	for n := range t.partitions {
+		list = append(list, q.sourcesIn(t.Partition(n), n, groups, t.roster.Now)...)
+	}
+	return list, nil
+}
+
+func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now time.Time) []source {
+	var list []source
+	add := func(name string, place inspect.Place) {
+		list = append(list, source{number, p, name, p.Group(name), q.In, q.request(place, now)})
+	}
+	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
+		add("", inspect.InScheduled)
+	}
+	if place, of := placeOf[q.In]; of {
+		for _, name := range names {
+			add(name, place)
+		}
+	}
+	return list
+}
+
+var placeOf = map[Set]inspect.Place{Waiting: inspect.InQueue, InDelivery: inspect.InUnack, Dead: inspect.InDead}
+
+// atOnce is how many calls go to Redis at once.
+const atOnce = 16
+
+// each calls do with 0 to n-1, atOnce at a time, and returns the first error. It begins no
+// more calls after one.
+func each(n int, do func(i int) error) error {
+	var mu sync.Mutex
+	next, failed := 0, error(nil) // guarded by mu
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != nil {
+			return n
+		}
+		next++
+		return next - 1
+	}
+	var callers sync.WaitGroup
+	for range min(n, atOnce) {
+		callers.Go(func() {
+			for i := take(); i < n; i = take() {
+				if err := do(i); err != nil {
+					mu.Lock()
+					failed = cmp.Or(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	callers.Wait()
+	return failed
+}
+
+// stream is what is left to read of a source.
+type stream struct {
+	source
+	head  []inspect.PageEntry // read and not used yet
+	score float64             // of the first one
+	more  bool                // there may be more than head
+	took  time.Duration       // how long the last page took; 0 before the first
+}
+
+// fill reads until there is a message, or no more.
+func (s *stream) fill(ctx context.Context) error {
+	for len(s.head) == 0 && s.more {
+		if s.took > 0 {
+			rest(ctx, s.took)
+		}
+		start := time.Now()
+		page, err := inspect.ReadPage(ctx, s.group, s.request)
+		if err != nil {
+			return err
+		}
+		s.took = time.Since(start)
+		s.head, s.more, s.request.From = page.Entries, page.More, page.Next
+	}
+	return s.look()
+}
+
+func (s *stream) look() (err error) {
+	if len(s.head) > 0 {
+		s.score, err = strconv.ParseFloat(s.head[0].Position.Score, 64)
+	}
+	return err
+}
+
+// merger puts the messages of several sources in one order: by score, id and group.
+type merger struct {
+	streams []*stream // a heap of those that have a head, once begun
+	begun   bool
+}
+
+// readAhead is how many bytes of bodies are read ahead at most, besides one body of each source.
+const readAhead = 32 << 20
+
+// newMerger reads pages of a size that is small if there are many sources, and from a
+// cursor on.
+func newMerger(sources []source, c cursor, limit int) *merger {
+	m := &merger{}
+	for _, s := range sources {
+		s.request.Limit = min(max(2*limit/len(sources), 10), pageSize)
+		s.request.Bytes = min(max(readAhead/len(sources), 1), pageBytes)
+		if c.Score != "" {
+			s.request.From = c.position()
+			if s.name <= string(c.Group) {
+				s.request.From = s.request.From.Next()
+			}
+		}
+		m.streams = append(m.streams, &stream{source: s, more: true})
+	}
+	return m
+}
+
+// begin reads the first page of each source.
+func (m *merger) begin(ctx context.Context) error {
+	m.begun = true
+	err := each(len(m.streams), func(i int) error { return m.streams[i].fill(ctx) })
+	if err != nil {
+		return err
+	}
+	all := m.streams
+	m.streams = nil
+	for _, s := range all {
+		if len(s.head) > 0 {
+			m.streams = append(m.streams, s)
+		}
+	}
+	heap.Init(m)
+	return nil
+}
+
+// next is the next message; the stream is nil if there is none. The message is used up with
+// the call after this one.
+func (m *merger) next(ctx context.Context) (*stream, error) {
+	if !m.begun {
+		if err := m.begin(ctx); err != nil {
+			return nil, err
+		}
+	} else if len(m.streams) > 0 {
+		first := m.streams[0]
+		first.head = first.head[1:]
+		if err := first.fill(ctx); err != nil {
+			return nil, err
+		}
+		if len(first.head) == 0 {
+			heap.Pop(m)
+		} else {
+			heap.Fix(m, 0)
+		}
+	}
+	if len(m.streams) == 0 {
+		return nil, nil
+	}
+	return m.streams[0], nil
+}
+
+// Len, Less, Swap, Push and Pop are those of a heap.
+func (m *merger) Len() int { return len(m.streams) }
+
+// Less compares the first messages of two streams.
+func (m *merger) Less(i, j int) bool {
+	a, b := m.streams[i], m.streams[j]
+	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.head[0].ID, b.head[0].ID), cmp.Compare(a.name, b.name)) < 0
+}
+
+// Swap swaps two streams.
+func (m *merger) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
+
+// Push adds a stream.
+func (m *merger) Push(x any) { m.streams = append(m.streams, x.(*stream)) }
+
+// Pop removes the last stream.
+func (m *merger) Pop() any {
+	last := m.streams[len(m.streams)-1]
+	m.streams = m.streams[:len(m.streams)-1]
+	return last
+}
 
 // step is some messages of one partition, in one place of one group.
 type step struct {

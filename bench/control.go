@@ -84,7 +84,7 @@ func pausingRun(ctx context.Context, l *lab) (sample, error) {
 		if err := pause(ctx, length); err != nil {
 			return nil, err
 		}
-		if err := control.Pause(ctx, topic, group, redisdelay.Pause{}); err != nil {
+		if err := control.Pause(ctx, topic, group, redisdelay.PauseOptions{}); err != nil {
 			return nil, err
 		}
 		paused := time.Now()

@@ -76,7 +76,7 @@ type operation struct {
 // and copy to another topic.
 func (o *operator) all(turn int) []operation {
 	a, id := o.admin, o.known[turn%len(o.known)]
-	thousand := admin.Selection{IDs: o.known}
+	thousand := admin.ByID(o.known...)
 	letters := admin.Query{In: admin.Dead, Group: group, Limit: admin.MaxLimit}
 	tomorrow := time.Now().Add(23 * time.Hour)
 	hour := admin.Query{From: tomorrow.Add(-time.Hour), Before: tomorrow.Add(2 * time.Hour), Limit: admin.MaxLimit}
@@ -101,7 +101,7 @@ func (o *operator) all(turn int) []operation {
 		}},
 		{"copy 1,000", func(ctx context.Context) error { return errOf(a.Copy(ctx, topic, thousand, "copies", nil)) }},
 		{"cancel the copies", func(ctx context.Context) error {
-			return errOf(a.Cancel(ctx, "copies", admin.Selection{Matching: &admin.Query{}}, nil))
+			return errOf(a.Cancel(ctx, "copies", admin.Matching(admin.Query{}), nil))
 		}},
 		{"export a part", func(ctx context.Context) error { return o.export(ctx) }},
 	}

@@ -107,7 +107,7 @@ func scrapeRun(ctx context.Context, l *lab) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := redisdelayprom.NewBacklog(redisdelayprom.BacklogConfig{Admin: a, MaxAge: -1})
+	b, err := redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: a, MaxAge: -1})
 	if err != nil {
 		return nil, err
 	}

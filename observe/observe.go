@@ -56,7 +56,7 @@ type Change string
 
 // What a caller may ask for.
 const (
-	Cancelled   Change = "cancel"
+	Canceled    Change = "cancel"
 	Rescheduled Change = "reschedule"
 )
 

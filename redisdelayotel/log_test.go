@@ -128,7 +128,7 @@ func TestTheLogTellsWhatOnlyAnObserverSees(t *testing.T) {
 	o.Buried(observe.Buried{Place: place, ID: "a", Reason: "too often"})
 	o.Settled(observe.Settled{Place: place, ID: "a", How: observe.Undecodable})
 	o.LeaseLost(observe.LeaseLost{Place: place, ID: "b", Attempt: 3})
-	o.Changed(observe.Changed{Topic: "t", Key: "k", How: observe.Cancelled, Err: errBusy})
+	o.Changed(observe.Changed{Topic: "t", Key: "k", How: observe.Canceled, Err: errBusy})
 	lines := j.lines(t)
 	require.Len(t, lines, 4)
 	for _, line := range lines {

@@ -123,7 +123,7 @@ func (r *trial) until(expression string, right func(map[string]float64) bool) {
 func TestARealPrometheusAgreesWithTheChecker(t *testing.T) {
 	server := redistest.New(t)
 	r := &trial{Scene: fixture.NewOn(t, server), prometheus: startPrometheus(t, promtest.Config{}), addr: server.Addr}
-	_, registry := newBacklog(r.Scene, BacklogConfig{MaxAge: -1})
+	_, registry := newBacklog(r.Scene, CollectorConfig{MaxAge: -1})
 	r.prometheus.scrape("redis", serve(t, registry))
 	stays, goes := r.start(), r.start()
 	for end := time.Now().Add(*load); ; {

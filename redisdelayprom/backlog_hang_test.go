@@ -56,7 +56,7 @@ func TestAScrapeEndsInTimeThoughRedisHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.New(t)
 			s, calls := sceneWith(t, server, options)
-			b, registry := newBacklog(s, BacklogConfig{MaxAge: -1, Timeout: time.Second})
+			b, registry := newBacklog(s, CollectorConfig{MaxAge: -1, Timeout: time.Second})
 			s.Publish("a")
 			require.Equal(t, 1.0, shown(t, registry, "redis_up")["redis_up"])
 			before := calls.calls.Load()
@@ -87,15 +87,15 @@ func TestAScrapeEndsInTimeThoughRedisHangs(t *testing.T) {
 
 func TestSeveralFirstScrapesReadRedisOnce(t *testing.T) {
 	s, calls := sceneWith(t, redistest.New(t), redis.Options{})
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: time.Minute})
 	s.Publish("a")
-	_, other := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
+	_, other := newBacklog(s, CollectorConfig{MaxAge: time.Minute})
 	shown(t, other, "")
 	before := calls.calls.Load()
 	shown(t, registry, "")
 	once := calls.calls.Load() - before
 
-	_, registry = newBacklog(s, BacklogConfig{MaxAge: time.Minute})
+	_, registry = newBacklog(s, CollectorConfig{MaxAge: time.Minute})
 	before = calls.calls.Load()
 	open := calls.close()
 	all := scrapes(t, registry)
@@ -107,7 +107,7 @@ func TestSeveralFirstScrapesReadRedisOnce(t *testing.T) {
 func TestAFailedReadingIsShownAgainForAWhile(t *testing.T) {
 	server := redistest.New(t)
 	s, _ := sceneWith(t, server, redis.Options{MaxRetries: -1})
-	b, registry := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
+	b, registry := newBacklog(s, CollectorConfig{MaxAge: time.Minute})
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
 	require.NoError(t, server.Down())
@@ -127,7 +127,7 @@ func TestAFailedReadingIsShownAgainForAWhile(t *testing.T) {
 func TestAScrapeShowsWhatAMasterHasWhileAnotherHangs(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: -1, Timeout: time.Second})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1, Timeout: time.Second})
 	masterOf := func(key string) *redistest.Server {
 		slot, err := s.Client.ClusterKeySlot(t.Context(), key).Result()
 		require.NoError(t, err)

@@ -30,7 +30,7 @@ func onOwnServer(t *testing.T) *fixture.Scene {
 
 func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 	s := onOwnServer(t)
-	b, registry := newBacklog(s, BacklogConfig{MaxAge: -1})
+	b, registry := newBacklog(s, CollectorConfig{MaxAge: -1})
 	require.NoError(t, s.Publisher().Publish("t", fixture.Keyed("later", "k", time.Hour), fixture.Delayed("later", time.Hour)))
 	messages := s.Subscribe(func(c *subConfig) { c.ConsumerGroup, c.MaxInFlight = "g", 3 })
 	require.NoError(t, s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "absent" }).SubscribeInitialize("t"))
@@ -64,12 +64,12 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 	}
 	assert.Equal(t, want, got)
 
-	require.NoError(t, b.config.Admin.Pause(t.Context(), "t", "absent", redisdelay.Pause{}))
+	require.NoError(t, b.config.Admin.Pause(t.Context(), "t", "absent", redisdelay.PauseOptions{}))
 	got = shown(t, registry, "")
 	assert.Equal(t, []float64{1, 0, 0}, []float64{
 		got["group_paused{group=absent,topic=t}"], got["group_overdue_seconds{group=absent,topic=t}"], got["topic_overdue_seconds{topic=t}"],
 	})
-	_, err := b.config.Admin.RetireGroup(t.Context(), "t", "absent")
+	_, err := b.config.Admin.RetireGroup(t.Context(), "t", "absent", redisdelay.RetireOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, 1.0, shown(t, registry, "retired")["group_retired{group=absent,topic=t}"])
 	held[1].Ack()
@@ -79,7 +79,7 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
 	s, reads := sceneWith(t, redistest.New(t), redis.Options{})
 	s.Topic = "t"
-	b, registry := newBacklog(s, BacklogConfig{MaxAge: time.Minute})
+	b, registry := newBacklog(s, CollectorConfig{MaxAge: time.Minute})
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
 	s.Publish("a")
@@ -102,7 +102,7 @@ func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
 func TestBacklogSaysThatRedisCannotBeRead(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: -1, Timeout: time.Second})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1, Timeout: time.Second})
 	s.Publish("a")
 	assert.Equal(t, 1.0, shown(t, registry, "redis_up")["redis_up"])
 	require.NoError(t, server.Down())
@@ -114,7 +114,7 @@ func TestBacklogSaysThatRedisCannotBeRead(t *testing.T) {
 
 func TestOneDamagedTopicHidesNoOther(t *testing.T) {
 	s := onOwnServer(t)
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: -1})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1})
 	s.Publish("a")
 	damaged := s.Beside("2")
 	damaged.Publish("a")
@@ -151,14 +151,14 @@ func TestConfigsNameTheFieldThatCannotBeUsed(t *testing.T) {
 	require.NoError(t, err)
 	for field, config := range map[string]any{
 		"MaxPlaces": Config{MaxPlaces: -1},
-		"Admin":     BacklogConfig{}, "Timeout": BacklogConfig{Admin: a, Timeout: 5},
+		"Admin":     CollectorConfig{}, "Timeout": CollectorConfig{Admin: a, Timeout: 5},
 	} {
 		var err error
 		switch config := config.(type) {
 		case Config:
 			_, err = New(config)
-		case BacklogConfig:
-			_, err = NewBacklog(config)
+		case CollectorConfig:
+			_, err = NewCollector(config)
 		}
 		var wrong *redisdelay.ConfigError
 		require.ErrorAs(t, err, &wrong)

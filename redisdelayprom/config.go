@@ -10,13 +10,13 @@ import (
 
 const (
 	// DefaultMaxPlaces is how many topics, and how many consumer groups of topics, have series
-	// of their own by default. A group of a topic has 75 in Metrics and 9 in a Backlog.
+	// of their own by default. A group of a topic has 75 in Metrics and 9 in a Collector.
 	DefaultMaxPlaces = 2000
 
-	// DefaultMaxAge is for how long a Backlog shows what it has read, by default.
+	// DefaultMaxAge is for how long a Collector shows what it has read, by default.
 	DefaultMaxAge = 10 * time.Second
 
-	// DefaultTimeout is how long a scrape waits for a Backlog, by default: less than the 10 s
+	// DefaultTimeout is how long a scrape waits for a Collector, by default: less than the 10 s
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
 
@@ -42,8 +42,8 @@ func (c *Config) setDefaults() { setPlaces(&c.MaxPlaces) }
 
 func (c Config) validate() error { return checkPlaces(c.MaxPlaces) }
 
-// BacklogConfig configures a Backlog.
-type BacklogConfig struct {
+// CollectorConfig configures a Collector.
+type CollectorConfig struct {
 	// Admin reads what is in Redis. Required.
 	Admin *admin.Admin
 
@@ -61,7 +61,7 @@ type BacklogConfig struct {
 	MaxPlaces int
 }
 
-func (c *BacklogConfig) setDefaults() {
+func (c *CollectorConfig) setDefaults() {
 	setPlaces(&c.MaxPlaces)
 	if c.MaxAge == 0 {
 		c.MaxAge = DefaultMaxAge
@@ -71,7 +71,7 @@ func (c *BacklogConfig) setDefaults() {
 	}
 }
 
-func (c BacklogConfig) validate() error {
+func (c CollectorConfig) validate() error {
 	switch {
 	case c.Admin == nil:
 		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}

@@ -77,7 +77,7 @@ func TestARealPrometheusAnswersEveryQueryOfTheDashboard(t *testing.T) {
 	server := redistest.New(t, redistest.Durable...)
 	classic, native := startPrometheus(t, promtest.Config{}), startPrometheus(t, nativeHistograms)
 	r := &trial{Scene: fixture.NewOn(t, server), prometheus: classic, addr: server.Addr}
-	_, registry := newBacklog(r.Scene, BacklogConfig{MaxAge: -1})
+	_, registry := newBacklog(r.Scene, CollectorConfig{MaxAge: -1})
 	addr := serve(t, registry)
 	classic.scrape("redis", addr)
 	native.scrape("redis", addr)

@@ -30,7 +30,7 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 		named = append(named, strings.Split(strings.ReplaceAll(string(row[1]), "`", ""), ", ")...)
 	}
 	m, _ := newMetrics(t, Config{})
-	b, _ := newBacklog(fixture.New(t), BacklogConfig{})
+	b, _ := newBacklog(fixture.New(t), CollectorConfig{})
 	assert.ElementsMatch(t, append(namesOf(m), namesOf(b)...), named)
 }
 

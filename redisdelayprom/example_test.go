@@ -23,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	backlog, err := redisdelayprom.NewBacklog(redisdelayprom.BacklogConfig{Admin: operator})
+	backlog, err := redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type vocabulary map[string][]string
 func newVocabulary(t *testing.T) vocabulary {
 	t.Helper()
 	m, _ := newMetrics(t, Config{})
-	b, _ := newBacklog(fixture.New(t), BacklogConfig{})
+	b, _ := newBacklog(fixture.New(t), CollectorConfig{})
 	v := vocabulary{}
 	for _, c := range []prometheus.Collector{m, b} {
 		for _, d := range descsOf(c) {

@@ -56,18 +56,18 @@ func troubled(s *fixture.Scene, o observe.Observer) {
 	require.NoError(t, paused.Subscriber().SubscribeInitialize(paused.Topic))
 	control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: s.Client})
 	require.NoError(t, err)
-	require.NoError(t, control.Pause(t.Context(), paused.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, control.Pause(t.Context(), paused.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	at := observe.Place{Topic: s.Topic, Group: "g"}
 	o.HandedOut(observe.HandedOut{Place: at, Late: -time.Millisecond})
 	o.OutageBegan(observe.OutageBegan{Place: at, What: observe.Listening})
 }
 
 // TestAlertsWhileRedisHangs lets Redis stop for longer than any alert waits, with a Prometheus that waits for less time
-// than the Backlog does: some scrapes fail, and others show at once that Redis is away.
+// than the Collector does: some scrapes fail, and others show at once that Redis is away.
 func TestAlertsWhileRedisHangs(t *testing.T) {
 	server := redistest.New(t)
 	s, _ := sceneWith(t, server, redis.Options{ContextTimeoutEnabled: true}) // a reading ends in time
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: 600 * time.Millisecond, Timeout: 1300 * time.Millisecond})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: 600 * time.Millisecond, Timeout: 1300 * time.Millisecond})
 	m, err := New(Config{})
 	require.NoError(t, err)
 	require.NoError(t, registry.Register(m))

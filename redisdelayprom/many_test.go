@@ -31,7 +31,7 @@ func TestAScrapeOfAThousandTopics(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, s.Client.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
 	require.NoError(t, s.Client.ConfigSet(ctx, "slowlog-max-len", "100000").Err())
-	_, registry := newBacklog(s, BacklogConfig{MaxAge: -1, MaxPlaces: 3 * manyTopics})
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1, MaxPlaces: 3 * manyTopics})
 	fastest, slowest := time.Hour, time.Hour // of the best round: others may be interrupted
 	for range 5 {
 		require.NoError(t, s.Client.Do(ctx, "SLOWLOG", "RESET").Err())

@@ -2,7 +2,7 @@
 // its Redis. It is named apart from Prometheus's own package prometheus, which stands beside
 // it wherever it is used.
 //
-// Metrics is for what the publishers and subscribers of this process do, Backlog for what is
+// Metrics is for what the publishers and subscribers of this process do, Collector for what is
 // in Redis, which is the same for all processes. docs/operate/watching.md lists all metrics.
 package redisdelayprom
 

@@ -52,7 +52,7 @@ func TestPublishedMessagesCountByOutcome(t *testing.T) {
 func TestChangesCountByOutcome(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	for _, err := range []error{nil, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead, redisdelay.ErrOutcomeUnknown, errDown} {
-		m.Observer().Changed(observe.Changed{Topic: "t", How: observe.Cancelled, Err: err})
+		m.Observer().Changed(observe.Changed{Topic: "t", How: observe.Canceled, Err: err})
 	}
 	m.Observer().Changed(observe.Changed{Topic: "t", How: observe.Rescheduled})
 	want := map[string]float64{"changed_total{how=reschedule,outcome=ok,topic=t}": 1}
@@ -147,7 +147,7 @@ func TestWhatIsBeyondTheLimitCountsUnderOther(t *testing.T) {
 			o.OutageBegan(observe.OutageBegan{Place: place, What: observe.Claiming})
 		}
 		o.Published(observe.Published{Topic: fmt.Sprint("t", topic), Messages: 1})
-		o.Changed(observe.Changed{Topic: fmt.Sprint("t", topic), How: observe.Cancelled})
+		o.Changed(observe.Changed{Topic: fmt.Sprint("t", topic), How: observe.Canceled})
 	}
 	assert.Equal(t, map[string]float64{
 		"claimed_messages_total{group=g0,topic=t0}": 2, "claimed_messages_total{group=g1,topic=t0}": 2,

@@ -21,7 +21,7 @@ func TestPromtoolAcceptsAllMetrics(t *testing.T) {
 	s.Publisher() // closed by the end of the test
 	m, registry := newMetrics(t, Config{})
 	tellAll(m.Observer())
-	b, _ := newBacklog(s, BacklogConfig{})
+	b, _ := newBacklog(s, CollectorConfig{})
 	require.NoError(t, registry.Register(b))
 
 	families, err := registry.Gather()
@@ -43,7 +43,7 @@ func TestPromtoolAcceptsAllMetrics(t *testing.T) {
 func tellAll(o observe.Observer) {
 	at := observe.Place{Topic: "t", Group: "g"}
 	o.Published(observe.Published{Topic: "t", Messages: 1})
-	o.Changed(observe.Changed{Topic: "t", How: observe.Cancelled})
+	o.Changed(observe.Changed{Topic: "t", How: observe.Canceled})
 	o.Claimed(observe.Claimed{Place: at, IDs: []string{"id"}})
 	o.HandedOut(observe.HandedOut{Place: at, Late: time.Millisecond})
 	o.Settled(observe.Settled{Place: at, How: observe.Acked, Took: time.Second})

@@ -23,13 +23,13 @@ func newMetrics(t *testing.T, config Config) (*Metrics, *prometheus.Registry) {
 	return m, registry
 }
 
-// newBacklog returns a Backlog of the server of a scene, and a registry that has it.
-func newBacklog(s *fixture.Scene, config BacklogConfig) (*Backlog, *prometheus.Registry) {
+// newBacklog returns a Collector of the server of a scene, and a registry that has it.
+func newBacklog(s *fixture.Scene, config CollectorConfig) (*Collector, *prometheus.Registry) {
 	s.T.Helper()
 	a, err := admin.New(admin.Config{Client: s.Client})
 	require.NoError(s.T, err)
 	config.Admin = a
-	b, err := NewBacklog(config)
+	b, err := NewCollector(config)
 	require.NoError(s.T, err)
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(s.T, registry.Register(b))

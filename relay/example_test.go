@@ -71,11 +71,11 @@ func ExamplePublisher() {
 	}
 
 	// The invoice is paid.
-	standing, err := publisher.Cancel(ctx, "reminders", "invoice-7")
+	status, err := publisher.Cancel(ctx, "reminders", "invoice-7")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(standing)
+	fmt.Println(status)
 }
 
 // TestTheLinesInTheDocsAreTheTestedOnes but for those of brokers that are not among the

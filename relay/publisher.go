@@ -22,6 +22,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 )
 
 // Publisher publishes messages that are due to its target, and lets others wait in Redis for
@@ -67,12 +68,12 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 // If messages of both kinds are published and the target fails, the error is a
 // *redisdelay.PartialPublishError: those with a delay are stored. It wraps the target's error,
 // which may mean that the target has some of the others. If storing fails, nothing has gone to
-// the target. The other errors are those of redisdelay.Publisher, also of its RegisterGroup,
-// and of the target.
+// the target. The other errors are those of redisdelay.Publisher, those of a
+// Subscriber that subscribes, and those of the target.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var due, delayed kind
 	for i, msg := range messages {
-		remaining, err := p.config.Delayed.DelayOf(topic, msg)
+		remaining, err := forrelay.Of(p.config.Delayed).DelayOf(topic, msg)
 		switch {
 		case err != nil:
 			return err
@@ -148,7 +149,7 @@ func (p *Publisher) register(ctx context.Context, topic string) error {
 	if known && now.Sub(registered) < registerEvery {
 		return nil
 	}
-	if err := p.config.Delayed.RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
+	if err := forrelay.Of(p.config.Delayed).RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -176,16 +177,16 @@ func partly(err error, total int, delayed, due kind) error {
 
 // Cancel takes back the message that holds a key (redisdelay.SetKey), as
 // redisdelay.Publisher.Cancel does, unless the relay has published it: then the error is
-// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Standing is
+// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Status is
 // StateInDelivery, the relay may be publishing it.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Standing, error) {
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Status, error) {
 	return p.config.Delayed.Cancel(ctx, topic, key)
 }
 
 // Reschedule gives the message that holds a key a new due time, as
 // redisdelay.Publisher.Reschedule does, unless the relay has published it: then the error is
 // redisdelay.ErrMessageNotFound.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Standing, error) {
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Status, error) {
 	return p.config.Delayed.Reschedule(ctx, topic, key, to)
 }
 

@@ -82,7 +82,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("deleted", time.Hour)))
 	a, err := admin.New(admin.Config{Client: s.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.DeleteTopic(t.Context(), s.Topic, s.Topic))
+	require.NoError(t, a.DeleteTopic(t.Context(), s.Topic, admin.DeleteOptions{}))
 
 	other := s.Subscribe()
 	now = now.Add(5 * time.Second)
@@ -128,9 +128,9 @@ func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 	s.run()
 	require.NoError(t, publisher.Publish(s.Topic,
 		fixture.Keyed("cancelled", "a", time.Hour), fixture.Keyed("earlier", "b", time.Hour)))
-	standing, err := publisher.Cancel(t.Context(), s.Topic, "a")
+	status, err := publisher.Cancel(t.Context(), s.Topic, "a")
 	require.NoError(t, err)
-	assert.True(t, standing.Scheduled)
+	assert.True(t, status.Scheduled)
 	_, err = publisher.Reschedule(t.Context(), s.Topic, "b", delay.For(10*time.Millisecond))
 	require.NoError(t, err)
 	s.gets("earlier")

@@ -155,21 +155,21 @@ func (b *book) wait(ctx context.Context) error {
 func (b *book) printSummary() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var cancelled, delivered, duplicates int
+	var canceled, delivered, duplicates int
 	for _, e := range b.entries {
 		switch {
 		case e.deliveries > 0:
 			delivered++
 			duplicates += e.deliveries - 1
 		case e.paid:
-			cancelled++
+			canceled++
 		}
 	}
 	published := len(b.entries)
-	lost := published - cancelled - delivered
+	lost := published - canceled - delivered
 
 	fmt.Printf("\n%-18s%7d\n", "published", published)
-	fmt.Printf("%-18s%7d\n", "cancelled (paid)", cancelled)
+	fmt.Printf("%-18s%7d\n", "cancelled (paid)", canceled)
 	fmt.Printf("%-18s%7d\n", "delivered", delivered)
 	fmt.Printf("%-18s%7d\n", "early", b.early)
 	fmt.Printf("%-18s%7d\n", "lost", lost)

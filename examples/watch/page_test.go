@@ -55,7 +55,7 @@ func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 	config.Observer = metrics.Observer()                         // for each PublisherConfig and SubscriberConfig
 
 	operator := must(admin.New(admin.Config{Client: client}))
-	backlog := must(redisdelayprom.NewBacklog(redisdelayprom.BacklogConfig{Admin: operator})) // of what is in Redis
+	backlog := must(redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator})) // of what is in Redis
 
 	prometheus.MustRegister(metrics, backlog)
 	// end

@@ -68,12 +68,12 @@ func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*
 	return w, nil
 }
 
-func newBacklog(client redis.UniversalClient) (*redisdelayprom.Backlog, error) {
+func newBacklog(client redis.UniversalClient) (*redisdelayprom.Collector, error) {
 	a, err := admin.New(admin.Config{Client: client})
 	if err != nil {
 		return nil, err
 	}
-	return redisdelayprom.NewBacklog(redisdelayprom.BacklogConfig{Admin: a, MaxAge: time.Second})
+	return redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: a, MaxAge: time.Second})
 }
 
 // newTelemetry makes traces; nobody sees them if there is nowhere to write them.

@@ -45,9 +45,9 @@ const closeGrace = 500 * time.Millisecond
 var (
 	// ErrLeaseLost says that the consumer no longer holds the message: another consumer may
 	// have it, or it was cancelled, or its group was retired.
-	ErrLeaseLost = errors.New("redisdelay: the lease of the message is lost")
+	ErrLeaseLost = errors.New("the lease of the message is lost")
 	// ErrCloseTimeout says that a handler took longer than CloseTimeout to end.
-	ErrCloseTimeout = errors.New("redisdelay: the subscription was closed and its handler took too long")
+	ErrCloseTimeout = errors.New("the subscription was closed and its handler took too long")
 
 	errUnsettled = errors.New("not all acks and messages to give back reached redis in time")
 )

@@ -14,9 +14,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// ErrNoMessage says that an id or a key leads to no message.
-var ErrNoMessage = errors.New("there is no such message")
-
 // Found is where a message stands.
 type Found struct {
 	Partition int
@@ -49,10 +46,10 @@ type FoundFor struct {
 // messages with the key it returns the one published last.
 func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	var mu sync.Mutex
-	best, missing := Found{}, ErrNoMessage // guarded by mu
+	best, missing := Found{}, queue.ErrNotFound // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *queue.Partition) error {
 		found, err := LookIn(ctx, p, id, key)
-		if errors.Is(err, ErrNoMessage) {
+		if errors.Is(err, queue.ErrNotFound) {
 			return nil
 		}
 		mu.Lock()
@@ -91,7 +88,7 @@ func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, err
 		case "groups":
 			names = append(names, reply.Rest()...)
 		case "none":
-			return Found{}, ErrNoMessage
+			return Found{}, queue.ErrNotFound
 		default:
 			return parseFound(p, reply)
 		}

@@ -45,9 +45,9 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
 
 	_, err := LookIn(t.Context(), r.partition, "unknown", "")
-	require.ErrorIs(t, err, ErrNoMessage)
+	require.ErrorIs(t, err, queue.ErrNotFound)
 	_, err = LookIn(t.Context(), r.partition, "", "unknown")
-	require.ErrorIs(t, err, ErrNoMessage)
+	require.ErrorIs(t, err, queue.ErrNotFound)
 }
 
 // TestLookFindsGroupsThatAreNotRegistered since refs names them, or a tombstone does.
@@ -66,8 +66,8 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
 		{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1},
-		{Group: "retired", State: queue.StateWaiting},
-		{Group: "unregistered", State: queue.StateWaiting},
+		{Group: "retired", State: queue.StateQueued},
+		{Group: "unregistered", State: queue.StateQueued},
 	} {
 		found.Groups[i].At, found.Groups[i].Score = time.Time{}, ""
 		assert.Equal(t, want, found.Groups[i])

@@ -13,7 +13,7 @@ import (
 // is queue.ErrNotFound when there is none. After any other, the message may have been taken
 // back.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Standing, error) {
-	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Cancelled},
+	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Canceled},
 		func(ctx context.Context, t Topic) (queue.Standing, error) { return t.Cancel(ctx, key) })
 }
 

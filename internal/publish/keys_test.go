@@ -71,7 +71,7 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{
 			{Topic: "t", Key: "k", ID: "id of k", How: observe.Rescheduled},
-			{Topic: "t", Key: "other", How: observe.Cancelled, Err: missing},
+			{Topic: "t", Key: "other", How: observe.Canceled, Err: missing},
 		}, changed)
 		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
 		require.NoError(t, p.Close(t.Context()))

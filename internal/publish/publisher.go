@@ -23,7 +23,7 @@ import (
 
 // Why a call fails, apart from what Redis says.
 var (
-	ErrClosed         = errors.New("redisdelay: publisher is closed")
+	ErrClosed         = errors.New("the publisher is closed")
 	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or its deduplication window lasts")
 	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
 )

@@ -93,7 +93,7 @@ func (t *step) learn() {
 			t.after.set("~calls", "z", "")
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
-			t.learnCancelled(msg)
+			t.learnCanceled(msg)
 		}
 	}
 	t.after.shift(o)
@@ -106,9 +106,9 @@ func (t *step) learn() {
 	}
 }
 
-// learnCancelled notes that a message has ended, except for groups that it is a dead letter
+// learnCanceled notes that a message has ended, except for groups that it is a dead letter
 // of.
-func (t *step) learnCancelled(msg string) {
+func (t *step) learnCanceled(msg string) {
 	reached, dead := reached(t.before, t.op), false
 	for _, g := range reached {
 		dead = dead || t.before.has("dead:"+g, msg)

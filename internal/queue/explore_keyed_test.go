@@ -70,7 +70,7 @@ func (t *step) standing(msg string) []string {
 			state, held = "in-delivery", true
 			waits = waits || t.before.has("queue:"+g, msg) // after a torn file
 		case t.before.has("queue:"+g, msg):
-			state, waits = "waiting", true
+			state, waits = "queued", true
 			if seen+unsure > 0 {
 				state = "retrying"
 			}

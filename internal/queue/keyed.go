@@ -15,11 +15,14 @@ import (
 const maxCallers = 16
 
 var (
-	// ErrNotFound says that the key leads to no message, or for Reschedule to none that waits.
-	ErrNotFound = errors.New("no message that could be changed has this key")
+	// ErrNotFound says that a key or an id leads to no message, or for Reschedule to none that waits.
+	ErrNotFound = errors.New("there is no such message")
+
+	// errHeld is the ErrNotFound of a message that Reschedule leaves to the handlers that have it.
+	errHeld = fmt.Errorf("%w that waits: it is being handled", ErrNotFound)
 
 	// ErrDead says that only dead letters are left of the message, and perhaps acks.
-	ErrDead = fmt.Errorf("%w: it is a dead letter", ErrNotFound)
+	ErrDead = fmt.Errorf("%w to change: it is a dead letter", ErrNotFound)
 )
 
 // callers number the requests of Cancel and Reschedule, each caller one at a time: by
@@ -171,7 +174,7 @@ type State string
 
 // The states of a message for a group, as the scripts name them.
 const (
-	StateWaiting    State = "waiting"     // for its first delivery that counts
+	StateQueued     State = "queued"      // for its first delivery that counts
 	StateRetrying   State = "retrying"    // waits after a delivery that failed
 	StateInDelivery State = "in-delivery" // a consumer has it, or was lost with it
 	StateDone       State = "done"        // acked, or the group came after the message
@@ -198,7 +201,7 @@ func standingOf(reply script.Reply) (Standing, error) {
 	case s.some(StateDead) && !s.some(StateInDelivery):
 		return s, ErrDead
 	default:
-		return s, ErrNotFound
+		return s, errHeld
 	}
 }
 

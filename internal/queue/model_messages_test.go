@@ -375,7 +375,9 @@ func (m *trial) stood(want store.Standing, ok bool, got Standing, err error) {
 		m.must(err)
 	case same.some(StateDead) && !same.some(StateInDelivery):
 		m.same(ErrDead, err)
-	default:
+	case want.ID == "":
 		m.same(ErrNotFound, err)
+	default:
+		m.same(errHeld, err)
 	}
 }

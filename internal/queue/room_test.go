@@ -92,7 +92,7 @@ func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
 	assert.Equal(t, int64(2), r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
-func TestACancelledMessageMakesRoom(t *testing.T) {
+func TestACanceledMessageMakesRoom(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	id := keyed(1, "k")

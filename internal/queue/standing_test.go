@@ -25,7 +25,7 @@ var standings = map[string]struct {
 	},
 	"waiting for one, held by the other": {
 		arrange: func(r *scene, g, _ *Group, _ string) { r.claim(g, "c", 1) },
-		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateWaiting}},
+		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateQueued}},
 	},
 	"in retry for one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -44,7 +44,7 @@ var standings = map[string]struct {
 			require.NoError(r.t, err)
 			nack(r.t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
 		},
-		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateWaiting}},
+		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateQueued}},
 	},
 	"lost with a consumer": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -54,7 +54,7 @@ var standings = map[string]struct {
 			ack(r.t, h, id)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
-		reschedule: ErrNotFound,
+		reschedule: errHeld,
 	},
 	"dead for one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -77,7 +77,7 @@ var standings = map[string]struct {
 			r.claim(h, "c", 1)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
-		reschedule: ErrNotFound,
+		reschedule: errHeld,
 		afterCancel: map[string]string{
 			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
 			"attempts:g %s": "1/1/0", "changed:g %s": "changed",
@@ -91,7 +91,7 @@ var standings = map[string]struct {
 			_, err := Requeue(r.ctx(), g, ever, []string{id})
 			require.NoError(r.t, err)
 		},
-		want: Standing{Groups: map[string]State{"g": StateWaiting, "h": StateDone}},
+		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
 	},
 	"dead for both": {
 		arrange: func(r *scene, g, h *Group, id string) {

@@ -127,7 +127,7 @@ func (s *Service) status(ctx context.Context, id string) (status, error) {
 	}
 	closing, err := s.admin.Explain(ctx, topic, admin.Ref{Key: id})
 	switch {
-	case errors.Is(err, admin.ErrMessageNotFound): // it was closed a moment ago
+	case errors.Is(err, redisdelay.ErrMessageNotFound): // it was closed a moment ago
 		o, err = s.orders.get(id)
 		return status{order: o}, err
 	case err != nil:

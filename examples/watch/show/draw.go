@@ -31,7 +31,7 @@ var palette = []string{
 	"#73bf69", "#f2cc0c", "#8ab8ff", "#ff9830", "#f2495c", "#5794f2", "#b877d9", "#c0d8ff", "#fade2a", "#96d98d",
 }
 
-var statColours = map[string]string{"green": "#3f8a45", "orange": "#d97a1a", "red": "#c4314b"}
+var statColors = map[string]string{"green": "#3f8a45", "orange": "#d97a1a", "red": "#c4314b"}
 
 // box is a place in the picture.
 type box struct{ x, y, w, h float64 }
@@ -86,19 +86,19 @@ func drawChoice(v *svg, x float64, label, chosen string) float64 {
 	return x + first + second + 12
 }
 
-// drawStat draws one number on the colour of its threshold.
+// drawStat draws one number on the color of its threshold.
 func drawStat(v *svg, at box, a answer) {
-	f, text, colour := a.FieldConfig.Defaults, "No data", surface
+	f, text, color := a.FieldConfig.Defaults, "No data", surface
 	if len(a.lines) > 0 {
 		value := a.lines[0].last()
 		text = f.Text(value)
 		for _, step := range f.Thresholds.Steps {
 			if step.Value == nil || value >= *step.Value {
-				colour = statColours[step.Color]
+				color = statColors[step.Color]
 			}
 		}
 	}
-	v.box(at, colour, colour)
+	v.box(at, color, color)
 	v.text(at.x+10, at.y+22, 14, "#ffffff", bold, a.Title)
 	v.textMiddle(at.x+at.w/2, at.y+at.h/2+26, 40, "#ffffff", text)
 }

@@ -8,14 +8,14 @@ const (
 
 // item is a name in a legend.
 type item struct {
-	x            float64
-	name, colour string
+	x           float64
+	name, color string
 }
 
 // layLegend spreads the names of the lines of a panel over rows, as far as there is room.
 func layLegend(a answer, width float64) (rows [][]item) {
 	if len(a.lines) == 0 {
-		return [][]item{{{name: "No data", colour: dim}}}
+		return [][]item{{{name: "No data", color: dim}}}
 	}
 	x := width // so that the first one begins a row
 	for i, l := range a.lines {
@@ -36,7 +36,7 @@ func drawLegend(v *svg, x, y float64, rows [][]item) {
 	for i, row := range rows {
 		y := y + float64(i)*legendLine
 		for _, one := range row {
-			v.box(box{x + one.x, y, 13, 3}, one.colour, one.colour)
+			v.box(box{x + one.x, y, 13, 3}, one.color, one.color)
 			v.text(x+one.x+20, y+6, legendSize, dim, plain, one.name)
 		}
 	}

@@ -117,11 +117,11 @@ func timeStep(shown time.Duration, width float64) time.Duration {
 }
 
 // drawLine draws a line, and what is below it. It has gaps where points are missing.
-func drawLine(v *svg, plot box, f dashboard.Field, l line, colour string, values scale, s span) {
+func drawLine(v *svg, plot box, f dashboard.Field, l line, color string, values scale, s span) {
 	var part []promtest.Point
 	flush := func() {
 		if len(part) > 0 {
-			drawPart(v, plot, f, part, colour, values, s)
+			drawPart(v, plot, f, part, color, values, s)
 		}
 		part = nil
 	}
@@ -134,7 +134,7 @@ func drawLine(v *svg, plot box, f dashboard.Field, l line, colour string, values
 	flush()
 }
 
-func drawPart(v *svg, plot box, f dashboard.Field, points []promtest.Point, colour string, values scale, s span) {
+func drawPart(v *svg, plot box, f dashboard.Field, points []promtest.Point, color string, values scale, s span) {
 	var path strings.Builder
 	var x, y float64
 	for i, p := range points {
@@ -152,7 +152,7 @@ func drawPart(v *svg, plot box, f dashboard.Field, points []promtest.Point, colo
 	if f.Custom.FillOpacity > 0 {
 		first := s.x(plot, points[0].At)
 		below := fmt.Sprintf("%sL%.1f %.1fL%.1f %.1fZ", path.String(), x, plot.bottom(), first, plot.bottom())
-		v.area(below, colour, float64(f.Custom.FillOpacity)/100)
+		v.area(below, color, float64(f.Custom.FillOpacity)/100)
 	}
-	v.path(path.String(), colour)
+	v.path(path.String(), color)
 }

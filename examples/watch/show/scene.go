@@ -85,7 +85,7 @@ func (s *scene) acts() []act {
 		{.30, "the service is killed", s.kill},
 		{.36, "the service starts again, and has forgotten its orders", s.start},
 		{.50, "the group is paused", func(ctx context.Context) error {
-			return s.operator.Pause(ctx, topic, group, redisdelay.Pause{})
+			return s.operator.Pause(ctx, topic, group, redisdelay.PauseOptions{})
 		}},
 		{.60, "the group goes on", func(ctx context.Context) error { return s.operator.Resume(ctx, topic, group) }},
 		{.66, "Redis is killed, and comes back after 4 seconds", func(context.Context) error { return s.redis.KillFor(away) }},

@@ -28,7 +28,7 @@ local function state_of(waits, held, buried, entry, scheduled)
   if held then return 'in-delivery' end
   if waits then
     local _, seen, unsure = split(entry or '')
-    return seen + unsure > 0 and 'retrying' or 'waiting'
+    return seen + unsure > 0 and 'retrying' or 'queued'
   end
   if buried then return 'dead' end
   if not scheduled then return 'done' end

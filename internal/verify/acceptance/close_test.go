@@ -44,7 +44,7 @@ func TestCloseGivesBackUnseenMessagesAtOnce(t *testing.T) {
 	s.Settled()
 }
 
-func TestCloseWaitsForHandlersAndHonoursTheirAcks(t *testing.T) {
+func TestCloseWaitsForHandlersAndHonorsTheirAcks(t *testing.T) {
 	s := fixture.New(t)
 	sub := s.Subscriber(closeTimeout(fixture.Soon))
 	messages, err := sub.Subscribe(context.Background(), s.Topic)

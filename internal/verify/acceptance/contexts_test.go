@@ -21,6 +21,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/relay"
@@ -71,7 +72,7 @@ func (nowhere) Close() error                              { return nil }
 // fill gives the topic a group, messages and a dead letter.
 func (c *callers) fill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, c.publisher.RegisterGroup(t.Context(), c.Topic, "g"))
+	require.NoError(t, forrelay.Of(c.publisher).RegisterGroup(t.Context(), c.Topic, "g"))
 	keyed := fixture.Delayed("keyed", time.Hour)
 	redisdelay.SetKey(keyed, "k")
 	require.NoError(t, c.publisher.Publish(c.Topic, keyed, fixture.Delayed("later", time.Hour)))
@@ -88,7 +89,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Publisher.DelayOf", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -126,7 +127,7 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		"Publisher.Cancel":               cancel(c.publisher),
 		"Publisher.Reschedule":           reschedule(c.publisher),
 		"Publisher.RegisterGroup": func(ctx context.Context) error {
-			return c.publisher.RegisterGroup(ctx, c.Topic, "other")
+			return forrelay.Of(c.publisher).RegisterGroup(ctx, c.Topic, "other")
 		},
 		"relay.Publisher.Publish":    publish(c.later, c.Topic),
 		"relay.Publisher.Cancel":     cancel(c.later),
@@ -141,15 +142,19 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 		"Subscriber.SubscribeBatches": func(ctx context.Context) error {
 			return c.subscriber.SubscribeBatches(ctx, topic, 10, func([]*message.Message) {})
 		},
-		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.Pause{}) },
+		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.PauseOptions{}) },
 		"Control.Resume": func(ctx context.Context) error { return c.control.Resume(ctx, topic, "g") },
 		"Control.Drain":  func(ctx context.Context) error { return c.control.Drain(ctx, topic, "g", nil) },
 		"Control.LimitGroup": func(ctx context.Context) error {
 			return c.control.LimitGroup(ctx, topic, "g", redisdelay.GroupLimits{MaxInFlight: 9})
 		},
-		"Control.RetireGroup":       func(ctx context.Context) error { return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g")) },
-		"Control.RetireGroupForced": func(ctx context.Context) error { return fixture.ErrOf(c.control.RetireGroupForced(ctx, topic, "g")) },
-		"Control.RestoreGroup":      func(ctx context.Context) error { return c.control.RestoreGroup(ctx, topic, "g") },
+		"Control.RetireGroup": func(ctx context.Context) error {
+			return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g", redisdelay.RetireOptions{}))
+		},
+		"Control.RetireGroup, forced": func(ctx context.Context) error {
+			return fixture.ErrOf(c.control.RetireGroup(ctx, topic, "g", redisdelay.RetireOptions{Force: true}))
+		},
+		"Control.RestoreGroup": func(ctx context.Context) error { return c.control.RestoreGroup(ctx, topic, "g") },
 		"Relay.Run": func(ctx context.Context) error {
 			_ = c.relay.Run(ctx) // it tries until ctx ends, and its error says what was not settled
 			return context.Cause(ctx)
@@ -158,9 +163,9 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 }
 
 func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
-	all, those := admin.Selection{Matching: &admin.Query{}}, admin.Selection{IDs: c.ids}
+	all, those := admin.Matching(admin.Query{}), admin.ByID(c.ids...)
 	if len(c.ids) == 0 {
-		those.Keys = []string{"k"}
+		those = admin.ByKey("k")
 	}
 	a, topic, to := c.admin, c.Topic, delay.For(time.Hour)
 	return map[string]func(ctx context.Context) error{
@@ -179,8 +184,8 @@ func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
 		"Admin.Import": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Import(ctx, topic+"/import", strings.NewReader(c.exported), nil))
 		},
-		"Admin.DeleteTopic":       func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, topic) },
-		"Admin.DeleteTopicForced": func(ctx context.Context) error { return a.DeleteTopicForced(ctx, topic, topic) },
+		"Admin.DeleteTopic":         func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, admin.DeleteOptions{}) },
+		"Admin.DeleteTopic, forced": func(ctx context.Context) error { return a.DeleteTopic(ctx, topic, admin.DeleteOptions{Force: true}) },
 	}
 }
 

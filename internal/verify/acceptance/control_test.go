@@ -65,7 +65,7 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 			for range 3 {
 				before := count()
 				require.Eventually(t, func() bool { return count() > before+200 }, fixture.Soon, time.Millisecond)
-				require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{By: "test", Reason: "load"}))
+				require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{By: "test", Reason: "load"}))
 				paused := s.Now()
 				<-time.After(300 * time.Millisecond)
 				resumed := s.Now()
@@ -100,12 +100,12 @@ func TestAPauseIsGivenBackWhatIsHeldAhead(t *testing.T) {
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
 	}
 	first := s.Next(messages)
-	require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.Pause{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.PauseOptions{}))
 	require.Eventually(t, func() bool {
-		left := redisdelay.Backlog{}
+		left := redisdelay.Remaining{}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_ = c.Drain(ctx, s.Topic, "default", func(b redisdelay.Backlog) { left = b })
+		_ = c.Drain(ctx, s.Topic, "default", func(b redisdelay.Remaining) { left = b })
 		return left.InDelivery <= 2 // one with its handler, one on offer
 	}, fixture.Soon, time.Millisecond)
 	first.Ack()
@@ -134,9 +134,9 @@ func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
 			for range 3 {
 				s.Next(stays).Ack()
 			}
-			_, err := c.RetireGroup(t.Context(), s.Topic, "old")
+			_, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{})
 			require.ErrorIs(t, err, redisdelay.ErrGroupAlive)
-			freed, err := c.RetireGroupForced(t.Context(), s.Topic, "old")
+			freed, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{Force: true})
 			require.NoError(t, err)
 			assert.Equal(t, 3, freed)
 			publish("d")
@@ -175,7 +175,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 	s.Next(messages).Nack()
 	s.Expect(messages, "b")
 	require.NoError(t, sub.Close())
-	freed, err := c.RetireGroup(t.Context(), s.Topic, "default")
+	freed, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, freed)
 	assert.ElementsMatch(t, []string{"control"}, s.Kinds(), "only the tombstone is left")
@@ -190,7 +190,7 @@ func TestControlOnAClusterWithPartitions(t *testing.T) {
 	for i := range 40 {
 		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(i), 300*time.Millisecond)))
 	}
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	s.Idle(messages)
 	<-time.After(300 * time.Millisecond)
 	s.Idle(messages)
@@ -198,7 +198,7 @@ func TestControlOnAClusterWithPartitions(t *testing.T) {
 	for range 20 {
 		s.Next(messages).Ack()
 	}
-	freed, err := c.RetireGroupForced(t.Context(), s.Topic, "default")
+	freed, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{Force: true})
 	require.NoError(t, err)
 	assert.Positive(t, freed)
 	err = s.Subscriber().SubscribeInitialize(s.Topic)
@@ -209,21 +209,21 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	s := fixture.New(t)
 	c := newControl(t, s)
 	ctx := t.Context()
-	require.ErrorIs(t, c.Pause(ctx, "", "", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
-	require.ErrorIs(t, c.Pause(ctx, s.Topic, "", redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.Pause(ctx, "", "", redisdelay.PauseOptions{}), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{}), redisdelay.ErrTopicNotFound)
 	require.ErrorIs(t, c.Drain(ctx, s.Topic, "", nil), redisdelay.ErrTopicNotFound)
 	require.NoError(t, s.Subscriber().SubscribeInitialize(s.Topic))
 	s.Publish("a")
-	_, err := c.RetireGroup(ctx, s.Topic, "nobody")
+	_, err := c.RetireGroup(ctx, s.Topic, "nobody", redisdelay.RetireOptions{})
 	require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
 	ended, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	looks := 0
-	require.ErrorIs(t, c.Drain(ended, s.Topic, "default", func(redisdelay.Backlog) { looks++ }), context.DeadlineExceeded)
+	require.ErrorIs(t, c.Drain(ended, s.Topic, "default", func(redisdelay.Remaining) { looks++ }), context.DeadlineExceeded)
 	assert.Positive(t, looks)
 	var configErr *redisdelay.ConfigError
 	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
-		require.ErrorAs(t, c.Pause(ctx, s.Topic, "", redisdelay.Pause{For: bad}), &configErr)
+		require.ErrorAs(t, c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{For: bad}), &configErr)
 		assert.Equal(t, "For", configErr.Field)
 	}
 	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})

@@ -86,7 +86,7 @@ func TestAGroupThatIsBusyInAnotherPartitionIsAlive(t *testing.T) {
 		require.NoError(t, c.Drain(t.Context(), s.Topic, "default", nil))
 	}
 	for start := time.Now(); time.Since(start) < 2*time.Second; {
-		_, err := c.RetireGroup(t.Context(), s.Topic, "default")
+		_, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{})
 		require.ErrorIs(t, err, redisdelay.ErrGroupAlive, "after %s", time.Since(start))
 		<-time.After(20 * time.Millisecond)
 	}
@@ -156,14 +156,14 @@ func TestControlDoesNotFindGroupsThatNobodyHas(t *testing.T) {
 	c := newControl(t, s)
 	s.Subscribe(group("billing"))
 	for _, err := range []error{
-		c.Pause(t.Context(), s.Topic, "biling", redisdelay.Pause{}),
+		c.Pause(t.Context(), s.Topic, "biling", redisdelay.PauseOptions{}),
 		c.Resume(t.Context(), s.Topic, "biling"),
 		c.Drain(t.Context(), s.Topic, "biling", nil),
-		c.Pause(t.Context(), s.Topic, redisdelay.Broadcast, redisdelay.Pause{}),
+		c.Pause(t.Context(), s.Topic, redisdelay.Broadcast, redisdelay.PauseOptions{}),
 	} {
 		require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
 	}
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
 }

@@ -118,7 +118,7 @@ func TestExplainAndShowSayWhatARetryIsFor(t *testing.T) {
 		return e.Lines[0], e.Message.Groups[0].Content.LastError
 	}
 	again := func() *message.Message {
-		_, err := a.DeliverNow(t.Context(), s.Topic, admin.Selection{Keys: []string{"k"}}, nil)
+		_, err := a.DeliverNow(t.Context(), s.Topic, admin.ByKey("k"), nil)
 		require.NoError(t, err)
 		return s.Next(messages)
 	}

@@ -56,8 +56,8 @@ func poisonQueue(s *fixture.Scene) (message.HandlerMiddleware, *fixture.Scene) {
 	return poison, poisoned
 }
 
-// untilCancelled is a handler that obeys its context.
-func untilCancelled(calls *atomic.Int64) message.NoPublishHandlerFunc {
+// untilCanceled is a handler that obeys its context.
+func untilCanceled(calls *atomic.Int64) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		calls.Add(1)
 		<-msg.Context().Done()
@@ -72,7 +72,7 @@ func TestAPoisonQueueWorksAroundATimeout(t *testing.T) {
 		inner   []message.HandlerMiddleware
 		handler func(calls *atomic.Int64) message.NoPublishHandlerFunc
 	}{
-		"it runs out":     {[]message.HandlerMiddleware{short}, untilCancelled},
+		"it runs out":     {[]message.HandlerMiddleware{short}, untilCanceled},
 		"with a recovery": {[]message.HandlerMiddleware{short, middleware.Recoverer}, panicking},
 		"a handler fails": {[]message.HandlerMiddleware{short}, failing},
 		"around retries": {[]message.HandlerMiddleware{

@@ -44,7 +44,7 @@ func TestRetiringUnderLoad(t *testing.T) {
 		if interrupted < 10 {
 			once, end = context.WithTimeout(t.Context(), time.Duration(size(3, 300))*time.Millisecond)
 		}
-		n, err := control.RetireGroup(once, s.Topic, "old")
+		n, err := control.RetireGroup(once, s.Topic, "old", redisdelay.RetireOptions{})
 		end()
 		freed += n
 		if done = err == nil; !done {

@@ -61,7 +61,7 @@ func (w *World) holders(key string) []string {
 }
 
 // cancelled is what a Cancel does in a partition. World.mu is held.
-func (p *publisher) cancelled(ctx context.Context, partition int, key string) string {
+func (p *publisher) canceled(ctx context.Context, partition int, key string) string {
 	part := p.w.topic.Partition(partition)
 	standing, ok := part.Cancel(part.Lead(key))
 	if !ok {

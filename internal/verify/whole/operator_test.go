@@ -63,7 +63,7 @@ func (o *operator) until(name string, do func(ctx context.Context) error) {
 func (o *operator) pause(lasts time.Duration) {
 	o.w.trouble(operated, time.Hour)
 	o.call("Pause", func(ctx context.Context) error {
-		return o.admin.Pause(ctx, topic, operated, redisdelay.Pause{By: "the simulation"})
+		return o.admin.Pause(ctx, topic, operated, redisdelay.PauseOptions{By: "the simulation"})
 	})
 	wait(lasts)
 	o.until("Resume", func(ctx context.Context) error { return o.admin.Resume(ctx, topic, operated) })
@@ -85,8 +85,8 @@ func (o *operator) rate(lasts time.Duration) {
 // until its consumers have noticed that it is back.
 func (o *operator) retire(lasts time.Duration) {
 	o.w.trouble(operated, time.Hour)
-	o.call("RetireGroupForced", func(ctx context.Context) error {
-		_, err := o.admin.RetireGroupForced(ctx, topic, operated)
+	o.call("RetireGroup", func(ctx context.Context) error {
+		_, err := o.admin.RetireGroup(ctx, topic, operated, redisdelay.RetireOptions{Force: true})
 		return err
 	})
 	wait(lasts)
@@ -112,7 +112,7 @@ func (o *operator) look() {
 
 func (o *operator) requeue() bool {
 	return o.call("Requeue", func(ctx context.Context) error {
-		_, err := o.admin.Requeue(ctx, topic, admin.Selection{Matching: &admin.Query{In: admin.Dead}}, nil)
+		_, err := o.admin.Requeue(ctx, topic, admin.Matching(admin.Query{In: admin.Dead}), nil)
 		return err
 	})
 }

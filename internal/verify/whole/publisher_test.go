@@ -102,7 +102,7 @@ func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, 
 // change cancels or reschedules a message, which may be delivered already.
 func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *rand.Rand) {
 	const limit = 3 * time.Second
-	var standing redisdelay.Standing
+	var status redisdelay.Status
 	cancels, to := r.Float64() < 0.5, between(r, 0, 4*time.Second)
 	called := time.Now()
 	rescheduled := called.Add(to).Truncate(time.Millisecond)
@@ -112,12 +112,12 @@ func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *r
 	}
 	if cancels {
 		err = w.call(process, "Cancel", limit, func(ctx context.Context) (err error) {
-			standing, err = p.Cancel(ctx, topic, e.key)
+			status, err = p.Cancel(ctx, topic, e.key)
 			return err
 		}, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead)
 	} else {
 		err = w.call(process, "Reschedule", limit, func(ctx context.Context) (err error) {
-			standing, err = p.Reschedule(ctx, topic, e.key, delay.For(to))
+			status, err = p.Reschedule(ctx, topic, e.key, delay.For(to))
 			return err
 		}, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead)
 	}
@@ -126,13 +126,13 @@ func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *r
 		case errors.Is(err, redisdelay.ErrMessageNotFound), errors.Is(err, redisdelay.ErrMessageDead):
 		case err != nil: // it may have been carried out, or may still be
 			e.uncertain = true
-		case cancels && standing.Scheduled:
-			e.cancelled = time.Now()
+		case cancels && status.Scheduled:
+			e.canceled = time.Now()
 		case cancels:
 			e.uncertain = true
 		default:
 			e.latest = time.Now().Add(max(to, e.latest.Sub(called)))
-			if standing.Scheduled {
+			if status.Scheduled {
 				e.earliest = rescheduled
 			}
 		}

@@ -36,8 +36,8 @@ func (a *app) someGroups(use, short string, run func(ctx context.Context, topic,
 	return cmd
 }
 
-// told reports what a group was told.
-func (a *app) told(name, topic, group, format string, args ...any) error {
+// result reports what was done with a group.
+func (a *app) result(name, topic, group, format string, args ...any) error {
 	if a.json() {
 		return a.object(actJSON{Topic: topic, Act: name, Group: group, Complete: true})
 	}
@@ -52,7 +52,7 @@ func nameOf(topic, group string) string {
 }
 
 func (a *app) pause() *cobra.Command {
-	var p redisdelay.Pause
+	var p redisdelay.PauseOptions
 	cmd := a.someGroups("pause", "Stop a group from getting messages; publishing goes on",
 		func(ctx context.Context, topic, group string) error {
 			if p.By == "" {
@@ -65,7 +65,7 @@ func (a *app) pause() *cobra.Command {
 			if p.For > 0 {
 				until = "for " + humanize.Duration(p.For)
 			}
-			return a.told("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
+			return a.result("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
 		})
 	cmd.Flags().Var(duration(&p.For, time.Millisecond), "for", "end by itself after this time")
 	cmd.Flags().Var(text(&p.Reason, "TEXT"), "reason", "why, for those who wonder")
@@ -98,7 +98,7 @@ func (a *app) resume() *cobra.Command {
 		case paused != "":
 			a.say("redisdelay resume: still paused by itself: %s\n", paused)
 		}
-		return a.told("resume", topic, group, "resumed %s", nameOf(topic, group))
+		return a.result("resume", topic, group, "resumed %s", nameOf(topic, group))
 	})
 }
 
@@ -134,29 +134,29 @@ func (a *app) drain() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			var left redisdelay.Backlog
-			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Backlog) {
-				left = b
+			var remaining redisdelay.Remaining
+			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Remaining) {
+				remaining = b
 				if a.terminal.err {
-					a.say("%s%s", clearLine, backlogText(b))
+					a.say("%s%s", clearLine, remainingText(b))
 				}
 			})
 			if a.terminal.err {
 				a.say("%s", clearLine)
 			}
 			if err != nil && ctx.Err() != nil {
-				return fmt.Errorf("stopped waiting for %s: %s", nameOf(topic, group), backlogText(left))
+				return fmt.Errorf("stopped waiting for %s: %s", nameOf(topic, group), remainingText(remaining))
 			}
 			if err != nil {
 				return err
 			}
-			return a.told("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
+			return a.result("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
 		})
 	cmd.Flags().Var(duration(&timeout, time.Millisecond), "timeout", "wait no longer, exit 1")
 	return cmd
 }
 
-func backlogText(b redisdelay.Backlog) string {
+func remainingText(b redisdelay.Remaining) string {
 	return fmt.Sprintf("%s due, %s queued, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Queued), humanize.Number(b.InDelivery))
 }
 
@@ -180,9 +180,9 @@ func (a *app) limit() *cobra.Command {
 				return err
 			}
 			if none {
-				return a.told("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
+				return a.result("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
 			}
-			return a.told("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
+			return a.result("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
 		})
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")
@@ -211,4 +211,146 @@ func rate(to *redisdelay.Rate) *value[redisdelay.Rate] {
 		}
 		return redisdelay.Rate{Messages: n, Per: per, Burst: to.Burst}, nil
 	}}
+}
+
+func (a *app) retire() *cobra.Command {
+	var force, yes, dryRun bool
+	cmd := a.command("retire TOPIC GROUP", "Take a group off a topic, and free all that it holds",
+		func(*cobra.Command, []string) error {
+			if !yes && !dryRun && !a.terminal.in {
+				return errNotAsked
+			}
+			return nil
+		}, func(ctx context.Context, args []string) error {
+			g, err := a.group(ctx, args[0], args[1])
+			if err == nil && !force {
+				err = alive("retires it", g)
+			}
+			if err != nil {
+				return err
+			}
+			held := g.Queued + g.Retrying + g.InDelivery + g.Dead
+			if dryRun {
+				if a.json() {
+					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
+				}
+				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
+					nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
+			}
+			if !yes {
+				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
+				if yes, err := a.confirm(ctx, question); err != nil || !yes {
+					return err
+				}
+			}
+			return a.retireNow(ctx, args[0], args[1], force)
+		})
+	cmd.Flags().BoolVar(&force, "force", false, "even if its consumers are alive")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what it would free")
+	return cmd
+}
+
+func (a *app) group(ctx context.Context, topic, group string) (admin.GroupStats, error) {
+	groups, err := a.admin.Groups(ctx, topic)
+	if err != nil {
+		return admin.GroupStats{}, err
+	}
+	for _, g := range groups {
+		if g.Group == group {
+			return g, nil
+		}
+	}
+	return admin.GroupStats{}, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
+}
+
+// alive refuses, before anything is asked, what needs --force.
+func alive(forced string, groups ...admin.GroupStats) error {
+	for _, g := range groups {
+		if len(g.Consumers) > 0 {
+			return fmt.Errorf("%w: %q has %s; --force %s all the same", redisdelay.ErrGroupAlive, g.Group, g.Consumers[0].ID, forced)
+		}
+	}
+	return nil
+}
+
+func (a *app) retireNow(ctx context.Context, topic, group string, force bool) error {
+	freed, err := a.admin.RetireGroup(ctx, topic, group, redisdelay.RetireOptions{Force: force})
+	if err != nil && freed > 0 {
+		return fmt.Errorf("%w (freed %s so far; run it again to finish)", err, humanize.Count(freed, "message", "messages"))
+	}
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.object(actJSON{Topic: topic, Act: "retire", Group: group, Done: freed, Complete: true})
+	}
+	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
+		nameOf(topic, group), humanize.Count(freed, "message", "messages"))
+}
+
+func (a *app) restore() *cobra.Command {
+	return a.command("restore TOPIC GROUP", "Let a retired group come back with its next subscriber", nil,
+		func(ctx context.Context, args []string) error {
+			g, err := a.group(ctx, args[0], args[1])
+			if err != nil && !errors.Is(err, admin.ErrGroupNotFound) {
+				return err
+			}
+			if err := a.admin.RestoreGroup(ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			result := "%s was not retired"
+			if g.State == admin.GroupRetired || g.State == admin.GroupRetiring {
+				result = "%s may come back"
+			}
+			return a.result("restore", args[0], args[1], result, nameOf(args[0], args[1]))
+		})
+}
+
+func (a *app) delete() *cobra.Command {
+	var force bool
+	confirm := ""
+	cmd := a.command("delete TOPIC", "Delete a topic with all its messages, dead letters and groups",
+		func(_ *cobra.Command, args []string) error {
+			if confirm != "" && confirm != args[0] {
+				return usagef("--confirm is %q, want the name of the topic: %s", confirm, args[0])
+			}
+			if confirm == "" && !a.terminal.in {
+				return usagef("--confirm is missing: there is no terminal to ask on, want --confirm %s", args[0])
+			}
+			return nil
+		}, func(ctx context.Context, args []string) error {
+			topic := args[0]
+			s, err := a.admin.Stats(ctx, topic)
+			if err == nil && !force {
+				err = alive("deletes it", s.Groups...)
+			}
+			if err != nil {
+				return err
+			}
+			if confirm == "" {
+				answer, err := a.ask(ctx, fmt.Sprintf("Topic %q has %s and %s. Type its name to delete it for good: ",
+					topic, humanize.Count(s.Messages, "message", "messages"), humanize.Count(len(s.Groups), "group", "groups")))
+				if err != nil {
+					return err
+				}
+				if answer != topic {
+					return errors.New("nothing is done: that is not its name")
+				}
+			}
+			return a.deleteNow(ctx, s, force)
+		})
+	cmd.Flags().Var(text(&confirm, "TOPIC"), "confirm", "the topic's name again; without it, it is asked for")
+	cmd.Flags().BoolVar(&force, "force", false, "even if its consumers are alive")
+	return cmd
+}
+
+func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) error {
+	if err := a.admin.DeleteTopic(ctx, s.Topic, admin.DeleteOptions{Force: force}); err != nil {
+		return err
+	}
+	if a.json() {
+		return a.object(actJSON{Topic: s.Topic, Act: "delete", Done: s.Messages, Complete: true})
+	}
+	return a.printf("deleted topic %q, which had %s\n", s.Topic, humanize.Count(s.Messages, "message", "messages"))
 }

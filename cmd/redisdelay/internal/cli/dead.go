@@ -15,10 +15,10 @@ func (a *app) dead() *cobra.Command {
 		Use: "dead", Short: "List, count, requeue, discard or move dead letters", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	requeue := a.deadAct("requeue", "Make dead letters due again, and count their deliveries anew",
-		func() act { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
-	discard := a.deadAct("discard", "Remove dead letters for good",
-		func() act { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
+	requeue := a.deadCommand("requeue", "Make dead letters due again, and count their deliveries anew",
+		func() operation { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
+	discard := a.deadCommand("discard", "Remove dead letters for good",
+		func() operation { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
 	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard, a.deadMove())
 	return dead
 }
@@ -75,24 +75,24 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 	return a.printOr(g, "no message matches")
 }
 
-func letters(name, done, ask string, run runner) act {
-	return act{name: name, done: done, ask: ask, one: "dead letter", many: "dead letters", run: run}
+func letters(name, done, ask string, run runner) operation {
+	return operation{name: name, done: done, ask: ask, one: "dead letter", many: "dead letters", run: run}
 }
 
-func (a *app) deadAct(name, short string, make func() act) *cobra.Command {
-	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, make)
+func (a *app) deadCommand(name, short string, make func() operation) *cobra.Command {
+	cmd := a.bulkCommand(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, make)
 	cmd.Example = "redisdelay dead " + name + " orders --all --reason timeout"
 	return cmd
 }
 
 func (a *app) deadMove() *cobra.Command {
 	to := ""
-	cmd := a.acting("move TOPIC [ID...]", "Move dead letters to another topic, where they are due at once",
+	cmd := a.bulkCommand("move TOPIC [ID...]", "Move dead letters to another topic, where they are due at once",
 		[]admin.Set{admin.Dead}, func(cmd *cobra.Command) error { return needs(cmd, "to") },
-		func() act {
-			w := letters("move", "moved", "Move", a.moveTo(a.admin.Move, to))
-			w.to = to
-			return w
+		func() operation {
+			op := letters("move", "moved", "Move", a.moveTo(a.admin.Move, to))
+			op.to = to
+			return op
 		})
 	a.toFlag(cmd, &to)
 	cmd.Long = aboutMoves
@@ -125,16 +125,16 @@ func (a *app) move(name string) *cobra.Command {
 	if name == "copy" {
 		short, done, ask = "Copy messages to another topic, with their due times", "copied", "Copy"
 	}
-	cmd := a.acting(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
+	cmd := a.bulkCommand(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
 		func(cmd *cobra.Command) error { return needs(cmd, "to") },
-		func() act {
+		func() operation {
 			run := a.admin.Move
 			if name == "copy" {
 				run = a.admin.Copy
 			}
-			w := messages(name, done, ask, a.moveTo(run, to))
-			w.to = to
-			return w
+			op := messages(name, done, ask, a.moveTo(run, to))
+			op.to = to
+			return op
 		})
 	a.toFlag(cmd, &to)
 	cmd.Example = "redisdelay " + name + " orders --key order-42 --to orders-test"

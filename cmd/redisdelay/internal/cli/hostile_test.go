@@ -88,7 +88,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	e.spoil("broken", e.payload)
 	a, err := admin.New(admin.Config{Client: e.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
+	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.PauseOptions{By: e.consumer, Reason: e.reason}))
 	require.NoError(t, e.Client.HSet(t.Context(), "{redisdelay:topics}", "of another version"+e.topic, e.field).Err())
 	return e
 }
@@ -205,8 +205,8 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestOurColoursInANameAreNone: nobody else colours what is printed.
-func TestOurColoursInANameAreNone(t *testing.T) {
+// TestOurColorsInANameAreNone: nobody else colours what is printed.
+func TestOurColorsInANameAreNone(t *testing.T) {
 	s := newStage(t)
 	s.publish("\x1b[1mbold", "\x1b[2mfaint", "\x1b[1;31mred", "", time.Hour)
 	for _, args := range [][]string{{"stats"}, {"ls", "\x1b[1mbold"}, {"show", "\x1b[1mbold", "--key", "\x1b[1;31mred"}, {"topics"}} {

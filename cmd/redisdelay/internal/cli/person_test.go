@@ -20,8 +20,8 @@ func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
 	cmd, _, err := root.Find([]string{"dead", "requeue"})
 	require.NoError(t, err)
 	require.NoError(t, cmd.ParseFlags([]string{"--all", "--yes"}))
-	assert.Equal(t, "redisdelay dead requeue --all --yes --cursor c -- -t", string(again(cmd, []string{"-t"}, "c")))
-	assert.Equal(t, "redisdelay dead requeue t --all --yes --cursor c", string(again(cmd, []string{"t"}, "c")))
+	assert.Equal(t, "redisdelay dead requeue --all --yes --cursor c -- -t", string(resumeLine(cmd, []string{"-t"}, "c")))
+	assert.Equal(t, "redisdelay dead requeue t --all --yes --cursor c", string(resumeLine(cmd, []string{"t"}, "c")))
 
 	s := newStage(t)
 	s.Topic = "-t"

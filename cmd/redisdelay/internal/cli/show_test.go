@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,4 +67,79 @@ func TestShowChangesNothingInJSONButItsSpaces(t *testing.T) {
 `)
 	s.publish("t", "u", "torn", `{"n": 1, `, time.Hour)
 	assert.Contains(t, s.must("show", "t", "--key", "torn"), "\n{\"n\": 1, \n")
+}
+
+const (
+	someUUID  = "6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f"
+	otherUUID = "00000000-1111-4222-8333-444444444444"
+)
+
+// TestAMessageIsFoundByTheUUIDThatTheLogsShow in its topic, or in all of them.
+func TestAMessageIsFoundByTheUUIDThatTheLogsShow(t *testing.T) {
+	s := newStage(t)
+	for n := range 30 {
+		s.publish("orders", fmt.Sprintf("6d8cbb0e-3b1c-4f2a-9d6e-%012d", n), "", someUUID+" is in a payload, too", time.Hour)
+	}
+	s.publish("orders", someUUID, "order-1", "the one", time.Hour)
+	s.publish("parcels", someUUID, "", "a copy", time.Hour)
+
+	assert.Regexp(t, `^01\w{24}:order-1, key order-1\n.*|^01\w{24}:order-1, key order-1: .*due in 59m`, s.must("explain", "orders", someUUID))
+	assert.Contains(t, s.must("show", "orders", someUUID), "the one")
+	everywhere := s.must("show", someUUID)
+	assert.Contains(t, everywhere, "the one")
+	assert.Contains(t, everywhere, "a copy")
+	assert.Len(t, lines(s.must("explain", someUUID, "-o", "json")), 2)
+	assert.Contains(t, s.must("show", "parcels", "--uuid", someUUID), "a copy")
+
+	r := s.run("explain", "orders", otherUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "looked at 31 messages of 1 topic")
+	r = s.run("explain", otherUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "looked at 32 messages of 2 topics")
+	r = s.run("--terminal", "explain", otherUUID)
+	assert.Contains(t, r.err, "looked at")
+}
+
+func TestWhatIsNoIDSaysSo(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "my-own-uuid", "order-1", "", time.Hour)
+	r := s.run("explain", "orders", "nothing")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, `"nothing" is neither an id nor a UUID`)
+	assert.Contains(t, r.err, "--uuid nothing")
+	assert.Contains(t, s.run("explain", "orders", "order-1").err, "want --key order-1")
+	assert.Contains(t, s.must("explain", "orders", "--uuid", "my-own-uuid"), "key order-1")
+}
+
+// TestAnIDNeedsNoKeyBehindIt in commands for messages, since tables show it without.
+func TestAnIDNeedsNoKeyBehindIt(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "u", "order-1", "the one", time.Hour)
+	short := lines(s.must("ls", "orders"))[1][:26]
+	assert.NotContains(t, s.must("ls", "orders"), short+":order-1")
+	assert.Contains(t, s.must("ls", "orders", "--wide"), short+":order-1")
+	assert.Contains(t, s.must("show", "orders", short), "the one")
+	assert.Contains(t, s.must("cancel", "orders", short, "--dry-run"), short+":order-1")
+	assert.Equal(t, "cancelled 1 message\n", s.must("cancel", "orders", short))
+	r := s.run("cancel", "orders", short)
+	require.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "there is no such message")
+}
+
+func TestAnActTakesAUUIDThatOneMessageHas(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", someUUID, "a", "", time.Hour)
+	assert.Equal(t, "cancelled 1 message\n", s.must("cancel", "orders", someUUID))
+	s.publish("orders", someUUID, "a", "", time.Hour)
+	s.publish("orders", someUUID, "b", "", time.Hour)
+	r := s.run("cancel", "orders", someUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Regexp(t, `means 2 messages, want the id of one: \S+:[ab], \S+:[ab]`, r.err)
+	assert.Contains(t, s.must("ls", "orders", "--count"), "2")
+	short := lines(s.must("ls", "orders"))[1][:26]
+	assert.Equal(t, 1, s.run("cancel", "orders", short, "-o", "json").code, "a program gives the whole id")
+	r = s.run("cancel", "orders", otherUUID)
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "there is no such message")
 }

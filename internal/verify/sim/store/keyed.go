@@ -10,7 +10,7 @@ type State string
 
 // The states of a message for a group.
 const (
-	StateWaiting    State = "waiting" // for its first delivery that counts
+	StateQueued     State = "queued" // for its first delivery that counts
 	StateRetrying   State = "retrying"
 	StateInDelivery State = "in-delivery"
 	StateDone       State = "done" // or the group came after the message
@@ -98,7 +98,7 @@ func (p *Partition) standing(id string) Standing {
 		}
 		switch p.Place(name, id) {
 		case Queued:
-			s.Groups[name] = StateWaiting
+			s.Groups[name] = StateQueued
 			if last := g.entry(id); last.Deliveries+last.Unsure > 0 {
 				s.Groups[name] = StateRetrying
 			}
@@ -118,7 +118,7 @@ func (s Standing) has(state State) bool {
 }
 
 // waits tells whether the message waits for any group.
-func (s Standing) waits() bool { return s.Scheduled || s.has(StateWaiting) || s.has(StateRetrying) }
+func (s Standing) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
 
 // Reschedule gives a waiting message a new due time, in ms. ok is false if it does not wait.
 func (p *Partition) Reschedule(now int64, id string, due int64) (s Standing, ok bool) {

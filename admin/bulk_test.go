@@ -2,8 +2,11 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -80,6 +84,21 @@ func (s *scene) deadLetters(partitions int, name string, keys ...string) {
 	}
 }
 
+// both runs an operation on messages by their ids and on others by their keys, and adds up.
+func both(run func(Selection) (Progress, error), byID, byKey Selection) (sum Progress, err error) {
+	for _, which := range []Selection{byID, byKey} {
+		got, err := run(which)
+		if err != nil {
+			return sum, err
+		}
+		sum.Done, sum.Skipped = sum.Done+got.Done, sum.Skipped+got.Skipped
+		if got.Last != nil {
+			sum.Last = got.Last
+		}
+	}
+	return sum, nil
+}
+
 func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.publish(time.Hour, partitions, numbered(40)...)
@@ -88,23 +107,29 @@ func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
 		byID := []string{list[3].ID, list[9].ID, list[30].ID, "unknown", list[3].ID}
 		byKey := []string{list[12].Key, "nobody's", list[13].Key}
 		var told []Progress
-		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{IDs: byID, Keys: byKey}, func(p Progress) { told = append(told, p) })
+		cancel := func(which Selection) (Progress, error) {
+			return s.admin.Cancel(t.Context(), s.Topic, which, func(p Progress) { told = append(told, p) })
+		}
+		got, err := both(cancel, ByID(byID...), ByKey(byKey...))
 		require.NoError(t, err)
 		require.ErrorIs(t, got.Last, ErrMessageNotFound)
 		assert.ErrorContains(t, got.Last, "nobody's")
 		last := got.Last
 		assert.Equal(t, Progress{Done: 5, Skipped: 2, Last: last}, got)
-		assert.Equal(t, got, told[len(told)-1])
+		assert.Equal(t, Progress{Done: 2, Skipped: 1, Last: last}, told[len(told)-1])
 		assert.Len(t, told, 4, "one step of ids, and one for each key")
 		assert.Equal(t, 35, s.count(Query{}))
 
-		moved := Selection{IDs: []string{list[0].ID, list[3].ID}, Keys: []string{list[1].Key}}
-		got, err = s.admin.Reschedule(t.Context(), s.Topic, moved, delay.For(2*time.Hour), nil)
+		byID = []string{list[0].ID, list[3].ID}
+		got, err = s.admin.Reschedule(t.Context(), s.Topic, ByID(byID...), delay.For(2*time.Hour), nil)
 		require.NoError(t, err)
-		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
+		assert.Equal(t, []int{1, 1}, []int{got.Done, got.Skipped})
+		got, err = s.admin.Reschedule(t.Context(), s.Topic, ByKey(list[1].Key, list[2].Key), delay.For(2*time.Hour), nil)
+		require.NoError(t, err)
+		assert.Equal(t, Progress{Done: 2}, got)
 		later := s.all(Query{From: s.Now().Add(90 * time.Minute)})
-		assert.ElementsMatch(t, []string{list[0].ID, list[1].ID}, idsIn(later))
-		assert.Equal(t, later[0].At, later[1].At, "all get the same due time")
+		assert.ElementsMatch(t, idsIn(list[:3]), idsIn(later))
+		assert.Equal(t, later[1].At, later[2].At, "all get the same due time")
 	})
 }
 
@@ -114,26 +139,33 @@ func TestDeadLettersAreActedOnByTheirIDsAndKeys(t *testing.T) {
 		s.groups(partitions, "h")
 		list := s.all(Query{In: Dead})
 		require.Len(t, list, 12)
-		got, err := s.admin.Requeue(t.Context(), s.Topic, Selection{IDs: []string{list[0].ID, "unknown"}, Keys: []string{list[1].Key}}, nil)
+		requeue := func(which Selection) (Progress, error) { return s.admin.Requeue(t.Context(), s.Topic, which, nil) }
+		got, err := both(requeue, ByID(list[0].ID, "unknown"), ByKey(list[1].Key))
 		require.NoError(t, err)
 		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
 		require.ErrorIs(t, got.Last, ErrNotDead)
-		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{IDs: []string{list[2].ID}, Keys: []string{list[3].Key}, Group: "g"}, nil)
+		discard := func(which Selection) (Progress, error) {
+			return s.admin.Discard(t.Context(), s.Topic, which.OfGroup("g"), nil)
+		}
+		got, err = both(discard, ByID(list[2].ID), ByKey(list[3].Key))
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 2}, got)
-		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{IDs: []string{list[4].ID}, Group: "h"}, nil)
+		got, err = s.admin.Discard(t.Context(), s.Topic, ByID(list[4].ID).OfGroup("h"), nil)
 		require.NoError(t, err)
 		assert.Equal(t, 1, got.Skipped, "it is a dead letter of another group")
 		assert.Equal(t, 8, s.count(Query{In: Dead}))
 		assert.ElementsMatch(t, idsIn(list[:2]), idsIn(s.all(Query{In: Waiting, Group: "g"})))
 
-		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{IDs: []string{list[0].ID}, Keys: []string{list[1].Key, list[5].Key}}, "by anna", nil)
+		bury := func(which Selection) (Progress, error) {
+			return s.admin.Bury(t.Context(), s.Topic, which, "by anna", nil)
+		}
+		got, err = both(bury, ByID(list[0].ID), ByKey(list[1].Key, list[5].Key))
 		require.NoError(t, err)
 		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
 		require.ErrorIs(t, got.Last, ErrNotWaiting)
 		assert.Len(t, s.all(Query{In: Dead, Reason: "by anna"}), 2)
 
-		got, err = s.admin.Cancel(t.Context(), s.Topic, Selection{IDs: []string{list[5].ID}}, nil)
+		got, err = s.admin.Cancel(t.Context(), s.Topic, ByID(list[5].ID), nil)
 		require.NoError(t, err)
 		require.ErrorIs(t, got.Last, redisdelay.ErrMessageDead)
 	})
@@ -145,19 +177,19 @@ func TestAllThatAQueryMatchesIsActedOn(t *testing.T) {
 		s.publish(time.Hour, partitions, numbered(30)...)
 		s.publish(3*time.Hour, partitions, "x1", "x2", "x3")
 		late := Query{From: s.Now().Add(2 * time.Hour)}
-		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{Matching: &late}, nil)
+		got, err := s.admin.Cancel(t.Context(), s.Topic, Matching(late), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 3}, got, "the purge of a range")
 		assert.Equal(t, 30, s.count(Query{}))
 		s.publish(time.Hour, partitions, "x1") // its key is free
 
 		some := Query{KeyPrefix: "k0000"}
-		got, err = s.admin.DeliverNow(t.Context(), s.Topic, Selection{Matching: &some}, nil)
+		got, err = s.admin.DeliverNow(t.Context(), s.Topic, Matching(some), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 10}, got)
 		assert.Equal(t, 10, s.count(Query{In: Waiting}))
 		s.unchanged(func() {
-			got, err = s.admin.DeliverNow(t.Context(), s.Topic, Selection{Matching: &Query{In: Waiting}}, nil)
+			got, err = s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{In: Waiting}), nil)
 			require.NoError(t, err)
 			assert.Equal(t, Progress{}, got, "they are due already")
 		})
@@ -166,18 +198,18 @@ func TestAllThatAQueryMatchesIsActedOn(t *testing.T) {
 		for _, g := range s.groups(partitions, "g") {
 			held += len(s.claim(g, "c", 1, ""))
 		}
-		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{Matching: &Query{}}, "by anna", nil)
+		got, err = s.admin.Bury(t.Context(), s.Topic, Matching(Query{}), "by anna", nil)
 		require.NoError(t, err)
 		assert.Equal(t, 10-held, got.Done+got.Skipped)
 		if got.Skipped > 0 { // the claim of one gave the rest to the group, or not
 			require.ErrorIs(t, got.Last, ErrNotWaiting)
 		}
-		got, err = s.admin.Bury(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery, Group: "g"}}, "by anna", nil)
+		got, err = s.admin.Bury(t.Context(), s.Topic, Matching(Query{In: InDelivery, Group: "g"}), "by anna", nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: held}, got)
 
 		dead := s.count(Query{In: Dead})
-		got, err = s.admin.Discard(t.Context(), s.Topic, Selection{Matching: &Query{Reason: "anna"}}, nil)
+		got, err = s.admin.Discard(t.Context(), s.Topic, Matching(Query{Reason: "anna"}), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: dead}, got)
 		assert.Zero(t, s.count(Query{In: Dead}))
@@ -191,7 +223,7 @@ func TestCancelTakesBackWhatIsInDelivery(t *testing.T) {
 			s.claim(g, "c", 100, "")
 		}
 		require.Equal(t, 50, s.count(Query{In: InDelivery}))
-		got, err := s.admin.Cancel(t.Context(), s.Topic, Selection{Matching: &Query{In: InDelivery, KeyPrefix: "k0000"}}, nil)
+		got, err := s.admin.Cancel(t.Context(), s.Topic, Matching(Query{In: InDelivery, KeyPrefix: "k0000"}), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 10}, got)
 		assert.Equal(t, 40, s.count(Query{In: InDelivery}))
@@ -231,7 +263,7 @@ func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, s *scene, partitions int) {
 				test.arrange(s, partitions)
-				which := Selection{Matching: &Query{}}
+				which := Matching(Query{})
 				done, runs := 0, 0
 				for again := true; again; runs++ {
 					ctx, cancel := context.WithCancel(t.Context())
@@ -244,7 +276,7 @@ func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
 						require.ErrorIs(t, err, context.Canceled)
 						require.NotEmpty(t, got.Cursor)
 					}
-					which.Matching.Cursor = got.Cursor
+					which = Matching(Query{Cursor: got.Cursor})
 					cancel()
 				}
 				assert.Equal(t, n, done)
@@ -252,5 +284,112 @@ func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
 				test.after(t, s)
 			})
 		})
+	}
+}
+
+// TestActsEndThoughNewMessagesComeAllTheTime: more of them with each step than it has acted on.
+func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
+	const n = 300
+	errEndless := errors.New("it does not end")
+	come := map[Set]func(s *scene, g *queue.Group, keys []string){
+		Scheduled: func(s *scene, _ *queue.Group, keys []string) {
+			s.publish(time.Hour, 1, keys...)
+		},
+		Waiting: func(s *scene, g *queue.Group, keys []string) {
+			s.publish(0, 1, keys...)
+			s.nack(g, time.Hour, s.claim(g, "c", n, "")...)
+		},
+		InDelivery: func(s *scene, g *queue.Group, keys []string) {
+			s.publish(0, 1, keys...)
+			require.Len(s.T, s.claim(g, "c", n, ""), n)
+		},
+	}
+	for in, come := range come {
+		t.Run(string(in), func(t *testing.T) {
+			s := newScene(t)
+			g := s.group(0, "g")
+			batches := 0
+			next := func() {
+				batches++
+				keys := make([]string, n)
+				for i := range keys {
+					keys[i] = fmt.Sprint(batches, "/", i)
+				}
+				come(s, g, keys)
+				time.Sleep(2 * time.Millisecond) //nolint:forbidigo // the next ones have a later time
+			}
+			next()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			which := Matching(Query{In: in})
+			got, err := s.admin.Cancel(ctx, s.Topic, which, func(Progress) {
+				next()
+				if batches > 10 {
+					cancel(errEndless)
+				}
+			})
+			require.NoError(t, err)
+			assert.Equal(t, Progress{Done: n}, got)
+			assert.Equal(t, (batches-1)*n, s.count(Query{In: in}))
+		})
+	}
+}
+
+func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
+	s := newScene(t)
+	s.deadLetters(1, "g", "a")
+	cancel := func(which Selection) error { return fixture.ErrOf(s.admin.Cancel(t.Context(), s.Topic, which, nil)) }
+	requeue := func(which Selection) error { return fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, which, nil)) }
+	s.unchanged(func() {
+		for field, err := range map[string]error{
+			"Group":       cancel(ByID("a").OfGroup("g")),
+			"ID":          cancel(ByID("a", "")),
+			"Key":         cancel(ByKey("")),
+			"In":          requeue(Matching(Query{In: Scheduled})),
+			"Cursor":      requeue(Matching(Query{Cursor: "nonsense"})),
+			"Cursor ":     requeue(Matching(Query{Cursor: "1.nonsense"})),
+			"MinAttempts": cancel(Matching(Query{MinAttempts: -1})),
+		} {
+			var wrong *QueryError
+			require.ErrorAs(t, err, &wrong, field)
+			assert.Equal(t, strings.TrimSpace(field), wrong.Field)
+		}
+		require.ErrorIs(t, requeue(ByID("a").OfGroup("h")), ErrGroupNotFound)
+		require.ErrorIs(t, requeue(Matching(Query{}).OfGroup("h")), ErrGroupNotFound)
+		for _, none := range []Selection{{}, ByID(), ByKey()} {
+			require.NoError(t, requeue(none))
+		}
+		require.ErrorIs(t, requeue(Matching(Query{Group: "h"})), ErrGroupNotFound)
+		for _, reason := range []string{"", " \n", "\xff", strings.Repeat("x", redisdelay.MaxReasonBytes+1)} {
+			_, err := s.admin.Bury(t.Context(), s.Topic, ByID("a"), reason, nil)
+			require.ErrorIs(t, err, ErrInvalidReason, "%q", reason)
+		}
+		var late *redisdelay.DelayError
+		_, err := s.admin.Reschedule(t.Context(), s.Topic, ByID("a"), delay.Until(time.Unix(1<<40, 0)), nil)
+		require.ErrorAs(t, err, &late)
+	})
+	_, err := s.admin.Cancel(t.Context(), s.Topic+" unknown", ByID("a"), nil)
+	require.ErrorIs(t, err, ErrTopicNotFound)
+	_, err = s.admin.Cancel(t.Context(), "", ByID("a"), nil)
+	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = s.admin.Cancel(ended, s.Topic, ByID("a"), nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestTheRestOfADelayIsAsForAPublisher(t *testing.T) {
+	for _, test := range []struct {
+		to   delay.Delay
+		want time.Duration
+	}{
+		{delay.For(time.Hour), time.Hour},
+		{delay.For(-time.Hour), -time.Hour},
+		{delay.Until(time.Now().Add(time.Minute)), time.Minute},
+		{delay.Delay{}, math.MinInt64},
+	} {
+		got, err := remainingOf(test.to)
+		require.NoError(t, err)
+		assert.InDelta(t, test.want.Seconds(), got.Seconds(), 1, "%v", test.to)
 	}
 }

@@ -67,7 +67,7 @@ func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
 		}, failing(1))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := s.admin.Requeue(ctx, s.Topic, Selection{Matching: &Query{}}, func(Progress) {
+		got, err := s.admin.Requeue(ctx, s.Topic, Matching(Query{}), func(Progress) {
 			// Those of the step fail again before the next one.
 			s.eventually(0, Query{In: Waiting})
 			s.eventually(0, Query{In: InDelivery})
@@ -112,7 +112,7 @@ func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
 			}
 			s.publish(time.Hour, partitions, "later") // nobody handles it
 		})
-		all := func(q Query) Selection { return Selection{Matching: &q} }
+		all := func(q Query) Selection { return Matching(q) }
 		for range 15 {
 			for _, err := range []error{
 				fixture.ErrOf(s.admin.Reschedule(t.Context(), s.Topic, all(Query{Before: s.Now().Add(time.Minute)}), delay.For(30*time.Millisecond), nil)),
@@ -152,7 +152,7 @@ func TestAHandlerLearnsThatItsMessageWasBuried(t *testing.T) {
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = time.Second })
 	s.Publish("a")
 	msg := s.Next(messages)
-	got, err := s.admin.Bury(t.Context(), s.Topic, Selection{IDs: []string{fixture.Delivery(t, msg).ID}}, "by anna", nil)
+	got, err := s.admin.Bury(t.Context(), s.Topic, ByID(fixture.Delivery(t, msg).ID), "by anna", nil)
 	require.NoError(t, err)
 	assert.Equal(t, Progress{Done: 1}, got)
 	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
@@ -212,7 +212,7 @@ func TestAStepThatHasBegunIsFinished(t *testing.T) {
 				cancel()
 			}
 		}}
-		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Selection{Matching: &Query{In: InDelivery}}, nil)
+		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Matching(Query{In: InDelivery}), nil)
 		if finished = len(r.calls) < call; err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 		}
@@ -255,7 +255,7 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 				return s.admin.Reschedule(ctx, s.Topic, which, delay.For(2*time.Hour), nil)
 			},
 			func(s *scene) {
-				_, err := s.admin.Reschedule(s.T.Context(), s.Topic, Selection{Matching: &Query{}}, delay.For(3*time.Hour), nil)
+				_, err := s.admin.Reschedule(s.T.Context(), s.Topic, Matching(Query{}), delay.For(3*time.Hour), nil)
 				require.NoError(s.T, err)
 			},
 		},
@@ -264,7 +264,7 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 			s := newScene(t)
 			test.arrange(s)
 			var record recorder
-			got, err := test.act(s.recording(&record), t.Context(), Selection{Matching: &Query{}})
+			got, err := test.act(s.recording(&record), t.Context(), Matching(Query{}))
 			require.NoError(t, err)
 			require.Equal(t, Progress{Done: 20}, got)
 			began := s.Now().UnixMilli()

@@ -1,0 +1,307 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// operation is what is done with messages.
+type operation struct {
+	verb   string
+	sets   []Set // that a query may be for; the first is the default
+	maxIDs int   // in one call of ids
+
+	everyGroup bool // it is for all groups of a message: a selection by id or key names none
+
+	bytes int // of bodies that one step has at most; 0: no bodies
+
+	// cutoff is the operation's reference time in ms, made of when it began by Redis's clock. An
+	// operation that is resumed keeps it.
+	cutoff func(began int64) int64
+
+	// step is for messages of one place. It returns those that it has skipped, and how many it was
+	// not for.
+	step func(ctx context.Context, s step, cutoff int64) (skips []skip, others int, err error)
+
+	// ids and key are for messages wherever they are.
+	ids func(ctx context.Context, p places, ids []string, cutoff int64) (skips []skip, err error)
+	key func(ctx context.Context, p places, key string, cutoff int64) error
+}
+
+// skip is a message that an operation has left as it was.
+type skip struct {
+	name string // its id, or its key
+	why  error
+}
+
+// places are where messages may be.
+type places struct {
+	topic  *queue.Topic
+	groups []string // for operations on groups
+}
+
+// maxCalls is how many calls for single messages go to Redis at once.
+const maxCalls = 16
+
+// atStart is the cutoff of operations that began then.
+func atStart(now int64) int64 { return now }
+
+func cancelOperation() operation {
+	return operation{
+		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxCalls, everyGroup: true, cutoff: atStart,
+		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
+			if s.place == inspect.InScheduled {
+				skips, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
+				return skipAll(skips, ErrNotWaiting), 0, err
+			}
+			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
+			return skips, 0, err
+		},
+		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return errorOf(p.topic.CancelID(ctx, id)) })
+		},
+		key: func(ctx context.Context, p places, key string, _ int64) error {
+			return errorOf(p.topic.Cancel(ctx, key))
+		},
+	}
+}
+
+func rescheduleOperation(remaining time.Duration) operation {
+	soon := max(0, ceilMilli(time.UnixMilli(0).Add(remaining)))
+	return operation{
+		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: maxCalls, everyGroup: true,
+		cutoff: func(began int64) int64 { return began + soon },
+		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
+			// Those that are due then were moved before, and are met again. Those that are due
+			// already need not be made due now.
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
+			if len(s.entries) == 0 {
+				return nil, others, nil
+			}
+			skips, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
+			return skipAll(skips, ErrNotWaiting), others, err
+		},
+		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return rescheduleError(p.topic.RescheduleID(ctx, id, due)) })
+		},
+		key: func(ctx context.Context, p places, key string, due int64) error {
+			return rescheduleError(p.topic.RescheduleAt(ctx, key, due))
+		},
+	}
+}
+
+func requeueOperation() operation {
+	return deadOperation("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
+		return queue.Requeue(ctx, g, latest, ids)
+	})
+}
+
+func discardOperation() operation {
+	return deadOperation("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
+		return queue.Discard(ctx, g, latest, ids)
+	})
+}
+
+// deadOperation is for the dead letters that are there when it begins.
+func deadOperation(verb string, do groupCall) operation {
+	return operation{
+		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart,
+		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
+			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score > latest })
+			skips, err := do.step(ctx, s, latest)
+			return skipAll(skips, ErrNotDead), others, err
+		},
+		ids: do.ids(ErrNotDead), key: do.key(ErrNotDead),
+	}
+}
+
+func buryOperation(reason string) operation {
+	do := groupCall(func(ctx context.Context, g *queue.Group, ids []string, _ int64) ([]string, error) {
+		return g.BuryAny(ctx, reason, ids)
+	})
+	return operation{
+		verb: "bury", sets: []Set{Waiting, InDelivery}, maxIDs: queue.MaxMessages, cutoff: atStart,
+		step: func(ctx context.Context, s step, cutoff int64) ([]skip, int, error) {
+			if s.place == inspect.InScheduled {
+				return skipAll(idsOf(s.entries), ErrNotWaiting), 0, nil
+			}
+			skips, err := do.step(ctx, s, cutoff)
+			return skipAll(skips, ErrNotWaiting), 0, err
+		},
+		ids: do.ids(ErrNotWaiting), key: do.key(ErrNotWaiting),
+	}
+}
+
+// groupCall changes messages of a group in one partition and returns the ids of those that it
+// has left as they were.
+type groupCall func(ctx context.Context, g *queue.Group, ids []string, cutoff int64) (unchanged []string, err error)
+
+func (do groupCall) step(ctx context.Context, s step, cutoff int64) (unchanged []string, err error) {
+	if len(s.entries) == 0 {
+		return nil, nil
+	}
+	return do(ctx, s.group, idsOf(s.entries), cutoff)
+}
+
+// ids is for messages in all partitions. Those that no group of any partition has are skipped.
+func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skip, error) {
+	return func(ctx context.Context, p places, ids []string, cutoff int64) ([]skip, error) {
+		var mu sync.Mutex
+		times := map[string]int{} // guarded by mu; how often it was unchanged
+		calls := 0                // guarded by mu
+		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			for _, name := range p.groups {
+				unchanged, err := do(ctx, partition.Group(name), ids, cutoff)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				calls++
+				for _, id := range unchanged {
+					times[id]++
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
+		unchanged := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return times[id] < calls })
+		return skipAll(unchanged, why), err
+	}
+}
+
+// key is for what a key leads to: one message or, if the number of partitions was raised,
+// several.
+func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
+	return func(ctx context.Context, p places, key string, cutoff int64) error {
+		var mu sync.Mutex
+		var ids []string // guarded by mu
+		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			found, err := inspect.LookIn(ctx, partition, "", key)
+			if errors.Is(err, ErrMessageNotFound) {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, found.ID)
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(ids) == 0:
+			return ErrMessageNotFound
+		}
+		skips, err := do.ids(why)(ctx, p, ids, cutoff)
+		if err == nil && len(skips) == len(ids) {
+			err = skips[0].why
+		}
+		return err
+	}
+}
+
+// callEach makes a call for each message, up to maxCalls at once. An error that is no reason to
+// skip a message ends it.
+func callEach(ids []string, call func(id string) error) (skips []skip, err error) {
+	for some := range slices.Chunk(ids, maxCalls) {
+		errs := make([]error, len(some))
+		var calls sync.WaitGroup
+		for i, id := range some {
+			calls.Go(func() { errs[i] = call(id) })
+		}
+		calls.Wait()
+		for i, why := range errs {
+			if why != nil && !isSkipped(why) {
+				return skips, why
+			}
+			if why != nil {
+				skips = append(skips, skip{some[i], why})
+			}
+		}
+	}
+	return skips, nil
+}
+
+// isSkipped tells whether an error says why a message was skipped.
+func isSkipped(err error) bool {
+	return slices.ContainsFunc([]error{
+		ErrMessageNotFound, ErrNotWaiting, ErrNotDead, // of all operations
+		ErrKeyInUse, ErrStoredBefore, ErrInBothTopics, errNoBody, // of Copy and Move
+	}, func(why error) bool { return errors.Is(err, why) })
+}
+
+func errorOf(_ queue.Standing, err error) error { return err }
+
+// rescheduleError is why a message got no new due time.
+func rescheduleError(was queue.Standing, err error) error {
+	if errors.Is(err, ErrMessageNotFound) && !errors.Is(err, redisdelay.ErrMessageDead) && was.ID != "" { // a handler has it
+		return ErrNotWaiting
+	}
+	return err
+}
+
+// skipAll skips messages for one reason.
+func skipAll(ids []string, why error) []skip {
+	list := make([]skip, len(ids))
+	for i, id := range ids {
+		list[i] = skip{id, why}
+	}
+	return list
+}
+
+func idsOf(entries []inspect.PageEntry) []string {
+	list := make([]string, len(entries))
+	for i, e := range entries {
+		list[i] = e.ID
+	}
+	return list
+}
+
+// scored are messages as they were seen.
+func scored(entries []inspect.PageEntry) []inspect.Seen {
+	list := make([]inspect.Seen, len(entries))
+	for i, e := range entries {
+		list[i] = inspect.Seen{ID: e.ID, Score: e.Position.Score}
+	}
+	return list
+}
+
+// dropped takes messages out of a step and returns how many it has taken.
+func dropped(s *step, drop func(inspect.PageEntry) bool) int {
+	before := len(s.entries)
+	s.entries = slices.DeleteFunc(s.entries, drop)
+	return before - len(s.entries)
+}
+
+var errTooLate = errors.New("it is more than 292 years from now")
+
+// remainingOf is the time from now to the end of a delay. As metadata, a Delay has both a time
+// in whole seconds and how far away it was when the Delay was made: the due time is at most a
+// second after the first, and no later than the second from now.
+func remainingOf(to delay.Delay) (time.Duration, error) {
+	carrier := message.NewMessage("", nil)
+	delay.Message(carrier, to)
+	until, err := time.Parse(time.RFC3339, carrier.Metadata.Get(delay.DelayedUntilKey))
+	if err != nil {
+		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: err}
+	}
+	after, err := time.ParseDuration(carrier.Metadata.Get(delay.DelayedForKey))
+	if err != nil {
+		return 0, &redisdelay.DelayError{Header: delay.DelayedForKey, Value: carrier.Metadata.Get(delay.DelayedForKey), Err: err}
+	}
+	remaining := min(time.Until(until.Add(time.Second)), after)
+	if remaining == math.MaxInt64 { // which is where durations end
+		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: errTooLate}
+	}
+	return remaining, nil
+}

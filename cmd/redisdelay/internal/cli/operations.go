@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// operation is what a command does to messages.
+type operation struct {
+	name string // in JSON, such as "requeue"
+	done string // "requeued"
+	ask  string // "Requeue"
+	one  string // "dead letter"
+	many string
+	to   string // the topic of a move
+
+	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
+}
+
+func (op operation) of(n int) string { return humanize.Count(n, op.one, op.many) }
+
+var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
+
+// runBulk carries out an operation on what was chosen. Of many messages, it shows the number and a
+// sample first, and asks.
+func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, op operation) error {
+	total, named := c.named(args)
+	result := actJSON{Topic: args[0], Act: op.name, To: op.to, DryRun: c.dryRun}
+	if !named {
+		var err error
+		if total, err = a.preamble(ctx, args[0], c.filter.query(), op); err != nil {
+			return err
+		}
+		result.Matching = &total
+	}
+	if total == 0 || c.dryRun {
+		result.Complete = total == 0
+		return a.unchanged(ctx, args, c, op, result)
+	}
+	if !named && !c.yes {
+		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", op.ask, op.of(total), args[0])); err != nil || !yes {
+			return err
+		}
+	}
+	bar := a.newBar(op.done, total)
+	progress, err := op.run(ctx, args[0], c.selection(args), bar.update)
+	bar.clear()
+	result.set(progress, err)
+	if err != nil && !named {
+		result.Cursor = progress.Cursor
+	}
+	failed := outcome(ctx, err, progress, named)
+	if named && failed != nil && !a.json() {
+		result.Skipped, result.Reason = 0, "" // the error says it
+		if result.Done == 0 {
+			return failed
+		}
+	}
+	return errors.Join(a.report(result, op, cmd, args), failed)
+}
+
+// outcome is the error of an operation that was carried out.
+func outcome(ctx context.Context, err error, progress admin.Progress, named bool) error {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("stopped")
+	case err != nil:
+		return err
+	case named && progress.Skipped > 1 && progress.Last != nil:
+		return fmt.Errorf("%s were left as they were, the last one: %w", humanize.Count(progress.Skipped, "message", "messages"), progress.Last)
+	case named && progress.Skipped > 0 && progress.Last != nil:
+		return progress.Last
+	case named && progress.Skipped > 0:
+		return fmt.Errorf("%s left as it was", humanize.Count(progress.Skipped, "message was", "messages were"))
+	}
+	return nil
+}
+
+// preamble counts what matches and shows some of it.
+func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op operation) (int, error) {
+	total, err := a.admin.Count(ctx, topic, q)
+	if err != nil || a.json() || total == 0 {
+		return total, err
+	}
+	q.Limit, q.Cursor = 5, "" // an operation's cursor is not that of a page
+	page, err := a.admin.Entries(ctx, topic, q)
+	if err != nil {
+		return 0, err
+	}
+	first := ", such as"
+	if total <= len(page.Entries) {
+		first = ""
+	}
+	if err := a.printf("%s%s:\n\n", op.of(total), first); err != nil {
+		return 0, err
+	}
+	if err := a.showEntries(page.Entries, q.In); err != nil {
+		return 0, err
+	}
+	return total, a.printf("\n")
+}
+
+// unchanged says that nothing was done: nothing matched, or it was a dry run.
+func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result actJSON) error {
+	switch {
+	case a.json():
+		return a.object(result)
+	case !result.DryRun:
+		return a.printf("no %s matches\n", op.one)
+	}
+	for _, id := range args[1:] {
+		if err := a.dry(ctx, args[0], admin.Ref{ID: id}); err != nil {
+			return err
+		}
+	}
+	for _, key := range c.keys {
+		if err := a.dry(ctx, args[0], admin.Ref{Key: key}); err != nil {
+			return err
+		}
+	}
+	return a.printf("nothing is done: this is a dry run\n")
+}
+
+func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
+	e, err := a.admin.Explain(ctx, topic, which)
+	if err != nil {
+		return err
+	}
+	return a.printf("%s: %s\n", e.Message.ID, e.Summary)
+}
+
+// report says what an operation has done.
+func (a *app) report(result actJSON, op operation, cmd *cobra.Command, args []string) error {
+	if a.json() {
+		return a.object(result)
+	}
+	text := op.done + " " + op.of(result.Done)
+	if op.to != "" {
+		text += " to topic " + fmt.Sprintf("%q", op.to)
+	}
+	if result.Skipped > 0 {
+		text += ", left " + humanize.Number(result.Skipped)
+		if result.Reason != "" {
+			text += ": " + result.Reason
+		}
+	}
+	if err := a.printf("%s\n", text); err != nil || result.Complete || result.Cursor == "" {
+		return err
+	}
+	return a.printf("go on with: %s\n", resumeLine(cmd, args, result.Cursor))
+}
+
+// confirm asks a question on the terminal. Ctrl-C is a no.
+func (a *app) confirm(ctx context.Context, question string) (bool, error) {
+	answer, err := a.ask(ctx, question+" [y/N] ")
+	if err != nil {
+		return false, err
+	}
+	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
+		return true, nil
+	}
+	return false, errors.New("nothing is done: the answer was no")
+}
+
+// ask reads a line from the terminal.
+func (a *app) ask(ctx context.Context, prompt string) (string, error) {
+	a.say("%s", prompt)
+	type line struct {
+		text string
+		err  error
+	}
+	// The reader ends with the process, if nobody answers.
+	read := make(chan line, 1)
+	go func() {
+		text, err := bufio.NewReader(a.in).ReadString('\n')
+		read <- line{strings.TrimSpace(text), err}
+	}()
+	select {
+	case l := <-read:
+		if l.err != nil {
+			return "", errors.New("nothing is done: there was no answer")
+		}
+		return l.text, nil
+	case <-ctx.Done():
+		a.say("\n")
+		return "", errors.New("nothing is done: stopped")
+	}
+}
+
+type runner = func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
+
+// bulkCommand returns a command for many messages. The operation is made once the flags are read.
+func (a *app) bulkCommand(use, short string, sets []admin.Set, check func(*cobra.Command) error, make func() operation) *cobra.Command {
+	var c *chooser
+	var called *cobra.Command
+	cmd := a.command(use, short, func(cmd *cobra.Command, args []string) error {
+		called = cmd
+		if check != nil {
+			if err := check(cmd); err != nil {
+				return err
+			}
+		}
+		if err := c.check(cmd, args); err != nil {
+			return err
+		}
+		if _, named := c.named(args); !named && !c.yes && !c.dryRun && !a.terminal.in {
+			return errNotAsked
+		}
+		return nil
+	}, func(ctx context.Context, args []string) error {
+		ids, err := a.fullIDs(ctx, args[0], args[1:])
+		if err != nil {
+			return err
+		}
+		args = append(args[:1:1], ids...)
+		err = a.runBulk(ctx, called, args, c, make())
+		if len(ids)+len(c.keys) == 1 {
+			err = a.notFound(ctx, args[0], admin.Ref{ID: strings.Join(ids, ""), Key: strings.Join(c.keys, "")}, err)
+		}
+		return err
+	})
+	c = a.newChooser(cmd, sets...)
+	return cmd
+}
+
+func messages(name, done, ask string, run runner) operation {
+	return operation{name: name, done: done, ask: ask, one: "message", many: "messages", run: run}
+}
+
+func (a *app) cancel() *cobra.Command {
+	cmd := a.bulkCommand("cancel TOPIC [ID...]", "Take messages back: scheduled, waiting or in delivery",
+		[]admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery}, nil,
+		func() operation { return messages("cancel", "cancelled", "Cancel", a.admin.Cancel) })
+	cmd.Example = "redisdelay cancel orders --key order-42\nredisdelay cancel orders --due-after 18:00 --due-before 20:00"
+	return cmd
+}
+
+func (a *app) reschedule() *cobra.Command {
+	t := &due{app: a}
+	cmd := a.bulkCommand("reschedule TOPIC [ID...]", "Give messages that wait a new due time",
+		[]admin.Set{admin.Scheduled, admin.Waiting}, t.needed, func() operation {
+			return messages("reschedule", "rescheduled", "Reschedule",
+				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+					return a.admin.Reschedule(ctx, topic, which, t.delay(), progress)
+				})
+		})
+	t.flags(cmd)
+	cmd.Example = "redisdelay reschedule orders --key order-42 --in 5m\nredisdelay reschedule orders --due-before 1h --at 18:00"
+	return cmd
+}
+
+func (a *app) deliverNow() *cobra.Command {
+	cmd := a.bulkCommand("now TOPIC [ID...]", "Deliver messages that wait now",
+		[]admin.Set{admin.Scheduled, admin.Waiting}, nil,
+		func() operation { return messages("now", "made due", "Deliver now", a.admin.DeliverNow) })
+	cmd.Example = "redisdelay now orders --key order-42"
+	return cmd
+}
+
+func (a *app) bury() *cobra.Command {
+	reason := ""
+	cmd := a.bulkCommand("bury TOPIC [ID...]", "Make messages dead letters of a group: they are not delivered until requeued",
+		[]admin.Set{admin.Waiting, admin.InDelivery}, func(cmd *cobra.Command) error { return needs(cmd, "reason") },
+		func() operation {
+			return messages("bury", "buried", "Bury",
+				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+					return a.admin.Bury(ctx, topic, which, reason, progress)
+				})
+		})
+	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "why, for those who find the dead letter")
+	cmd.Example = `redisdelay bury orders 01K4Z2V3W4X5Y6Z7A8B9C0D1E2 --reason "crashes the handler"`
+	return cmd
+}
+
+// due is the flags for a due time.
+type due struct {
+	app *app
+	in  time.Duration
+	at  time.Time
+	set bool
+}
+
+func (t *due) flags(cmd *cobra.Command) {
+	cmd.Flags().Var(duration(&t.in, 0), "in", "due after this time, by Redis's clock: "+humanize.WantDuration)
+	cmd.Flags().Var(t.app.moment(&t.at, humanize.Ahead), "at", "due at this time: 15:04, \"2006-01-02 15:04\" or 2006-01-02T15:04:05Z")
+}
+
+func (t *due) check(cmd *cobra.Command) error {
+	t.set = cmd.Flags().Changed("in") || cmd.Flags().Changed("at")
+	return apart(cmd, "in", "at")
+}
+
+// needed is check of a command that needs one.
+func (t *due) needed(cmd *cobra.Command) error {
+	if err := t.check(cmd); err != nil || t.set {
+		return err
+	}
+	return usagef("the new due time is missing: want --in DURATION or --at TIME")
+}
+
+func (t *due) delay() delay.Delay {
+	if !t.at.IsZero() {
+		return delay.Until(t.at)
+	}
+	return delay.For(t.in)
+}
