@@ -130,18 +130,17 @@ func (r *Scene) Now() time.Time {
 	return now
 }
 
-// Score formats a time within a day of now as "now+30s", any other in ms.
+// Score formats a time within a day of now, and some more, as "now+30s", any other in ms.
 func (r *Scene) Score(ms float64) string {
 	r.T.Helper()
 	require.Equal(r.T, float64(int64(ms)), ms, "scores are whole milliseconds")
 	away := time.UnixMilli(int64(ms)).Sub(r.Now())
-	if away.Abs() > 24*time.Hour {
+	if away.Abs() > 25*time.Hour {
 		return strconv.FormatInt(int64(ms), 10)
 	}
 	return fmt.Sprintf("now%+ds", int(away.Round(time.Second).Seconds()))
 }
 
-// Keys lists the keys of a topic's partitions.
 // Keys are all keys of the topic.
 func (r *Scene) Keys() []string {
 	r.T.Helper()
