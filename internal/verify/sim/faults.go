@@ -177,7 +177,7 @@ func (w *World) stopOne(r *rand.Rand) {
 	}
 	c.stopped = true
 	w.log(c.name, "is stopped for %v", []any{d})
-	c.stop()
+	c.suspend()
 	w.mu.Unlock()
 	w.actors.Go(func() {
 		p := newProcess("sim", w.over)

@@ -32,7 +32,7 @@ func newProcess(name string, over <-chan struct{}) *process {
 	return p
 }
 
-func (p *process) stop() {
+func (p *process) suspend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.resume = make(chan struct{})
