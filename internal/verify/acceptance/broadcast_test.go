@@ -33,7 +33,6 @@ func leftovers(s *fixture.Scene) []string {
 }
 
 func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
-	t.Parallel()
 	for name, newScene := range map[string]func(t *testing.T) *fixture.Scene{"single": fixture.New, "cluster": onCluster} {
 		for _, partitions := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s, %d partitions", name, partitions), func(t *testing.T) {

@@ -45,7 +45,6 @@ func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 // TestAWrappedClusterClientWaitsForReplicas puts one replica to sleep. The replicas of
 // other masters do not have the messages.
 func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
-	t.Parallel()
 	cluster := redistest.NewCluster(t, "--enable-debug-command", "yes")
 	client := cluster.Client(t)
 	s := fixture.NewWith(t, traced{client})

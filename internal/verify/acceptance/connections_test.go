@@ -132,7 +132,6 @@ func TestSubscriptionsShareConnectionsForNotifications(t *testing.T) {
 
 // TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection kills nothing but that.
 func TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection(t *testing.T) {
-	t.Parallel()
 	client, name := named(t, "one server")
 	s := fixture.NewWith(t, client)
 	const subscriptions = 20
@@ -214,7 +213,6 @@ func TestGoroutinesOfManySubscriptions(t *testing.T) {
 // TestNotificationsFollowTheirSlots moves the slots of a topic to another master, and then lets
 // its replica take over. No poll helps.
 func TestNotificationsFollowTheirSlots(t *testing.T) {
-	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
 	const partitions = 6

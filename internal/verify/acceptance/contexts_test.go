@@ -277,7 +277,6 @@ func endWith(t *testing.T, all map[string]func(ctx context.Context) error) {
 }
 
 func TestEveryCallEndsWithItsContextWhileRedisHangs(t *testing.T) {
-	t.Parallel()
 	t.Run("a server that never answers", func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: silent(t)})
 		t.Cleanup(func() { _ = client.Close() })
@@ -299,7 +298,6 @@ func TestEveryCallEndsWithItsContextWhileRedisHangs(t *testing.T) {
 
 // TestEveryCloseEndsWhileRedisHangs in the time that its config gives it, and ends what waits.
 func TestEveryCloseEndsWhileRedisHangs(t *testing.T) {
-	t.Parallel()
 	server := redistest.New(t)
 	c := newCallers(t, fixture.NewOn(t, server))
 	c.fill(t)

@@ -136,7 +136,6 @@ func TestMessagesOfAKilledConsumerComeBack(t *testing.T) {
 }
 
 func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
-	t.Parallel()
 	const lease = time.Second
 	for _, settlement := range []string{"nack", "leave to the lease"} {
 		t.Run(settlement, func(t *testing.T) {

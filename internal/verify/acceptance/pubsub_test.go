@@ -40,7 +40,6 @@ func TestPubSubDelayed(t *testing.T) {
 
 // TestPubSubCluster is the suite on Redis Cluster. Failovers are in internal/verify/chaos.
 func TestPubSubCluster(t *testing.T) {
-	t.Parallel()
 	cluster := redistest.SharedCluster(t)
 	client := func(t *testing.T) redis.UniversalClient { return cluster.Client(t) }
 	t.Run("one partition", func(t *testing.T) {

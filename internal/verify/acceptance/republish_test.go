@@ -66,7 +66,6 @@ func TestADelayThatIsOverStaysOverInAnEncodedCopy(t *testing.T) {
 // TestADelayMadeByAHandlerCounts makes delays that read the same as the delivered
 // ones, since Watermill's metadata has whole seconds.
 func TestADelayMadeByAHandlerCounts(t *testing.T) {
-	t.Parallel()
 	const pause = 50 * time.Millisecond
 	ways := map[string]func(msg *message.Message) *message.Message{
 		"a new message with the handler's context": func(msg *message.Message) *message.Message {

@@ -93,7 +93,6 @@ func stalled(t *testing.T, server *redistest.Server, name string, n int64) int64
 
 // TestEveryCallEndsWithItsContextWhicheverCommandHangs, not only the first one.
 func TestEveryCallEndsWithItsContextWhicheverCommandHangs(t *testing.T) {
-	t.Parallel()
 	const none, most = math.MaxInt64, 20 // a relay sends commands without end
 	server := redistest.New(t)
 	names := newCallers(t, fixture.NewOn(t, server)).bounds()

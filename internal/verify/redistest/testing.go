@@ -3,11 +3,9 @@ package redistest
 import (
 	"context"
 	"crypto/tls"
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -58,10 +56,6 @@ func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) 
 
 // Run is Main for a TestMain that has something to do afterwards. It returns the exit code.
 func Run(m *testing.M, options ...goleak.Option) int {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // by default
-		_ = flag.Set("test.parallel", "6") // parallel tests mostly wait for a server
-	}
 	code := m.Run()
 	for _, stop := range []func() error{shared.stop, sharedCluster.stop, sharedSentinel.stop} {
 		if err := stop(); err != nil {
