@@ -9,12 +9,12 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 
-## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
+## test: install redis-server and prometheus if they are missing, then run all tests, in about seven minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
 ALL = ./... $(MODULES:%=./%/...)
 test: redis-server prometheus
-	$(GO) test $(RACE) -p $(if $(RACE),2,4) -shuffle=on -timeout 20m $(ALL) # most tests wait for a server
+	$(GO) test $(RACE) -p $(if $(RACE),2,3) -shuffle=on -timeout 20m $(ALL) # most tests wait for a server
 ifneq ($(RACE),) # what the detector cannot watch: races outside this library, and allocations
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
 	$(GO) test -run 'Allocates' .
