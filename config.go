@@ -71,15 +71,14 @@ type PublisherConfig struct {
 	// Default: RejectDuplicate.
 	OnDuplicate OnDuplicate
 
-	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays
-	// in use, even if its message has been acked or has become a dead letter by then: so
-	// Publish can be called again after ErrOutcomeUnknown, or an importer can run twice.
-	// Whole milliseconds, rounded up, by Redis's clock; at least 1ms and at most 100 years.
-	// A duplicate does not prolong it, and Cancel ends it. All publishers of a topic heed
-	// it, under RejectDuplicate and IgnoreDuplicate, whatever window they have themselves.
-	// Redis keeps each key, and about 100 bytes more, for that long. With ReplaceDuplicate
-	// it is an error, since that stores every message. Default: 0, which means until all
-	// groups are done with the message.
+	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays in use,
+	// even if its message has been acked or has become a dead letter by then: so Publish can be
+	// called again after ErrOutcomeUnknown, or an importer can run twice. Whole milliseconds,
+	// rounded up, by Redis's clock; at least 1ms and at most 100 years. A duplicate does not
+	// prolong it, and Cancel ends it. It binds all publishers of a topic with RejectDuplicate or
+	// IgnoreDuplicate, whatever window they have themselves. Redis keeps each key, and about 100
+	// bytes more, for that long. With ReplaceDuplicate it is an error, since that stores every
+	// message. Default: 0, which means until all groups are done with the message.
 	DeduplicationWindow time.Duration
 
 	// Delay configures the delay of messages that carry no delay metadata: it
@@ -222,18 +221,18 @@ type SubscriberConfig struct {
 	// Default: DefaultMarshaler.
 	Unmarshaler Unmarshaler
 
-	// ConsumerGroup shares the messages of a topic among its subscribers; every
-	// group gets each message. Broadcast makes each Subscribe a group of its own, which
-	// an empty one means in watermill-redisstream. Default: DefaultConsumerGroup.
+	// ConsumerGroup shares the messages of a topic among its subscribers; every group gets each
+	// message. Broadcast makes each Subscribe a group of its own, as an empty ConsumerGroup does in
+	// watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// GroupExpiry ends the group in a topic when it has had no live subscription there for
-	// that long: what it holds is freed, and Subscribe begins it anew. Any publisher or
-	// subscription of the topic notices within some seconds. A subscription counts as alive
-	// for LeaseDuration or two PollIntervals after its last sign of life, whichever is
-	// longer, and so long the group lasts in any case. For subscribers that differ, the last
-	// Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for
-	// Broadcast 50s, so that nothing is left a minute after a crash.
+	// GroupExpiry ends the group in a topic when it has had no live subscription there for that
+	// long: what it holds is freed, and Subscribe recreates it. Any publisher or subscription of
+	// the topic notices within some seconds. A subscription counts as alive for LeaseDuration or
+	// two PollIntervals after its last call, whichever is longer; the group lasts at least that
+	// long. For subscribers that differ, the last Subscribe or SubscribeInitialize decides. At
+	// least 1s. Default: 0, never; for Broadcast 50s, so that nothing is left a minute after a
+	// crash.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -266,9 +265,9 @@ type SubscriberConfig struct {
 	MaxDeliveries int
 
 	// GroupLimits limits the whole group: its consumers together, where MaxInFlight limits one
-	// subscription. Subscribe and SubscribeInitialize set them, and a subscription whose group
-	// begins anew; they stay until another Subscriber or a Control sets others. Default: none
-	// are set, and those that the group has stay.
+	// subscription. Subscribe, SubscribeInitialize and a subscription that recreates its group set
+	// them; they stay until another Subscriber or a Control sets others. Default: none are set, and
+	// those that the group has stay.
 	GroupLimits GroupLimits
 
 	// MaxBufferBytes is how many bytes of messages a subscription may hold that no

@@ -58,11 +58,10 @@ type PauseOptions struct {
 	By, Reason string // for people who look into Redis
 }
 
-// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it
-// has returned. Handlers go on, with leases, acks and nacks; consumers give back
-// what they hold ahead, but for a message that is already on offer; publishing goes on. It
-// replaces an earlier pause of the same kind: a group has its own, and shares that of
-// AllGroups.
+// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has
+// returned. Handlers go on, with leases, acks and nacks; consumers release prefetched messages,
+// except one that is already on offer; publishing goes on. It replaces an earlier pause of the same
+// kind: a group has its own, and shares that of AllGroups.
 //
 // The error is a *ConfigError for a bad PauseOptions.For, ErrEmptyTopic, ErrTopicNotFound,
 // ErrGroupNotFound, ErrProtocolTooNew, or that of ctx or of Redis: then the call may have had its
@@ -102,14 +101,15 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
-			remaining, err := inspect.CountBacklog(ctx, t, group)
+			counts, err := inspect.CountTopic(ctx, t, group)
 			if err != nil {
 				return err
 			}
+			remaining := Remaining{Due: counts.Due, Queued: counts.Queued + counts.Retrying, InDelivery: counts.InDelivery}
 			if progress != nil {
-				progress(Remaining(remaining))
+				progress(remaining)
 			}
-			if remaining == (inspect.Backlog{}) {
+			if remaining == (Remaining{}) {
 				return nil
 			}
 			select {
@@ -134,8 +134,9 @@ type RetireOptions struct {
 // again to finish what was interrupted, and by several at once.
 //
 // The group does not come back by subscribing: Subscribe returns ErrGroupRetired, and a
-// subscription that runs stops claiming, until RestoreGroup. That also holds for a group that
-// is about to expire (SubscriberConfig.GroupExpiry), and comes back otherwise.
+// subscription that runs stops claiming, until RestoreGroup. This is also for a group that is about
+// to expire (SubscriberConfig.GroupExpiry): without it, the next Subscribe would recreate the
+// group.
 //
 // The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
 // Redis within its lease or two poll intervals (see RetireOptions.Force), or as for Pause.

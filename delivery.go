@@ -25,11 +25,10 @@ type Delivery struct {
 	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 
-	// Attempt counts the deliveries of the message to handlers of the group, from 1, as
-	// far as Redis knows: if a handler's process dies before the next heartbeat, the same
-	// number may come twice. A message that was only held ahead was not delivered, and one
-	// that was put off (Defer) comes with the same number again. A dead letter that is
-	// requeued starts again at 1.
+	// Attempt counts the deliveries of the message to handlers of the group, from 1, as far as
+	// Redis knows: if a handler's process dies before the next heartbeat, the same number may come
+	// twice. Prefetching a message is no delivery, and a message that was put off (Defer) comes
+	// with the same number again. A dead letter that is requeued starts again at 1.
 	Attempt int
 
 	// MaxDeliveries is that of the Subscriber; 0 for no limit. See Last.
@@ -45,8 +44,8 @@ type Delivery struct {
 	// after a Nack, the time that it set; after a lease ran out, the end of the lease.
 	DueAt time.Time
 
-	// LeasedUntil is when the lease ends, by Redis's clock, if the consumer goes
-	// silent at once. A live consumer extends it.
+	// LeasedUntil is when the lease ends that the claim began, by Redis's clock. A live consumer
+	// extends the lease, which does not change this field.
 	LeasedUntil time.Time
 
 	// LastError is the text of the last error that was recorded for the message in the group
@@ -66,10 +65,9 @@ type Delivery struct {
 // the Publisher has IgnoreDuplicate and a DeduplicationWindow that is longer than
 // redeliveries may take.
 //
-// Messages to one topic need different steps: those that one handler publishes, and those
-// of two groups that handle the same message. The step has at most MaxKeyBytes-27 bytes;
-// with a longer one, Publish returns ErrInvalidKey. So it does with the empty key that the
-// zero Delivery makes.
+// Messages to one topic need different steps: those that one handler publishes, and those of two
+// groups that handle the same message. The step has at most MaxKeyBytes-27 bytes; with a longer
+// one, or with the empty key that the zero Delivery makes, Publish returns ErrInvalidKey.
 func (d Delivery) StepKey(step string) string {
 	if d.ID == "" {
 		return ""
@@ -182,13 +180,16 @@ func (d Delivery) Defer(to delay.Delay) error {
 // delivery counts. What has changed in the message's metadata is kept, and is part of the
 // dead letter.
 //
-// It is safe for concurrent use. It does nothing if the message is already settled or the
-// Delivery is not from DeliveryFromContext.
-func (d Delivery) Bury(reason string) {
+// It is safe for concurrent use. The error says that the message is already settled or that the
+// Delivery is not from DeliveryFromContext; then nothing is decided.
+func (d Delivery) Bury(reason string) error {
 	if reason = bounded(reason); reason == "" {
 		reason = noReason
 	}
-	_ = d.handling.decide(decision{reason: reason}) // nobody is left to carry it out
+	if err := d.handling.decide(decision{reason: reason}); err != nil {
+		return wrap(err, "bury %q", d.ID)
+	}
+	return nil
 }
 
 // Deferred reports whether the handler has put the message off (Defer), and has not decided
@@ -275,7 +276,7 @@ func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 // the message becomes a dead letter by MaxDeliveries, its reason ends with it. The last error counts;
 // nil takes it back. An ack forgets all of them. The middleware RecordErrors calls it for each handler.
 //
-// The text is made valid UTF-8 and limited to MaxReasonBytes; the rest is dropped, and so is the stack
+// The text is made valid UTF-8 and limited to MaxReasonBytes; the rest is dropped, as is the stack
 // trace that Watermill's Recoverer adds. It is not part of the message's metadata. It is safe for
 // concurrent use, and does nothing if the Delivery is not from DeliveryFromContext.
 func (d Delivery) RecordError(err error) {

@@ -111,7 +111,7 @@ func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
 		assert.Equal(t, 1, d.Attempt)
 		assert.Equal(t, n+1, d.Token)
 		start := s.Now()
-		d.Bury("too soon")
+		require.NoError(t, d.Bury("too soon"))
 		assert.False(t, d.Deferred())
 		require.NoError(t, d.Defer(delay.For(200*time.Millisecond)))
 		assert.True(t, d.Deferred(), "the last decision counts")
@@ -161,7 +161,7 @@ func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
 		s.Publish("a", "b")
 		msg := s.Next(messages)
 		msg.Metadata.Set("seen by", "us")
-		fixture.Delivery(t, msg).Bury(reason)
+		require.NoError(t, fixture.Delivery(t, msg).Bury(reason))
 		msg.Nack()
 		s.Expect(messages, "b")
 		letter := dead.Letters(s, 1)[0]
@@ -176,19 +176,19 @@ func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
 	messages := s.Subscribe()
 	s.Publish("acked", "buried", "deferred")
 	msg := s.Next(messages)
-	fixture.Delivery(t, msg).Bury("no")
+	require.NoError(t, fixture.Delivery(t, msg).Bury("no"))
 	msg.Ack()
 
 	msg = s.Next(messages)
 	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
-	fixture.Delivery(t, msg).Bury("yes")
+	require.NoError(t, fixture.Delivery(t, msg).Bury("yes"))
 	msg.Nack()
-	fixture.Delivery(t, msg).Bury("too late")
+	require.ErrorContains(t, fixture.Delivery(t, msg).Bury("too late"), "the message is already acked or nacked")
 	require.ErrorContains(t, fixture.Delivery(t, msg).Defer(delay.For(0)), "the message is already acked or nacked")
 
 	msg = s.Next(messages)
 	d := fixture.Delivery(t, msg)
-	d.Bury("no")
+	require.NoError(t, d.Bury("no"))
 	require.NoError(t, d.Defer(delay.For(time.Millisecond)))
 	var wrong *redisdelay.DelayError
 	err := d.Defer(delay.Until(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
@@ -209,7 +209,7 @@ func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
 		deciding.Go(func() {
 			d := fixture.Delivery(t, msg)
 			for range 100 {
-				d.Bury("no")
+				assert.NoError(t, d.Bury("no"))
 				assert.NoError(t, d.Defer(delay.For(time.Millisecond)))
 			}
 		})
@@ -225,7 +225,7 @@ func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
 func TestADeliveryOfNobodyDecidesNothing(t *testing.T) {
 	var d redisdelay.Delivery
 	require.EqualError(t, d.Defer(delay.For(time.Hour)), `redisdelay: defer "": the Delivery does not come from DeliveryFromContext`)
-	d.Bury("no")
+	require.EqualError(t, d.Bury("no"), `redisdelay: bury "": the Delivery does not come from DeliveryFromContext`)
 }
 
 // TestADecisionEndsWithItsDelivery: it is about one delivery, not about the message.

@@ -135,7 +135,8 @@ func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 	return true
 }
 
-// wrap makes an error public and says what was tried.
+// wrap makes an error public and says what was tried. Sentinel errors have no
+// prefix, since they get it here.
 func wrap(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }

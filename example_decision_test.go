@@ -54,7 +54,7 @@ func ExampleDelivery_Bury() {
 
 	msg := <-messages
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-	delivery.Bury("there is no order 42")
+	check(delivery.Bury("there is no order 42"))
 	msg.Nack()
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 

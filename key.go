@@ -57,9 +57,9 @@ const (
 	// IgnoreDuplicate drops the new message; Publish succeeds.
 	IgnoreDuplicate OnDuplicate = "ignore"
 
-	// ReplaceDuplicate stores the new message and drops the old one, unless a group
-	// has been given it, which happens once it is due: then both are delivered. It heeds
-	// no DeduplicationWindow: the message before is over, so the new one is stored.
+	// ReplaceDuplicate stores the new message and drops the old one, unless a group has been given
+	// it, which happens once it is due: then both are delivered. It ignores the DeduplicationWindow
+	// of a finished message.
 	ReplaceDuplicate OnDuplicate = "replace"
 )
 
@@ -188,8 +188,8 @@ func validateKey(key string) error {
 	}
 }
 
-// Canceler takes back messages by their keys. A Publisher is one. Code that needs only this
-// can be tested with another, or be given one that adds something.
+// Canceler takes back messages by their keys. A Publisher is one. Code that needs only this can be
+// tested with another implementation, or be given a decorator.
 type Canceler interface {
 	Cancel(ctx context.Context, topic, key string) (Status, error)
 }

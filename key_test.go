@@ -224,7 +224,7 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
 	msg := s.Next(messages)
 	id := fixture.Delivery(t, msg).ID
-	fixture.Delivery(t, msg).Bury("bad")
+	require.NoError(t, fixture.Delivery(t, msg).Bury("bad"))
 	msg.Nack()
 	dead.Letters(s, 1)
 	before := redisdelay.Status{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
@@ -256,7 +256,7 @@ func TestADeadLetterOfOneGroupIsTakenBackFromTheOther(t *testing.T) {
 	require.NoError(t, s.Subscriber(inGroup("other")).SubscribeInitialize(s.Topic))
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", 0)))
 	msg := s.Next(messages)
-	fixture.Delivery(t, msg).Bury("bad")
+	require.NoError(t, fixture.Delivery(t, msg).Bury("bad"))
 	msg.Nack()
 	dead.Letters(s, 1)
 	status, err := p.Cancel(t.Context(), s.Topic, "k")
@@ -319,7 +319,7 @@ func TestAKeyStaysInUseForTheWindow(t *testing.T) {
 			s.Expect(messages, "first")
 			require.ErrorIs(t, p.Publish(s.Topic, fixture.Keyed("again", "k", 0)), refusal)
 			without := s.Publisher(window(0, policy))
-			require.ErrorIs(t, without.Publish(s.Topic, fixture.Keyed("again", "k", 0)), refusal, "all publishers heed it")
+			require.ErrorIs(t, without.Publish(s.Topic, fixture.Keyed("again", "k", 0)), refusal, "it binds all publishers")
 
 			var delivered *message.Message
 			require.Eventually(t, func() bool {

@@ -94,13 +94,13 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 // it is Broadcast: each Subscribe has a group of its own, which Delivery.Group names.
 func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
-// SubscribeInitialize registers the consumer group, so that it gets every message of
-// the topic that has not been given to the groups yet: what becomes due from now on and,
-// if no other group has looked since, what is already due. Subscribe does the same; call
-// SubscribeInitialize to register a group before its first subscriber runs. A group with a
-// GroupExpiry waits that long for it. With Broadcast, it registers the group that the
-// Subscriber's next Subscribe to the topic takes; called again before, it registers the same one.
-// Close ends it. The errors are those of Subscribe.
+// SubscribeInitialize registers the consumer group, so that it gets every message of the topic that
+// has not been given to the groups yet: what becomes due from now on and, if no other group has
+// looked since, what is already due. Subscribe does the same; call SubscribeInitialize to register
+// a group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With
+// Broadcast, it registers the group that the Subscriber's next Subscribe to the topic takes; called
+// again before that, it registers the same group. Close ends the group. The errors are those of
+// Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := s.usable(topic); err != nil {
 		return err
@@ -279,10 +279,10 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// SubscribeBatches is Subscribe for what is quicker for many messages at once, such as a
-// bulk insert or a publisher that takes batches. It calls handle with up to size messages
-// that are ready, 1 to 1,000, and never waits for more. A subscription has one batch at a
-// time, in order, whatever MaxInFlight says.
+// SubscribeBatches is Subscribe for work that is quicker for many messages at once, such as a bulk
+// insert or a publisher that takes batches. It calls handle with up to size messages that are
+// ready, 1 to 1,000, and never waits for more. A subscription has one batch at a time, in order,
+// whatever MaxInFlight says.
 //
 // Each message is acked or nacked as usual, and is settled in Redis once those before it in
 // the batch are. Messages that handle has not settled when it returns, or panics, are nacked.

@@ -256,7 +256,7 @@ func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
 		batch[0].Ack()
 		batch[1].Nack()
 		d := fixture.Delivery(t, batch[3])
-		d.Bury("a test")
+		assert.NoError(t, d.Bury("a test"))
 		d = fixture.Delivery(t, batch[4])
 		assert.NoError(t, d.Defer(delay.For(200*time.Millisecond)))
 		batch[4].Nack()

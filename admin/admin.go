@@ -1,6 +1,6 @@
-// Package admin sees into the topics of a prefix and acts on their messages: for the people
-// who operate a service, and for programs that tell their users what waits. The command
-// redisdelay (cmd/redisdelay) is this package for a terminal.
+// Package admin inspects and manages the topics of a prefix: for people who operate a service, and
+// for programs that show their users pending messages. The command redisdelay (cmd/redisdelay) is
+// this package for a terminal.
 //
 // All calls work on standalone Redis, Sentinel and Cluster, with any number of partitions,
 // beside running publishers and subscribers, and with topics of any size: no call makes
@@ -32,9 +32,8 @@ var (
 	ErrMessageNotFound = redisdelay.ErrMessageNotFound
 )
 
-// Admin sees into topics and acts on them. It pauses, resumes, drains, limits, retires and
-// restores groups as a redisdelay.Control does. It is safe for concurrent use, and needs no
-// Close.
+// Admin inspects and manages topics. It pauses, resumes, drains, limits, retires and restores
+// groups as a redisdelay.Control does. It is safe for concurrent use, and needs no Close.
 type Admin struct {
 	*redisdelay.Control
 	store       *queue.Store

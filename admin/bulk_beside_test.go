@@ -16,6 +16,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // failing is a change of a subscriber's config: a delivery that fails makes a dead letter.
@@ -162,7 +163,7 @@ func TestAHandlerLearnsThatItsMessageWasBuried(t *testing.T) {
 
 // recorder keeps the calls of scripts that a client makes.
 type recorder struct {
-	fixture.Hook
+	redistest.Hook
 	mu    sync.Mutex
 	calls [][]any     // guarded by mu
 	seen  func(n int) // told before the n-th call; may be nil
@@ -187,7 +188,7 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (s *scene) recording(r *recorder) *scene {
 	s.T.Helper()
 	options := *s.Client.(*redis.Client).Options()
-	options.ContextTimeoutEnabled = true // so that it heeds the end of a context in the middle of a call
+	options.ContextTimeoutEnabled = true // so that it notices the end of a context in the middle of a call
 	client := redis.NewClient(&options)
 	s.T.Cleanup(func() { assert.NoError(s.T, client.Close()) })
 	client.AddHook(r)

@@ -55,27 +55,26 @@ const (
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
-// difference of clocks, and in each of the topics (all if none is given) keys that another
-// program has written, messages that have no body, are in no set or in two, what is left of
-// messages and groups that are gone, groups without consumers or past
-// their end, pauses without an end, and dead letters. It reads all messages of the topics in bounded
-// steps, so it takes some ten seconds for each million. It tells what it finds as it goes, and
-// changes nothing. Unless progress is nil, Examine calls it after each step of a topic.
+// difference of clocks, and in each of the topics (all if none is given) keys that another program
+// has written, messages that have no body, are in no set or in two, what is left of messages and
+// groups that are gone, groups without consumers or past their end, pauses without an end, and dead
+// letters. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
+// each million. It reports each finding at once, and changes nothing. Unless progress is nil,
+// Examine calls it after each step of a topic.
 //
-// What it cannot find out, since the user may not ask, is an Info. The error is
-// ErrTopicNotFound, redisdelay.ErrProtocolTooNew, or that of Redis; or a
-// *redisdelay.KeyTypeError if the list of topics is another program's. The other topics are
-// examined all the same.
+// If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
+// redisdelay.ErrProtocolTooNew, or that of Redis; or a *redisdelay.KeyTypeError if the list of
+// topics is another program's. The other topics are examined all the same.
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
 
-// Fix is Examine, and mends what can be mended without losing a message: it drops message keys
-// that lead to no body and entries of messages that are gone, frees what a retirement has left,
-// forgets old arrivals, and ends groups that are past their end as a consumer of the topic would.
-// For these it may wait ten seconds: a group that was not seen to be past its end before is given
-// that long to show itself. Fix leaves the rest to a person: a body in no set may be a message
-// whose Publish has succeeded.
+// Fix is Examine, and mends what can be mended without losing a message: it drops message keys that
+// lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
+// old arrivals, and ends groups that are past their end as a consumer of the topic would. For these
+// it may wait ten seconds: a group that was not known to be past its end gets that long to show a
+// consumer. Fix leaves the rest to a person: a body in no set may be a message whose Publish has
+// succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)
 	d.mends = true

@@ -148,7 +148,7 @@ func (c *checkup) reportPast() {
 	for _, g := range c.stats.Groups {
 		if c.past[g.Group] {
 			groups.add([]string{g.Group})
-			messages += held(g)
+			messages += g.held()
 		}
 	}
 	if groups.count == 0 {
@@ -167,7 +167,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 	var groups names
 	messages := 0
 	for _, g := range c.stats.Groups {
-		if g.State == GroupActive || held(g) == 0 {
+		if g.State == GroupActive || g.held() == 0 {
 			continue
 		}
 		if c.mends {
@@ -175,7 +175,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 				return c.unlessKnown(err)
 			}
 		}
-		messages += held(g)
+		messages += g.held()
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.roster.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
@@ -224,7 +224,7 @@ func (c *checkup) dead() {
 	for _, g := range c.stats.Groups {
 		if g.Dead > 0 && g.State == GroupActive && !c.past[g.Group] {
 			groups.note(fmt.Sprintf("%d of %q", g.Dead, g.Group))
-			oldest, letters = earliest(oldest, g.OldestDead), letters+g.Dead
+			oldest, letters = inspect.Earliest(oldest, g.OldestDead), letters+g.Dead
 		}
 	}
 	if groups.count > 0 {

@@ -38,9 +38,8 @@ type Query struct {
 	In    Set    // default: Scheduled
 	Group string // only of this group; "": of all. Not for Scheduled
 
-	// From and Before limit the time by which the set is sorted: the due time; for InDelivery
-	// the end of the lease; for Dead when the message became a dead letter. From is included,
-	// Before is not. Zero: no limit.
+	// From and Before limit Entry.At: the due time; for InDelivery the end of the lease; for Dead
+	// when the message became a dead letter. From is included, Before is not. Zero: no limit.
 	From, Before time.Time
 
 	KeyPrefix   string // only messages with a key that begins with this
@@ -85,10 +84,10 @@ const (
 	pageBytes = 1 << 20
 )
 
-// Entries returns one page of what a query matches, by Entry.At, then by ID. Pages that
-// follow each other's cursors show each message exactly once that is in its place throughout,
-// whatever comes and goes meanwhile. One that is moved to a later time may be shown again. A
-// page has fewer entries than Limit if their bodies have more than 8 MiB.
+// Entries returns one page of what a query matches, by Entry.At, then by ID. Pages that follow each
+// other's cursors show each message that stays in its place exactly once, whatever comes and goes
+// meanwhile. A message that is moved to a later time may be shown again. A page has fewer entries
+// than Limit if their bodies have more than 8 MiB.
 //
 // The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group

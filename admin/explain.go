@@ -21,9 +21,9 @@ type Explanation struct {
 	Lines   []string // one for each group, sorted by group
 }
 
-// Explain explains where a message is and what it waits for: its due time, a retry, a
-// pause, a limit, a consumer. Times of day are in the local time zone. A retry is told with how
-// many there may be, if a consumer is alive that says so. The errors are those of Message.
+// Explain explains where a message is and what it waits for: its due time, a retry, a pause, a
+// limit, a consumer. Times of day are in the local time zone. For a retry, it names the maximum
+// number of deliveries if a live consumer has reported one. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
@@ -278,12 +278,18 @@ func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate 
 	if fate != "" {
 		return "the next claim " + fate, nil
 	}
-	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
+	counts, err := e.counts(ctx, group)
 	text := "next for a free worker"
-	if tally.InDelivery > 0 {
-		text += ": its consumers have " + humanize.Count(tally.InDelivery, "message", "messages")
+	if counts.InDelivery > 0 {
+		text += ": its consumers have " + humanize.Count(counts.InDelivery, "message", "messages")
 	}
 	return text, err
+}
+
+// counts is what a group has in the message's partition.
+func (e *explainer) counts(ctx context.Context, group string) (inspect.GroupCounts, error) {
+	counts, err := inspect.ReadCounts(ctx, e.partition, []string{group}, inspect.Nothing)
+	return counts.Groups[group], err
 }
 
 // before counts the due messages that a group gets before the message: those in its queue, and
@@ -413,8 +419,8 @@ func (e *explainer) limited(ctx context.Context, group string, share inspect.Sha
 	if share.Most == 0 {
 		return "", nil
 	}
-	tally, err := inspect.ReadTally(ctx, e.partition.Group(group))
-	if err != nil || tally.InDelivery < share.Most {
+	counts, err := e.counts(ctx, group)
+	if err != nil || counts.InDelivery < share.Most {
 		return "", err
 	}
 	text := fmt.Sprintf("the limit of %d in flight of group %s is reached", share.Whole.MaxInFlight, group)

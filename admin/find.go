@@ -30,10 +30,10 @@ func (s Search) String() string {
 // ULID that their ids begin with. It looks into one topic or, for "", into all of the prefix, and
 // finds those that are stored throughout: scheduled, waiting, in delivery or dead.
 //
-// It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so
-// a million messages take seconds; it reports to progress, which may be nil, after each step. With the
-// DefaultMarshaler, Redis sends only bodies that contain the text, and one that cannot be decoded
-// counts as found then; with another Unmarshaler, all of them are decoded.
+// It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so a
+// million messages take seconds; it reports to progress, which may be nil, after each step. With
+// the DefaultMarshaler, Redis sends only bodies that contain the text, and a body that contains it
+// but cannot be decoded counts as found; with another Unmarshaler, all of them are decoded.
 //
 // The sequence ends after an error, which says how far Find has looked: ErrMessageNotFound if
 // there is none, or as for Entries. Of all topics, those that cannot be read come last.
@@ -110,15 +110,8 @@ func (s *search) open(ctx context.Context, name string) (topic, error) {
 	if err != nil {
 		return topic{}, err
 	}
-	counts := make([]int, t.partitions)
-	err = each(len(counts), func(i int) error {
-		survey, err := inspect.ReadSurvey(ctx, t.Partition(i))
-		counts[i] = survey.Messages
-		return err
-	})
-	for _, n := range counts {
-		s.far.Total += n
-	}
+	counts, err := t.counts(ctx, nil, inspect.Nothing)
+	s.far.Total += counts.Messages
 	return t, err
 }
 

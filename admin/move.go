@@ -36,17 +36,16 @@ var (
 	ErrInBothTopics = errors.New("the message was copied, but has changed here meanwhile, so that both topics have it")
 )
 
-// Copy publishes messages in another topic of the prefix, which is made if it is missing:
-// with the same payload, metadata, key and, if they are scheduled, due time; others are due
-// at once. A message has the metadata that the last Nack left of the group that the query or
-// Selection.OfGroup names, if the Unmarshaler is a redisdelay.Marshaler.
+// Copy publishes messages in another topic of the prefix, which is made if it is missing: with the
+// same payload, metadata, key and, if they are scheduled, due time; others are due at once. If the
+// Unmarshaler is also a redisdelay.Marshaler, the copy has the metadata that the last Nack of the
+// selected group (Query.Group, Selection.OfGroup) left.
 //
-// A copy has the id of its original, so a Copy that is repeated or continued within a day
-// stores no message twice, not even one that is done by then: those are skipped
-// (ErrStoredBefore). That does not hold if the other topic gets more partitions meanwhile. A message
-// whose key is in use there is skipped, too (ErrKeyInUse). With a key, a message goes to the
-// partition of that key, without one to the partition with its own number, modulo how many
-// there are.
+// A copy has the id of its original, so a Copy that is repeated or continued within a day stores no
+// message twice, even if it is done by then: it is skipped (ErrStoredBefore). That does not hold if
+// the other topic gets more partitions meanwhile. A message whose key is in use there is skipped,
+// too (ErrKeyInUse). With a key, a message goes to the partition of that key, without one to the
+// partition with its own number, modulo how many there are.
 //
 // A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
 // bulk operation: see Selection.

@@ -69,7 +69,7 @@ func TestMovesThatMeetLoseNothing(t *testing.T) {
 
 // between does something before one of the script calls.
 type between struct {
-	fixture.Hook
+	redistest.Hook
 	before int64
 	do     func()
 	calls  atomic.Int64
@@ -177,7 +177,7 @@ func moveInProcess(text string) error {
 }
 
 // slow makes script calls take longer, so that there is time for a kill in each.
-type slow struct{ fixture.Hook }
+type slow struct{ redistest.Hook }
 
 func (slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
 // ReasonCount is how many dead letters of a group have a reason.
@@ -89,5 +91,5 @@ func (t *reasonTable) add(group, reason string, at time.Time) {
 		}
 	}
 	c.Count++
-	c.Oldest, c.Newest = earliest(c.Oldest, at), latest(c.Newest, at)
+	c.Oldest, c.Newest = inspect.Earliest(c.Oldest, at), latest(c.Newest, at)
 }

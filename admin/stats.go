@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -34,6 +35,23 @@ func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
 	return topics, nil
 }
 
+// Counts are how many messages are where. In a topic, a message counts once for each group that has it.
+type Counts struct {
+	Scheduled  int // messages that no group has been given yet, including those that are due; 0 for a group
+	Due        int // of these, how many are due; 0 for a group
+	Queued     int // messages that wait for a consumer, and are due
+	Retrying   int // messages that wait for a later time: a retry, or because they were put off
+	InDelivery int // messages that a consumer holds
+	Expired    int // of these, those whose lease has run out: the next claim takes them over
+	Dead       int // dead letters
+}
+
+// Add adds other counts.
+func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(other)) }
+
+// held is how many messages groups have.
+func (c Counts) held() int { return c.Queued + c.Retrying + c.InDelivery + c.Dead }
+
 // TopicStats is what a topic holds at a moment. Counts are exact for each partition; the
 // partitions are looked at one after the other.
 type TopicStats struct {
@@ -42,16 +60,21 @@ type TopicStats struct {
 	At         time.Time // Redis's clock when the first partition was looked at
 	Partitions int
 
-	Scheduled int       // messages that no group has been given yet, including those that are due
-	Due       int       // of these, how many are due
-	OldestDue time.Time // the earliest due time of those; zero if none is due
-	NextDue   time.Time // the earliest due time after At; zero if nothing else is scheduled
+	Counts              // of the topic and all its groups
+	OldestDue time.Time // the earliest due time of those that are Due; zero if none is
 
-	Messages int   // messages in all, whatever groups still need them
-	Bytes    int64 // of their bodies alone, estimated from a sample
-	Memory   int64 // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
-	Keys     int   // message keys that lead to a message, also to a dead letter that has lost its key
-	Windows  int   // message keys that are taken for a deduplication window
+	// Overdue is how long ago the oldest due message that no consumer has claimed fell due. It is 0 if
+	// no message waits, or only for groups that are paused.
+	Overdue time.Duration
+
+	Messages int // messages in all, whatever groups still need them
+	Keys     int // message keys that lead to a message, also to a dead letter that has lost its key
+
+	// What Backlogs does not count.
+	NextDue time.Time // the earliest due time after At; zero if nothing else is scheduled
+	Windows int       // message keys that are taken for a deduplication window
+	Bytes   int64     // of the messages' bodies alone, estimated from a sample
+	Memory  int64     // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
 
 	Pause  *Pause // of all groups; nil if there is none
 	Groups []GroupStats
@@ -59,62 +82,6 @@ type TopicStats struct {
 	// Err is why the topic could not be read: one of the errors of Stats. Then only Topic and
 	// Version are known. It is nil but in the result of AllStats.
 	Err error
-}
-
-// Overdue is how long the longest waiting due message has waited, for being given to the
-// groups or, in the queue of one, for a consumer. Groups that are paused do not count: it is 0
-// if no message waits, or only for them.
-func (s TopicStats) Overdue() time.Duration {
-	var w waiting
-	for _, g := range s.Groups {
-		w.add(g.State, g.Pause != nil, g.OldestQueued)
-	}
-	return w.overdue(s.Pause != nil, s.OldestDue, s.At)
-}
-
-// waiting adds up which groups of a topic wait for messages.
-type waiting struct {
-	active, claiming int
-	oldest           time.Time // the longest waiting due message in the queue of those that claim
-}
-
-func (w *waiting) add(state GroupState, paused bool, oldestQueued time.Time) {
-	if state != GroupActive {
-		return
-	}
-	w.active++
-	if !paused {
-		w.claiming++
-		w.oldest = earliest(w.oldest, oldestQueued)
-	}
-}
-
-// overdue is for how long the topic has kept a message waiting. What is due and not given to
-// the groups waits for those that claim, or for a first group.
-func (w *waiting) overdue(paused bool, oldestDue, at time.Time) time.Duration {
-	switch {
-	case paused:
-		return 0
-	case w.claiming > 0 || w.active == 0:
-		return since(earliest(w.oldest, oldestDue), at)
-	}
-	return 0
-}
-
-func since(t, at time.Time) time.Duration {
-	if t.IsZero() {
-		return 0
-	}
-	return max(0, at.Sub(t))
-}
-
-// Dead is the number of dead letters of all groups.
-func (s TopicStats) Dead() int {
-	sum := 0
-	for _, g := range s.Groups {
-		sum += g.Dead
-	}
-	return sum
 }
 
 // GroupState tells whether a consumer group gets messages.
@@ -134,21 +101,23 @@ type GroupStats struct {
 	State GroupState
 	At    time.Time
 
-	Queued     int // messages that wait for a consumer, and are due
-	Retrying   int // messages that wait for a later time: a retry, or because they were put off
-	InDelivery int // messages that a consumer holds
-	Expired    int // of these, those whose lease has run out: the next claim takes them over
-	Dead       int // dead letters
+	Counts
+	OldestQueued time.Time // the earliest due time of the queued; zero if none
 
-	OldestQueued  time.Time // the earliest due time of the queued; zero if none
-	NextRetry     time.Time // when the first of the retrying is due; zero if none
-	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
-	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
+	// Overdue is how long ago the oldest due message that this group has not claimed fell due, also
+	// if it is still Due in the topic. 0 if none waits, or the group is paused or not active.
+	Overdue time.Duration
 
 	Pause     *Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
 	Limits    *redisdelay.GroupLimits
 	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
-	Consumers []Consumer
+	Alive     int       // consumers that are alive
+
+	// What Backlogs does not tell.
+	NextRetry     time.Time // when the first of the retrying is due; zero if none
+	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
+	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
+	Consumers     []Consumer
 }
 
 // Pause is a pause that is in force.
@@ -219,30 +188,38 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile
 }
 
+// Backlogs returns what is cheap enough to count often of all topics of the prefix, sorted by name.
+// It asks Redis in few round trips, and costs it some 20 µs for each partition and 10 µs for each group
+// of one. The error says why a topic could not be read, and how many; the list has all the others, also
+// when a master of a Cluster does not answer before ctx ends. Only the master that holds the list of
+// topics must answer.
+func (a *Admin) Backlogs(ctx context.Context) ([]TopicStats, error) {
+	topics, err := inspect.Topics(ctx, a.store)
+	if err != nil {
+		return nil, wrap(err, "list topics")
+	}
+	list := make([]TopicStats, 0, len(topics))
+	for i, counted := range inspect.CountAll(ctx, a.store, topics) {
+		switch {
+		case counted.Err == nil:
+			list = append(list, topicStats(Topic(topics[i]), counted.Partitions, counted.Roster, counted.TopicCounts))
+		case err == nil:
+			err = fmt.Errorf("the first is %q: %w", topics[i].Name, counted.Err)
+		}
+	}
+	return list, wrap(err, "backlogs: %d of %d topics could not be read", len(topics)-len(list), len(topics))
+}
+
 func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 	t, err := a.open(ctx, name)
 	if err != nil {
 		return TopicStats{}, err
 	}
-	surveys := make([]inspect.Survey, t.partitions)
-	err = each(len(surveys), func(i int) (err error) {
-		surveys[i], err = inspect.ReadSurvey(ctx, t.Partition(i))
-		return err
-	})
+	s, err := t.stats(ctx)
 	if err != nil {
 		return TopicStats{}, err
 	}
-	s := TopicStats{
-		Topic: name, Version: t.version, At: surveys[0].Now, Partitions: t.partitions,
-		Pause: pauseOf(t.roster, redisdelay.AllGroups),
-	}
-	for _, survey := range surveys {
-		s.add(survey)
-	}
-	if s.Memory, err = t.memory(ctx); err != nil {
-		return TopicStats{}, err
-	}
-	s.Groups, err = t.stats(ctx)
+	s.Memory, err = t.memory(ctx)
 	return s, err
 }
 
@@ -263,32 +240,6 @@ func (t topic) memory(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// add adds what a partition has.
-func (s *TopicStats) add(p inspect.Survey) {
-	s.Scheduled += p.Scheduled
-	s.Due += p.Due
-	s.OldestDue = earliest(s.OldestDue, p.OldestDue)
-	s.NextDue = earliest(s.NextDue, p.NextDue)
-	s.Messages += p.Messages
-	s.Keys += p.Keys
-	s.Windows += p.Windows
-	if len(p.Sample) > 0 {
-		sum := 0
-		for _, size := range p.Sample {
-			sum += size
-		}
-		s.Bytes += int64(float64(sum) / float64(len(p.Sample)) * float64(p.Messages))
-	}
-}
-
-// earliest is the earlier of two times, of which those that are zero do not count.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -300,58 +251,94 @@ func latest(a, b time.Time) time.Time {
 // sorted by name. The errors are those of Stats.
 func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
 	t, err := a.open(ctx, topic)
-	var groups []GroupStats
+	var s TopicStats
 	if err == nil {
-		groups, err = t.stats(ctx)
+		s, err = t.stats(ctx)
 	}
-	return groups, wrap(err, "groups of %q", topic)
+	return s.Groups, wrap(err, "groups of %q", topic)
 }
 
-// stats asks for each group in each partition.
-func (t topic) stats(ctx context.Context) ([]GroupStats, error) {
-	names, n := t.roster.All(), t.partitions
-	tallies := make([]inspect.Tally, len(names)*n)
-	consumers := make([][]inspect.Consumer, len(tallies))
-	err := each(len(tallies), func(i int) (err error) {
-		g := t.Partition(i % n).Group(names[i/n])
-		if tallies[i], err = inspect.ReadTally(ctx, g); err == nil {
-			consumers[i], err = inspect.Consumers(ctx, g)
-		}
+// stats is all but the memory.
+func (t topic) stats(ctx context.Context) (TopicStats, error) {
+	counts, err := t.counts(ctx, t.roster.All(), inspect.Details)
+	if err != nil {
+		return TopicStats{}, err
+	}
+	s := topicStats(Topic{t.name, t.version}, t.partitions, t.roster, counts)
+	consumers := make([][]inspect.Consumer, len(s.Groups)*t.partitions)
+	err = each(len(consumers), func(i int) (err error) {
+		consumers[i], err = inspect.Consumers(ctx, t.Partition(i%t.partitions).Group(s.Groups[i/t.partitions].Group))
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return TopicStats{}, err
 	}
-	list := make([]GroupStats, len(names))
-	for i, name := range names {
-		list[i] = groupStats(name, t.roster, tallies[i*n:(i+1)*n])
-		list[i].Consumers = consumersOf(t.name, name, consumers[i*n:(i+1)*n])
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		g.Consumers = consumersOf(t.name, g.Group, consumers[i*t.partitions:(i+1)*t.partitions])
+		g.Alive = len(g.Consumers)
 	}
-	return list, nil
+	return s, nil
 }
 
-// groupStats adds up what the partitions have for a group.
-func groupStats(name string, roster inspect.Roster, tallies []inspect.Tally) GroupStats {
-	s := GroupStats{Group: name, At: tallies[0].Now, State: GroupActive, ExpiresAt: roster.Expiring[name]}
-	for _, t := range tallies {
-		s.Queued += t.Queued
-		s.Retrying += t.Later
-		s.InDelivery += t.InDelivery
-		s.Expired += t.Expired
-		s.Dead += t.Dead
-		s.OldestQueued = earliest(s.OldestQueued, t.OldestQueued)
-		s.NextRetry = earliest(s.NextRetry, t.NextRetry)
-		s.OldestUnacked = earliest(s.OldestUnacked, publishedAt(t.OldestUnacked))
-		s.OldestDead = earliest(s.OldestDead, t.OldestDead)
+// counts adds up what the partitions have.
+func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (sum inspect.TopicCounts, err error) {
+	parts := make([]inspect.TopicCounts, t.partitions)
+	err = each(len(parts), func(i int) (err error) {
+		parts[i], err = inspect.ReadCounts(ctx, t.Partition(i), groups, more)
+		return err
+	})
+	for _, part := range parts {
+		sum.Add(part)
 	}
-	if share, limited := roster.Limits[name]; limited {
-		s.Limits = limitsOf(share.Whole)
+	return sum, err
+}
+
+func topicStats(t Topic, partitions int, roster inspect.Roster, counts inspect.TopicCounts) TopicStats {
+	s := TopicStats{
+		Topic: t.Name, Version: t.Version, At: counts.Now, Partitions: partitions,
+		Counts: Counts(counts.Counts), OldestDue: counts.OldestDue, NextDue: counts.NextDue,
+		Messages: counts.Messages, Bytes: counts.Bytes, Keys: counts.Keys, Windows: counts.Windows,
+		Pause: pauseOf(roster, redisdelay.AllGroups),
 	}
-	s.State = stateOf(name, roster, s.Queued+s.Retrying+s.InDelivery+s.Dead)
-	if s.State == GroupActive {
-		s.Pause = pauseOf(roster, name)
+	active := 0
+	for _, name := range roster.All() {
+		g := groupStats(name, s, roster, counts.Groups[name])
+		s.Groups = append(s.Groups, g)
+		s.Overdue = max(s.Overdue, g.Overdue)
+		if g.State == GroupActive {
+			active++
+		}
+	}
+	if active == 0 && s.Pause == nil { // what is due waits for a first group
+		s.Overdue = since(s.OldestDue, s.At)
 	}
 	return s
+}
+
+func groupStats(name string, t TopicStats, roster inspect.Roster, counts inspect.GroupCounts) GroupStats {
+	g := GroupStats{
+		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestQueued: counts.OldestQueued, NextRetry: counts.NextRetry,
+		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead,
+		ExpiresAt: roster.Expiring[name], Alive: counts.Consumers,
+	}
+	if share, limited := roster.Limits[name]; limited {
+		g.Limits = limitsOf(share.Whole)
+	}
+	if g.State = stateOf(name, roster, g.held()); g.State == GroupActive {
+		g.Pause = pauseOf(roster, name)
+	}
+	if g.State == GroupActive && g.Pause == nil {
+		g.Overdue = since(inspect.Earliest(t.OldestDue, g.OldestQueued), t.At)
+	}
+	return g
+}
+
+func since(t, at time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, at.Sub(t))
 }
 
 // stateOf is the state of a group that holds so many messages.
@@ -399,7 +386,7 @@ func consumersOf(topic, group string, partitions [][]inspect.Consumer) []Consume
 					Topic: topic, Group: group, ID: seen.ID, Name: seen.Info.Name, PID: seen.Info.PID, Holds: map[string]int{},
 				}
 			}
-			c.Since = earliest(c.Since, seen.Since)
+			c.Since = inspect.Earliest(c.Since, seen.Since)
 			c.Seen, c.AliveUntil = latest(c.Seen, seen.Seen), latest(c.AliveUntil, seen.Alive)
 			for id, times := range seen.Info.Held {
 				c.Holds[id] = int(times[1])

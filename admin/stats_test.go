@@ -62,13 +62,13 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	assert.Equal(t, "1", stats.Version)
 	assert.Equal(t, 1, stats.Partitions)
 	assert.Equal(t, []int{4, 2, 7, 5, 0, 1}, []int{
-		stats.Scheduled, stats.Due, stats.Messages, stats.Keys, stats.Windows, stats.Dead(),
+		stats.Scheduled, stats.Due, stats.Messages, stats.Keys, stats.Windows, stats.Dead,
 	}, "scheduled, due, messages, keys, windows, dead")
 	assert.WithinDuration(t, now, stats.OldestDue, 5*time.Second)
 	assert.WithinDuration(t, now.Add(time.Hour), stats.NextDue, 5*time.Second)
 	assert.WithinDuration(t, now, stats.At, 5*time.Second)
 	assert.InDelta(t, 7*60, stats.Bytes, 7*60)
-	assert.Equal(t, stats.At.Sub(stats.OldestDue), stats.Overdue())
+	assert.Equal(t, stats.At.Sub(stats.OldestDue), stats.Overdue)
 
 	groups, err := s.admin.Groups(t.Context(), s.Topic)
 	require.NoError(t, err)
@@ -93,11 +93,11 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	stats = s.stats()
 	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Queued, stats.Groups[0].Retrying, stats.Groups[0].InDelivery, stats.Groups[0].Expired})
 	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestQueued)
-	assert.Equal(t, stats.At.Sub(time.UnixMilli(1000)), stats.Overdue())
+	assert.Equal(t, stats.At.Sub(time.UnixMilli(1000)), stats.Overdue)
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.PauseOptions{}))
-	assert.Less(t, s.stats().Overdue(), time.Minute, "a paused group does not count")
+	assert.Less(t, s.stats().Overdue, time.Minute, "a paused group does not count")
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
-	assert.Zero(t, s.stats().Overdue())
+	assert.Zero(t, s.stats().Overdue)
 }
 
 func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {

@@ -101,6 +101,7 @@ func experiments() []experiment {
 		publishBatches(), publishAndConsume(),
 		lateness(), idleOne(), idleMany(), idleCrowd(),
 		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
-		manyGroups(50), manyGroups(200), manyGroups(1000), churn(), churnFar(),
+		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
+		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(),
 	})
 }

@@ -31,9 +31,9 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish call. These are not reported: a call without messages,
-// one after Close, and one with invalid arguments: a delay or key that cannot be used, a
-// message that cannot be encoded or is too large.
+// Published is the end of a Publish call. A call without messages, after Close, or with invalid
+// arguments is not reported: a delay or key that cannot be used, a message that cannot be encoded
+// or is too large.
 type Published struct {
 	Topic    string
 	Messages int

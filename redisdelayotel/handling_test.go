@@ -92,7 +92,7 @@ func TestABuriedMessageIsADeadLetter(t *testing.T) {
 	messages := w.Subscribe(w.observed)
 	w.send(message.NewMessage("a", nil))
 	require.Error(t, w.handle(messages, func(msg *message.Message) error {
-		fixture.Delivery(t, msg).Bury("no such order")
+		require.NoError(t, fixture.Delivery(t, msg).Bury("no such order"))
 		return errBusy
 	}))
 	settlement := w.childOf(w.one("process "+w.Topic), "bury "+w.Topic)
@@ -144,7 +144,7 @@ func TestAPanicAfterDeferIsAFailure(t *testing.T) {
 func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
 	for name, decide := range map[string]func(redisdelay.Delivery){
 		"nack": func(redisdelay.Delivery) {},
-		"bury": func(d redisdelay.Delivery) { d.Bury("no such order") },
+		"bury": func(d redisdelay.Delivery) { assert.NoError(t, d.Bury("no such order")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)

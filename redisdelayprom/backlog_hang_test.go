@@ -151,7 +151,7 @@ func TestAScrapeShowsWhatAMasterHasWhileAnotherHangs(t *testing.T) {
 
 // counting counts calls, and makes them wait while it is closed.
 type counting struct {
-	fixture.Hook
+	redistest.Hook
 	calls atomic.Int64
 	gate  sync.RWMutex
 }

@@ -126,10 +126,13 @@ func TestOneDamagedTopicHidesNoOther(t *testing.T) {
 }
 
 func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
-	var topics []admin.Backlog
+	var topics []admin.TopicStats
+	dead := func(n int) admin.Counts { return admin.Counts{Dead: n} }
 	for _, name := range []string{"a", "other", "b\xff", "b\xfe", "c", "d", "e"} {
-		groups := []admin.GroupBacklog{{Group: "g", Dead: 1, Overdue: time.Second}, {Group: "other", Dead: 10}, {Group: "h", Dead: 100}}
-		topics = append(topics, admin.Backlog{Topic: name, Scheduled: 1, Overdue: time.Second, Groups: groups})
+		groups := []admin.GroupStats{
+			{Group: "g", Counts: dead(1), Overdue: time.Second}, {Group: "other", Counts: dead(10)}, {Group: "h", Counts: dead(100)},
+		}
+		topics = append(topics, admin.TopicStats{Topic: name, Counts: admin.Counts{Scheduled: 1}, Overdue: time.Second, Groups: groups})
 	}
 	got := fold(topics, 4)
 	var lines []string

@@ -35,7 +35,7 @@ type reading struct {
 	start  time.Time
 	done   chan struct{} // closed when the fields below are set
 	end    time.Time
-	topics []admin.Backlog
+	topics []admin.TopicStats
 	err    error // why not all could be read
 
 	counted bool // guarded by Collector.mu; it has failed
@@ -125,7 +125,7 @@ func (c *Collector) read(r *reading) {
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no
 // longer for the end.
-func (c *Collector) outcome(r *reading) (topics []admin.Backlog, took time.Duration, up bool, errors float64) {
+func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, took time.Duration, up bool, errors float64) {
 	took = c.now().Sub(r.start)
 	if r.ended() {
 		topics, took, up = r.topics, r.end.Sub(r.start), r.err == nil

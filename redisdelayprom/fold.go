@@ -9,14 +9,14 @@ import (
 // label is a name as a label: Prometheus wants valid UTF-8.
 func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// fold returns the backlogs of the first topics with their first groups, and one with the
+// fold returns the first topics with their first groups, and one with the
 // sum of all others. All have names of their own.
-func fold(topics []admin.Backlog, limit int) []admin.Backlog {
-	own, others := split(topics, limit, func(t *admin.Backlog) *string { return &t.Topic }, Other)
-	var groups []admin.GroupBacklog // the others
+func fold(topics []admin.TopicStats, limit int) []admin.TopicStats {
+	own, others := split(topics, limit, func(t *admin.TopicStats) *string { return &t.Topic }, Other)
+	var groups []admin.GroupStats // the others
 	remaining := limit
 	for i := range own {
-		some, rest := split(own[i].Groups, remaining, func(g *admin.GroupBacklog) *string { return &g.Group })
+		some, rest := split(own[i].Groups, remaining, func(g *admin.GroupStats) *string { return &g.Group })
 		own[i].Groups, groups, remaining = some, append(groups, rest...), remaining-len(some)
 	}
 	for _, t := range others {
@@ -29,29 +29,24 @@ func fold(topics []admin.Backlog, limit int) []admin.Backlog {
 }
 
 // sum adds up topics and groups.
-func sum(topics []admin.Backlog, groups []admin.GroupBacklog) admin.Backlog {
-	all := admin.Backlog{Topic: Other}
+func sum(topics []admin.TopicStats, groups []admin.GroupStats) admin.TopicStats {
+	all := admin.TopicStats{Topic: Other}
 	for _, t := range topics {
 		all.Partitions += t.Partitions
-		all.Scheduled += t.Scheduled
-		all.Due += t.Due
+		all.Add(t.Counts)
 		all.Keys += t.Keys
 		all.Overdue = max(all.Overdue, t.Overdue)
 	}
 	if len(groups) == 0 {
 		return all
 	}
-	group := admin.GroupBacklog{Group: Other, State: admin.GroupActive}
+	group := admin.GroupStats{Group: Other, State: admin.GroupActive}
 	for _, g := range groups {
-		group.Queued += g.Queued
-		group.Retrying += g.Retrying
-		group.InDelivery += g.InDelivery
-		group.Expired += g.Expired
-		group.Dead += g.Dead
-		group.Consumers += g.Consumers
+		group.Add(g.Counts)
+		group.Alive += g.Alive
 		group.Overdue = max(group.Overdue, g.Overdue)
 	}
-	all.Groups = []admin.GroupBacklog{group}
+	all.Groups = []admin.GroupStats{group}
 	return all
 }
 

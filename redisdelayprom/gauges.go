@@ -15,56 +15,56 @@ var (
 // topicGauge is a gauge of each topic.
 type topicGauge struct {
 	desc  *prometheus.Desc
-	value func(admin.Backlog) float64
+	value func(admin.TopicStats) float64
 }
 
 // groupGauge is a gauge of each group of a topic.
 type groupGauge struct {
 	desc  *prometheus.Desc
-	value func(admin.GroupBacklog) float64
+	value func(admin.GroupStats) float64
 }
 
-func ofTopic(name, help string, value func(admin.Backlog) float64) topicGauge {
+func ofTopic(name, help string, value func(admin.TopicStats) float64) topicGauge {
 	return topicGauge{desc("topic_"+name, help, "topic"), value}
 }
 
-func ofGroup(name, help string, value func(admin.GroupBacklog) float64) groupGauge {
+func ofGroup(name, help string, value func(admin.GroupStats) float64) groupGauge {
 	return groupGauge{desc("group_"+name, help, "topic", "group"), value}
 }
 
 var topicGauges = []topicGauge{
 	ofTopic("scheduled_messages", "Messages that no group has been given yet, including those that are due.",
-		func(b admin.Backlog) float64 { return float64(b.Scheduled) }),
+		func(b admin.TopicStats) float64 { return float64(b.Scheduled) }),
 	ofTopic("due_messages", "Messages that are due and that no group has been given yet.",
-		func(b admin.Backlog) float64 { return float64(b.Due) }),
+		func(b admin.TopicStats) float64 { return float64(b.Due) }),
 	ofTopic("overdue_seconds", "How long the longest waiting due message has waited; what waits only for groups that are paused does not count.",
-		func(b admin.Backlog) float64 { return b.Overdue.Seconds() }),
+		func(b admin.TopicStats) float64 { return b.Overdue.Seconds() }),
 	ofTopic("partitions", "Partitions of the topic.",
-		func(b admin.Backlog) float64 { return float64(b.Partitions) }),
+		func(b admin.TopicStats) float64 { return float64(b.Partitions) }),
 	ofTopic("keys", "Message keys in use, also those of dead letters.",
-		func(b admin.Backlog) float64 { return float64(b.Keys) }),
+		func(b admin.TopicStats) float64 { return float64(b.Keys) }),
 }
 
 var groupGauges = []groupGauge{
 	ofGroup("queued_messages", "Messages already given to the group, due and waiting for a consumer; those in topic_due_messages wait for it, too.",
-		func(g admin.GroupBacklog) float64 { return float64(g.Queued) }),
+		func(g admin.GroupStats) float64 { return float64(g.Queued) }),
 	ofGroup("retrying_messages", "Messages that wait for a later time: a retry, or because they were put off.",
-		func(g admin.GroupBacklog) float64 { return float64(g.Retrying) }),
+		func(g admin.GroupStats) float64 { return float64(g.Retrying) }),
 	ofGroup("in_delivery_messages", "Messages that consumers hold.",
-		func(g admin.GroupBacklog) float64 { return float64(g.InDelivery) }),
+		func(g admin.GroupStats) float64 { return float64(g.InDelivery) }),
 	ofGroup("expired_leases", "Messages in delivery whose lease has run out: the next claim takes them over.",
-		func(g admin.GroupBacklog) float64 { return float64(g.Expired) }),
+		func(g admin.GroupStats) float64 { return float64(g.Expired) }),
 	ofGroup("dead_letters", "Dead letters.",
-		func(g admin.GroupBacklog) float64 { return float64(g.Dead) }),
+		func(g admin.GroupStats) float64 { return float64(g.Dead) }),
 	ofGroup("consumers", "Consumers that are alive.",
-		func(g admin.GroupBacklog) float64 { return float64(g.Consumers) }),
+		func(g admin.GroupStats) float64 { return float64(g.Alive) }),
 	ofGroup("paused", "1 if the group is paused, by itself or with all others, else 0.",
-		func(g admin.GroupBacklog) float64 { return one(g.Paused) }),
+		func(g admin.GroupStats) float64 { return one(g.Pause != nil) }),
 	ofGroup("retired", "1 if the group is retired or has expired, else 0.",
-		func(g admin.GroupBacklog) float64 { return one(g.State != admin.GroupActive) }),
+		func(g admin.GroupStats) float64 { return one(g.State != admin.GroupActive) }),
 	ofGroup("overdue_seconds", "How long the longest waiting due message has waited for this group, in the topic or in its queue; "+
 		"0 while the group is paused.",
-		func(g admin.GroupBacklog) float64 { return g.Overdue.Seconds() }),
+		func(g admin.GroupStats) float64 { return g.Overdue.Seconds() }),
 }
 
 func one(is bool) float64 {

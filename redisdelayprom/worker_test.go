@@ -193,7 +193,7 @@ func (w *worker) handle(group string, msg *message.Message) {
 	kind, _ := strconv.Atoi(msg.Metadata.Get(kindKey))
 	switch {
 	case kind == buries:
-		delivery.Bury("its handler says so")
+		_ = delivery.Bury("its handler says so")
 		e.Kind = chaos.Refused
 	case kind == poison || kind == once && delivery.Attempt == 1:
 		e.Kind = chaos.Refused

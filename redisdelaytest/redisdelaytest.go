@@ -128,8 +128,8 @@ func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{Client: r.client, ConsumerGroup: group}
 }
 
-// Wait waits until all goroutines of the test wait for something: what is due is handled,
-// unless a handler waits. Only one goroutine at a time may be in Wait or Advance.
+// Wait waits until all goroutines of the test wait for something: then all due messages are
+// handled, unless a handler waits. Only one goroutine at a time may be in Wait or Advance.
 func (r *Redis) Wait() { synctest.Wait() }
 
 // Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
@@ -157,8 +157,8 @@ type Pending struct {
 }
 
 // Pending lists the messages of a topic that wait: for their due time, for a retry, or for a
-// consumer. They are sorted by due time. A topic that does not exist has none, and so does one
-// with another Prefix than the default: package admin shows that, with Client.
+// consumer. They are sorted by due time. It knows only the default Prefix and encoding; for others,
+// use package admin with Client. A topic that does not exist has none.
 func (r *Redis) Pending(topic string) []Pending {
 	r.t.Helper()
 	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup

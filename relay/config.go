@@ -24,8 +24,8 @@ type PublisherConfig struct {
 	Target message.Publisher
 
 	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) works as
-	// without a relay, and so do keys of messages with a delay. Others go to Target whatever
-	// their key.
+	// without a relay, and so do keys of messages with a delay. Messages without a delay go to
+	// Target whatever their key.
 	Delayed *redisdelay.Publisher
 
 	// ConsumerGroup is that of the Relay. Default: DefaultConsumerGroup.
@@ -73,8 +73,8 @@ type Config struct {
 	// named like a key of this library become dead letters.
 	Streams *redisstream.PublisherConfig
 
-	// Topics are the topics to relay. Default: all that have the consumer group, also those
-	// that get it while the relay runs.
+	// Topics are the topics to relay. Default: all topics that have the consumer group, also if
+	// they get it while the relay runs.
 	Topics []string
 
 	// DiscoveryInterval is how often the relay looks for new topics if there are no Topics.
@@ -93,12 +93,12 @@ type Config struct {
 	// Default: none is known to be.
 	Permanent func(error) bool
 
-	// MaxRefusals makes a message a dead letter when the target has refused it so often again,
-	// and has taken another one of its topic since the refusal before. The first refusal does
-	// not count, nor does any while the target is down and takes none. If only a part of it is
-	// down, such as one of its partitions, refusals count. Each process counts for itself,
-	// since it started. The pauses between the attempts grow from 100ms to a minute.
-	// Default: 20, which takes about twelve minutes.
+	// MaxRefusals makes a message a dead letter after that many refusals by the target. A refusal
+	// counts only if the target has accepted another message of the topic since the refusal before:
+	// so the first one does not count, nor does any while the target is down. If only a part of it
+	// is down, such as one of its partitions, refusals count. Each process counts for itself, since
+	// it started. The pauses between the attempts grow from 100ms to a minute. Default: 20, which
+	// takes about twelve minutes.
 	MaxRefusals int
 
 	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is

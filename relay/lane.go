@@ -106,8 +106,8 @@ func (l *lane) fit(batch []*message.Message) (fit []*message.Message) {
 	return fit
 }
 
-// split separates messages that were delivered before, since one that the target refuses
-// would fail each batch that it is in. Those that were only put off are not among them.
+// split separates messages that were delivered before, since a message that the target refuses
+// would fail each of its batches. Messages that were only put off count as fresh.
 func split(batch []*message.Message) (fresh, retries []*message.Message) {
 	for _, msg := range batch {
 		if attempt(msg) > 1 {
@@ -155,11 +155,11 @@ func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, ref
 func (l *lane) refuse(msg *message.Message, err error) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 	var unfit *unfitError
-	switch {
+	switch { // Bury cannot fail: the message is not settled yet
 	case errors.As(err, &unfit), l.permanent(err):
-		delivery.Bury("refused by the target: " + err.Error())
+		_ = delivery.Bury("refused by the target: " + err.Error())
 	case l.refusals.add(delivery.ID):
-		delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.max, err))
+		_ = delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.max, err))
 	default:
 		l.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
 			"topic": l.topic, "message_uuid": msg.UUID, "error": err.Error(),

@@ -162,7 +162,7 @@ func TestAMoveWhoseAnswerIsLostMovesOnce(t *testing.T) {
 
 // losing loses the first answers of relay.lua.
 type losing struct {
-	fixture.Hook
+	redistest.Hook
 	answers int // owned by the lane
 }
 
@@ -197,7 +197,7 @@ func TestAClusterBehindOneAddressGetsMessagesAtLeastOnce(t *testing.T) {
 
 // hiding refuses relay.lua as a proxy in front of a Cluster does.
 type hiding struct {
-	fixture.Hook
+	redistest.Hook
 	stream string
 }
 

@@ -113,13 +113,6 @@ func compare(t *testing.T, file, got string) {
 	assert.Len(t, gotRuns, len(wantRuns))
 }
 
-func TestSessionStandalone(t *testing.T) {
-	server := redistest.New(t)
-	client := server.Client(t)
-	stage(t, client, 1)
-	play(t, client, "standalone", "REDIS_URL=redis://"+server.Addr)
-}
-
 // TestSessionCluster gives the address of one node, without --cluster, and has only the rights
 // of docs/operate/operator.acl.
 func TestSessionCluster(t *testing.T) {
@@ -141,14 +134,14 @@ func nothingRefused(t *testing.T, client redis.UniversalClient) {
 	assert.Empty(t, refused, "calls that docs/operate/operator.acl does not allow")
 }
 
-// TestSessionOperatorOverTLS has only the rights of docs/operate/operator.acl, and uses all of them.
+// TestSessionOperatorOverTLS is on a single server. It has only the rights of docs/operate/operator.acl, and uses all of them.
 func TestSessionOperatorOverTLS(t *testing.T) {
 	server, _ := redistest.NewTLS(t)
 	client := server.Client(t)
 	rights := operator(t, client)
 	stage(t, client, 1)
 	redistest.Command(t, client, "CONFIG", "RESETSTAT")
-	play(t, client, "tls", "REDIS_URL=rediss://operator:secret@"+server.Addr, "REDIS_TLS_CA="+server.File("ca.crt"))
+	play(t, client, "single", "REDIS_URL=rediss://operator:secret@"+server.Addr, "REDIS_TLS_CA="+server.File("ca.crt"))
 	nothingRefused(t, client)
 	used := client.Info(t.Context(), "commandstats").Val()
 	// On a Cluster; to say which key has a wrong type; after a move that was large.

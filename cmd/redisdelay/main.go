@@ -1,5 +1,5 @@
-// Command redisdelay sees into the topics of a Redis and acts on their messages: package admin
-// for a terminal, and for scripts.
+// Command redisdelay inspects and manages the topics of a Redis: package admin for a terminal and for
+// scripts.
 package main
 
 import (

@@ -39,12 +39,12 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	for n, dead := range []string{"order-1", "order-2", "order-3"} {
 		require.NoError(t, publisher.Publish(orders, order(dead, 0)))
 		msg := s.Next(messages)
-		fixture.Delivery(t, msg).Bury("payment gateway: 502 for " + dead)
+		require.NoError(t, fixture.Delivery(t, msg).Bury("payment gateway: 502 for "+dead))
 		msg.Nack()
 		require.Eventually(t, func() bool { // so that they die in this order, in any partition
 			stats, err := a.Stats(context.Background(), orders)
 			require.NoError(t, err)
-			return stats.Dead() == n+1
+			return stats.Dead == n+1
 		}, fixture.Soon, 5*time.Millisecond)
 	}
 	require.NoError(t, publisher.Publish(orders, order("order-4", 0)))

@@ -30,7 +30,7 @@ func strain(next message.HandlerFunc) message.HandlerFunc {
 			return next(msg)
 		}
 		if delivery, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && rand.IntN(10) == 0 {
-			delivery.Bury(errStrain.Error())
+			return nil, errors.Join(errStrain, delivery.Bury(errStrain.Error()))
 		}
 		return nil, errStrain
 	}

@@ -54,13 +54,13 @@ type fakeGroup struct {
 	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
 	paused   chan struct{}
-	deaf     chan struct{} // lets the listener fail
+	silent   chan struct{} // lets the listener fail
 	retries  int           // calls of Listener.Retry
 	unheard  bool          // Listener.Close has ended
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), deaf: make(chan struct{})}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), silent: make(chan struct{})}
 	g.add(ready)
 	return g
 }
@@ -274,7 +274,7 @@ func (t *fakeTopic) Listen(partition int, _ string, handler queue.HintHandler) L
 }
 
 // fakeListener passes on the hints of a group. The first one, and the first after it was
-// deaf, says that it is open.
+// silent, says that it is open.
 type fakeListener struct {
 	group   *fakeGroup
 	closed  chan struct{}
@@ -293,7 +293,7 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 			handler.OnHint(queue.Hint{Grown: true})
 		case <-l.group.paused:
 			handler.OnHint(queue.Hint{Paused: true})
-		case <-l.group.deaf:
+		case <-l.group.silent:
 			handler.OnError(errAway)
 			open = false
 		case <-l.closed:

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAConsumerLooksForItselfWhileItHearsNothing: what is published meanwhile is not late.
-func TestAConsumerLooksForItselfWhileItHearsNothing(t *testing.T) {
+// TestAConsumerPollsWhileNotificationsAreLost: what is published meanwhile is not late.
+func TestAConsumerPollsWhileNotificationsAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
 		g.hints <- 0
 		pass(time.Second)
-		g.deaf <- struct{}{}
+		g.silent <- struct{}{}
 		for range 20 {
 			pass(10 * time.Millisecond)
 			g.add(1)
@@ -38,7 +38,7 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 				r := run(g)
 				const minutes = 10
 				for range minutes * 60 {
-					g.deaf <- struct{}{}
+					g.silent <- struct{}{}
 					pass(500 * time.Millisecond)
 					if flaps {
 						g.hints <- testPoll
@@ -57,16 +57,16 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatHeardForLongLooksForItselfAgain.
-func TestAConsumerThatHeardForLongLooksForItselfAgain(t *testing.T) {
+// TestAConsumerThatWasNotifiedForLongPollsAgain.
+func TestAConsumerThatWasNotifiedForLongPollsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(g)
-		g.deaf <- struct{}{}
+		g.silent <- struct{}{}
 		pass(time.Hour)
 		g.hints <- testPoll
 		pass(time.Hour)
-		g.deaf <- struct{}{}
+		g.silent <- struct{}{}
 		before := g.claims()
 		pass(5 * time.Second)
 		assert.GreaterOrEqual(t, g.claims()-before, int(5*time.Second/fallbackInterval))
@@ -82,7 +82,7 @@ func TestAConsumerThatHearsNothingDoesNotHammerARedisThatIsAway(t *testing.T) {
 		r := run(g)
 		pass(time.Second)
 		g.setHook(func(string) error { return errAway })
-		g.deaf <- struct{}{}
+		g.silent <- struct{}{}
 		before := g.claims()
 		pass(time.Minute)
 		assert.LessOrEqual(t, g.claims()-before, int(time.Minute/minBackoff))

@@ -23,7 +23,7 @@ type distant struct {
 	published int                          // guarded by mu
 	due       []queue.Claimed              // guarded by mu; by due time
 	claims    int                          // guarded by mu
-	ears      map[string]queue.HintHandler // guarded by mu; by consumer
+	handlers  map[string]queue.HintHandler // guarded by mu; by consumer
 }
 
 // publish schedules a message.
@@ -44,7 +44,7 @@ func (d *distant) claimed() int {
 
 // notify tells the consumers something, except one. The lock is held.
 func (d *distant) notify(except string, hint queue.Hint) {
-	for consumer, handler := range d.ears {
+	for consumer, handler := range d.handlers {
 		if consumer != except {
 			time.AfterFunc(d.way, func() { handler.OnHint(hint) })
 		}
@@ -89,7 +89,7 @@ func (t remoteTopic) Listen(_ int, consumer string, handler queue.HintHandler) L
 	d := t.group.redis
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ears[consumer] = handler
+	d.handlers[consumer] = handler
 	return noListener{}
 }
 
@@ -102,7 +102,7 @@ func (noListener) Close() {}
 // which it knows how late each message was.
 func (d *distant) crowd(t *testing.T, consumers int, work time.Duration) (end func() (late []time.Duration)) {
 	t.Helper()
-	d.ears = map[string]queue.HintHandler{}
+	d.handlers = map[string]queue.HintHandler{}
 	var mu sync.Mutex
 	var late []time.Duration
 	var all []*running

@@ -24,7 +24,7 @@ func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 		g.setHook(nil)
 		g.add(1)
 		start := time.Now()
-		g.deaf <- struct{}{}
+		g.silent <- struct{}{}
 		g.hints <- 0
 		(<-r.Messages()).Ack()
 		assert.Less(t, time.Since(start), 1500*time.Millisecond)
@@ -74,7 +74,7 @@ func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 		g.hints <- 0
 		pass(time.Millisecond)
 		for range 3 {
-			g.deaf <- struct{}{}
+			g.silent <- struct{}{}
 			pass(time.Millisecond)
 		}
 		g.add(1)

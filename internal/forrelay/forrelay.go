@@ -1,4 +1,4 @@
-// Package forrelay has what package relay needs of a redisdelay.Publisher, and nobody else.
+// Package forrelay has what only package relay needs of a redisdelay.Publisher.
 package forrelay
 
 import (
@@ -31,6 +31,6 @@ type Publisher interface {
 	RegisterGroup(ctx context.Context, topic, group string) error
 }
 
-// Of is such a Publisher of a *redisdelay.Publisher. Package redisdelay sets it when it is
-// loaded: its methods would show in its documentation.
+// Of returns the Publisher of a *redisdelay.Publisher. Package redisdelay sets it when it is
+// loaded. Exported methods would show in its documentation.
 var Of func(publisher any) Publisher

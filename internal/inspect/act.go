@@ -7,8 +7,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Seen is a message with the score that a caller has seen it with. An act leaves a message
-// alone that has another one by now.
+// Seen is a message with the score that a caller has seen. An operation skips a message whose score
+// has changed since.
 type Seen struct{ ID, Score string }
 
 // Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group

@@ -15,10 +15,10 @@ import (
 
 // seen lists messages as they are scheduled.
 func (r *scene) seen(key string, ids ...string) (list []Seen) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, id := range ids {
-		score, err := r.client.ZScore(r.ctx(), key, id).Result()
-		require.NoError(r.t, err, id)
+		score, err := r.Client.ZScore(r.Ctx(), key, id).Result()
+		require.NoError(r.T, err, id)
 		list = append(list, Seen{id, fmt.Sprintf("%.0f", score)})
 	}
 	return list
@@ -26,9 +26,9 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 
 // withdraw withdraws messages and returns those that are left.
 func (r *scene) withdraw(g *queue.Group, place Place, seen ...Seen) []string {
-	r.t.Helper()
-	left, err := Withdraw(r.ctx(), g, place, seen)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	left, err := Withdraw(r.Ctx(), g, place, seen)
+	require.NoError(r.T, err)
 	return left
 }
 
@@ -37,9 +37,9 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	r.group("g")
 	a, b, c, d := keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), "d"
 	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(a, 60), after(b, 60), after(c, 60), after(d, 60)}))
-	want := r.state()
+	want := r.State()
 	seen := r.seen(r.partition.Key(script.Scheduled, ""), a, b, c, d)
-	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), b, r.now().UnixMilli()+120_000)))
+	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), b, r.Now().UnixMilli()+120_000)))
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), c)))
 	for _, gone := range []string{a, c, d} {
 		delete(want, "scheduled "+gone)
@@ -52,12 +52,12 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{b, c}, left)
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 
 	left, err = Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{a, b, c, d}, left, "a late copy changes nothing")
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 }
 
 // TestWithdrawEndsWhatWaitsForOneGroup, and leaves it to the other until that has given it up, too.
@@ -73,8 +73,8 @@ func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
 		}
 	}
 	seen := r.seen(r.partition.Key(script.QueueOf, "g"), id, again)
-	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), again, r.now().UnixMilli()+120_000)))
-	want := r.state()
+	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), again, r.Now().UnixMilli()+120_000)))
+	want := r.State()
 	for _, gone := range []string{"queue:g ", "attempts:g ", "changed:g "} {
 		require.Contains(t, want, gone+id)
 		delete(want, gone+id)
@@ -82,7 +82,7 @@ func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
 	want["refs "+id] = `["h"]`
 	for _, left := range [][]string{{again}, {id, again}} { // the second call is a late copy
 		assert.Equal(t, left, r.withdraw(g, InQueue, seen...))
-		assert.Equal(t, want, r.state())
+		assert.Equal(t, want, r.State())
 	}
 	for key := range want {
 		if strings.HasSuffix(key, id) {
@@ -91,7 +91,7 @@ func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
 	}
 	delete(want, "keys k")
 	assert.Empty(t, r.withdraw(h, InQueue, r.seen(r.partition.Key(script.QueueOf, "h"), id)...))
-	assert.Equal(t, want, r.state(), "the last group frees the body and the key")
+	assert.Equal(t, want, r.State(), "the last group frees the body and the key")
 }
 
 // TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
@@ -99,25 +99,25 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	r := newScene(t)
 	first, second := keyed(1, "k"), keyed(2, "k")
 	r.push(after(first, 60))
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
 	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(second, 60)}))
-	want := r.state()
+	want := r.State()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
 	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 }
 
 func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
-	ids := r.store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
-	calls := r.watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
+	ids := r.Store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
+	calls := r.Watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
 	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 	assert.Len(t, calls(), 2)
 }
 
@@ -130,24 +130,24 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 			key, name := r.partition.Key(script.Scheduled, ""), "scheduled "
 			if place == InQueue {
 				key, name = r.partition.Key(script.QueueOf, "g"), "queue:g "
-				require.NoError(t, r.client.Rename(t.Context(), r.partition.Key(script.Scheduled, ""), key).Err())
+				require.NoError(t, r.Client.Rename(t.Context(), r.partition.Key(script.Scheduled, ""), key).Err())
 			}
 			seen := r.seen(key, "a", "b", "c")
-			require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), "b", r.now().UnixMilli()+90_000)))
+			require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), "b", r.Now().UnixMilli()+90_000)))
 			next := r.listen(g, "c")
-			want := r.state()
+			want := r.State()
 			want[name+"a"], want[name+"c"] = "now+5s", "now+5s"
-			due := r.now().UnixMilli() + 5_000
+			due := r.Now().UnixMilli() + 5_000
 			left, err := Retime(t.Context(), g, place, due, append(seen, Seen{"unknown", "1"}))
 			require.NoError(t, err)
 			assert.Equal(t, []string{"b", "unknown"}, left)
-			assert.Equal(t, want, r.state())
+			assert.Equal(t, want, r.State())
 			assert.InDelta(t, 5, next().In.Seconds(), 1, "consumers hear that something is due earlier")
 
 			left, err = Retime(t.Context(), g, place, due+3_600_000, seen)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"a", "b", "c"}, left, "a late copy of another call changes nothing")
-			assert.Equal(t, want, r.state())
+			assert.Equal(t, want, r.State())
 		})
 	}
 }
@@ -156,25 +156,25 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
 		"scheduled": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"messages": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"keys": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
 		"taken": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
+			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
 		},
-		"queue:g": func(r *scene, g *queue.Group) error { return errOf(Retime(r.ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
-		"refs":    func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.ctx(), r.partition)) },
+		"queue:g": func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
+		"refs":    func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
 	} {
 		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
 	}
 	for _, kind := range []string{"messages", "keys", "refs", "arrived", "queue:g", "attempts:g", "reasons:g", "changed:g"} {
 		t.Run("withdraw, "+kind, func(t *testing.T) {
-			fails(t, kind, func(r *scene, g *queue.Group) error { return errOf(Withdraw(r.ctx(), g, InQueue, []Seen{{"a", "1"}})) })
+			fails(t, kind, func(r *scene, g *queue.Group) error { return errOf(Withdraw(r.Ctx(), g, InQueue, []Seen{{"a", "1"}})) })
 		})
 	}
 }
@@ -185,7 +185,7 @@ func fails(t *testing.T, kind string, call func(r *scene, g *queue.Group) error)
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
-	r.on().FailsOnType(kind, func() error { return call(r, g) })
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
+	r.FailsOnType(kind, func() error { return call(r, g) })
 }

@@ -32,33 +32,33 @@ func TestDropRemovesEachKindOfKey(t *testing.T) {
 // fill gives each partition of a topic messages in all places, for groups of all sorts, and
 // returns the topic.
 func (r *scene) fill(partitions int) *queue.Topic {
-	r.t.Helper()
+	r.T.Helper()
 	topic := r.topicOf(partitions)
 	for n := range partitions {
 		p := topic.Partition(n)
 		for _, name := range []string{"g", "gone", "old"} {
-			require.NoError(r.t, p.Group(name).Register(r.ctx()))
+			require.NoError(r.T, p.Group(name).Register(r.Ctx()))
 		}
 		batch := queue.Batch{Publisher: "p", Number: 1, Duplicates: queue.RejectDuplicates, Window: time.Minute, Calls: [][]queue.Message{
 			{due(keyed(1, "a")), due(keyed(2, "b")), after(keyed(3, "c"), 60)},
 		}}
-		require.NoError(r.t, errOf(p.Push(r.ctx(), batch)))
+		require.NoError(r.T, errOf(p.Push(r.Ctx(), batch)))
 		for _, name := range []string{"g", "gone", "old"} {
 			g := p.Group(name)
-			claims, err := g.Claim(r.ctx(), queue.Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
-			require.NoError(r.t, err)
-			require.Len(r.t, claims.Messages, 2)
-			_, _, err = g.Nack(r.ctx(), 0, []queue.Nack{
+			claims, err := g.Claim(r.Ctx(), queue.Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
+			require.NoError(r.T, err)
+			require.Len(r.T, claims.Messages, 2)
+			_, _, err = g.Nack(r.Ctx(), 0, []queue.Nack{
 				{Delivery: queue.Delivery{ID: keyed(1, "a"), Token: "1"}, Reason: "bad", Metadata: []byte("changed")},
 			})
-			require.NoError(r.t, err)
+			require.NoError(r.T, err)
 		}
 	}
-	require.NoError(r.t, topic.Retire(r.ctx(), "old", queue.RetireIdle, func(int) {}))
+	require.NoError(r.T, topic.Retire(r.Ctx(), "old", queue.RetireIdle, func(int) {}))
 	for n := range partitions {
 		p := topic.Partition(n)
-		require.NoError(r.t, r.client.SRem(r.ctx(), p.Key(script.Groups, ""), "gone").Err(), "only refs names it")
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), p.Key(script.DeadOf, "old"), z(1, "left behind")).Err())
+		require.NoError(r.T, r.Client.SRem(r.Ctx(), p.Key(script.Groups, ""), "gone").Err(), "only refs names it")
+		require.NoError(r.T, r.Client.ZAdd(r.Ctx(), p.Key(script.DeadOf, "old"), z(1, "left behind")).Err())
 	}
 	return topic
 }
@@ -66,16 +66,16 @@ func (r *scene) fill(partitions int) *queue.Topic {
 func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 	r := newScene(t)
 	topic := r.fill(3)
-	require.NotEmpty(t, r.keysOf())
+	require.NotEmpty(t, r.Keys())
 	other := newScene(t)
 	other.topicOf(1)
 	other.push(due("a"))
-	want := other.state()
+	want := other.State()
 
 	require.NoError(t, DeleteTopic(t.Context(), topic))
-	assert.Empty(t, r.keysOf())
+	assert.Empty(t, r.Keys())
 	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), queue.ErrTopicNotFound)
-	assert.Equal(t, want, other.state(), "another topic stays")
+	assert.Equal(t, want, other.State(), "another topic stays")
 	require.NoError(t, other.topicOf(1).Known(t.Context()))
 }
 
@@ -88,8 +88,8 @@ func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
 			for n := range dropped {
 				require.NoError(t, drop(t.Context(), topic.Partition(2-n)))
 			}
-			require.NoError(t, DeleteTopic(t.Context(), newStore(t, r.client).Topic(r.partition.Topic())))
-			assert.Empty(t, r.keysOf())
+			require.NoError(t, DeleteTopic(t.Context(), newStore(t, r.Client).Topic(r.partition.Topic())))
+			assert.Empty(t, r.Keys())
 		})
 	}
 }
@@ -100,8 +100,8 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 	topic := r.topicOf(1)
 	r.group("g")
 	r.push(due("a"))
-	before := r.state()
-	late, soon := r.now().UnixMilli()-1, r.now().Add(time.Minute).UnixMilli()
+	before := r.State()
+	late, soon := r.Now().UnixMilli()-1, r.Now().Add(time.Minute).UnixMilli()
 	for _, args := range [][]any{{late, "g"}, {soon}, {soon, "h"}} {
 		names := []string{}
 		for _, name := range args[1:] {
@@ -112,9 +112,9 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 		answer, _, groups := reply.Text(), reply.Time(), reply.Rest()
 		assert.Equal(t, "groups", answer)
 		assert.Equal(t, []string{"g"}, groups)
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 	}
-	store := newStore(t, r.client)
+	store := newStore(t, r.Client)
 	reply, err := store.Run(t.Context(), script.Call{
 		Script: delistScript, Topic: topic.Name(), Keys: []string{store.Registry()}, Args: []any{topic.Name(), late},
 	})
@@ -126,11 +126,11 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.
 func TestNamedGoesThroughAllRefs(t *testing.T) {
 	r := newScene(t)
-	ids := r.store(r.partition.Key(script.Scheduled, ""), 3000, 1)
+	ids := r.Store(r.partition.Key(script.Scheduled, ""), 3000, 1)
 	for n, id := range ids {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
 	names, err := groupsNamed(t.Context(), r.partition)
 	require.NoError(t, err)
 	assert.Len(t, names, 300)

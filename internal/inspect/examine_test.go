@@ -33,15 +33,15 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	r.push(due("dead"))
 	r.claim(g, "c", 1000)
 	require.NoError(t, errOf(g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "dead", Token: "1"}, Reason: "bad"}})))
-	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Messages, ""), "needed", "x").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "needed", `["lost"]`).Err())
-	before := r.state()
+	require.NoError(t, r.Client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Messages, ""), "needed", "x").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Refs, ""), "needed", `["lost"]`).Err())
+	before := r.State()
 	orphans := collected(t, func(found func(int, []string)) error { return FindOrphans(t.Context(), r.partition, nil, found) })
 	assert.Equal(t, []string{"alone", "lone"}, orphans)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 }
 
 func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
@@ -51,9 +51,9 @@ func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 		key := r.partition.Key(of, "g")
 		for i := range 1500 {
 			id := fmt.Sprintf("%s%04d", place, i)
-			require.NoError(t, r.client.ZAdd(t.Context(), key, z(float64(i), id)).Err())
+			require.NoError(t, r.Client.ZAdd(t.Context(), key, z(float64(i), id)).Err())
 			if i%1000 != 7 {
-				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), id, "").Err())
+				require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Messages, ""), id, "").Err())
 			}
 		}
 		var got []string
@@ -74,19 +74,19 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	r.push(after(keyed(1, "held"), 60), due(keyed(2, "lost")))
 	r.bury(g, keyed(2, "lost"))
 	keys := r.partition.Key(script.MessageKeys, "")
-	before := r.state()
+	before := r.State()
 	for i := range 1000 {
-		require.NoError(t, r.client.HSet(t.Context(), keys, fmt.Sprintf("s%04d", i), keyed(i+10, "x")).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), keys, fmt.Sprintf("s%04d", i), keyed(i+10, "x")).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
-	with := r.state()
+	require.NoError(t, r.Client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
+	with := r.State()
 	look := func(how Tidying) []string {
 		return slices.Compact(collected(t, func(found func(int, []string)) error { return FindStrays(t.Context(), r.partition, how, found) }))
 	}
 	assert.Len(t, look(LookForStrays), 1001)
-	assert.Equal(t, with, r.state())
+	assert.Equal(t, with, r.State())
 	assert.Len(t, look(DropStrays), 1001)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 	assert.Empty(t, look(DropStrays))
 }
 
@@ -100,9 +100,9 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 			}
 			r := newScene(t)
 			g := r.group("g")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "id", "").Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "id", "").Err())
 			for _, k := range []script.Kind{one, other} {
-				require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(k, "g"), z(1, "id")).Err())
+				require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(k, "g"), z(1, "id")).Err())
 			}
 			var found []string
 			for place := range places {
@@ -139,9 +139,9 @@ func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 		}
 		key := r.partition.Key(k, "h")
 		assert.Empty(t, wrong())
-		require.NoError(t, r.client.LPush(t.Context(), key, "x").Err())
+		require.NoError(t, r.Client.LPush(t.Context(), key, "x").Err())
 		assert.Equal(t, []string{key}, wrong())
-		require.NoError(t, r.client.Del(t.Context(), key).Err())
+		require.NoError(t, r.Client.Del(t.Context(), key).Err())
 	}
 }
 
@@ -155,9 +155,9 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, ChangedRecord: script.ChangedOf} {
 		key := names.Key(k, "g")
 		for i := range 1000 {
-			require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
+			require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprintf("x%04d", i), `["g"]`).Err())
 		}
-		require.NoError(t, r.client.HSet(t.Context(), key, "held", `["g"]`).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), key, "held", `["g"]`).Err())
 		look := func(how Tidying) (gone int) {
 			seen := map[string]bool{}
 			require.NoError(t, FindLeftovers(t.Context(), g, in, how, func(_ int, ids, garbled []string) {
@@ -168,24 +168,24 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 			}))
 			return len(seen)
 		}
-		before := r.state()
+		before := r.State()
 		assert.Equal(t, 1000, look(LookForStrays), in)
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 		assert.Equal(t, 1000, look(DropStrays), in)
 		assert.Zero(t, look(LookForStrays), in)
-		assert.Equal(t, int64(1), r.client.HLen(t.Context(), key).Val(), in)
+		assert.Equal(t, int64(1), r.Client.HLen(t.Context(), key).Val(), in)
 	}
 }
 
 // TestPartsOfDividedListsAreNotLeftOver as long as their message has a body.
 func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	r := newScene(t)
-	r.groups(100)
+	r.RegisterGroups(100)
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 2)
 	names := r.partition.Names
-	fields, err := r.client.HLen(t.Context(), names.Key(script.Refs, "")).Result()
+	fields, err := r.Client.HLen(t.Context(), names.Key(script.Refs, "")).Result()
 	require.NoError(t, err)
 	require.Greater(t, fields, int64(10), "the lists are divided")
 	look := func(how Tidying) (gone, garbled []string) {
@@ -194,12 +194,12 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 		}))
 		return gone, garbled
 	}
-	before := r.state()
+	before := r.State()
 	gone, garbled := look(DropStrays)
 	assert.Empty(t, gone)
 	assert.Empty(t, garbled)
-	assert.Equal(t, before, r.state())
-	require.NoError(t, r.client.HDel(t.Context(), names.Key(script.Messages, ""), "a", "b").Err())
+	assert.Equal(t, before, r.State())
+	require.NoError(t, r.Client.HDel(t.Context(), names.Key(script.Messages, ""), "a", "b").Err())
 	gone, _ = look(DropStrays)
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
 }

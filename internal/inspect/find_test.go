@@ -18,13 +18,13 @@ func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Messages, "")
 	for i := range 3000 {
-		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("id", i), fmt.Sprint("body a.c ", i, ";")).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint("id", i), fmt.Sprint("body a.c ", i, ";")).Err())
 	}
 	big := bytes.Repeat([]byte("x"), 300<<10)
 	for i := range 5 {
-		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("big", i), append(big, "a-c"...)).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint("big", i), append(big, "a-c"...)).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), key, "short:key", "").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), key, "short:key", "").Err())
 	for text, want := range map[string][]string{
 		"a.c 77;": {"id77"}, "a-c": {"big0", "big1", "big2", "big3", "big4"}, "short": {"short:key"}, "short:key": {"short:key"},
 		"id1": {"id1"}, "sho": nil, "no such text": nil,

@@ -121,12 +121,12 @@ func (f *FoundFor) read(entry string) {
 	if ms, err := script.Score(f.Score); err == nil && f.Score != "" {
 		f.At = time.UnixMilli(ms)
 	}
-	_, err := fmt.Sscanf(entry, "%d/%d/%d", &f.Fence, &f.Seen, &f.Unsure)
+	if entry != "" {
+		read, _ := queue.ParseAttempts(entry)
+		f.Fence, f.Seen, f.Unsure = read.Fence, read.Seen, read.Unsure
+	}
 	if f.Attempts = f.Seen + f.Unsure; f.State == queue.StateInDelivery { // a first claim leaves no entry
 		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)
-	}
-	if err != nil && entry != "" { // garbled
-		f.Fence = 1
 	}
 }
 

@@ -17,11 +17,11 @@ import (
 
 // find looks for a message, which must change nothing.
 func (r *scene) find(id, key string) Found {
-	r.t.Helper()
-	before := r.state()
-	found, err := LookIn(r.ctx(), r.partition, id, key)
-	require.NoError(r.t, err)
-	require.Equal(r.t, before, r.state())
+	r.T.Helper()
+	before := r.State()
+	found, err := LookIn(r.Ctx(), r.partition, id, key)
+	require.NoError(r.T, err)
+	require.Equal(r.T, before, r.State())
 	return found
 }
 
@@ -31,15 +31,15 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	r.push(after(k, 60))
 	found := r.find("", "k")
 	assert.Equal(t, []any{k, true, "body " + k, len("body " + k), 0}, []any{found.ID, found.Scheduled, string(found.Body), found.Size, found.Partition})
-	assert.WithinDuration(t, r.now().Add(time.Minute), found.DueAt, 5*time.Second)
+	assert.WithinDuration(t, r.Now().Add(time.Minute), found.DueAt, 5*time.Second)
 	assert.Empty(t, found.Groups)
 
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1000, k)).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1000, k)).Err())
 	require.Len(t, r.claim(g, "c", 1), 1)
 	r.group("h")
 	found = r.find(k, "")
 	require.Len(t, found.Groups, 2)
-	assert.WithinDuration(t, r.now().Add(lease), found.Groups[0].At, 5*time.Second)
+	assert.WithinDuration(t, r.Now().Add(lease), found.Groups[0].At, 5*time.Second)
 	found.Groups[0].At, found.Groups[0].Score = time.Time{}, ""
 	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
 	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
@@ -59,9 +59,9 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	r.push(due("a"))
 	require.Len(t, r.claim(g, "c", 1), 1)
 	names := r.partition.Names
-	require.NoError(t, r.client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
-	require.NoError(t, r.client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())
+	require.NoError(t, r.Client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
@@ -81,21 +81,21 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	require.Len(t, r.claim(g, "c/1", 2), 2)
 	holder := func(id string, fence int64) string {
 		t.Helper()
-		before := r.state()
+		before := r.State()
 		name, err := Holder(t.Context(), g, id, fence)
 		require.NoError(t, err)
-		require.Equal(t, before, r.state())
+		require.Equal(t, before, r.State())
 		return name
 	}
 	assert.Equal(t, "c/1", holder("a", 1))
 	assert.Equal(t, "c/1", holder("b", 1))
 	assert.Empty(t, holder("b", 2))
 	assert.Empty(t, holder("c", 1))
-	r.expire(g, "b")
+	r.Expire(g.Name(), "b")
 	require.Len(t, r.claim(g, "d", 1), 1)
 	assert.Equal(t, "d", holder("b", 2))
 	assert.Equal(t, "c/1", holder("a", 1))
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.ClaimsOf, "g"), "d", `9 9 ["b" garbage`).Err())
 	assert.Empty(t, holder("b", 2))
 	assert.Equal(t, "host", queue.ConsumerName("host/01"))
 	assert.Equal(t, "a/b", queue.ConsumerName("a/b/01"))
@@ -105,7 +105,7 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	now := r.now().UnixMilli()
+	now := r.Now().UnixMilli()
 	key := r.partition.Key(script.ConsumersOf, "g")
 	for i := range 1000 {
 		until := now + 60000
@@ -113,13 +113,13 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 			until = now - 1
 		}
 		about := fmt.Sprintf(`{"name":"n%d","pid":%d,"held":{"a":[2,3]},"maxDeliveries":4,"more":1} `, i, i)
-		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprintf("n%d/x", i), fmt.Sprint(until, " ", now, " ", now-5, " ", about)).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprintf("n%d/x", i), fmt.Sprint(until, " ", now, " ", now-5, " ", about)).Err())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), key, "odd/x", fmt.Sprint(now+60000, " garbage")).Err())
-	before := r.state()
+	require.NoError(t, r.Client.HSet(t.Context(), key, "odd/x", fmt.Sprint(now+60000, " garbage")).Err())
+	before := r.State()
 	consumers, err := Consumers(t.Context(), g)
 	require.NoError(t, err)
-	require.Equal(t, before, r.state())
+	require.Equal(t, before, r.State())
 	require.Len(t, consumers, 501)
 	slices.SortFunc(consumers, func(a, b Consumer) int { return strings.Compare(a.ID, b.ID) })
 	assert.Equal(t, Consumer{
@@ -133,22 +133,22 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 	r := newScene(t)
 	r.group("b")
 	r.group("a:b")
-	now := r.now().UnixMilli()
+	now := r.Now().UnixMilli()
 	for field, value := range map[string]string{
 		"paused": fmt.Sprint(now+60000, " ", now, ` {"by":"anna","reason":"x y"}`), "paused:b": "0 5 {}", "paused:over": "9 5 {}",
 		"limits:a:b": `3 10000.000000 2 6 {"maxInFlight":6,"messages":100,"per":1000000000,"burst":4}`,
 		"rate:a:b":   "5000000", "retired:r": "7", "retired:e": "7 expired", "expiry:b": "60000 9000 0",
 	} {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), field, value).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), field, value).Err())
 	}
 	for i := range 600 {
-		require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
 	}
-	before := r.state()
+	before := r.State()
 	roster, err := ReadRoster(t.Context(), r.partition)
 	require.NoError(t, err)
-	require.Equal(t, before, r.state())
-	assert.WithinDuration(t, r.now(), roster.Now, 5*time.Second)
+	require.Equal(t, before, r.State())
+	assert.WithinDuration(t, r.Now(), roster.Now, 5*time.Second)
 	assert.Equal(t, []string{"a:b", "b"}, roster.Groups)
 	assert.Equal(t, map[string]PauseInForce{
 		"":  {Since: time.UnixMilli(now), Until: time.UnixMilli(now + 60000), By: "anna", Reason: "x y"},
@@ -166,65 +166,33 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"b": time.UnixMilli(9000)}, roster.Expiring)
 }
 
-func TestSurveyAndTallyCount(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	p := r.partition.Names
-	for set, scores := range map[string][]float64{
-		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13},
-		p.Key(script.UnackOf, "g"): {5000, 1e13}, p.Key(script.DeadOf, "g"): {6000, 7000, 8000},
-	} {
-		for i, score := range scores {
-			require.NoError(t, r.client.ZAdd(t.Context(), set, z(score, keyed(i+1, set))).Err())
-		}
-	}
-	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.Messages, ""), "a", "1", "b", "123").Err())
-	require.NoError(t, r.client.HSet(t.Context(), p.Key(script.MessageKeys, ""), "a", "1").Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), p.Key(script.Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
-	before := r.state()
-	survey, err := ReadSurvey(t.Context(), r.partition)
-	require.NoError(t, err)
-	tally, err := ReadTally(t.Context(), g)
-	require.NoError(t, err)
-	require.Equal(t, before, r.state())
-	assert.WithinDuration(t, r.now(), survey.Now, 5*time.Second)
-	assert.ElementsMatch(t, []int{1, 3}, survey.Sample)
-	survey.Now, survey.Sample = time.Time{}, nil
-	assert.Equal(t, Survey{
-		Scheduled: 3, Due: 2, OldestDue: time.UnixMilli(1000), NextDue: time.UnixMilli(1e13), Messages: 2, Keys: 1, Windows: 1,
-	}, survey)
-	tally.Now = time.Time{}
-	assert.Equal(t, Tally{
-		Queued: 2, Later: 2, OldestQueued: time.UnixMilli(3000), NextRetry: time.UnixMilli(2e13), InDelivery: 2, Expired: 1,
-		OldestUnacked: keyed(1, p.Key(script.UnackOf, "g")), Dead: 3, OldestDead: time.UnixMilli(6000),
-	}, tally)
-
-	none := newScene(t)
-	survey, err = ReadSurvey(t.Context(), none.partition)
-	require.NoError(t, err)
-	survey.Now, survey.Sample = time.Time{}, nil
-	assert.Zero(t, survey)
-	tally, err = ReadTally(t.Context(), none.partition.Group("g"))
-	require.NoError(t, err)
-	tally.Now = time.Time{}
-	assert.Zero(t, tally)
-	assert.Empty(t, none.state())
-}
-
 func TestTopicsAreListedInSteps(t *testing.T) {
 	r := newScene(t)
-	s, err := queue.NewStore(r.client, "test:"+t.Name(), observe.Observer{})
+	s, err := queue.NewStore(r.Client, "test:"+t.Name(), observe.Observer{})
 	require.NoError(t, err)
 	var want []Listed
 	for i := range 3000 {
 		want = append(want, Listed{fmt.Sprintf("%04d", i), "1"})
-		require.NoError(t, r.client.HSet(t.Context(), s.Registry(), want[i].Name, "1").Err())
+		require.NoError(t, r.Client.HSet(t.Context(), s.Registry(), want[i].Name, "1").Err())
 	}
 	list, err := Topics(t.Context(), s)
 	require.NoError(t, err)
 	assert.Equal(t, want, list)
-	require.NoError(t, r.client.Del(t.Context(), s.Registry()).Err())
+	require.NoError(t, r.Client.Del(t.Context(), s.Registry()).Err())
 	list, err = Topics(t.Context(), s)
 	require.NoError(t, err)
 	assert.Empty(t, list)
+}
+
+func TestLookReadsAGarbledEntryAsOneClaim(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	for i, entry := range []string{"garbled", "2/3/x", "2/-1/0", "2/3"} {
+		id := keyed(i, entry)
+		r.push(due(id))
+		require.Len(t, r.claim(g, "c", 1), 1)
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, entry).Err())
+		found := r.find(id, "").Groups[0]
+		assert.Equal(t, [3]int{1, 0, 0}, [3]int{int(found.Fence), found.Seen, found.Unsure}, entry)
+	}
 }

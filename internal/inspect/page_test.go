@@ -23,26 +23,26 @@ func inAll(place Place) PageRequest {
 
 // page asks for one page, which must change nothing.
 func (r *scene) page(g *queue.Group, request PageRequest) Page {
-	r.t.Helper()
-	before := r.state()
-	page, err := ReadPage(r.ctx(), g, request)
-	require.NoError(r.t, err)
-	require.Equal(r.t, before, r.state(), "a page changes nothing")
+	r.T.Helper()
+	before := r.State()
+	page, err := ReadPage(r.Ctx(), g, request)
+	require.NoError(r.T, err)
+	require.Equal(r.T, before, r.State(), "a page changes nothing")
 	return page
 }
 
 // pages asks for pages until there are no more, and returns the ids.
 func (r *scene) pages(g *queue.Group, request PageRequest) (ids []string) {
-	r.t.Helper()
+	r.T.Helper()
 	for {
-		page, err := ReadPage(r.ctx(), g, request)
-		require.NoError(r.t, err)
-		require.LessOrEqual(r.t, len(page.Entries), request.Limit)
+		page, err := ReadPage(r.Ctx(), g, request)
+		require.NoError(r.T, err)
+		require.LessOrEqual(r.T, len(page.Entries), request.Limit)
 		ids = append(ids, idsOf(page)...)
 		if !page.More {
 			return ids
 		}
-		require.NotEqual(r.t, request.From, page.Next, "each page goes on")
+		require.NotEqual(r.T, request.From, page.Next, "each page goes on")
 		request.From = page.Next
 	}
 }
@@ -65,7 +65,7 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Equal(t, PageEntry{
 		ID: k, Score: scheduledOnes.Entries[2].Score, Token: "1", Size: len("body " + k), Position: scheduledOnes.Entries[2].Position,
 	}, scheduledOnes.Entries[2])
-	assert.InDelta(t, r.now().UnixMilli(), scheduledOnes.Now.UnixMilli(), 10000)
+	assert.InDelta(t, r.Now().UnixMilli(), scheduledOnes.Now.UnixMilli(), 10000)
 
 	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 5))
 	inUnack := r.page(g, inAll(InUnack))
@@ -86,7 +86,7 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Equal(t, "body a", string(retried.Entries[0].Body))
 	assert.Equal(t, "new", string(retried.Entries[0].Metadata))
 
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "b").Err())
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "b").Err())
 	request.Place = InDead
 	buried := r.page(g, request)
 	require.Len(t, buried.Entries, 1)
@@ -107,8 +107,8 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	list = append(list, redis.Z{Score: 1000.5, Member: "half"}, redis.Z{Score: 1000.5, Member: "another half"},
 		redis.Z{Score: -5, Member: "before time"}, redis.Z{Score: 1e300, Member: "never"})
 	set := r.partition.Key(script.Scheduled, "")
-	require.NoError(t, r.client.ZAdd(t.Context(), set, list...).Err())
-	want, err := r.client.ZRange(t.Context(), set, 0, -1).Result()
+	require.NoError(t, r.Client.ZAdd(t.Context(), set, list...).Err())
+	want, err := r.Client.ZRange(t.Context(), set, 0, -1).Result()
 	require.NoError(t, err)
 	for _, limit := range []int{1, 7, 100, 1000} {
 		request := inAll(InScheduled)
@@ -117,7 +117,7 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	}
 	request := inAll(InScheduled)
 	request.From, request.Before = AtTime(1001), 1002
-	from, err := r.client.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: set, Start: "1001", Stop: "(1002", ByScore: true}).Result()
+	from, err := r.Client.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: set, Start: "1001", Stop: "(1002", ByScore: true}).Result()
 	require.NoError(t, err)
 	require.Equal(t, from, r.pages(r.partition.Group(""), request))
 	n, err := Count(t.Context(), r.partition.Group(""), InScheduled, request.From, request.Before)
@@ -138,13 +138,13 @@ func TestPagesFilter(t *testing.T) {
 			id = keyed(i, fmt.Sprint("order-%", i))
 			want = append(want, id)
 		}
-		require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(i), id)).Err())
+		require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(i), id)).Err())
 		if i%1000 == 4 {
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "route").Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "route").Err())
 		}
 		if i%1000 == 3 {
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "no [route] to x").Err())
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, "7/2/1").Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.ReasonsOf, "g"), id, "no [route] to x").Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, "7/2/1").Err())
 		}
 	}
 	request := inAll(InDead)
@@ -164,13 +164,13 @@ func TestPagesFilter(t *testing.T) {
 	assert.Empty(t, r.pages(g, request))
 	request = inAll(InUnack)
 	request.MinAttempts = 1
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(5, "held")).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(5, "held")).Err())
 	assert.Equal(t, []string{"held"}, r.pages(g, request), "a first delivery has no entry")
 }
 
 func TestPagesEndBeforeTheirBytes(t *testing.T) {
 	r := newScene(t)
-	r.store(r.partition.Key(script.Scheduled, ""), 20, mebibyte/4)
+	r.Store(r.partition.Key(script.Scheduled, ""), 20, mebibyte/4)
 	request := inAll(InScheduled)
 	request.Bytes = mebibyte
 	page := r.page(r.partition.Group(""), request)
@@ -195,7 +195,7 @@ func TestPagesShowEachMessageThatStaysOnce(t *testing.T) {
 			continue
 		}
 		stay = append(stay, id)
-		require.NoError(t, r.client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
+		require.NoError(t, r.Client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
 	}
 	count := map[string]int{}
 	request := inAll(InScheduled)
@@ -203,9 +203,9 @@ func TestPagesShowEachMessageThatStaysOnce(t *testing.T) {
 	for page := (Page{More: true}); page.More; request.From = page.Next {
 		for range 5 {
 			id := fmt.Sprintf("go %d", rand.IntN(200))
-			require.NoError(t, r.client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
-			require.NoError(t, r.client.ZRem(t.Context(), set, fmt.Sprintf("go %d", rand.IntN(200))).Err())
-			require.NoError(t, r.client.ZRem(t.Context(), set, strings.TrimSuffix(request.From.ID, "\x00")).Err())
+			require.NoError(t, r.Client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
+			require.NoError(t, r.Client.ZRem(t.Context(), set, fmt.Sprintf("go %d", rand.IntN(200))).Err())
+			require.NoError(t, r.Client.ZRem(t.Context(), set, strings.TrimSuffix(request.From.ID, "\x00")).Err())
 			stay = slices.DeleteFunc(stay, func(id string) bool { return id+"\x00" == request.From.ID })
 		}
 		page, _ = ReadPage(t.Context(), r.partition.Group(""), request)

@@ -62,6 +62,13 @@ func (r Roster) lately(most int) []string {
 	return names[:min(len(names), max(0, most))]
 }
 
+// All are the names of all groups, sorted, those that are retired included.
+func (r Roster) All() []string {
+	names := append(slices.Collect(maps.Keys(r.Retired)), r.Groups...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // ReadRoster reads which groups the partition has.
 func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
 	page := newRosterPage()

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -23,8 +22,7 @@ const mebibyte = 1 << 20
 
 // scene is a topic on a real Redis, for one test only.
 type scene struct {
-	t         *testing.T
-	client    *redis.Client
+	*scripttest.Scene
 	partition *queue.Partition
 	number    map[string]int64 // the last request number of each consumer
 }
@@ -38,7 +36,8 @@ func newSceneOn(t *testing.T, server *redistest.Server) *scene {
 	t.Helper()
 	client := server.Client(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	return &scene{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
+	p := newStore(t, client).Topic(topic).Partition(0)
+	return &scene{Scene: &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, partition: p, number: map[string]int64{}}
 }
 
 // newStore returns the tests' queue.Store in a Redis.
@@ -51,9 +50,9 @@ func newStore(t *testing.T, client redis.UniversalClient) *queue.Store {
 
 // group returns a registered group.
 func (r *scene) group(name string) *queue.Group {
-	r.t.Helper()
+	r.T.Helper()
 	g := r.partition.Group(name)
-	require.NoError(r.t, g.Register(r.ctx()))
+	require.NoError(r.T, g.Register(r.Ctx()))
 	return g
 }
 
@@ -61,13 +60,13 @@ var batches int64
 
 // push stores messages as one call of a new publisher.
 func (r *scene) push(messages ...queue.Message) {
-	r.t.Helper()
+	r.T.Helper()
 	batches++
-	refused, err := r.partition.Push(r.ctx(), queue.Batch{
+	refused, err := r.partition.Push(r.Ctx(), queue.Batch{
 		Publisher: "p", Number: batches, Duplicates: queue.RejectDuplicates, Calls: [][]queue.Message{messages},
 	})
-	require.NoError(r.t, err)
-	require.Empty(r.t, refused)
+	require.NoError(r.T, err)
+	require.Empty(r.T, refused)
 }
 
 // due is a message that is due now.
@@ -89,14 +88,14 @@ func (r *scene) request(consumer string, limit int) queue.Request {
 
 // claim claims up to limit messages and returns their deliveries as "id#token".
 func (r *scene) claim(g *queue.Group, consumer string, limit int) []string {
-	r.t.Helper()
+	r.T.Helper()
 	return r.claimWith(g, r.request(consumer, limit))
 }
 
 func (r *scene) claimWith(g *queue.Group, request queue.Request) []string {
-	r.t.Helper()
-	claims, err := g.Claim(r.ctx(), request)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	claims, err := g.Claim(r.Ctx(), request)
+	require.NoError(r.T, err)
 	return deliveries(claims)
 }
 
@@ -110,7 +109,7 @@ func deliveries(claims queue.Claims) []string {
 
 // through is the partition as another client sees it.
 func (r *scene) through(client redis.UniversalClient) *queue.Partition {
-	return queue.NewPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
+	return queue.NewPartition(newStore(r.T, client), r.partition.Topic(), r.partition.Number())
 }
 
 // errOf is the error of a call.
@@ -137,33 +136,33 @@ func nack(t *testing.T, g *queue.Group, nacks ...queue.Nack) {
 
 // bury makes a message a dead letter of a group in its first delivery.
 func (r *scene) bury(g *queue.Group, ids ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, id := range ids {
-		require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
-		stale, err := g.Bury(r.ctx(), []queue.Burial{{Delivery: queue.Delivery{ID: id, Token: "1"}, Reason: "bad " + id}})
-		require.NoError(r.t, err)
-		require.Empty(r.t, stale)
+		require.Equal(r.T, []string{id + "#1"}, r.claim(g, "c", 1))
+		stale, err := g.Bury(r.Ctx(), []queue.Burial{{Delivery: queue.Delivery{ID: id, Token: "1"}, Reason: "bad " + id}})
+		require.NoError(r.T, err)
+		require.Empty(r.T, stale)
 	}
 }
 
 // topicOf is a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *queue.Topic {
-	r.t.Helper()
-	topic := newStore(r.t, r.client).Topic(r.partition.Topic())
-	require.NoError(r.t, topic.Enlist(r.ctx()))
-	_, err := topic.Raise(r.ctx(), partitions)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	topic := newStore(r.T, r.Client).Topic(r.partition.Topic())
+	require.NoError(r.T, topic.Enlist(r.Ctx()))
+	_, err := topic.Raise(r.Ctx(), partitions)
+	require.NoError(r.T, err)
 	return topic
 }
 
 // pushWindow stores a batch whose keys are taken for a minute at least, and returns which
 // of its calls were rejected.
 func (r *scene) pushWindow(number int64, duplicates queue.Duplicates, calls ...[]queue.Message) []int {
-	r.t.Helper()
-	rejected, err := r.partition.Push(r.ctx(), queue.Batch{
+	r.T.Helper()
+	rejected, err := r.partition.Push(r.Ctx(), queue.Batch{
 		Publisher: "p", Number: number, Duplicates: duplicates, Window: time.Minute, Calls: calls,
 	})
-	require.NoError(r.t, err)
+	require.NoError(r.T, err)
 	var list []int
 	for _, d := range rejected {
 		list = append(list, d.Call)
@@ -173,57 +172,26 @@ func (r *scene) pushWindow(number int64, duplicates queue.Duplicates, calls ...[
 
 // both gives a message to two groups; a consumer of each holds it.
 func (r *scene) both() (g, h *queue.Group) {
-	r.t.Helper()
+	r.T.Helper()
 	g, h = r.group("g"), r.group("h")
 	r.push(due("a"))
-	require.Equal(r.t, []string{"a#1"}, r.claim(g, "c", 1))
-	require.Equal(r.t, []string{"a#1"}, r.claim(h, "e", 1))
+	require.Equal(r.T, []string{"a#1"}, r.claim(g, "c", 1))
+	require.Equal(r.T, []string{"a#1"}, r.claim(h, "e", 1))
 	return g, h
 }
 
 // hStillGetsIt checks that the group h, which still needs the message, gets it again.
 func (r *scene) hStillGetsIt() {
-	r.t.Helper()
+	r.T.Helper()
 	h := r.partition.Group("h")
-	nack(r.t, h, queue.Nack{Delivery: queue.Delivery{ID: "a", Token: "1"}})
-	claims, err := h.Claim(r.ctx(), r.request("e", 1))
-	require.NoError(r.t, err)
-	require.Empty(r.t, claims.Buried)
-	require.Len(r.t, claims.Messages, 1)
-	assert.Equal(r.t, "body a", string(claims.Messages[0].Body))
-	ack(r.t, h, "a")
+	nack(r.T, h, queue.Nack{Delivery: queue.Delivery{ID: "a", Token: "1"}})
+	claims, err := h.Claim(r.Ctx(), r.request("e", 1))
+	require.NoError(r.T, err)
+	require.Empty(r.T, claims.Buried)
+	require.Len(r.T, claims.Messages, 1)
+	assert.Equal(r.T, "body a", string(claims.Messages[0].Body))
+	ack(r.T, h, "a")
 }
-
-// on is the partition as it is in Redis.
-func (r *scene) on() *scripttest.Scene {
-	return &scripttest.Scene{T: r.t, Client: r.client, Partition: r.partition.Partition}
-}
-
-func (r *scene) ctx() context.Context { return r.t.Context() }
-
-func (r *scene) state() map[string]string { return r.on().State() }
-
-func (r *scene) now() time.Time { return r.on().Now() }
-
-func (r *scene) expire(g *queue.Group, id string) { r.on().Expire(g.Name(), id) }
-
-func (r *scene) watch(command, key string) (uses func() [][]string) {
-	return r.on().Watch(command, key)
-}
-
-func (r *scene) keysOf() []string { return r.on().Keys() }
-
-func (r *scene) groups(more int) { r.on().RegisterGroups(more) }
-
-func (r *scene) store(set string, count, size int) []string { return r.on().Store(set, count, size) }
-
-func (r *scene) differentRefs(ids []string, groups int) { r.on().DifferentRefs(ids, groups) }
-
-func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
-	return r.on().Deny(server, command)
-}
-
-func (r *scene) reload() { r.on().Reload() }
 
 // notSlow measures the calls that cases return, on a topic with the group g.
 func notSlow(t *testing.T, cases map[string]func(r *scene, g *queue.Group) func()) {
@@ -232,7 +200,7 @@ func notSlow(t *testing.T, cases map[string]func(r *scene, g *queue.Group) func(
 	for name, prepare := range cases {
 		begun[name] = func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
 			r := newSceneOn(t, server)
-			return r.on(), prepare(r, r.group("g"))
+			return r.Scene, prepare(r, r.group("g"))
 		}
 	}
 	scripttest.NotSlow(t, begun)
@@ -244,7 +212,7 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene
 	scripttest.TornEverywhere(t, name, func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
 		r := newSceneOn(t, server)
 		arrange(r)
-		return r.on(), func() { afterwards(r) }
+		return r.Scene, func() { afterwards(r) }
 	})
 }
 
@@ -256,20 +224,20 @@ func (handler) OnError(error)            {}
 
 // listen returns a function that waits for the consumer's next hint.
 func (r *scene) listen(g *queue.Group, consumer string) (next func() queue.Hint) {
-	r.t.Helper()
+	r.T.Helper()
 	hints := make(handler, 100)
 	l := g.Listen(consumer, hints)
-	r.t.Cleanup(l.Close)
+	r.T.Cleanup(l.Close)
 	next = func() queue.Hint {
-		r.t.Helper()
+		r.T.Helper()
 		select {
 		case hint := <-hints:
 			return hint
 		case <-time.After(20 * time.Second):
-			require.FailNow(r.t, "it gets no hint")
+			require.FailNow(r.T, "it gets no hint")
 		}
 		return queue.Hint{}
 	}
-	require.True(r.t, next().Opened)
+	require.True(r.T, next().Opened)
 	return next
 }

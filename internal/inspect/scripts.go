@@ -14,18 +14,15 @@ var lua embed.FS
 
 // The scripts, with the kinds of their KEYS.
 var (
-	backlogScript = script.New(lua, "backlog", "scheduled queue unack")
-	pageScript    = script.New(lua, "page", "scheduled queue unack dead attempts reasons messages changed")
-	countScript   = script.New(lua, "count", "scheduled queue unack dead")
-	rosterScript  = script.New(lua, "roster", "groups control")
-	surveyScript  = script.New(lua, "survey", "scheduled messages keys taken")
-	tallyScript   = script.New(lua, "tally", "queue unack dead")
-	aliveScript   = script.New(lua, "alive", "consumers")
-	gaugeScript   = script.New(lua, "gauge", "scheduled keys").Each("queue unack dead consumers")
-	topicsScript  = script.New(lua, "topics", "topics")
-	holderScript  = script.New(lua, "holder", "claims")
-	findScript    = script.New(lua, "find", "messages")
-	lookScript    = script.New(lua, "look", "scheduled messages groups refs keys").With("lib_keyed").
+	countsScript = script.New(lua, "counts", "scheduled messages keys taken").Each("queue unack dead consumers")
+	pageScript   = script.New(lua, "page", "scheduled queue unack dead attempts reasons messages changed")
+	countScript  = script.New(lua, "count", "scheduled queue unack dead")
+	rosterScript = script.New(lua, "roster", "groups control")
+	aliveScript  = script.New(lua, "alive", "consumers")
+	topicsScript = script.New(lua, "topics", "topics")
+	holderScript = script.New(lua, "holder", "claims")
+	findScript   = script.New(lua, "find", "messages")
+	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys").With("lib_keyed").
 			Each("queue unack dead attempts reasons changed")
 	arriveScript    = script.New(lua, "arrive", "scheduled messages keys taken arrived")
 	orphansScript   = script.New(lua, "orphans", "messages groups refs scheduled").Each("queue unack dead")
@@ -43,8 +40,8 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		backlogScript, pageScript, countScript, rosterScript, surveyScript, tallyScript,
-		aliveScript, gaugeScript, topicsScript, holderScript, findScript, lookScript,
+		countsScript, pageScript, countScript, rosterScript,
+		aliveScript, topicsScript, holderScript, findScript, lookScript,
 		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 		withdrawScript, retimeScript, namedScript, delistScript, dropScript,
 	}

@@ -21,53 +21,53 @@ var slowActs = map[string]func(r *scene, g *queue.Group) func(){
 			call = append(call, after(keyed(i, fmt.Sprint("key ", i)), 60))
 			ids = append(ids, call[i].ID)
 		}
-		require.Empty(r.t, r.pushWindow(1, queue.RejectDuplicates, call))
+		require.Empty(r.T, r.pushWindow(1, queue.RejectDuplicates, call))
 		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
 		return func() {
-			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"withdraw what one of 1,000 groups has": func(r *scene, g *queue.Group) func() {
 		key := r.partition.Key(script.QueueOf, "g")
-		ids := r.store(key, 500, 100)
-		r.differentRefs(ids, 1000)
+		ids := r.Store(key, 500, 100)
+		r.DifferentRefs(ids, 1000)
 		seen := r.seen(key, ids...)
 		return func() {
-			require.Empty(r.t, r.withdraw(g, InQueue, seen...))
-			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
+			require.Empty(r.T, r.withdraw(g, InQueue, seen...))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
 		}
 	},
 	"withdraw messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
 		key := r.partition.Key(script.Scheduled, "")
-		seen := r.seen(key, r.store(key, 200, mebibyte)...)
+		seen := r.seen(key, r.Store(key, 200, mebibyte)...)
 		return func() {
-			require.NoError(r.t, errOf(Withdraw(r.ctx(), r.partition.Group(""), InScheduled, seen)))
-			require.Zero(r.t, r.client.Exists(r.ctx(), key).Val())
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
 		}
 	},
 	"retime 1,000": func(r *scene, g *queue.Group) func() {
 		key := r.partition.Key(script.QueueOf, "g")
-		ids := r.store(key, 1000, 100)
+		ids := r.Store(key, 1000, 100)
 		seen := r.seen(key, ids...)
 		return func() {
-			left, err := Retime(r.ctx(), g, InQueue, 5000, seen)
-			require.NoError(r.t, err)
-			require.Empty(r.t, left)
+			left, err := Retime(r.Ctx(), g, InQueue, 5000, seen)
+			require.NoError(r.T, err)
+			require.Empty(r.T, left)
 		}
 	},
 	"delete a topic that 1,000 groups need": func(r *scene, _ *queue.Group) func() {
-		ids := r.store(r.partition.Key(script.Scheduled, ""), 1000, 100)
-		r.differentRefs(ids, 1000)
+		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 100)
+		r.DifferentRefs(ids, 1000)
 		for i := range 999 {
 			name := fmt.Sprint("group ", i)
-			require.NoError(r.t, r.client.SAdd(r.ctx(), r.partition.Key(script.Groups, ""), name).Err())
-			require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(script.QueueOf, name), z(1, ids[0])).Err())
+			require.NoError(r.T, r.Client.SAdd(r.Ctx(), r.partition.Key(script.Groups, ""), name).Err())
+			require.NoError(r.T, r.Client.ZAdd(r.Ctx(), r.partition.Key(script.QueueOf, name), z(1, ids[0])).Err())
 		}
 		topic := r.topicOf(1)
 		return func() {
-			require.NoError(r.t, DeleteTopic(r.ctx(), topic))
-			require.Empty(r.t, r.keysOf())
+			require.NoError(r.T, DeleteTopic(r.Ctx(), topic))
+			require.Empty(r.T, r.Keys())
 		}
 	},
 }

@@ -16,7 +16,7 @@ func TestNoScriptOfArrivalsAndLooksTakesOverTenMilliseconds(t *testing.T) { notS
 var slowLooks = map[string]func(r *scene, g *queue.Group) func(){
 	"arrive 500 with keys among old arrivals": func(r *scene, _ *queue.Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
-		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.Key(script.Arrived, "")}).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Arrived, "")}).Err())
 		var list []Arrival
 		for i := range 500 {
 			list = append(list, Arrival{ID: keyed(i, fmt.Sprint("key ", i)), Body: make([]byte, 2<<10)})
@@ -25,37 +25,37 @@ var slowLooks = map[string]func(r *scene, g *queue.Group) func(){
 		return func() { r.arrive(list...) }
 	},
 	"look for orphans among 1,000 groups": func(r *scene, _ *queue.Group) func() {
-		r.groups(999)
-		r.store(r.partition.Key(script.QueueOf, "g999"), 1000, 100)
+		r.RegisterGroups(999)
+		r.Store(r.partition.Key(script.QueueOf, "g999"), 1000, 100)
 		return func() {
-			require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.t, ids) }))
+			require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.T, ids) }))
 		}
 	},
 	"look for orphans among bodies of 1 MiB": func(r *scene, _ *queue.Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 200, mebibyte)
-		return func() { require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(int, []string) {})) }
+		r.Store(r.partition.Key(script.Scheduled, ""), 200, mebibyte)
+		return func() { require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(int, []string) {})) }
 	},
 	"look for orphans among a few bodies of 1 MiB": func(r *scene, _ *queue.Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 5000, 100)
+		r.Store(r.partition.Key(script.Scheduled, ""), 5000, 100)
 		for n := range 50 {
 			body := make([]byte, mebibyte)
-			require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Messages, ""), fmt.Sprint("large ", n), body).Err())
+			require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Messages, ""), fmt.Sprint("large ", n), body).Err())
 		}
-		return func() { require.NoError(r.t, FindOrphans(r.ctx(), r.partition, nil, func(int, []string) {})) }
+		return func() { require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(int, []string) {})) }
 	},
 	"look for ids without a body and for stray keys": func(r *scene, g *queue.Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 10_000, 10)
-		require.NoError(r.t, r.client.Del(r.ctx(), r.partition.Key(script.Messages, "")).Err())
+		r.Store(r.partition.Key(script.Scheduled, ""), 10_000, 10)
+		require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Messages, "")).Err())
 		for i := range 10 {
 			var fields []any
 			for n := range 1000 {
 				fields = append(fields, fmt.Sprint("key ", i, n), plainID(n))
 			}
-			require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.MessageKeys, ""), fields...).Err())
+			require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.MessageKeys, ""), fields...).Err())
 		}
 		return func() {
-			require.NoError(r.t, FindMisplaced(r.ctx(), g, InScheduled, func(int, Misplaced) {}))
-			require.NoError(r.t, FindStrays(r.ctx(), r.partition, DropStrays, func(int, []string) {}))
+			require.NoError(r.T, FindMisplaced(r.Ctx(), g, InScheduled, func(int, Misplaced) {}))
+			require.NoError(r.T, FindStrays(r.Ctx(), r.partition, DropStrays, func(int, []string) {}))
 		}
 	},
 }

@@ -20,85 +20,95 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 	"a page in the middle of 200,000 equal times": func(r *scene, g *queue.Group) func() {
 		set := r.partition.Key(script.Scheduled, "")
 		fill := `for i = 1, 200000 do redis.call('ZADD', KEYS[1], 5, string.format('%026d:key of it', i)) end return 1`
-		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{set}).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{set}).Err())
 		request := inAll(InScheduled)
 		request.From = Position{"5", fmt.Sprintf("%026d", 100000)}
 		return func() {
-			page, err := ReadPage(r.ctx(), g, request)
-			require.NoError(r.t, err)
-			require.Len(r.t, page.Entries, 1000)
+			page, err := ReadPage(r.Ctx(), g, request)
+			require.NoError(r.T, err)
+			require.Len(r.T, page.Entries, 1000)
 			request.KeyPrefix = "other"
-			require.Empty(r.t, errless(ReadPage(r.ctx(), g, request)).Entries)
+			require.Empty(r.T, errless(ReadPage(r.Ctx(), g, request)).Entries)
 		}
 	},
 	"a page of dead letters with reasons": func(r *scene, g *queue.Group) func() {
-		ids := r.store(r.partition.Key(script.DeadOf, "g"), 1000, 200)
+		ids := r.Store(r.partition.Key(script.DeadOf, "g"), 1000, 200)
 		for _, id := range ids {
-			r.client.HSet(r.ctx(), r.partition.Key(script.ReasonsOf, "g"), id, strings.Repeat("x", 900))
-			r.client.HSet(r.ctx(), r.partition.Key(script.AttemptsOf, "g"), id, "3/2/1")
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.ReasonsOf, "g"), id, strings.Repeat("x", 900))
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.AttemptsOf, "g"), id, "3/2/1")
 		}
 		request := inAll(InDead)
 		request.Reason, request.MinAttempts, request.Bytes = "xx", 2, mebibyte
-		return func() { require.Greater(r.t, len(errless(ReadPage(r.ctx(), g, request)).Entries), 900) }
+		return func() { require.Greater(r.T, len(errless(ReadPage(r.Ctx(), g, request)).Entries), 900) }
 	},
 	"a page of bodies of 64 KiB": func(r *scene, g *queue.Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
+		r.Store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		request := inAll(InScheduled)
 		request.Bytes = mebibyte
-		return func() { require.Len(r.t, errless(ReadPage(r.ctx(), g, request)).Entries, 15) }
+		return func() { require.Len(r.T, errless(ReadPage(r.Ctx(), g, request)).Entries, 15) }
 	},
 	"find a text in bodies of 64 KiB and in small ones": func(r *scene, _ *queue.Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 5000, 1000)
-		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
+		r.Store(r.partition.Key(script.Scheduled, ""), 5000, 1000)
+		r.Store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
 		return func() {
-			require.NoError(r.t, Find(r.ctx(), r.partition, "no such text", func(_ int, found []Stored) error {
-				require.Empty(r.t, found)
+			require.NoError(r.T, Find(r.Ctx(), r.partition, "no such text", func(_ int, found []Stored) error {
+				require.Empty(r.T, found)
 				return nil
 			}))
 		}
 	},
-	"survey and tally": func(r *scene, g *queue.Group) func() {
-		r.store(r.partition.Key(script.UnackOf, "g"), 100000, 10)
+	"details of 100,000 messages in delivery": func(r *scene, _ *queue.Group) func() {
+		r.Store(r.partition.Key(script.UnackOf, "g"), 100000, 10)
 		return func() {
-			require.Equal(r.t, 100000, errless(ReadSurvey(r.ctx(), r.partition)).Messages)
-			require.Equal(r.t, 100000, errless(ReadTally(r.ctx(), g)).InDelivery)
+			counts := errless(ReadCounts(r.Ctx(), r.partition, []string{"g"}, Details))
+			require.Equal(r.T, []int{100000, 100000}, []int{counts.Messages, counts.InDelivery})
+		}
+	},
+	"details of 1,000 messages in delivery to each of 30 groups": func(r *scene, _ *queue.Group) func() {
+		var names []string
+		for i := range 30 {
+			names = append(names, fmt.Sprint("g", i))
+			r.Store(r.partition.Key(script.UnackOf, names[i]), 1000, 10)
+		}
+		return func() {
+			require.Equal(r.T, 30000, errless(ReadCounts(r.Ctx(), r.partition, names, Details)).InDelivery)
 		}
 	},
 	"the roster of 1,000 groups": func(r *scene, _ *queue.Group) func() {
-		r.groups(999)
+		r.RegisterGroups(999)
 		for i := range 1000 {
-			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
-		return func() { require.Len(r.t, errless(ReadRoster(r.ctx(), r.partition)).Retired, 1000) }
+		return func() { require.Len(r.T, errless(ReadRoster(r.Ctx(), r.partition)).Retired, 1000) }
 	},
-	"gauges of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
-		r.groups(999)
-		r.on().BusyConsumers(1000)
+	"counts of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
+		r.RegisterGroups(999)
+		r.BusyConsumers(1000)
 		return func() {
-			gauges := Gauges(r.ctx(), newStore(r.t, r.client), []Listed{{r.partition.Topic(), "1"}})
-			require.NoError(r.t, gauges[0].Err)
-			require.Len(r.t, gauges[0].Partitions[0].Groups, 1000)
-			require.Equal(r.t, 1000, gauges[0].Partitions[0].Groups["g"].Consumers)
+			counts := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{r.partition.Topic(), "1"}})
+			require.NoError(r.T, counts[0].Err)
+			require.Len(r.T, counts[0].Groups, 1000)
+			require.Equal(r.T, 1000, counts[0].Groups["g"].Consumers)
 		}
 	},
 	"1,000 consumers, what they hold and the holder": func(r *scene, g *queue.Group) func() {
-		r.on().BusyConsumers(1000)
+		r.BusyConsumers(1000)
 		return func() {
-			require.Len(r.t, errless(Consumers(r.ctx(), g)), 1000)
-			require.Empty(r.t, errless(Holder(r.ctx(), g, "unknown", 1)))
+			require.Len(r.T, errless(Consumers(r.Ctx(), g)), 1000)
+			require.Empty(r.T, errless(Holder(r.Ctx(), g, "unknown", 1)))
 		}
 	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
 		for i := range 10_000 {
-			r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
-		return func() { require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 0) }
+		return func() { require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }
 	},
 	"look at what 1,000 groups retry": func(r *scene, _ *queue.Group) func() {
-		r.on().Retried(false)
+		r.Retried(false)
 		return func() {
-			require.Len(r.t, errless(LookIn(r.ctx(), r.partition, "", "k")).Groups, 1000)
+			require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 1000)
 		}
 	},
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestALineThatWorkedOpensAgainAtOnce(t *testing.T) {
+func TestAConnectionThatWorkedOpensAgainAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		handler, l := s.listen("a0")
 		defer l.Close()
@@ -21,8 +21,8 @@ func TestALineThatWorkedOpensAgainAtOnce(t *testing.T) {
 	})
 }
 
-// TestALineThatIsCutAgainAndAgainIsTriedLessAndLess: that it was joined says little.
-func TestALineThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
+// TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess: that it was joined says little.
+func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {

@@ -63,9 +63,9 @@ func (n *gated) Node(ctx context.Context, channel string) (Node, error) {
 	return n.fakeNetwork.Node(ctx, channel)
 }
 
-// TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway while it asks for one that nobody listens
+// TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway while it asks for one that nobody listens
 // to any more.
-func TestTheLastCloseEndsALineWhoseChannelsHaveMovedAway(t *testing.T) {
+func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		network := &gated{fakeNetwork: s.network, asked: make(chan string, 2)}
 		s.network.set(func() { s.network.unknown = errAway })

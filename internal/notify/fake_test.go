@@ -77,7 +77,7 @@ func (n *fakeNode) say(channel, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
-		if c.channels[channel] && !c.deaf {
+		if c.channels[channel] && !c.silent {
 			c.sent <- Event{Kind: Message, Channel: channel, Text: text}
 		}
 	}
@@ -122,7 +122,7 @@ func (n *fakeNode) connections() int {
 type fakeConn struct {
 	node     *fakeNode
 	opened   bool            // guarded by fakeNode.mu
-	deaf     bool            // guarded by fakeNode.mu; nothing arrives, as when a router has forgotten it
+	silent   bool            // guarded by fakeNode.mu; nothing arrives, as when a router has forgotten it
 	mute     bool            // guarded by fakeNode.mu; no request is answered
 	channels map[string]bool // guarded by fakeNode.mu
 	sent     chan Event
@@ -144,7 +144,7 @@ func (c *fakeConn) request(what, channel string, answer Kind) error {
 	}
 	n.requests = append(n.requests, what+channel)
 	switch {
-	case c.deaf, c.mute && answer != Pong:
+	case c.silent, c.mute && answer != Pong:
 	case n.forbids[channel]:
 		c.sent <- Event{Kind: Refused, Err: errNoRight}
 	default:

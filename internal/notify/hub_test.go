@@ -201,12 +201,12 @@ func TestAChannelWhoseNodeIsNotKnownIsLookedUpAgain(t *testing.T) {
 	})
 }
 
-func TestADeafConnectionIsGivenUp(t *testing.T) {
+func TestASilentConnectionIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		one, l1 := s.listen("a0")
 		other, l2 := s.listen("a1")
 		pass(0)
-		s.a.each(func(c *fakeConn) { c.deaf = true })
+		s.a.each(func(c *fakeConn) { c.silent = true })
 		pass(testPingAfter + testPingTimeout)
 		for _, handler := range []*fakeHandler{one, other} {
 			assert.Equal(t, []string{"open", ErrNoAnswer.Error(), "open"}, handler.received(), "each is told, and hears at once by another one")

@@ -35,7 +35,7 @@ func TestAPersonBuriesWhatWaitsAndWhatIsInDelivery(t *testing.T) {
 		"dead:g dead": "now+0s", "reasons:g dead": "before", "messages dead": "body dead",
 		"scheduled planned": "now+60s", "messages planned": "body planned",
 	}
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	stale, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut(held, "1")})
 	require.NoError(t, err)
 	assert.Equal(t, []string{held}, stale, "the handler learns it")
@@ -45,7 +45,7 @@ func TestAPersonBuriesWhatWaitsAndWhatIsInDelivery(t *testing.T) {
 	left, err = g.BuryAny(t.Context(), "by anna", []string{held, waits})
 	require.NoError(t, err)
 	assert.Empty(t, left, "sent again")
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 }
 
 func TestALateCopyOfABurialChangesNothing(t *testing.T) {
@@ -53,11 +53,11 @@ func TestALateCopyOfABurialChangesNothing(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	require.Len(t, r.claim(g, "c", 1), 1)
-	before := r.state()
-	reply, err := g.RunForTexts(t.Context(), buryScript, []any{"g", "wake", r.now().UnixMilli() - 1, "a", "", "bad", "b", "", "bad"})
+	before := r.State()
+	reply, err := g.RunForTexts(t.Context(), buryScript, []any{"g", "wake", r.Now().UnixMilli() - 1, "a", "", "bad", "b", "", "bad"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b"}, reply)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 }
 
 // TestABurialMakesRoomUnderALimit for the group's next message.
@@ -80,8 +80,8 @@ func TestABurialOfAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
 			r.push(due("a"))
-			require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
-			r.on().FailsOnType(kind, func() error { return errOf(g.BuryAny(r.ctx(), "bad", []string{"a"})) })
+			require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
+			r.FailsOnType(kind, func() error { return errOf(g.BuryAny(r.Ctx(), "bad", []string{"a"})) })
 		})
 	}
 }

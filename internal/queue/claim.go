@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,6 +200,9 @@ func parseClaims(reply script.Reply) (Claims, error) {
 	return claims, reply.End()
 }
 
+// firstToken is that of a first claim, which leaves no entry.
+const firstToken = "1"
+
 // parse reads the due time and the token.
 func (c *Claimed) parse(due, token string) error {
 	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
@@ -206,26 +210,33 @@ func (c *Claimed) parse(due, token string) error {
 		return err
 	}
 	c.DueAt, c.Token = time.UnixMilli(int64(ms)), token
-	c.Fence, c.Attempt, err = parseToken(token)
-	return err
+	attempts, valid := ParseAttempts(token)
+	if !valid && token != firstToken {
+		return fmt.Errorf("token %q: %w", token, strconv.ErrSyntax)
+	}
+	c.Fence, c.Attempt = attempts.Fence, max(1, attempts.Seen+attempts.Unsure)
+	return nil
 }
 
-// parseToken reads a token, "1" or "fence/seen/unsure"; lib.lua explains them.
-func parseToken(token string) (fence int64, attempt int, err error) {
-	if token == "1" {
-		return 1, 1, nil
-	}
+// Attempts is what has happened to a message in a group; lib.lua explains it.
+type Attempts struct {
+	Fence        int64
+	Seen, Unsure int
+}
+
+// ParseAttempts reads "fence/seen/unsure". What is garbled counts as one claim, as in Redis.
+func ParseAttempts(text string) (a Attempts, valid bool) {
 	var numbers [3]int64
-	parts := strings.Split(token, "/")
-	if len(parts) != len(numbers) {
-		return 0, 0, strconv.ErrSyntax
+	parts := strings.Split(text, "/")
+	valid = len(parts) == len(numbers)
+	for i := 0; valid && i < len(numbers); i++ {
+		n, err := strconv.ParseUint(parts[i], 10, 63)
+		numbers[i], valid = int64(n), err == nil
 	}
-	for i, part := range parts {
-		if numbers[i], err = strconv.ParseInt(part, 10, 64); err != nil {
-			return 0, 0, err
-		}
+	if !valid {
+		return Attempts{Fence: 1}, false
 	}
-	return numbers[0], max(1, int(numbers[1]+numbers[2])), nil
+	return Attempts{numbers[0], int(numbers[1]), int(numbers[2])}, true
 }
 
 // addMetadata adds metadata to messages, from a list of indexes and values.

@@ -15,13 +15,13 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2/0/1",
 		"unack:g b": "now+30s", "messages b": "body b",
-	}, r.state())
+	}, r.State())
 }
 
 func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
@@ -39,7 +39,7 @@ func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
 	require.Equal(t, []string{id + "#1"}, deliveries(claim(1)))
 	_, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut(id, "1")})
 	require.NoError(t, err)
-	r.expire(g, id)
+	r.Expire(g.Name(), id)
 
 	claims := claim(10)
 	require.Equal(t, []string{"good#1"}, deliveries(claims))
@@ -49,7 +49,7 @@ func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
 		"keys k":   "!" + id, "dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
 		"attempts:g " + id: "1/1/0", "messages " + id: "body " + id,
 		"unack:g good": "now+30s", "messages good": "body good",
-	}, r.state())
+	}, r.State())
 }
 
 // TestAMessageThatKillsItsConsumerBecomesADeadLetter although nobody knows whether its
@@ -71,7 +71,7 @@ func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 		}
 		for _, token := range tokens {
 			require.Equal(t, []string{"a#" + token}, deliveries(claim()))
-			r.expire(g, "a")
+			r.Expire(g.Name(), "a")
 		}
 		claims := claim()
 		assert.Empty(t, claims.Messages)
@@ -80,7 +80,7 @@ func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
 		assert.Equal(t, map[string]string{
 			"groups g": "member", "messages a": "body a",
 			"dead:g a": "now+0s", "reasons:g a": reason, "attempts:g a": tokens[max],
-		}, r.state())
+		}, r.State())
 	}
 }
 
@@ -107,7 +107,7 @@ func TestAMessageOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
 			if i == 0 {
 				handedOut[m.ID]++
 			}
-			r.expire(g, m.ID)
+			r.Expire(g.Name(), m.ID)
 		}
 	}
 	assert.Equal(t, 20, buried)
@@ -126,18 +126,18 @@ func TestClaimTakesMessagesClaimedBeforeOnlyForFreeWorkers(t *testing.T) {
 	r.push(due("a"), due("b"), due("c"))
 	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be held ahead")
 	for _, id := range []string{"a", "b"} {
-		r.expire(g, id)
+		r.Expire(g.Name(), id)
 	}
 	claims := claim(10, 0)
 	assert.Empty(t, claims.Messages, "later messages do not overtake")
 	assert.True(t, claims.NeedsWorker)
 	assert.Zero(t, claims.Next)
-	before := r.state()
+	before := r.State()
 	claims = claim(10, 1)
 	assert.Equal(t, []string{"a#2/0/1"}, deliveries(claims))
 	assert.True(t, claims.NeedsWorker)
 	before["unack:g a"], before["attempts:g a"] = "now+30s", "2/0/1"
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 
 	nack(t, g, Nack{Delivery: Delivery{"a", "2/0/1"}})
 	claims = claim(10, 2)
@@ -155,7 +155,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"), due("d"))
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "a", "c").Err())
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.Messages, ""), "a", "c").Err())
 	request := r.request("c", 10)
 	claims, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
@@ -176,5 +176,5 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 		"dead:g c": "now+0s", "reasons:g c": "message body is missing",
 		"unack:g b": "now+30s", "messages b": "body b",
 		"unack:g d": "now+30s", "messages d": "body d",
-	}, r.state())
+	}, r.State())
 }

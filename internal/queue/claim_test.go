@@ -26,14 +26,14 @@ func TestClaimMovesDueMessagesStraightToTheOnlyGroup(t *testing.T) {
 	assert.Equal(t, "a", m.ID)
 	assert.Equal(t, "body a", string(m.Body))
 	assert.Equal(t, 1, m.Attempt)
-	assert.WithinDuration(t, r.now(), m.DueAt, time.Second)
-	assert.WithinDuration(t, r.now().Add(lease), m.LeasedUntil, time.Second)
+	assert.WithinDuration(t, r.Now(), m.DueAt, time.Second)
+	assert.WithinDuration(t, r.Now().Add(lease), m.LeasedUntil, time.Second)
 	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the lease ends before the next message is due")
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"unack:g a": "now+30s", "messages a": "body a",
 		"scheduled b": "now+60s", "messages b": "body b",
-	}, r.state())
+	}, r.State())
 }
 
 func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
@@ -47,7 +47,7 @@ func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
 		"unack:g a": "now+30s", "queue:h a": "now+0s", "messages a": "body a", "refs a": `["g","h"]`,
 		"scheduled b": "now+0s", "messages b": "body b",
 		"scheduled c": "now+60s", "messages c": "body c",
-	}, r.state())
+	}, r.State())
 	require.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "d", 10))
 	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }
@@ -65,17 +65,17 @@ func TestAGroupRegisteredBeforeTheDueTimeGetsTheMessageToo(t *testing.T) {
 func TestMessagesWaitForTheFirstGroup(t *testing.T) {
 	r := newScene(t)
 	r.push(due("a"))
-	assert.Equal(t, map[string]string{"scheduled a": "now+0s", "messages a": "body a"}, r.state())
+	assert.Equal(t, map[string]string{"scheduled a": "now+0s", "messages a": "body a"}, r.State())
 	assert.Equal(t, []string{"a#1"}, r.claim(r.group("g"), "c", 10))
 }
 
 func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	require.NoError(t, r.client.Del(t.Context(), r.partition.Key(script.Groups, "")).Err())
+	require.NoError(t, r.Client.Del(t.Context(), r.partition.Key(script.Groups, "")).Err())
 	r.push(due("a"))
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	assert.Contains(t, r.state(), "groups g")
+	assert.Contains(t, r.State(), "groups g")
 }
 
 func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
@@ -83,7 +83,7 @@ func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	scheduled := r.partition.Key(script.Scheduled, "")
-	require.NoError(t, r.client.ZAdd(t.Context(), scheduled,
+	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled,
 		redis.Z{Score: math.Inf(-1), Member: "a"}, redis.Z{Score: -1e300, Member: "b"}, redis.Z{Score: 0.5, Member: "c"},
 	).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
@@ -105,9 +105,9 @@ func TestClaimTreatsAGarbledEntryAsAFirstDelivery(t *testing.T) {
 	r.push(due("a"), due("b"))
 	require.Len(t, r.claim(g, "c", 2), 2)
 	for _, id := range []string{"a", "b"} {
-		r.expire(g, id)
+		r.Expire(g.Name(), id)
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), "a", "garbled").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), "a", "garbled").Err())
 	assert.Equal(t, []string{"a#2/0/1", "b#2/0/1"}, r.claim(g, "d", 2))
 }
 
@@ -119,7 +119,7 @@ func TestClaimIsNeverEarly(t *testing.T) {
 	}
 	for got := 0; got < 300; {
 		claims, err := g.Claim(t.Context(), r.request("c", 100))
-		now := r.now()
+		now := r.Now()
 		require.NoError(t, err)
 		for _, m := range claims.Messages {
 			require.False(t, now.Before(m.DueAt), "claimed %s before it was due", m.DueAt.Sub(now))
@@ -132,9 +132,9 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("c"), due("a"), due("b"))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(10, "c"), z(20, "b"), z(20, "a")).Err())
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(15, "retry")).Err())
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "retry", "x").Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(10, "c"), z(20, "b"), z(20, "a")).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(15, "retry")).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "retry", "x").Err())
 	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
@@ -153,7 +153,7 @@ func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	for _, m := range list {
 		r.push(m)
 	}
-	reads := r.watch("HMGET", r.partition.Key(script.Messages, ""))
+	reads := r.Watch("HMGET", r.partition.Key(script.Messages, ""))
 	for _, want := range []int{50, 1, 1} {
 		assert.Len(t, r.claim(g, "c", len(list)), want)
 		read := 0
@@ -190,9 +190,9 @@ func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 	assert.Negative(t, next())
 	r.push(after("a", 60))
 	assert.InDelta(t, time.Minute, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(float64(r.now().Add(20*time.Second).UnixMilli()), "b")).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(float64(r.Now().Add(20*time.Second).UnixMilli()), "b")).Err())
 	assert.InDelta(t, 20*time.Second, next(), float64(time.Second))
-	require.NoError(t, r.client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(float64(r.now().Add(10*time.Second).UnixMilli()), "c")).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(float64(r.Now().Add(10*time.Second).UnixMilli()), "c")).Err())
 	assert.InDelta(t, 10*time.Second, next(), float64(time.Second))
 }
 
@@ -211,14 +211,14 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 				}
 				r.push(message)
 				key := string(r.partition.Names) + ":" + kind
-				require.NoError(t, r.client.Del(t.Context(), key).Err())
-				require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
-				before := r.state()
+				require.NoError(t, r.Client.Del(t.Context(), key).Err())
+				require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
+				before := r.State()
 				_, err := g.Claim(t.Context(), r.request("c", 10))
 				var typeErr *script.KeyTypeError
 				require.ErrorAs(t, err, &typeErr)
 				assert.Equal(t, key, typeErr.Key)
-				assert.Equal(t, before, r.state())
+				assert.Equal(t, before, r.State())
 			})
 		}
 	}

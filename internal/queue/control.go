@@ -114,8 +114,8 @@ func (t *Topic) advance(ctx context.Context, group string) error {
 
 // Groups are the groups of the first partition, and how many partitions there are.
 func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err error) {
-	partitions, taught, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
-	return taught.groups, partitions, err
+	partitions, settings, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
+	return settings.groups, partitions, err
 }
 
 // Known returns ErrTopicNotFound unless the topic is on the list.
@@ -287,17 +287,17 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 
 // shareOfFirst gives the first partition its share for a number of partitions, unless somebody
 // has set other limits since.
-func (t *Topic) shareOfFirst(ctx context.Context, taught lesson, partitions int) error {
-	for i := 0; i+1 < len(taught.rules); i += 2 {
-		group, limited := strings.CutPrefix(taught.rules[i], limitsField)
+func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partitions int) error {
+	for i := 0; i+1 < len(settings.rules); i += 2 {
+		group, limited := strings.CutPrefix(settings.rules[i], limitsField)
 		if !limited {
 			continue
 		}
-		whole, err := ParseLimits(taught.rules[i+1])
+		whole, err := ParseLimits(settings.rules[i+1])
 		if err != nil {
 			return err
 		}
-		_, err = t.Partition(0).limit(ctx, group, whole, partitions, taught.rules[i+1])
+		_, err = t.Partition(0).limit(ctx, group, whole, partitions, settings.rules[i+1])
 		if err != nil && !errors.Is(err, ErrGroupNotFound) { // it has gone since
 			return err
 		}
@@ -306,12 +306,12 @@ func (t *Topic) shareOfFirst(ctx context.Context, taught lesson, partitions int)
 }
 
 // limited tells whether a group has limits.
-func (l lesson) limited() bool {
+func (l groupSettings) limited() bool {
 	return slices.ContainsFunc(l.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
 }
 
 // rulesFor are the pauses, and a partition's share of the limits.
-func (l lesson) rulesFor(partition, partitions int) ([]string, error) {
+func (l groupSettings) rulesFor(partition, partitions int) ([]string, error) {
 	rules := slices.Clone(l.rules)
 	for i := 0; i+1 < len(rules); i += 2 {
 		if !strings.HasPrefix(rules[i], limitsField) {

@@ -13,11 +13,11 @@ import (
 
 // topicOf is a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *Topic {
-	r.t.Helper()
-	topic := newStore(r.t, r.client).Topic(r.partition.Topic())
-	require.NoError(r.t, topic.Enlist(r.ctx()))
-	_, err := topic.Raise(r.ctx(), partitions)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	topic := newStore(r.T, r.Client).Topic(r.partition.Topic())
+	require.NoError(r.T, topic.Enlist(r.Ctx()))
+	_, err := topic.Raise(r.Ctx(), partitions)
+	require.NoError(r.T, err)
 	return topic
 }
 
@@ -48,7 +48,7 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 	assert.Empty(t, claims.Messages)
 	assert.Negative(t, claims.Next, "the pause has no end")
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "c", 10), "the other group is not paused")
-	assert.Equal(t, map[string]string{"control paused:g": `{"by":"anna","reason":"migration"}`}, with(r.state(), "control"))
+	assert.Equal(t, map[string]string{"control paused:g": `{"by":"anna","reason":"migration"}`}, with(r.State(), "control"))
 
 	acked, err := g.Ack(t.Context(), done("a"))
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 	for hint := heard(); hint.Paused || hint.Looked; hint = heard() { // after which it is woken
 	}
 	assert.Equal(t, []string{"b#1", "c#1"}, r.claim(g, "c", 10))
-	assert.Empty(t, with(r.state(), "control"))
+	assert.Empty(t, with(r.State(), "control"))
 }
 
 func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
@@ -90,12 +90,12 @@ func TestAPausedGroupTakesOverNoExpiredLease(t *testing.T) {
 	require.Equal(t, []string{"a#1"}, r.claimWith(g, request))
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
 	assert.Equal(t, []string{"a#1"}, r.claimWith(g, request), "the reply was lost")
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	spent := r.request("d", 1)
 	spent.MaxDeliveries = 1
-	before := r.state()
+	before := r.State()
 	assert.Empty(t, r.claimWith(g, spent))
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	assert.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
 }
@@ -108,14 +108,14 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	topic = r.topicOf(3)
 	for n := range 3 {
-		fields, err := r.client.HKeys(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
+		fields, err := r.Client.HKeys(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{"paused", "paused:g"}, fields, "partition %d", n)
 	}
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
+		exists, err := r.Client.Exists(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}
@@ -123,12 +123,12 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 
 func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	r := newScene(t)
-	topic := newStore(t, r.client).Topic(r.partition.Topic())
+	topic := newStore(t, r.Client).Topic(r.partition.Topic())
 	require.ErrorIs(t, topic.Pause(t.Context(), "", Pause{}), ErrTopicNotFound)
 	require.ErrorIs(t, topic.Resume(t.Context(), ""), ErrTopicNotFound)
 	_, err := retire(t, topic, "g", RetireIdle)
 	require.ErrorIs(t, err, ErrTopicNotFound)
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 }
 
 // TestAGroupThatTheTopicDoesNotHaveIsNotFound, but a pause that is left of one ends.
@@ -138,7 +138,7 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	g := topic.Membership("g", Terms{})
 	_, err := g.Partitions(t.Context())
 	require.NoError(t, err)
-	before := r.state()
+	before := r.State()
 	check := func(group string) {
 		t.Helper()
 		require.ErrorIs(t, topic.Pause(t.Context(), group, Pause{}), ErrGroupNotFound)
@@ -146,15 +146,15 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
-		require.NoError(t, r.client.HSet(t.Context(), topic.Partition(n).Key(script.Control, ""), "paused:G", "0 1 {}").Err())
+		require.NoError(t, r.Client.HSet(t.Context(), topic.Partition(n).Key(script.Control, ""), "paused:G", "0 1 {}").Err())
 	}
 	require.NoError(t, topic.Resume(t.Context(), "G"))
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 	_, err = retire(t, topic, "g", RetireIdle)
 	require.NoError(t, err)
-	before = r.state()
+	before = r.State()
 	check("g")
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 }
 
 func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
@@ -163,9 +163,9 @@ func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
 	r.group("g") // in the first one only
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
 	other := r.in(topic.Partition(1))
-	assert.Equal(t, map[string]string{"control paused:g": "{}"}, with(other.state(), "paused"))
+	assert.Equal(t, map[string]string{"control paused:g": "{}"}, with(other.State(), "paused"))
 	require.NoError(t, topic.Resume(t.Context(), "g"))
-	assert.Empty(t, with(other.state(), "paused"))
+	assert.Empty(t, with(other.State(), "paused"))
 }
 
 // TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll is the same for a pause.
@@ -174,14 +174,14 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	r.group("g")
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	slow := newStore(t, r.client).Topic(r.partition.Topic())
-	number, taught, err := slow.raise(t.Context(), 3, 1)
+	slow := newStore(t, r.Client).Topic(r.partition.Topic())
+	number, settings, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	require.NoError(t, topic.Resume(t.Context(), "g"))
-	_, err = slow.teach(t.Context(), taught, 1, number)
+	_, err = slow.propagate(t.Context(), settings, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		exists, err := r.client.Exists(t.Context(), slow.Partition(n).Key(script.Control, "")).Result()
+		exists, err := r.Client.Exists(t.Context(), slow.Partition(n).Key(script.Control, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}

@@ -10,12 +10,12 @@ import (
 
 // bury makes a message a dead letter of a group in its first delivery.
 func (r *scene) bury(g *Group, ids ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, id := range ids {
-		require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
-		stale, err := g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad " + id}})
-		require.NoError(r.t, err)
-		require.Empty(r.t, stale)
+		require.Equal(r.T, []string{id + "#1"}, r.claim(g, "c", 1))
+		stale, err := g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad " + id}})
+		require.NoError(r.T, err)
+		require.Empty(r.T, stale)
 	}
 }
 
@@ -29,13 +29,13 @@ func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "queue:g a": "now+0s", "attempts:g a": "1/0/0", "messages a": "body a",
-	}, r.state())
+	}, r.State())
 	require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "d", 1))
-	before := r.state()
+	before := r.State()
 	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 	missing, err = Requeue(t.Context(), g, ever, []string{"a"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, missing, "sent again")
@@ -52,9 +52,9 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "groups h": "member", "unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
-	}, r.state(), "the other group still needs it")
+	}, r.State(), "the other group still needs it")
 	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
 }
 
 // TestALateCopyLeavesWhatWasBuriedSinceAlone: the message was requeued, and failed again.
@@ -68,18 +68,18 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			r.bury(g, "a")
-			latest := r.now().UnixMilli()
+			latest := r.Now().UnixMilli()
 			require.NoError(t, errOf(Requeue(t.Context(), g, latest, []string{"a"})))
-			require.Eventually(t, func() bool { return r.now().UnixMilli() > latest }, time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return r.Now().UnixMilli() > latest }, time.Second, time.Millisecond)
 			require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "c", 1))
 			_, err := g.Bury(t.Context(), []Burial{{Delivery{"a", "2/0/0"}, "again"}})
 			require.NoError(t, err)
-			before := r.state()
+			before := r.State()
 			left, err := call(g, latest)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"a"}, left)
-			assert.Equal(t, before, r.state())
-			left, err = call(g, r.now().UnixMilli())
+			assert.Equal(t, before, r.State())
+			left, err = call(g, r.Now().UnixMilli())
 			require.NoError(t, err)
 			assert.Empty(t, left)
 		})

@@ -61,9 +61,9 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 		require.True(t, known, "%s: its end is not known", k.Name())
 		assert.True(t, made[k], "%s was never made", k.Name())
 		for _, key := range left[k] {
-			switch ttl := r.client.PTTL(t.Context(), key).Val(); end {
+			switch ttl := r.Client.PTTL(t.Context(), key).Val(); end {
 			case empties:
-				assert.Fail(t, "is left", "%s: %v", key, r.contents(key))
+				assert.Fail(t, "is left", "%s: %v", key, r.Contents(key))
 			case expires:
 				assert.Positive(t, ttl, "%s has no end", key)
 				assert.LessOrEqual(t, ttl, 25*time.Hour, key)
@@ -77,7 +77,7 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 // live makes keys of all kinds, and calls look while they are there. At the end, all messages
 // have ended and no consumer is left.
 func (r *scene) live(look func()) {
-	r.t.Helper()
+	r.T.Helper()
 	topic := r.topicOf(2)
 	g, h := r.expiring("g", time.Hour), r.expiring("h", time.Hour)
 	ids := []string{keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), keyed(4, "d")}
@@ -85,7 +85,7 @@ func (r *scene) live(look func()) {
 	for _, id := range ids {
 		calls = append(calls, []Message{due(id)})
 	}
-	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, calls...))
+	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, calls...))
 	r.arrived(fmt.Sprintf("%026d", 9))
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
@@ -95,34 +95,34 @@ func (r *scene) live(look func()) {
 	take(g, 10)
 	take(h, 10)
 	look()
-	nack(r.t, g, Nack{Delivery: Delivery{ids[0], "1"}, Metadata: []byte("changed")})
-	_, err := g.Bury(r.ctx(), []Burial{{Delivery{ids[1], "1"}, "bad"}})
-	require.NoError(r.t, err)
-	require.NoError(r.t, topic.Limit(r.ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
+	nack(r.T, g, Nack{Delivery: Delivery{ids[0], "1"}, Metadata: []byte("changed")})
+	_, err := g.Bury(r.Ctx(), []Burial{{Delivery{ids[1], "1"}, "bad"}})
+	require.NoError(r.T, err)
+	require.NoError(r.T, topic.Limit(r.Ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
 	take(g, 10)
 	look()
-	_, err = Discard(r.ctx(), g, ever, []string{ids[1]})
-	require.NoError(r.t, err)
-	ack(r.t, g, ids[2], ids[3])
+	_, err = Discard(r.Ctx(), g, ever, []string{ids[1]})
+	require.NoError(r.T, err)
+	ack(r.T, g, ids[2], ids[3])
 	take(g, 1)
-	ack(r.t, g, ids[0])
-	ack(r.t, h, ids...)
+	ack(r.T, g, ids[0])
+	ack(r.T, h, ids...)
 
-	require.NoError(r.t, errOf(r.partition.CancelID(r.ctx(), fmt.Sprintf("%026d", 9))))
+	require.NoError(r.T, errOf(r.partition.CancelID(r.Ctx(), fmt.Sprintf("%026d", 9))))
 	for _, left := range []*Group{g, h} {
-		require.NoError(r.t, left.Leave(r.ctx(), "c"))
+		require.NoError(r.T, left.Leave(r.Ctx(), "c"))
 	}
 }
 
 // kindsOf lists the keys of the topic and of the list of topics by their kind.
 func (r *scene) kindsOf() map[script.Kind][]string {
-	r.t.Helper()
+	r.T.Helper()
 	list := map[script.Kind][]string{}
 	registry := r.partition.Client().Registry()
-	if r.client.Exists(r.ctx(), registry).Val() == 1 {
+	if r.Client.Exists(r.Ctx(), registry).Val() == 1 {
 		list[script.Topics] = []string{registry}
 	}
-	for _, key := range r.keysOf() {
+	for _, key := range r.Keys() {
 		_, rest, _ := strings.Cut(key, "}:")
 		name, _, _ := strings.Cut(rest, ":")
 		found := false
@@ -131,7 +131,7 @@ func (r *scene) kindsOf() map[script.Kind][]string {
 				list[k], found = append(list[k], key), true
 			}
 		}
-		require.True(r.t, found, key)
+		require.True(r.T, found, key)
 	}
 	return list
 }
@@ -140,7 +140,7 @@ func (r *scene) kindsOf() map[script.Kind][]string {
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Taken, "")
-	ttl := func() float64 { return r.client.PTTL(t.Context(), key).Val().Seconds() }
+	ttl := func() float64 { return r.Client.PTTL(t.Context(), key).Val().Seconds() }
 	for n, step := range []struct {
 		window time.Duration
 		want   time.Duration
@@ -149,12 +149,12 @@ func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 		assert.InDelta(t, step.want.Seconds(), ttl(), 10)
 	}
 
-	require.NoError(t, r.client.Persist(t.Context(), key).Err())
+	require.NoError(t, r.Client.Persist(t.Context(), key).Err())
 	require.NoError(t, errOf(r.pushFor(time.Second, 4, RejectDuplicates, []Message{due(keyed(4, "4"))})))
 	assert.InDelta(t, time.Hour.Seconds(), ttl(), 10, "one that an older library has left")
 
-	ahead := r.now().Add(10 * time.Hour)
-	require.NoError(t, r.client.ZAdd(t.Context(), key, redis.Z{Score: float64(ahead.UnixMilli()), Member: "x"}).Err())
+	ahead := r.Now().Add(10 * time.Hour)
+	require.NoError(t, r.Client.ZAdd(t.Context(), key, redis.Z{Score: float64(ahead.UnixMilli()), Member: "x"}).Err())
 	require.NoError(t, errOf(r.pushFor(time.Second, 5, RejectDuplicates, []Message{due(keyed(5, "5"))})))
 	assert.InDelta(t, (10 * time.Hour).Seconds(), ttl(), 10, "one that was set before the clock was set back")
 }

@@ -16,18 +16,18 @@ import (
 
 // expiring returns a registered group that lasts so long without a live consumer.
 func (r *scene) expiring(name string, lasts time.Duration) *Group {
-	r.t.Helper()
+	r.T.Helper()
 	g := r.partition.Group(name)
 	g.terms.Expiry = lasts
-	require.NoError(r.t, g.Register(r.ctx()))
+	require.NoError(r.T, g.Register(r.Ctx()))
 	return g
 }
 
 // lives is the state with the times of groups that expire and of consumers in a form that
 // does not change: when they end, from now.
 func (r *scene) lives() map[string]string {
-	r.t.Helper()
-	state := r.state()
+	r.T.Helper()
+	state := r.State()
 	for field, value := range state {
 		parts := strings.Fields(value)
 		switch {
@@ -47,42 +47,42 @@ func (r *scene) lives() map[string]string {
 }
 
 func (r *scene) away(ms string) string {
-	r.t.Helper()
+	r.T.Helper()
 	n, err := strconv.ParseFloat(ms, 64)
-	require.NoError(r.t, err)
-	return r.on().Score(n)
+	require.NoError(r.T, err)
+	return r.Score(n)
 }
 
 // over makes a group one whose time is over since a minute, and that was noticed then.
-func (r *scene) over(p *Partition, name string) { r.t.Helper(); r.overSince(p, name, -time.Minute) }
+func (r *scene) over(p *Partition, name string) { r.T.Helper(); r.overSince(p, name, -time.Minute) }
 
 // overSince sets when the end of a group was noticed, from now; 0 for never.
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
-	r.t.Helper()
+	r.T.Helper()
 	key, field := p.Key(script.Control, ""), "expiry:"+name
-	told, err := r.client.HGet(r.ctx(), key, field).Result()
-	require.NoError(r.t, err)
-	ends, at := r.now().Add(-time.Minute).UnixMilli(), int64(0)
+	told, err := r.Client.HGet(r.Ctx(), key, field).Result()
+	require.NoError(r.T, err)
+	ends, at := r.Now().Add(-time.Minute).UnixMilli(), int64(0)
 	if noticed != 0 {
-		at = r.now().Add(noticed).UnixMilli()
+		at = r.Now().Add(noticed).UnixMilli()
 	}
-	require.NoError(r.t, r.client.HSet(r.ctx(), key, field, fmt.Sprint(strings.Fields(told)[0], " ", ends, " ", at)).Err())
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
+	require.NoError(r.T, r.Client.HSet(r.Ctx(), key, field, fmt.Sprint(strings.Fields(told)[0], " ", ends, " ", at)).Err())
+	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
 }
 
 // look looks whether a group has expired.
 func (r *scene) look(g *Group) string {
-	r.t.Helper()
-	word, _, err := g.askWhile(r.ctx(), "more", expireScript, g.name)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name)
+	require.NoError(r.T, err)
 	return word
 }
 
 // alive says that a consumer is alive.
 func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
-	r.t.Helper()
-	_, err := g.Extend(r.ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, Info: "{}"}}, nil)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	_, err := g.Extend(r.Ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, Info: "{}"}}, nil)
+	require.NoError(r.T, err)
 }
 
 func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {
@@ -187,8 +187,8 @@ func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Second)
 	r.over(r.partition, "g")
-	seen := r.now().Add(-2 * time.Second).UnixMilli() // and is dead again
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
+	seen := r.Now().Add(-2 * time.Second).UnixMilli() // and is dead again
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, "lasts 1000ms, ends now-1s, noticed now+0s", r.lives()["control expiry:g"])
 }
@@ -197,7 +197,7 @@ func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {
 	r := newScene(t)
 	g := r.partition.Group("g")
 	r.alive(g, "c", time.Minute)
-	require.Empty(t, r.state())
+	require.Empty(t, r.State())
 	require.NoError(t, g.Register(t.Context()))
 	r.alive(g, "c", time.Minute)
 	assert.Equal(t, map[string]string{"groups g": "member", "consumers:g c": "till now+60s, seen now+0s"}, r.lives())
@@ -207,13 +207,13 @@ func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {
 
 // consumers makes that many consumers, which were last seen so long ago.
 func (r *scene) consumers(group string, count int, ago time.Duration) {
-	r.t.Helper()
-	at := r.now().Add(-ago).UnixMilli()
+	r.T.Helper()
+	at := r.Now().Add(-ago).UnixMilli()
 	var fields []any
 	for i := range count {
 		fields = append(fields, fmt.Sprintf("%s/%04d", ago, i), fmt.Sprintf("%d %d %d {}", at+1, at, at))
 	}
-	require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.ConsumersOf, group), fields...).Err())
+	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, group), fields...).Err())
 }
 
 func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
@@ -227,7 +227,7 @@ func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
 	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
 	require.ErrorIs(t, err, ErrGroupAlive)
 	r.consumers("g", 2500, time.Hour)
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "alive").Err())
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "alive").Err())
 	r.over(r.partition, "g")
 	assert.Equal(t, "expired", r.look(g))
 }

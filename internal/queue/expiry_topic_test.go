@@ -28,26 +28,19 @@ func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	require.NoError(t, topic.End(t.Context(), "g"), "twice is no error")
 	for n := range number {
 		part := r.in(topic.Partition(n))
-		state := part.state()
+		state := part.State()
 		delete(state, "partitions ")
 		assert.Empty(t, state, "partition %d", n)
 		require.NoError(t, member.Group(n).Register(t.Context()))
 	}
 }
 
-// in is the scene in another partition.
-func (r *scene) in(p *Partition) *scene {
-	other := *r
-	other.partition = p
-	return &other
-}
-
 // memberOf registers a group that expires in all partitions and gives it messages.
 func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each int) {
-	r.t.Helper()
+	r.T.Helper()
 	member := topic.Membership(group, Terms{Expiry: lasts})
-	number, err := member.Partitions(r.ctx())
-	require.NoError(r.t, err)
+	number, err := member.Partitions(r.Ctx())
+	require.NoError(r.T, err)
 	for n := range number {
 		part := r.in(topic.Partition(n))
 		for i := range each {
@@ -123,7 +116,7 @@ func TestTwoThatNoticeAtOnceFreeEachMessageOnce(t *testing.T) {
 	assert.NotEmpty(t, freed)
 	for n := range 2 {
 		part := r.in(topic.Partition(n))
-		state := part.state()
+		state := part.State()
 		assert.Empty(t, with(state, ":g "))
 		assert.Empty(t, with(state, "expiry"))
 		assert.Len(t, with(state, "messages "), 700, "what the other group gets")
@@ -153,7 +146,7 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []Ended{{"g", 6}}, ended)
 		for n := range 2 {
-			state := r.in(topic.Partition(n)).state()
+			state := r.in(topic.Partition(n)).State()
 			delete(state, "partitions ")
 			assert.Empty(t, state)
 		}
@@ -180,7 +173,7 @@ func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Ended{{"g", 0}}, ended)
 	for n := range 3 {
-		state := r.in(topic.Partition(n)).state()
+		state := r.in(topic.Partition(n)).State()
 		delete(state, "partitions ")
 		assert.Empty(t, state)
 	}
@@ -198,7 +191,7 @@ func TestOtherPartitionsAreLookedIntoAsLongAsAnythingIsFound(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []Ended{{"g", 0}}, ended, "partition %d", n)
 	}
-	state := r.in(topic.Partition(1)).state()
+	state := r.in(topic.Partition(1)).State()
 	assert.Empty(t, state)
 }
 
@@ -207,13 +200,13 @@ func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	r.group("stays")
-	slow := newStore(t, r.client).Topic(r.partition.Topic())
-	number, taught, err := slow.raise(t.Context(), 3, 1)
+	slow := newStore(t, r.Client).Topic(r.partition.Topic())
+	number, settings, err := slow.raise(t.Context(), 3, 1)
 	require.NoError(t, err)
 	topic := r.topicOf(3)
 	require.NoError(t, topic.Pause(t.Context(), "stays", Pause{}))
 	require.NoError(t, topic.End(t.Context(), "g"))
-	_, err = slow.teach(t.Context(), taught, 1, number)
+	_, err = slow.propagate(t.Context(), settings, 1, number)
 	require.NoError(t, err)
 	for n := 1; n < 3; n++ {
 		state := r.in(topic.Partition(n)).lives()
@@ -226,7 +219,7 @@ func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	}
 }
 
-func TestAKnownGroupIsNotTaughtWhenItExpires(t *testing.T) {
+func TestAKnownGroupIsNotPropagatedWhenItExpires(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	topic := r.topicOf(2)
@@ -239,7 +232,7 @@ func TestAKnownGroupIsNotTaughtWhenItExpires(t *testing.T) {
 func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Minute)
-	r.store(r.partition.Key(script.UnackOf, "g"), 450, 10)
+	r.Store(r.partition.Key(script.UnackOf, "g"), 450, 10)
 	r.over(r.partition, "g")
 	freed, ended, err := g.endExpired(t.Context(), time.Now())
 	require.NoError(t, err)
@@ -251,7 +244,7 @@ func TestABigGroupIsEndedInSeveralCalls(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Ended{{"g", 450}}, list)
 	assert.Empty(t, topic.search.freed)
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 }
 
 func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
@@ -274,7 +267,7 @@ func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
 		require.Empty(t, look())
 	}
 	for i := range groups {
-		state, err := r.client.HGet(t.Context(), r.partition.Key(script.Control, ""), "expiry:"+fmt.Sprint(i)).Result()
+		state, err := r.Client.HGet(t.Context(), r.partition.Key(script.Control, ""), "expiry:"+fmt.Sprint(i)).Result()
 		require.NoError(t, err)
 		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
 		r.over(r.partition, fmt.Sprint(i))
@@ -284,5 +277,5 @@ func TestGroupsThatWereNoticedMakeWayForOthers(t *testing.T) {
 		ended += len(look())
 	}
 	assert.Equal(t, groups, ended)
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 }

@@ -16,14 +16,14 @@ import (
 func TestATopicHasAtMostAThousandGroups(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
-	r.groups(998)
+	r.RegisterGroups(998)
 	last := r.partition.Group("last")
 	require.NoError(t, last.Register(t.Context()))
 	err := r.partition.Group("one more").Register(t.Context())
 	require.ErrorIs(t, err, ErrTooManyGroups)
 	assert.Contains(t, err.Error(), "one more")
 	require.NoError(t, last.Register(t.Context()), "it is registered already")
-	assert.Equal(t, int64(MaxGroups), r.client.SCard(t.Context(), r.partition.Key(script.Groups, "")).Val())
+	assert.Equal(t, int64(MaxGroups), r.Client.SCard(t.Context(), r.partition.Key(script.Groups, "")).Val())
 	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }
@@ -32,7 +32,7 @@ func TestEachOfAThousandGroupsGetsAMessage(t *testing.T) {
 	r := newScene(t)
 	names := []string{"g0"}
 	r.group("g0")
-	r.groups(999)
+	r.RegisterGroups(999)
 	for i := range 999 {
 		names = append(names, fmt.Sprint("g", i+1))
 	}
@@ -42,14 +42,14 @@ func TestEachOfAThousandGroupsGetsAMessage(t *testing.T) {
 		require.Equal(t, []string{keyed(1, "k") + "#1"}, r.claim(g, "c "+name, 1))
 		ack(t, g, keyed(1, "k"))
 	}
-	assert.Len(t, r.state(), 1000, "only the groups are left")
+	assert.Len(t, r.State(), 1000, "only the groups are left")
 }
 
 // TestTooManyGroupsHoldUpNothing if another program has added them.
 func TestTooManyGroupsHoldUpNothing(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	r.groups(8100)
+	r.RegisterGroups(8100)
 	id := keyed(1, "k")
 	r.push(due(id), due("other"))
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
@@ -75,11 +75,11 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 		g := r.partition.Group(name)
 		require.Equal(t, []string{"1#1"}, r.claim(g, "c "+name, 1), "%q", name)
 		ack(t, g, "1")
-		_, left := r.state()["messages 1"]
+		_, left := r.State()["messages 1"]
 		require.Equal(t, i < len(names)-1, left, "after %q", name)
 	}
-	assert.NotContains(t, r.state(), "messages 1")
-	assert.NotContains(t, r.state(), "refs 1")
+	assert.NotContains(t, r.State(), "messages 1")
+	assert.NotContains(t, r.State(), "refs 1")
 }
 
 // awkwardNames could break a hash tag or collide.
@@ -87,14 +87,14 @@ var awkwardNames = []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%"
 
 func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 	r := newScene(t)
-	store, err := NewStore(r.client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
+	store, err := NewStore(r.Client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
 	for _, topic := range awkwardNames {
-		r.partition = store.Topic(topic).Partition(0)
+		r := r.in(store.Topic(topic).Partition(0))
 		r.push(due(topic))
 	}
 	for _, topic := range awkwardNames {
-		r.partition = store.Topic(topic).Partition(0)
+		r := r.in(store.Topic(topic).Partition(0))
 		for _, group := range awkwardNames {
 			r.group(group)
 		}
@@ -103,6 +103,6 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
 			ack(t, g, topic)
 		}
-		require.Len(t, r.state(), len(awkwardNames), "only the groups are left")
+		require.Len(t, r.State(), len(awkwardNames), "only the groups are left")
 	}
 }

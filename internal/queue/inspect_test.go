@@ -15,13 +15,13 @@ func ofInspect(name, keys string) *script.Script {
 
 // arrived stores a copy of a message that is due in a minute.
 func (r *scene) arrived(id string) {
-	r.t.Helper()
+	r.T.Helper()
 	arrive := ofInspect("arrive", "scheduled messages keys taken arrived")
-	now := r.now().UnixMilli()
-	reply, err := r.partition.Run(r.ctx(), arrive, "", []any{
+	now := r.Now().UnixMilli()
+	reply, err := r.partition.Run(r.Ctx(), arrive, "", []any{
 		now + 60_000, 86_400_000, r.partition.Channel(), "", id, now + 60_000, "body " + id,
 	})
-	require.NoError(r.t, err)
+	require.NoError(r.T, err)
 	reply.Time()
-	require.Equal(r.t, []string{"", "stored"}, reply.Rest())
+	require.Equal(r.T, []string{"", "stored"}, reply.Rest())
 }

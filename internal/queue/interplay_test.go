@@ -13,7 +13,7 @@ import (
 
 // controlOf is what the groups of a partition are told.
 func (r *scene) controlOf(n int) map[string]string {
-	return r.client.HGetAll(r.ctx(), newStore(r.t, r.client).Topic(r.partition.Topic()).Partition(n).Key(script.Control, "")).Val()
+	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Control, "")).Val()
 }
 
 // whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
@@ -24,12 +24,12 @@ func whileAPublisherStarts(t *testing.T, meanwhile func(topic *Topic)) *scene {
 	r.group("g")
 	topic := r.topicOf(2)
 	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.client).Topic(r.partition.Topic()) // a publisher that starts: no number changes
-	number, taught, err := slow.raise(t.Context(), 1, 1)
+	slow := newStore(t, r.Client).Topic(r.partition.Topic()) // a publisher that starts: no number changes
+	number, settings, err := slow.raise(t.Context(), 1, 1)
 	require.NoError(t, err)
 	require.Equal(t, 2, number)
 	meanwhile(topic)
-	_, err = slow.teach(t.Context(), taught, 1, number)
+	_, err = slow.propagate(t.Context(), settings, 1, number)
 	require.NoError(t, err)
 	return r
 }
@@ -67,7 +67,7 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	_, err := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	for n := range 2 {
-		assert.Empty(t, r.client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
+		assert.Empty(t, r.Client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestAMistypedGroupRaisesNoVersion(t *testing.T) {
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.ErrorIs(t, topic.Pause(t.Context(), "gg", Pause{}), ErrGroupNotFound)
-	assert.Equal(t, "1", r.client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
+	assert.Equal(t, "1", r.Client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
 }
 
 func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
@@ -87,10 +87,10 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.client.Set(t.Context(), r.partition.Key(script.Full, ""), "x", 0).Err())
-			before := r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
+			require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(script.Full, ""), "x", 0).Err())
+			before := r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
 			require.Error(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Equal(t, before, r.client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")
+			assert.Equal(t, before, r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")
 		})
 	}
 }
@@ -117,10 +117,10 @@ func TestTheVersionIsRaisedWithoutMemory(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
 	r.group("g")
 	topic := r.topicOf(1)
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, "2", r.client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
+	assert.Equal(t, "2", r.Client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
 }
 
 func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
@@ -131,11 +131,11 @@ func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, topic.Limit(t.Context(), "h", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.client).Topic(r.partition.Topic())
-	number, taught, err := slow.raise(t.Context(), 1, 1)
+	slow := newStore(t, r.Client).Topic(r.partition.Topic())
+	number, settings, err := slow.raise(t.Context(), 1, 1)
 	require.NoError(t, err)
 	require.NoError(t, topic.End(t.Context(), "g"))
-	_, err = slow.teach(t.Context(), taught, 1, number)
+	_, err = slow.propagate(t.Context(), settings, 1, number)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"h"}, r.client.SMembers(t.Context(), topic.Partition(0).Key(script.Groups, "")).Val())
+	assert.Equal(t, []string{"h"}, r.Client.SMembers(t.Context(), topic.Partition(0).Key(script.Groups, "")).Val())
 }

@@ -13,22 +13,22 @@ import (
 // TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
 func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
 	eachStanding(t, func(r *scene, name, id string, want Standing) {
-		got, err := r.partition.CancelID(r.ctx(), id)
-		assert.Equal(r.t, standings[name].cancel, err)
-		assert.Equal(r.t, want, got)
+		got, err := r.partition.CancelID(r.Ctx(), id)
+		assert.Equal(r.T, standings[name].cancel, err)
+		assert.Equal(r.T, want, got)
 		left := map[string]string{"groups g": "member", "groups h": "member"}
 		for field, value := range standings[name].afterCancel {
 			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
 		}
-		assert.Equal(r.t, left, r.state())
+		assert.Equal(r.T, left, r.State())
 	})
 }
 
 // TestByItsIDAMessageIsRescheduledAsByItsKey and to the millisecond, as often as it is called.
 func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
 	eachStanding(t, func(r *scene, name, id string, want Standing) {
-		due := r.now().UnixMilli() + 3_600_000
-		state := r.state()
+		due := r.Now().UnixMilli() + 3_600_000
+		state := r.State()
 		for key := range state {
 			set, member, _ := strings.Cut(key, " ")
 			if member == id && (set == "scheduled" || strings.HasPrefix(set, "queue:")) {
@@ -36,16 +36,16 @@ func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
 			}
 		}
 		for range 2 {
-			got, err := r.partition.RescheduleID(r.ctx(), id, due)
-			assert.Equal(r.t, standings[name].reschedule, err)
-			assert.Equal(r.t, want, got)
-			assert.Equal(r.t, state, r.state())
+			got, err := r.partition.RescheduleID(r.Ctx(), id, due)
+			assert.Equal(r.T, standings[name].reschedule, err)
+			assert.Equal(r.T, want, got)
+			assert.Equal(r.T, state, r.State())
 		}
 		if want.Scheduled {
-			assert.Equal(r.t, float64(due), r.client.ZScore(r.ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
-			_, err := r.partition.RescheduleAt(r.ctx(), "k", due+1)
-			require.NoError(r.t, err)
-			assert.Equal(r.t, float64(due+1), r.client.ZScore(r.ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
+			assert.Equal(r.T, float64(due), r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
+			_, err := r.partition.RescheduleAt(r.Ctx(), "k", due+1)
+			require.NoError(r.T, err)
+			assert.Equal(r.T, float64(due+1), r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
 		}
 	})
 }
@@ -60,15 +60,15 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	r.claim(h, "c", 1)
 	refused := r.pushWindow(1<<41, RejectDuplicates, []Message{after(second, 60)})
 	require.Empty(t, refused)
-	want := r.state()
+	want := r.State()
 	require.Contains(t, want, "taken k")
 	delete(want, "unack:h "+first)
 	want["refs "+first] = `["g"]`
 	standing, err := r.partition.CancelID(t.Context(), first)
 	require.NoError(t, err)
 	assert.Equal(t, StateInDelivery, standing.Groups["h"])
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
-	assert.NotContains(t, r.state(), "taken k", "the holder's window ends with it")
-	assert.NotContains(t, r.state(), "keys k")
+	assert.NotContains(t, r.State(), "taken k", "the holder's window ends with it")
+	assert.NotContains(t, r.State(), "keys k")
 }

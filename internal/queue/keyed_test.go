@@ -17,17 +17,17 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 	id := keyed(1, "k")
 	situations := map[string]func(r *scene, g, h *Group){
 		"scheduled": func(*scene, *Group, *Group) {},
-		"due":       func(r *scene, _, _ *Group) { require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0))) },
+		"due":       func(r *scene, _, _ *Group) { require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0))) },
 		"held by one, queued for the other": func(r *scene, g, _ *Group) {
-			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)))
-			require.Equal(r.t, []string{id + "#1"}, r.claim(g, "c", 1))
+			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)))
+			require.Equal(r.T, []string{id + "#1"}, r.claim(g, "c", 1))
 		},
 		"nacked by one, acked by the other": func(r *scene, g, h *Group) {
-			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", 0)))
+			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)))
 			r.claim(g, "c", 1)
 			r.claim(h, "d", 1)
-			nack(r.t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-			ack(r.t, h, id)
+			nack(r.T, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
+			ack(r.T, h, id)
 		},
 	}
 	for name, arrange := range situations {
@@ -40,7 +40,7 @@ func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"groups g": "member", "groups h": "member",
 				"scheduled other": "now+60s", "messages other": "body other",
-			}, r.state())
+			}, r.State())
 			assert.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 		})
 	}
@@ -54,7 +54,7 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 5*time.Second)))
 	want := map[string]string{"groups g": "member", "messages " + id: "body " + id, "keys k": id}
 	want["scheduled "+id] = "now+5s"
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 	r.claim(g, "c", 1)
@@ -64,7 +64,7 @@ func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
 	delete(want, "scheduled "+id)
 	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	assert.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "unknown", 0)), ErrNotFound)
 }
 
@@ -100,7 +100,7 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 			return nil
 		default:
 		}
-		_, err := r.partition.Push(r.ctx(), Batch{
+		_, err := r.partition.Push(r.Ctx(), Batch{
 			Publisher: fmt.Sprint("replacer ", round), Number: int64(n), Duplicates: ReplaceDuplicates,
 			Calls: [][]Message{{after(keyed(n, key), 3600)}},
 		})
@@ -113,22 +113,22 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 // keyedCall is a call of cancel or reschedule that may be sent again. It counts until
 // left has passed by Redis's clock.
 func (r *scene) keyedCall(s *script.Script, request int64, left time.Duration) func() []any {
-	r.t.Helper()
+	r.T.Helper()
 	return r.keyedCallFor("k", s, request, left)
 }
 
 func (r *scene) keyedCallFor(key string, s *script.Script, request int64, left time.Duration) func() []any {
-	r.t.Helper()
-	until := r.now().Add(left).UnixMilli()
+	r.T.Helper()
+	until := r.Now().Add(left).UnixMilli()
 	args := []any{"caller of " + s.Name(), request, until, "key", key}
 	if s == rescheduleScript {
 		args = append(args, "in", 5_000)
 	}
 	args = append(args, r.partition.Channel())
 	return func() []any {
-		r.t.Helper()
-		reply, err := r.partition.Run(r.ctx(), s, "", args)
-		require.NoError(r.t, err)
+		r.T.Helper()
+		reply, err := r.partition.Run(r.Ctx(), s, "", args)
+		require.NoError(r.T, err)
 		return reply.Values()
 	}
 }
@@ -143,10 +143,10 @@ func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
 			answer := []any{word, first, "scheduled"}
 			assert.Equal(t, answer, call())
 			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
-			before := r.state()
+			before := r.State()
 			assert.Equal(t, answer, call(), "the answer is the same")
 			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
-			assert.Equal(t, before, r.state())
+			assert.Equal(t, before, r.State())
 		})
 	}
 }
@@ -157,9 +157,9 @@ func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
 		call := r.keyedCall(s, 1, time.Minute)
 		assert.Equal(t, []any{"none"}, call())
 		r.push(after(keyed(1, "k"), 60))
-		before := r.state()
+		before := r.State()
 		assert.Equal(t, []any{"none"}, call())
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 	}
 }
 
@@ -169,11 +169,11 @@ func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		r := newScene(t)
 		r.push(after(keyed(1, "k"), 60))
-		before := r.state()
+		before := r.State()
 		reply := r.keyedCall(s, 1, -time.Second)()
 		require.Len(t, reply, 2)
 		assert.Equal(t, "groups", reply[0])
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 	}
 }
 
@@ -184,12 +184,12 @@ func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(after(id, 60))
 	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
-	require.NoError(t, r.client.HDel(t.Context(), r.partition.Key(script.Messages, ""), id).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.Messages, ""), id).Err())
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 	require.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound)
 	assert.Equal(t, []any{"cancelled", id, "scheduled"}, call())
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 }
 
 func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
@@ -200,11 +200,11 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	require.Len(t, r.claim(h, "c", 1), 1)
 	nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
+	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
 	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
-	assert.Equal(t, "now+120s", r.state()["queue:h "+id])
+	assert.Equal(t, "now+120s", r.State()["queue:h "+id])
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
@@ -224,13 +224,13 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 			require.Len(t, r.claim(h, "c", 1), 1)
 		}
 		key := string(r.partition.Names) + ":" + kind
-		require.NoError(t, r.client.Del(t.Context(), key).Err())
-		require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
-		before := r.state()
+		require.NoError(t, r.Client.Del(t.Context(), key).Err())
+		require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
+		before := r.State()
 		var wrong *script.KeyTypeError
 		require.ErrorAs(t, errOf(r.partition.Cancel(t.Context(), "k")), &wrong, kind)
 		assert.Equal(t, key, wrong.Key)
-		assert.Equal(t, before, r.state(), kind)
+		assert.Equal(t, before, r.State(), kind)
 	}
 }
 

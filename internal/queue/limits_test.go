@@ -15,8 +15,8 @@ import (
 
 // limit limits a group of the scene's topic, which has one partition.
 func (r *scene) limit(name string, l Limits) {
-	r.t.Helper()
-	require.NoError(r.t, r.topicOf(1).Limit(r.ctx(), name, l))
+	r.T.Helper()
+	require.NoError(r.T, r.topicOf(1).Limit(r.Ctx(), name, l))
 }
 
 func perSecond(messages, burst int) Limits {
@@ -32,12 +32,12 @@ func TestAGroupHoldsNoMoreMessagesThanItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claims))
 	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the next is due when a lease ends")
-	assert.Contains(t, r.state(), "full g")
+	assert.Contains(t, r.State(), "full g")
 	assert.Empty(t, r.claim(g, "d", 10), "other consumers get none either")
 	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(h, "e", 10), "the other group has no limit")
 	r.limit("g", Limits{})
 	assert.Equal(t, []string{"c#1"}, r.claim(g, "d", 10))
-	assert.Empty(t, with(r.state(), "limits"))
+	assert.Empty(t, with(r.State(), "limits"))
 }
 
 func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
@@ -52,9 +52,9 @@ func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
 	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, deliveries(claims), "the burst")
 	assert.Positive(t, claims.Next)
 	assert.LessOrEqual(t, claims.Next, 50*time.Millisecond)
-	before := with(r.state(), "rate")
+	before := with(r.State(), "rate")
 	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claimWith(g, request), "the reply was lost")
-	assert.Equal(t, before, with(r.state(), "rate"), "a repeated claim counts once")
+	assert.Equal(t, before, with(r.State(), "rate"), "a repeated claim counts once")
 	got := 3
 	for got < 5 {
 		<-time.After(max(claims.Next, time.Millisecond))
@@ -80,7 +80,7 @@ func TestWhatIsGivenBackAtOnceUsesUpNoRate(t *testing.T) {
 			r.limit("g", Limits{Messages: 1, Per: every, Burst: 1})
 			r.push(due("a"), due("b"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			release := []Release{{Delivery{"a", "1"}, r.now(), age}}
+			release := []Release{{Delivery{"a", "1"}, r.Now(), age}}
 			for range 2 { // its reply was lost
 				_, err := g.Release(t.Context(), release)
 				require.NoError(t, err)
@@ -104,8 +104,8 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	g := r.group("g")
 	r.limit("g", perSecond(10, 3))
 	r.push(due("a"))
-	in := r.now().Add(time.Hour).UnixMicro()
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Control, ""), "rate:g", in).Err())
+	in := r.Now().Add(time.Hour).UnixMicro()
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), "rate:g", in).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -134,13 +134,13 @@ func TestAGroupOverItsLimitGetsNothingInPlaceOfASpentMessage(t *testing.T) {
 	require.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 10))
 	r.limit("g", Limits{MaxInFlight: 2})
 	r.push(due("d"))
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	request := r.request("e", 10)
 	request.MaxDeliveries = 1
 	assert.Empty(t, r.claimWith(g, request), "a is buried, b and c are two")
-	assert.Contains(t, r.state(), "dead:g a")
+	assert.Contains(t, r.State(), "dead:g a")
 }
 
 func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
@@ -205,7 +205,7 @@ func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
 	for n := range partitions {
-		share, err := r.client.HGet(t.Context(), topic.Partition(n).Key(script.Control, ""), "limits:g").Result()
+		share, err := r.Client.HGet(t.Context(), topic.Partition(n).Key(script.Control, ""), "limits:g").Result()
 		require.NoError(t, err)
 		text, _, _ := strings.Cut(share, " {")
 		list = append(list, text)
@@ -246,9 +246,9 @@ func TestARetiredGroupLeavesNoLimits(t *testing.T) {
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Retire(t.Context(), "g", RetireForced, func(int) {}))
 	require.NoError(t, topic.Restore(t.Context(), "g"))
-	assert.Empty(t, with(r.state(), ":g"))
-	assert.Empty(t, with(r.state(), "control"))
-	assert.Empty(t, with(r.state(), "full"))
+	assert.Empty(t, with(r.State(), ":g"))
+	assert.Empty(t, with(r.State(), "control"))
+	assert.Empty(t, with(r.State(), "full"))
 }
 
 // TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number after it was read.
@@ -276,9 +276,9 @@ func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
 
-	keys, err := r.client.Keys(t.Context(), scripttest.EscapeGlob(string(r.partition.Names))+"*").Result()
+	keys, err := r.Client.Keys(t.Context(), scripttest.EscapeGlob(string(r.partition.Names))+"*").Result()
 	require.NoError(t, err)
-	require.NoError(t, r.client.Del(t.Context(), keys...).Err()) // Redis has lost everything
+	require.NoError(t, r.Client.Del(t.Context(), keys...).Err()) // Redis has lost everything
 	r.push(due("a"), due("b"))
 	assert.Equal(t, []string{"a#1"}, r.claim(m.Group(0), "c", 10))
 	assert.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))

@@ -21,8 +21,8 @@ import (
 
 // deafness forwards bytes between clients and a server, until it drops them.
 type deafness struct {
-	addr string
-	deaf atomic.Bool
+	addr   string
+	silent atomic.Bool
 }
 
 func startDeafness(t *testing.T, target string) *deafness {
@@ -61,7 +61,7 @@ func (d *deafness) pass(from, to net.Conn) {
 		if err != nil {
 			return
 		}
-		if !d.deaf.Load() {
+		if !d.silent.Load() {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}
@@ -78,7 +78,7 @@ func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHand
 	return handler
 }
 
-func TestADeafConnectionIsNoticed(t *testing.T) {
+func TestASilentConnectionIsNoticed(t *testing.T) {
 	assert.Less(t, pingAfter+pingTimeout, 10*time.Second)
 	assert.LessOrEqual(t, float64(time.Second)/float64(pingAfter), 0.15, "commands a second of an idle process")
 	server := redistest.Shared(t)
@@ -89,9 +89,9 @@ func TestADeafConnectionIsNoticed(t *testing.T) {
 	q := r.through(client)
 	handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 100*time.Millisecond), q, "g")
 	require.True(t, handler.next().Opened)
-	proxy.deaf.Store(true)
+	proxy.silent.Store(true)
 	require.ErrorIs(t, handler.failure(), notify.ErrNoAnswer)
-	proxy.deaf.Store(false)
+	proxy.silent.Store(false)
 	require.True(t, handler.next().Opened)
 }
 
@@ -143,7 +143,7 @@ func pings(t *testing.T, client *redis.Client) int64 {
 	return calls
 }
 
-func TestNotificationsOfAnotherDatabaseAreNotHeard(t *testing.T) {
+func TestNotificationsOfAnotherDatabaseAreIgnored(t *testing.T) {
 	server := redistest.Shared(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
 	var queues []*Partition

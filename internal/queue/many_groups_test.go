@@ -15,11 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // groupsNamed registers so many groups.
 func (r *scene) groupsNamed(count int) []*Group {
-	r.t.Helper()
+	r.T.Helper()
 	list := make([]*Group, count)
 	for i := range list {
 		list[i] = r.group(fmt.Sprintf("g%d, of %d", i, count))
@@ -28,24 +30,24 @@ func (r *scene) groupsNamed(count int) []*Group {
 }
 
 func (r *scene) count(k script.Kind, group string) int64 {
-	r.t.Helper()
+	r.T.Helper()
 	var cmd *redis.IntCmd
 	switch key := r.partition.Key(k, group); k.Type() {
 	case "hash":
-		cmd = r.client.HLen(r.ctx(), key)
+		cmd = r.Client.HLen(r.Ctx(), key)
 	default:
-		cmd = r.client.ZCard(r.ctx(), key)
+		cmd = r.Client.ZCard(r.Ctx(), key)
 	}
-	require.NoError(r.t, cmd.Err())
+	require.NoError(r.T, cmd.Err())
 	return cmd.Val()
 }
 
 // claimUntil claims until the group has so many messages.
 func (r *scene) claimUntil(g *Group, count int) (got []Claimed) {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool {
-		claims, err := g.Claim(r.ctx(), r.request("c "+g.name, count))
-		require.NoError(r.t, err)
+	r.T.Helper()
+	require.Eventually(r.T, func() bool {
+		claims, err := g.Claim(r.Ctx(), r.request("c "+g.name, count))
+		require.NoError(r.T, err)
 		got = append(got, claims.Messages...)
 		return len(got) == count
 	}, 20*time.Second, time.Millisecond, "%s gets %d messages", g.name, count)
@@ -65,21 +67,21 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 				r.claimUntil(g, len(ids))
 			}
 			ends := []func(g *Group) error{
-				func(g *Group) error { _, err := g.Ack(r.ctx(), done(ids...)); return err },
+				func(g *Group) error { _, err := g.Ack(r.Ctx(), done(ids...)); return err },
 				func(g *Group) error {
 					for _, id := range ids {
-						if _, err := g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad"}}); err != nil {
+						if _, err := g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}}); err != nil {
 							return err
 						}
 					}
-					_, err := Discard(r.ctx(), g, ever, ids)
+					_, err := Discard(r.Ctx(), g, ever, ids)
 					return err
 				},
 				func(g *Group) error {
-					if err := g.retire(r.ctx(), RetireForced); err != nil {
+					if err := g.retire(r.Ctx(), RetireForced); err != nil {
 						return err
 					}
-					_, err := g.forgetAll(r.ctx(), noDeadline)
+					_, err := g.forgetAll(r.Ctx(), noDeadline)
 					return err
 				},
 			}
@@ -101,8 +103,8 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 }
 
 func (r *scene) body(id string) []byte {
-	body, err := r.client.HGet(r.ctx(), r.partition.Key(script.Messages, ""), id).Bytes()
-	require.NoError(r.t, err)
+	body, err := r.Client.HGet(r.Ctx(), r.partition.Key(script.Messages, ""), id).Bytes()
+	require.NoError(r.T, err)
 	return body
 }
 
@@ -119,14 +121,14 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 			for i, g := range groups {
 				r.claimUntil(g, 1)
 				if i < dead {
-					require.NoError(t, errOf(g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad"}})))
+					require.NoError(t, errOf(g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})))
 				}
 			}
 			standing, err := r.partition.Cancel(t.Context(), "k")
 			require.NoError(t, err)
 			assert.Len(t, standing.Groups, count)
 			letters := slices.DeleteFunc(slices.Clone(groups), func(g *Group) bool {
-				return r.client.ZScore(r.ctx(), r.partition.Key(script.DeadOf, g.name), id).Err() != nil
+				return r.Client.ZScore(r.Ctx(), r.partition.Key(script.DeadOf, g.name), id).Err() != nil
 			})
 			assert.Len(t, letters, dead)
 			for i, g := range groups[:dead] {
@@ -143,14 +145,14 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 func TestAClaimCostsTheSameWithManyGroups(t *testing.T) {
 	r := newScene(t)
 	groups := r.groupsNamed(100)
-	hook := &lastCall{}
-	r.client.AddHook(hook)
+	hook := &scripttest.LastCall{}
+	r.Client.AddHook(hook)
 	kinds, _, _ := claimScript.Keys()
 	bare := len(kinds)
 	claimed := func(g *Group) int {
 		_, err := g.Claim(t.Context(), r.request("c "+g.name, 10))
 		require.NoError(t, err)
-		return hook.args[2].(int)
+		return hook.Args[2].(int)
 	}
 	assert.Equal(t, bare, claimed(groups[0]), "idle")
 
@@ -197,7 +199,7 @@ func first(reply script.Reply) any { return reply.Values()[0] }
 
 // comer registers another group before each script call, and lets the one before go.
 type comer struct {
-	redis.Hook
+	redistest.Hook
 	partition *Partition
 	n         int
 }
@@ -223,8 +225,8 @@ func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
 		t.Run(strconv.Itoa(count), func(t *testing.T) {
 			r := newScene(t)
 			groups := r.groupsNamed(count)
-			hook := &comer{Hook: &lastCall{}, partition: r.partition}
-			client := redis.NewClient(r.client.Options())
+			hook := &comer{partition: r.partition}
+			client := redis.NewClient(r.Client.Options())
 			t.Cleanup(func() { _ = client.Close() })
 			client.AddHook(hook)
 			churning := newStore(t, client).Topic(r.partition.Topic()).Partition(0)

@@ -14,7 +14,7 @@ func (m *trial) heartbeat(rt *rapid.T) {
 	name, h := draw(rt, "group", trialGroups...), Heartbeat{Consumer: draw(rt, "consumer", "c", "d"), Presence: m.presence(rt)}
 	m.do(func() {
 		m.model.Heartbeat(m.now, name, h.Consumer, script.Milliseconds(h.Presence.Alive))
-		_, err := m.group(name).Extend(m.scene.ctx(), h, nil)
+		_, err := m.group(name).Extend(m.scene.Ctx(), h, nil)
 		m.must(err)
 	})
 }
@@ -23,7 +23,7 @@ func (m *trial) leave(rt *rapid.T) {
 	name, consumer := draw(rt, "group", trialGroups...), draw(rt, "consumer", "c", "d")
 	m.do(func() {
 		m.model.Leave(m.now, name, consumer)
-		m.must(m.group(name).Leave(m.scene.ctx(), consumer))
+		m.must(m.group(name).Leave(m.scene.Ctx(), consumer))
 	})
 }
 
@@ -31,7 +31,7 @@ func (m *trial) pause(rt *rapid.T) {
 	name, lasts := draw(rt, "group", "", "g", "h"), draw(rt, "lasts", 0, time.Second, 10*time.Second)
 	m.do(func() {
 		m.model.Pause(m.now, name, script.Milliseconds(lasts))
-		m.must(m.group(name).tell(m.scene.ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
+		m.must(m.group(name).tell(m.scene.Ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
 	})
 }
 
@@ -39,7 +39,7 @@ func (m *trial) resume(rt *rapid.T) {
 	name := draw(rt, "group", "", "g", "h")
 	m.do(func() {
 		m.model.Resume(m.now, name)
-		m.must(m.group(name).tell(m.scene.ctx(), resumeScript, name, m.real.Channel(), "follow"))
+		m.must(m.group(name).tell(m.scene.Ctx(), resumeScript, name, m.real.Channel(), "follow"))
 	})
 }
 
@@ -50,7 +50,7 @@ func (m *trial) limit(rt *rapid.T) {
 		l.Per, l.Burst = draw(rt, "per", 100*time.Millisecond, 3*time.Second), rapid.IntRange(1, 4).Draw(rt, "burst")
 	}
 	m.do(func() {
-		_, err := m.real.limit(m.scene.ctx(), name, l, 1, "")
+		_, err := m.real.limit(m.scene.Ctx(), name, l, 1, "")
 		if !m.model.Registered(name) {
 			require.ErrorIs(m.t, err, ErrGroupNotFound)
 			return
@@ -68,7 +68,7 @@ func (m *trial) register(rt *rapid.T) {
 		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, script.Milliseconds(lasts))
 		g := m.group(name)
 		g.terms.Expiry = lasts
-		if err := g.Register(m.scene.ctx()); !ok {
+		if err := g.Register(m.scene.Ctx()); !ok {
 			require.ErrorIs(m.t, err, ErrGroupRetired)
 		} else {
 			m.must(err)
@@ -79,7 +79,7 @@ func (m *trial) register(rt *rapid.T) {
 func (m *trial) retire(rt *rapid.T) {
 	name, how := draw(rt, "group", trialGroups...), draw(rt, "how", RetireIdle, RetireForced)
 	m.do(func() {
-		err := m.group(name).retire(m.scene.ctx(), how)
+		err := m.group(name).retire(m.scene.Ctx(), how)
 		switch gone := m.model.Tombstone(name) != ""; {
 		case !gone && !m.model.Registered(name):
 			require.ErrorIs(m.t, err, ErrGroupNotFound)
@@ -96,7 +96,7 @@ func (m *trial) retire(rt *rapid.T) {
 func (m *trial) end(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
 	m.do(func() {
-		err := m.group(name).retire(m.scene.ctx(), retireEnded)
+		err := m.group(name).retire(m.scene.Ctx(), retireEnded)
 		if m.model.Tombstone(name) == "" && !m.model.Registered(name) {
 			require.ErrorIs(m.t, err, ErrGroupNotFound)
 			return
@@ -115,7 +115,7 @@ func (m *trial) forget(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
 	m.do(func() {
 		freed, _, gone := m.model.Forget(name, forgetMessages)
-		n, err := m.group(name).forget(m.scene.ctx())
+		n, err := m.group(name).forget(m.scene.Ctx())
 		if !gone {
 			require.ErrorIs(m.t, err, errNotRetired)
 			return
@@ -133,6 +133,6 @@ func (m *trial) restore(rt *rapid.T) {
 				m.model.Restore(name)
 			}
 		}
-		m.must(m.group(name).restore(m.scene.ctx()))
+		m.must(m.group(name).restore(m.scene.Ctx()))
 	})
 }

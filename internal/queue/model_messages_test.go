@@ -42,7 +42,7 @@ func (m *trial) push(rt *rapid.T) {
 	}
 	m.do(func() {
 		want := m.model.Push(m.now, batch)
-		got, err := m.real.Push(m.scene.ctx(), b)
+		got, err := m.real.Push(m.scene.Ctx(), b)
 		if want.Stale {
 			require.ErrorIs(m.t, err, ErrStalePublisher)
 			return
@@ -63,7 +63,7 @@ func (m *trial) claim(rt *rapid.T) {
 	r.Number = m.numbers[name+r.Consumer]
 	m.do(func() {
 		want, known := m.claimModel(name, r)
-		got, err := m.group(name).Claim(m.scene.ctx(), r)
+		got, err := m.group(name).Claim(m.scene.Ctx(), r)
 		if !known {
 			require.ErrorIs(m.t, err, ErrGroupRetired)
 			return
@@ -129,7 +129,7 @@ func (m *trial) ack(rt *rapid.T) {
 	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "queue"))
 	m.do(func() {
 		missing, room := m.model.Ack(group, ids)
-		acked, err := m.group(group).Ack(m.scene.ctx(), done(ids...))
+		acked, err := m.group(group).Ack(m.scene.Ctx(), done(ids...))
 		m.must(err)
 		m.list(missing, acked.Missing)
 		m.same(room, acked.Room)
@@ -144,7 +144,7 @@ func (m *trial) relay(rt *rapid.T) {
 	}
 	m.do(func() {
 		stale, room := m.model.Relay(group, same)
-		relayed, err := m.group(group).Relay(m.scene.ctx(), m.scene.stream(), entries)
+		relayed, err := m.group(group).Relay(m.scene.Ctx(), m.scene.stream(), entries)
 		m.must(err)
 		m.list(stale, relayed.Stale)
 		m.same(room, relayed.Room)
@@ -182,7 +182,7 @@ func (m *trial) nack(rt *rapid.T) {
 	}
 	m.do(func() {
 		wantStale, wantBuried := m.model.Nack(m.now, group, most, sameNacks)
-		stale, buried, err := m.group(group).Nack(m.scene.ctx(), most, nacks)
+		stale, buried, err := m.group(group).Nack(m.scene.Ctx(), most, nacks)
 		m.must(err)
 		m.list(wantStale, stale)
 		m.same(fmt.Sprint(wantBuried), fmt.Sprint(buried))
@@ -203,7 +203,7 @@ func (m *trial) release(rt *rapid.T) {
 	}
 	m.do(func() {
 		want := m.model.Release(m.now, group, sameReleases)
-		stale, err := m.group(group).Release(m.scene.ctx(), releases)
+		stale, err := m.group(group).Release(m.scene.Ctx(), releases)
 		m.must(err)
 		m.list(want, stale)
 	})
@@ -223,7 +223,7 @@ func (m *trial) extend(rt *rapid.T) {
 		if len(want) < len(held) {
 			m.model.Heartbeat(m.now, group, h.Consumer, script.Milliseconds(h.Presence.Alive))
 		}
-		stale, err := m.group(group).Extend(m.scene.ctx(), h, held)
+		stale, err := m.group(group).Extend(m.scene.Ctx(), h, held)
 		m.must(err)
 		m.list(want, stale)
 	})
@@ -239,7 +239,7 @@ func (m *trial) bury(rt *rapid.T) {
 	}
 	m.do(func() {
 		want := m.model.Bury(m.now, group, sameBurials)
-		stale, err := m.group(group).Bury(m.scene.ctx(), burials)
+		stale, err := m.group(group).Bury(m.scene.Ctx(), burials)
 		m.must(err)
 		m.list(want, stale)
 	})
@@ -250,7 +250,7 @@ func (m *trial) buryAny(rt *rapid.T) {
 	reason := draw(rt, "reason", "hopeless", "bad")
 	m.do(func() {
 		want := m.model.BuryAny(m.now, group, reason, ids)
-		left, err := m.group(group).BuryAny(m.scene.ctx(), reason, ids)
+		left, err := m.group(group).BuryAny(m.scene.Ctx(), reason, ids)
 		m.must(err)
 		m.list(want, left)
 	})
@@ -261,7 +261,7 @@ func (m *trial) requeue(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Requeue(m.now, group, latest, ids)
-		missing, err := Requeue(m.scene.ctx(), m.group(group), latest, ids)
+		missing, err := Requeue(m.scene.Ctx(), m.group(group), latest, ids)
 		m.must(err)
 		m.list(want, missing)
 	})
@@ -272,7 +272,7 @@ func (m *trial) discard(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Discard(group, latest, ids)
-		missing, err := Discard(m.scene.ctx(), m.group(group), latest, ids)
+		missing, err := Discard(m.scene.Ctx(), m.group(group), latest, ids)
 		m.must(err)
 		m.list(want, missing)
 	})
@@ -297,7 +297,7 @@ func (m *trial) withdraw(rt *rapid.T) {
 	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").With("lib_finish")
 	m.do(func() {
 		want := m.model.Withdraw(group, place, seen)
-		reply, err := m.group(group).Run(m.scene.ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, ""}, args...))
+		reply, err := m.group(group).Run(m.scene.Ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, ""}, args...))
 		m.must(err)
 		left, again := reply.Texts(), reply.Texts()
 		m.must(reply.End())
@@ -313,7 +313,7 @@ func (m *trial) retime(rt *rapid.T) {
 	retime := ofInspect("retime", "scheduled queue")
 	m.do(func() {
 		want := m.model.Retime(m.now, group, due, seen)
-		left, err := m.group(group).RunForTexts(m.scene.ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))
+		left, err := m.group(group).RunForTexts(m.scene.Ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))
 		m.must(err)
 		m.list(want, left)
 	})
@@ -335,11 +335,11 @@ func (m *trial) cancel(rt *rapid.T) {
 		name := id()
 		want, ok := m.model.Cancel(name)
 		if key != "" {
-			got, err := m.real.Cancel(m.scene.ctx(), key)
+			got, err := m.real.Cancel(m.scene.Ctx(), key)
 			m.stood(want, ok, got, err)
 			return
 		}
-		got, err := m.real.CancelID(m.scene.ctx(), name)
+		got, err := m.real.CancelID(m.scene.Ctx(), name)
 		m.stood(want, ok, got, err)
 	})
 }
@@ -351,11 +351,11 @@ func (m *trial) reschedule(rt *rapid.T) {
 		name, due := id(), store.Due(m.now, script.Milliseconds(delay))
 		want, ok := m.model.Reschedule(m.now, name, due)
 		if key != "" {
-			got, err := m.real.Reschedule(m.scene.ctx(), key, delay)
+			got, err := m.real.Reschedule(m.scene.Ctx(), key, delay)
 			m.stood(want, ok, got, err)
 			return
 		}
-		got, err := m.real.RescheduleID(m.scene.ctx(), name, due)
+		got, err := m.real.RescheduleID(m.scene.Ctx(), name, due)
 		m.stood(want, ok, got, err)
 	})
 }

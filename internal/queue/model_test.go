@@ -29,14 +29,14 @@ var modelSteps = flag.Int("model.steps", 3000, "how many random operations the m
 func TestModel(t *testing.T) {
 	const perRun = 100
 	client := redistest.Shared(t).Client(t)
-	client.AddHook(testClock{})
+	client.AddHook(testClock{behind: map[string]string{}})
 	require.NoError(t, flag.Set("rapid.checks", fmt.Sprint(max(1, *modelSteps/perRun))))
 	require.NoError(t, flag.Set("rapid.steps", fmt.Sprint(perRun)))
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		p := newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0)
-		m := newTrial(rt, &scene{t: t, client: client, partition: p})
+		m := newTrial(rt, sceneOf(t, client, p))
 		rt.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { m.check() }, "step": m.step})
 		keys := client.Keys(t.Context(), string(p.Names)+"*").Val()
 		client.Del(t.Context(), append(keys, p.Channel(), m.scene.stream().Key)...)
@@ -161,7 +161,7 @@ func (m *trial) group(name string) *Group { return m.real.Group(name) }
 // advance advances the clock of both sides by some µs.
 func (m *trial) advance(us int64) {
 	m.now += us
-	m.must(m.scene.client.Set(m.scene.ctx(), "model:clock", m.now, 0).Err())
+	m.must(m.scene.Client.Set(m.scene.Ctx(), "model:clock", m.now, 0).Err())
 }
 
 // wait lets some time pass. Less than a day passes in a run: no record of a call gets old.
@@ -193,10 +193,10 @@ func (m *trial) until(rt *rapid.T) {
 func (m *trial) check() {
 	m.must(m.model.Check())
 	m.same(m.model.State(), m.state())
-	heard, err := m.scene.client.LRange(m.scene.ctx(), m.real.Channel(), 0, -1).Result()
+	heard, err := m.scene.Client.LRange(m.scene.Ctx(), m.real.Channel(), 0, -1).Result()
 	m.must(err)
 	if len(heard) > 0 {
-		m.must(m.scene.client.Del(m.scene.ctx(), m.real.Channel()).Err())
+		m.must(m.scene.Client.Del(m.scene.Ctx(), m.real.Channel()).Err())
 	}
 	slices.Sort(heard) // a cancel wakes groups in any order
 	slices.Sort(m.notices)
@@ -207,7 +207,7 @@ func (m *trial) check() {
 // state is all that the topic has in Redis, in the form of store.Partition.State.
 func (m *trial) state() map[string]string {
 	state, reads := map[string]string{}, []func(){}
-	pipe := m.scene.client.Pipeline()
+	pipe := m.scene.Client.Pipeline()
 	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Taken, script.Control, script.Full, script.Expiries} {
 		reads = append(reads, m.read(pipe, state, k, m.real.Key(k, ""), k.Name()+" "))
 	}
@@ -216,7 +216,7 @@ func (m *trial) state() map[string]string {
 			reads = append(reads, m.read(pipe, state, k, m.real.Key(k, g), k.Name()+":"+g+" "))
 		}
 	}
-	_, err := pipe.Exec(m.scene.ctx())
+	_, err := pipe.Exec(m.scene.Ctx())
 	m.must(err)
 	for _, read := range reads {
 		read()
@@ -226,7 +226,7 @@ func (m *trial) state() map[string]string {
 
 // read reads a key, once pipe is executed.
 func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kind, key, prefix string) func() {
-	switch ctx := m.scene.ctx(); k.Type() {
+	switch ctx := m.scene.Ctx(); k.Type() {
 	case "zset":
 		entries := pipe.ZRangeWithScores(ctx, key, 0, -1)
 		return func() {
@@ -314,7 +314,10 @@ func (m *trial) some(rt *rapid.T, place string) (group string, ids []string, val
 
 // testClock is a hook of a client that gives its scripts the time in model:clock, and keeps what
 // they publish, in a list under the name of the channel.
-type testClock map[string]string // the SHA1 of each script -> that of its text behind clockHead
+type testClock struct {
+	redistest.Hook
+	behind map[string]string // the SHA1 of each script -> that of its text behind clockHead
+}
 
 const clockHead = `
 local redis = (function(real)
@@ -332,21 +335,15 @@ local redis = (function(real)
 end)(redis)
 `
 
-func (testClock) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (testClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 func (c testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		switch args := cmd.Args(); cmd.Name() {
 		case "evalsha":
-			args[1] = cmp.Or(c[args[1].(string)], "not loaded yet")
+			args[1] = cmp.Or(c.behind[args[1].(string)], "not loaded yet")
 		case "eval":
 			text := args[1].(string)
 			args[1] = clockHead + text
-			c[redis.NewScript(text).Hash()] = redis.NewScript(clockHead + text).Hash()
+			c.behind[redis.NewScript(text).Hash()] = redis.NewScript(clockHead + text).Hash()
 		}
 		return next(ctx, cmd)
 	}

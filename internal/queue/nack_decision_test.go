@@ -28,11 +28,11 @@ func TestADeferralIsNoDelivery(t *testing.T) {
 		"from the first delivery": {func(*scene, *Group) {}, deferrals},
 		"after a nack": {func(r *scene, g *Group) {
 			r.claim(g, "c", 1)
-			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
+			nack(r.T, g, Nack{Delivery: Delivery{"a", "1"}})
 		}, afterANack},
 		"after a lost consumer": {func(r *scene, g *Group) {
 			r.claim(g, "c", 1)
-			r.expire(g, "a")
+			r.Expire(g.Name(), "a")
 		}, afterALoss},
 	} {
 		for _, heartbeat := range []bool{false, true} {
@@ -54,7 +54,7 @@ func TestADeferralIsNoDelivery(t *testing.T) {
 					nack(t, g, Nack{Delivery: d, Deferred: true})
 					assert.Equal(t, map[string]string{
 						"groups g": "member", "messages a": "body a", "queue:g a": "now+0s", "attempts:g a": want.entry,
-					}, r.state())
+					}, r.State())
 				}
 			})
 		}
@@ -75,12 +75,12 @@ func TestADeferralKeepsItsTimeAndMetadata(t *testing.T) {
 		"groups g": "member", "messages " + id: "body " + id, "keys k": id,
 		"queue:g " + id: "now+60s", "attempts:g " + id: "1/0/0", "changed:g " + id: "new",
 	}
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	stale, buried, err := g.Nack(t.Context(), 1, []Nack{deferral})
 	require.NoError(t, err)
 	assert.Equal(t, []string{id}, stale, "a deferral sent again changes nothing")
 	assert.Empty(t, buried)
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 }
 
 // TestMaxDeliveriesBuriesNoDeferral even in the last delivery; the next failure is buried.
@@ -128,7 +128,7 @@ func TestAHandlersBurialKeepsItsReasonAndMetadata(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"groups g": "member", "messages a": "body a", "dead:g a": "now+0s", "reasons:g a": "no such order",
 				"attempts:g a": "1/1/0", "changed:g a": "new",
-			}, r.state(), "the delivery counts")
+			}, r.State(), "the delivery counts")
 		}
 		other := burial
 		other.Reason = "another reason"
@@ -143,7 +143,7 @@ func TestAHandlersBurialKeepsItsReasonAndMetadata(t *testing.T) {
 func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	ids := r.store(r.partition.Key(script.UnackOf, "g"), 1500, 10)
+	ids := r.Store(r.partition.Key(script.UnackOf, "g"), 1500, 10)
 	var nacks []Nack
 	for i, id := range ids {
 		n := Nack{Delivery: Delivery{id, "1"}, Delay: time.Hour}
@@ -155,12 +155,12 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 		}
 		nacks = append(nacks, n)
 	}
-	evals := r.watch("ZREM", r.partition.Key(script.UnackOf, "g"))
+	evals := r.Watch("ZREM", r.partition.Key(script.UnackOf, "g"))
 	stale, buried, err := g.Nack(t.Context(), 0, nacks)
 	require.NoError(t, err)
 	assert.Empty(t, stale)
 	assert.Len(t, buried, 500)
-	entries := r.client.HVals(t.Context(), r.partition.Key(script.AttemptsOf, "g")).Val()
+	entries := r.Client.HVals(t.Context(), r.partition.Key(script.AttemptsOf, "g")).Val()
 	counts := map[string]int{}
 	for _, entry := range entries {
 		counts[entry]++

@@ -20,7 +20,7 @@ func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
 		"groups g":  "member",
 		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
 		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "changed:g b": "new",
-	}, r.state())
+	}, r.State())
 	assert.Equal(t, []string{"b#2/1/1"}, r.claim(g, "c", 10))
 }
 
@@ -41,7 +41,7 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
 		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
 		"queue:h a": "now+0s",
-	}, r.state())
+	}, r.State())
 
 	for group, want := range map[*Group]string{g: "changed", h: ""} {
 		claims, err := group.Claim(t.Context(), r.request("x", 1))
@@ -51,11 +51,11 @@ func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
 		assert.Equal(t, want, string(claims.Messages[0].Metadata))
 	}
 	nack(t, g, Nack{Delivery: Delivery{"a", "2/1/1"}})
-	assert.Equal(t, "changed", r.state()["changed:g a"], "no metadata, no change")
+	assert.Equal(t, "changed", r.State()["changed:g a"], "no metadata, no change")
 	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
 	ack(t, g, "a")
 	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
 }
 
 // TestMetadataOutlivesTheRegistrationOfOtherGroups since it does not depend on how many
@@ -67,7 +67,7 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	r.push(due("a"))
 	r.claim(g, "c", 1)
 	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
+	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 1))
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)
@@ -92,7 +92,7 @@ func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
 		"groups g": "member", "messages " + id: "body " + id,
 		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
 		"keys k": "!" + id,
-	}, r.state())
+	}, r.State())
 }
 
 func TestNackDistinguishesDeliveriesFromLosses(t *testing.T) {
@@ -102,7 +102,7 @@ func TestNackDistinguishesDeliveriesFromLosses(t *testing.T) {
 	for _, token := range []string{"1", "2/0/1", "3/0/2"} {
 		require.Equal(t, []string{"a#" + token}, r.claim(g, "c", 1))
 		if token != "3/0/2" {
-			r.expire(g, "a")
+			r.Expire(g.Name(), "a")
 		}
 	}
 	_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{"a", "3/0/2"}}})
@@ -135,7 +135,7 @@ func TestWhatWentWrongFollowsTheReasonOfTheLastDelivery(t *testing.T) {
 			_, buried, err := g.Nack(t.Context(), test.max, []Nack{test.nack})
 			require.NoError(t, err)
 			assert.Equal(t, test.want, buried)
-			state := r.state()
+			state := r.State()
 			for key, want := range test.state {
 				assert.Equal(t, want, state[key], key)
 			}
@@ -167,7 +167,7 @@ func TestABurialIsAnsweredAgainIfTheReplyWasLost(t *testing.T) {
 			"dead:g nacked": "now+0s", "reasons:g nacked": "not acked in 1 deliveries",
 			"attempts:g nacked": "1/1/0", "changed:g nacked": "new",
 			"dead:g undecodable": "now+0s", "reasons:g undecodable": "bad",
-		}, r.state())
+		}, r.State())
 	}
 }
 
@@ -176,7 +176,7 @@ func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
 	for _, second := range []string{"nack", "bury", "requeue"} {
 		switch second {
@@ -194,7 +194,7 @@ func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
 			_, err := Requeue(t.Context(), g, ever, []string{"a"})
 			require.NoError(t, err)
 		}
-		before := r.state()
+		before := r.State()
 		stale, buried, err := g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"a", "1"}}})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a"}, stale, second)
@@ -202,6 +202,6 @@ func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
 		stale, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "1"}, "bad"}})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a"}, stale, second)
-		assert.Equal(t, before, r.state(), second)
+		assert.Equal(t, before, r.State(), second)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 // forget deletes the publishers' records, as an eviction policy may: they expire.
 func (r *scene) forget() {
-	r.t.Helper()
-	require.NoError(r.t, r.client.Del(r.ctx(), r.partition.Key(script.Publishers, "")).Err())
+	r.T.Helper()
+	require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Publishers, "")).Err())
 }
 
 // TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since its own id holds the key.
@@ -26,10 +26,10 @@ func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
 			r := newScene(t)
 			calls := [][]Message{{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}}
 			require.Empty(t, r.pushBatch(1, policy, calls...))
-			state := r.state()
+			state := r.State()
 			r.forget()
 			assert.Empty(t, r.pushBatch(1, policy, calls...))
-			assert.Equal(t, state, r.state())
+			assert.Equal(t, state, r.State())
 		})
 	}
 }
@@ -39,9 +39,9 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newScene(t)
 			id := keyed(1, "k")
-			require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "k", keyed(0, "k")).Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
-			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.state())
+			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.State())
 		})
 	}
 }
@@ -55,7 +55,7 @@ func TestOneKeyTwiceInABatch(t *testing.T) {
 			assert.Equal(t, policy == RejectDuplicates, len(rejected) == 1)
 			assert.Equal(t, map[string]string{
 				"scheduled " + left: "now+60s", "messages " + left: "body " + left, "keys k": left,
-			}, r.state())
+			}, r.State())
 		})
 	}
 }
@@ -81,17 +81,17 @@ func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			r := newScene(t)
 			r.pushBatch(1, policy, []Message{after(keyed(1, "k"), 60)})
-			before := r.state()
+			before := r.State()
 			_, err := pushRaw(r, 2, policy, 1, keyed(2, "l"), "60000", "body", 1, keyed(3, "m"), "soon", "body")
 			require.Error(t, err)
 			assert.True(t, script.Refused(err), "%v", err)
-			assert.Equal(t, before, r.state())
+			assert.Equal(t, before, r.State())
 		})
 	}
 }
 
 func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
-	reply, err := r.partition.Run(r.ctx(), pushScript, "", append([]any{"p", number, string(policy), "wake", 0}, calls...))
+	reply, err := r.partition.Run(r.Ctx(), pushScript, "", append([]any{"p", number, string(policy), "wake", 0}, calls...))
 	return reply.Values(), err
 }
 
@@ -99,7 +99,7 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 	r := newScene(t)
 	r.pushBatch(1, RejectDuplicates, []Message{after("a", 60)})
 	r.pushBatch(5, RejectDuplicates, []Message{after("e", 60)})
-	before := r.state()
+	before := r.State()
 	for _, test := range []struct {
 		number  int64
 		id      string
@@ -115,9 +115,9 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 		})
 		require.ErrorIs(t, err, ErrStalePublisher, "%d %s", test.number, test.id)
 		assert.Equal(t, test.refused, script.Refused(err), "%d %s", test.number, test.id)
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 	}
-	require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p", "garbage").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p", "garbage").Err())
 	_, err := r.partition.Push(t.Context(), Batch{
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})
@@ -131,19 +131,19 @@ func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(t.Context(), batch)
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	require.True(t, script.Refused(err))
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
 	_, err = r.partition.Push(t.Context(), batch)
 	require.Error(t, err)
 	assert.True(t, script.Refused(err), "%v", err)
-	assert.Empty(t, r.state())
+	assert.Empty(t, r.State())
 	batch.Number = 2
 	_, err = r.partition.Push(t.Context(), batch)
 	require.NoError(t, err)
-	assert.Contains(t, r.state(), "messages a")
+	assert.Contains(t, r.State(), "messages a")
 }
 
 // TestOnlyAnErrorAfterReadingTheRecordIsCertain lists other errors of a push.
@@ -158,14 +158,14 @@ func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 		})
 		return err
 	}
-	require.NoError(t, push(r.client))
+	require.NoError(t, push(r.Client))
 	for command, certain := range map[string]bool{
 		"evalsha": false, "hget": false, "zadd": true, "hset": true, "zrem": false, "hdel": false, "time": false,
 	} {
-		err := push(r.deny(server, command))
+		err := push(r.Deny(server, command))
 		require.Error(t, err, command)
 		assert.Equal(t, certain, script.Refused(err), "without %s: %v", command, err)
-		require.NoError(t, push(r.client))
+		require.NoError(t, push(r.Client))
 	}
 }
 
@@ -175,7 +175,7 @@ func TestAPushToAReplicaSaysSo(t *testing.T) {
 	r := newSceneOn(t, replica)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
-	redistest.Command(t, r.client, "REPLICAOF", host, port)
+	redistest.Command(t, r.Client, "REPLICAOF", host, port)
 	impatient := redis.NewClient(&redis.Options{Addr: replica.Addr, MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, impatient.Close()) })
 	var pushed error

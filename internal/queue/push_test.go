@@ -14,9 +14,9 @@ import (
 
 // pushBatch stores a batch and returns which of its calls were rejected.
 func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
-	r.t.Helper()
-	rejected, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
-	require.NoError(r.t, err)
+	r.T.Helper()
+	rejected, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
+	require.NoError(r.T, err)
 	var list []int
 	for _, d := range rejected {
 		list = append(list, d.Call)
@@ -31,17 +31,17 @@ func TestPushStoresBodyAndDueTime(t *testing.T) {
 		"scheduled a": "now+0s", "messages a": "body a",
 		"scheduled b": "now+60s", "messages b": "body b",
 		"scheduled c": "now+0s", "messages c": "",
-	}, r.state())
+	}, r.State())
 }
 
 func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 	r := newScene(t)
 	for i := range 200 {
 		id := fmt.Sprint(i)
-		before := r.now()
+		before := r.Now()
 		r.push(Message{ID: id, Delay: 37 * time.Millisecond})
-		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), id).Result()
+		afterwards := r.Now()
+		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), id).Result()
 		require.NoError(t, err)
 		stored := time.UnixMilli(int64(score))
 		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
@@ -51,9 +51,9 @@ func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 
 func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	r := newScene(t)
-	before := r.now().UnixMilli()
+	before := r.Now().UnixMilli()
 	r.push(Message{ID: "far", Delay: math.MaxInt64}) // 292 years
-	score, err := r.client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), "far").Result()
+	score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), "far").Result()
 	require.NoError(t, err)
 	due := float64(before + math.MaxInt64/1_000_000 + 1)
 	assert.InDelta(t, due, score, 10_000)
@@ -69,7 +69,7 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	require.NoError(t, err)
 
 	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "the acked message must not come back")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State(), "the acked message must not come back")
 
 	r.pushBatch(2, RejectDuplicates, []Message{due("b")})
 	_, err = r.partition.Push(t.Context(), Batch{
@@ -77,8 +77,8 @@ func TestPushSentAgainStoresOnce(t *testing.T) {
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
 	assert.False(t, script.Refused(err), "it may be stored")
-	assert.NotContains(t, r.state(), "messages a", "a late older batch must not be stored")
-	assert.Contains(t, r.state(), "messages b")
+	assert.NotContains(t, r.State(), "messages a", "a late older batch must not be stored")
+	assert.Contains(t, r.State(), "messages b")
 }
 
 func TestPushSentAgainRejectsTheSameCalls(t *testing.T) {
@@ -91,10 +91,10 @@ func TestPushSentAgainRejectsTheSameCalls(t *testing.T) {
 	}
 	batches++
 	first := r.pushBatch(batches, RejectDuplicates, calls...)
-	state := r.state()
+	state := r.State()
 	assert.Equal(t, []int{1}, first)
 	assert.Equal(t, first, r.pushBatch(batches, RejectDuplicates, calls...))
-	assert.Equal(t, state, r.state())
+	assert.Equal(t, state, r.State())
 }
 
 func TestPushRejectsAWholeCallWhenOneKeyIsInUse(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPushRejectsAWholeCallWhenOneKeyIsInUse(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
 		"scheduled y": "now+60s", "messages y": "body y",
-	}, r.state())
+	}, r.State())
 	assert.Equal(t, []int{0}, r.pushBatch(2, RejectDuplicates, []Message{due(other)}))
 }
 
@@ -122,7 +122,7 @@ func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
 		"scheduled x": "now+60s", "messages x": "body x",
-	}, r.state())
+	}, r.State())
 }
 
 func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
@@ -134,7 +134,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g":                 "member",
 		"scheduled " + replacement: "now+0s", "messages " + replacement: "body " + replacement, "keys k": replacement,
-	}, r.state())
+	}, r.State())
 
 	require.Equal(t, []string{replacement + "#1"}, r.claim(g, "c", 1))
 	r.pushBatch(3, ReplaceDuplicates, []Message{after(third, 60)})
@@ -143,7 +143,7 @@ func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g":           "member",
 		"scheduled " + third: "now+60s", "messages " + third: "body " + third, "keys k": third,
-	}, r.state(), "push leaves a message on its way alone, and its ack leaves the new holder of the key alone")
+	}, r.State(), "push leaves a message on its way alone, and its ack leaves the new holder of the key alone")
 }
 
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
@@ -151,14 +151,14 @@ func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			key := string(r.partition.Names) + ":" + kind
-			require.NoError(t, r.client.Set(t.Context(), key, "x", 0).Err())
-			before := r.state()
+			require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
+			before := r.State()
 			_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
 			var typeErr *script.KeyTypeError
 			require.ErrorAs(t, err, &typeErr)
 			assert.Equal(t, key, typeErr.Key)
 			assert.Equal(t, "string", typeErr.Type)
-			assert.Equal(t, before, r.state())
+			assert.Equal(t, before, r.State())
 		})
 	}
 }
@@ -176,15 +176,15 @@ func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
 func TestPushForgetsYesterdaysPublishers(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Publishers, "")
-	yesterday := r.now().Add(-25 * time.Hour).UnixMilli()
+	yesterday := r.Now().Add(-25 * time.Hour).UnixMilli()
 	for i := range 10 {
-		require.NoError(t, r.client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())
 	}
 	r.push(due("a"))
-	fields, err := r.client.HKeys(t.Context(), key).Result()
+	fields, err := r.Client.HKeys(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"p"}, fields)
-	ttl, err := r.client.TTL(t.Context(), key).Result()
+	ttl, err := r.Client.TTL(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.InDelta(t, 25*time.Hour, ttl, float64(time.Minute))
 }

@@ -17,10 +17,10 @@ import (
 
 // watched returns the scripts that calls of the partition run from now on.
 func (r *scene) watched() *[]string {
-	r.t.Helper()
+	r.T.Helper()
 	var called []string
-	s, err := NewStore(r.client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
-	require.NoError(r.t, err)
+	s, err := NewStore(r.Client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
+	require.NoError(r.T, err)
 	r.partition = NewPartition(s, r.partition.Topic(), r.partition.Number())
 	return &called
 }
@@ -44,8 +44,8 @@ func TestMessagesWithoutAKeyTakeTheShortWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
 			if c.record != "" {
-				now := strconv.FormatInt(r.now().UnixMilli(), 10)
-				require.NoError(t, r.client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p",
+				now := strconv.FormatInt(r.Now().UnixMilli(), 10)
+				require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p",
 					strings.ReplaceAll(c.record, "%now", now)).Err())
 			}
 			called := r.watched()
@@ -74,10 +74,10 @@ func TestTheShortWayStoresWhatPushStores(t *testing.T) {
 			} {
 				r := newScene(t)
 				r.push(after("before", 70))
-				hints := r.watch("PUBLISH", r.partition.Channel())
+				hints := r.Watch("PUBLISH", r.partition.Channel())
 				require.NoError(t, store(r.partition, Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: calls}))
-				states, woken = append(states, r.state()), append(woken, len(hints()))
-				record := strings.Fields(r.client.HGet(t.Context(), r.partition.Key(script.Publishers, ""), "p").Val())
+				states, woken = append(states, r.State()), append(woken, len(hints()))
+				record := strings.Fields(r.Client.HGet(t.Context(), r.partition.Key(script.Publishers, ""), "p").Val())
 				assert.Equal(t, []string{"1099511627776", calls[0][0].ID}, []string{record[0], record[2]})
 			}
 			assert.Equal(t, states[0], states[1])
@@ -91,20 +91,20 @@ func TestATornPutIsStoredOnceWhenItIsSentAgain(t *testing.T) {
 	tornEverywhere(t, "put", func(r *scene) {
 		r.group("g")
 		r.push(after("before", 60))
-		stored, err := r.partition.put(r.ctx(), batch)
-		require.NoError(r.t, err)
-		require.True(r.t, stored)
+		stored, err := r.partition.put(r.Ctx(), batch)
+		require.NoError(r.T, err)
+		require.True(r.T, stored)
 	}, func(r *scene) {
-		require.NoError(r.t, errOf(r.partition.Push(r.ctx(), batch)))
-		r.reload()
+		require.NoError(r.T, errOf(r.partition.Push(r.Ctx(), batch)))
+		r.Reload()
 		g := r.partition.Group("g")
-		require.Equal(r.t, []string{"a#1"}, r.claim(g, "c", 10))
-		ack(r.t, g, "a")
-		require.NoError(r.t, errOf(r.partition.Push(r.ctx(), batch)))
-		assert.Equal(r.t, map[string]string{
+		require.Equal(r.T, []string{"a#1"}, r.claim(g, "c", 10))
+		ack(r.T, g, "a")
+		require.NoError(r.T, errOf(r.partition.Push(r.Ctx(), batch)))
+		assert.Equal(r.T, map[string]string{
 			"groups g": "member", "scheduled before": "now+60s", "messages before": "body before",
 			"scheduled b": "now+60s", "messages b": "body b",
-		}, r.state())
+		}, r.State())
 	})
 }
 
@@ -117,7 +117,7 @@ func TestAPutWaitsForReplicasAsAPushDoes(t *testing.T) {
 	})
 	var shortfall *script.ReplicationError
 	require.ErrorAs(t, err, &shortfall)
-	assert.Contains(t, r.state(), "messages a", "it is stored all the same")
+	assert.Contains(t, r.State(), "messages a", "it is stored all the same")
 }
 
 // TestAPutThatIsRefusedChangesNothing, so push decides what may be said.
@@ -127,30 +127,30 @@ func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 	for _, command := range []string{"hset", "zadd", "zrange"} {
 		r := newSceneOn(t, server)
 		r.push(after("before", 60))
-		before := r.state()
-		stored, err := r.through(r.deny(server, command)).put(t.Context(), batch)
+		before := r.State()
+		stored, err := r.through(r.Deny(server, command)).put(t.Context(), batch)
 		require.NoError(t, err, command)
 		assert.False(t, stored, command)
-		assert.Equal(t, before, r.state(), command)
+		assert.Equal(t, before, r.State(), command)
 	}
 	r := newSceneOn(t, server) // a call that was cut short has stored "a", and a consumer holds it
 	g := r.group("g")
 	r.push(due("a"))
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
-	before := r.state()
-	stored, err := r.through(r.deny(server, "hset")).put(t.Context(), batch)
+	before := r.State()
+	stored, err := r.through(r.Deny(server, "hset")).put(t.Context(), batch)
 	require.NoError(t, err)
 	assert.False(t, stored)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 	for _, kind := range []script.Kind{script.Scheduled, script.Messages} {
 		r := newSceneOn(t, server)
 		r.push(after("before", 60))
-		require.NoError(t, r.client.Set(t.Context(), r.partition.Key(kind, ""), "x", 0).Err())
-		before := r.state()
+		require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(kind, ""), "x", 0).Err())
+		before := r.State()
 		_, err := r.partition.Push(t.Context(), batch)
 		var wrong *script.KeyTypeError
 		require.ErrorAs(t, err, &wrong)
 		assert.True(t, script.Refused(err))
-		assert.Equal(t, before, r.state())
+		assert.Equal(t, before, r.State())
 	}
 }

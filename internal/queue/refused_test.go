@@ -22,13 +22,13 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 		r.push(due(fmt.Sprint(i)))
 	}
 	r.push(after(keyed(1, "k"), 60))
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 
-	before := r.state()
+	before := r.State()
 	_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	require.True(t, script.Refused(err))
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
 	request := r.request("c", 10)
@@ -42,7 +42,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.NoError(t, err)
 	nack(t, g, Nack{Delivery: Delivery{"8", "1"}, Delay: time.Minute, Metadata: []byte("changed"), Deferred: true})
 	nack(t, g, Nack{Delivery: Delivery{"9", "1"}, Reason: "hopeless"})
-	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.now(), 0}})
+	_, err = g.Release(t.Context(), []Release{{Delivery{"3", "1"}, r.Now(), 0}})
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 		"dead:g 9": "now+0s", "messages 9": "body 9", "reasons:g 9": "hopeless", "attempts:g 9": "1/1/0",
 		"dead:g 2": "now+0s", "messages 2": "body 2", "reasons:g 2": "not acked in 1 deliveries", "attempts:g 2": "1/1/0",
 		"dead:g 4": "now+0s", "messages 4": "body 4", "reasons:g 4": "bad",
-	}, r.state())
+	}, r.State())
 }
 
 // TestGroupsCanBeFreedWithoutMemory by hand and by themselves: that is what frees some.
@@ -78,9 +78,9 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	g := r.partition.Group("expires")
 	g.terms.Expiry = time.Minute
 	late := func(noticed time.Duration) {
-		redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "0")
+		redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
 		r.overSince(r.partition, "expires", noticed)
-		redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+		redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	}
 	late(0)
 	require.NoError(t, topic.Pause(t.Context(), "retired", Pause{Reason: "no memory"}))
@@ -113,7 +113,7 @@ func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
 	r.expiring("g", time.Minute)
 	r.over(r.partition, "g")
 	before := r.lives()
-	limited := r.through(r.deny(server, "srem")).Group("g")
+	limited := r.through(r.Deny(server, "srem")).Group("g")
 	_, _, err := limited.endExpired(t.Context(), noDeadline)
 	require.Error(t, err)
 	for _, how := range []Retirement{RetireIdle, RetireForced, retireFollow, retireEnded} {
@@ -126,7 +126,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	server := redistest.New(t)
 	scripts := map[string]func(r *scene, g *Group) error{
 		"push": func(r *scene, _ *Group) error {
-			_, err := r.partition.Push(r.ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
+			_, err := r.partition.Push(r.Ctx(), Batch{Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(3, "new"))}}})
 			return err
 		},
 		"push with a window": func(r *scene, _ *Group) error {
@@ -134,50 +134,50 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			return err
 		},
 		"push of a message without a key": func(r *scene, _ *Group) error {
-			_, err := r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("new")}}})
+			_, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("new")}}})
 			return err
 		},
 		"claim": func(r *scene, g *Group) error {
-			_, err := g.Claim(r.ctx(), r.request("d", 10))
+			_, err := g.Claim(r.Ctx(), r.request("d", 10))
 			return err
 		},
 		"nack": func(r *scene, g *Group) error {
-			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed")}})
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed")}})
 			return err
 		},
 		"last nack": func(r *scene, g *Group) error {
-			_, _, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}}})
+			_, _, err := g.Nack(r.Ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}}})
 			return err
 		},
 		"deferral": func(r *scene, g *Group) error {
-			_, _, err := g.Nack(r.ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Deferred: true}})
+			_, _, err := g.Nack(r.Ctx(), 1, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Deferred: true}})
 			return err
 		},
 		"handler's burial": func(r *scene, g *Group) error {
-			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Reason: "hopeless"}})
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{"held", "1"}, Metadata: []byte("changed"), Reason: "hopeless"}})
 			return err
 		},
 		"extend": func(r *scene, g *Group) error {
-			_, err := g.Extend(r.ctx(), Heartbeat{Lease: lease}, []Held{handedOut("held", "1")})
+			_, err := g.Extend(r.Ctx(), Heartbeat{Lease: lease}, []Held{handedOut("held", "1")})
 			return err
 		},
 		"release": func(r *scene, g *Group) error {
-			_, err := g.Release(r.ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1), 0}})
+			_, err := g.Release(r.Ctx(), []Release{{Delivery{"held", "1"}, time.UnixMilli(1), 0}})
 			return err
 		},
 		"ack": func(r *scene, g *Group) error {
-			_, err := g.Ack(r.ctx(), done("held"))
+			_, err := g.Ack(r.Ctx(), done("held"))
 			return err
 		},
 		"relay": func(r *scene, g *Group) error {
-			_, err := g.Relay(r.ctx(), r.stream(), []Entry{entryOf("held", "1")})
+			_, err := g.Relay(r.Ctx(), r.stream(), []Entry{entryOf("held", "1")})
 			return err
 		},
 		"bury": func(r *scene, g *Group) error {
-			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
+			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.ctx(), "k", 0)) },
+		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.Ctx(), "k", 0)) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish", "xadd"} {
@@ -188,12 +188,12 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 				r.push(due("held"))
 				require.Equal(t, []string{"held#1"}, r.claim(g, "c", 1))
 				r.push(due("due"), after(keyed(1, "k"), 60))
-				limited := *r
-				limited.client = r.deny(server, command)
-				limited.partition = r.through(limited.client)
-				err := call(&limited, limited.partition.Group("g")) // may well succeed
+				client := r.Deny(server, command)
+				limited := r.in(r.through(client))
+				limited.Client = client
+				err := call(limited, limited.partition.Group("g")) // may well succeed
 
-				state, pushed := r.state(), keyed(3, "new")
+				state, pushed := r.State(), keyed(3, "new")
 				if strings.HasSuffix(name, "without a key") {
 					pushed = "new"
 				}
@@ -227,15 +227,15 @@ func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		r := newSceneOn(t, server)
-		require.NoError(t, r.client.Set(t.Context(), string(r.partition.Names)+":"+kind, "x", 0).Err())
-		before := r.state()
-		limited := r.through(r.deny(server, "hdel"))
+		require.NoError(t, r.Client.Set(t.Context(), string(r.partition.Names)+":"+kind, "x", 0).Err())
+		before := r.State()
+		limited := r.through(r.Deny(server, "hdel"))
 		_, err := limited.Push(t.Context(), Batch{
 			Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}},
 		})
 		var wrong *script.KeyTypeError
 		require.ErrorAs(t, err, &wrong, kind)
-		assert.Equal(t, before, r.state(), kind)
+		assert.Equal(t, before, r.State(), kind)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -28,14 +29,14 @@ func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() m
 	t.Helper()
 	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
-	r := &scene{t: t, client: server.Client(t)}
+	r := &scene{Scene: &scripttest.Scene{T: t, Client: server.Client(t)}}
 	return s, func() map[string]map[string]string {
 		t.Helper()
-		keys, err := r.client.Keys(t.Context(), strings.TrimSuffix(s.Registry(), "topics}")+"*").Result()
+		keys, err := r.Client.Keys(t.Context(), strings.TrimSuffix(s.Registry(), "topics}")+"*").Result()
 		require.NoError(t, err)
 		all := map[string]map[string]string{}
 		for _, key := range keys {
-			all[key] = r.contents(key)
+			all[key] = r.Contents(key)
 		}
 		return all
 	}

@@ -21,9 +21,9 @@ func entryOf(id, token string) Entry {
 
 // relay hands messages on to a stream and returns the stale ones.
 func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
-	r.t.Helper()
-	relayed, err := g.Relay(r.ctx(), stream, entries)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	relayed, err := g.Relay(r.Ctx(), stream, entries)
+	require.NoError(r.T, err)
 	return relayed.Stale
 }
 
@@ -32,12 +32,12 @@ func (r *scene) stream() Stream { return Stream{Key: r.partition.Topic()} }
 
 // entries are the ids in the stream.
 func (r *scene) entries() (ids []string) {
-	r.t.Helper()
-	messages, err := r.client.XRange(r.ctx(), r.stream().Key, "-", "+").Result()
-	require.NoError(r.t, err)
+	r.T.Helper()
+	messages, err := r.Client.XRange(r.Ctx(), r.stream().Key, "-", "+").Result()
+	require.NoError(r.T, err)
 	for _, m := range messages {
 		id := m.Values["id"].(string)
-		require.Equal(r.t, map[string]any{"id": id, "body": "of " + id}, m.Values)
+		require.Equal(r.T, map[string]any{"id": id, "body": "of " + id}, m.Values)
 		ids = append(ids, id)
 	}
 	return ids
@@ -49,17 +49,17 @@ func TestRelayAddsToTheStreamAndRemovesAllOfAMessage(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(due(id), due("b"), due("c"))
 	r.claim(g, "c", 10)
-	r.expire(g, id)
+	r.Expire(g.Name(), id)
 	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
 
 	entries := []Entry{entryOf(id, "2/0/1"), entryOf("unknown", "1"), entryOf("b", "1")}
 	assert.Equal(t, []string{"unknown"}, r.relay(g, r.stream(), entries...))
 	want := map[string]string{"groups g": "member", "unack:g c": "now+30s", "messages c": "body c"}
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	assert.Equal(t, []string{id, "b"}, r.entries())
 
 	assert.Equal(t, []string{id, "unknown", "b"}, r.relay(g, r.stream(), entries...), "sent again")
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	assert.Equal(t, []string{id, "b"}, r.entries())
 }
 
@@ -73,9 +73,9 @@ func TestRelayKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "groups h": "member",
 		"unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
-	}, r.state())
+	}, r.State())
 	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
 }
 
 // TestAStaleRelayAddsNothing for each way in which a delivery ends.
@@ -83,7 +83,7 @@ func TestAStaleRelayAddsNothing(t *testing.T) {
 	d := Delivery{"a", "1"}
 	for name, arrange := range map[string]func(r *scene, g *Group){
 		"leased anew": func(r *scene, g *Group) {
-			r.expire(g, "a")
+			r.Expire(g.Name(), "a")
 			require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
 		"acked":    func(_ *scene, g *Group) { ack(t, g, "a") },
@@ -97,9 +97,9 @@ func TestAStaleRelayAddsNothing(t *testing.T) {
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
 			arrange(r, g)
-			before := r.state()
+			before := r.State()
 			assert.Equal(t, []string{"a"}, r.relay(g, r.stream(), entryOf("a", "1")))
-			assert.Equal(t, before, r.state())
+			assert.Equal(t, before, r.State())
 			assert.Empty(t, r.entries())
 		})
 	}
@@ -110,13 +110,13 @@ func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "c", 1)
-	require.NoError(t, r.client.Set(t.Context(), r.stream().Key, "text", 0).Err())
-	before := r.state()
+	require.NoError(t, r.Client.Set(t.Context(), r.stream().Key, "text", 0).Err())
+	before := r.State()
 	_, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
 	var wrong *script.KeyTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, script.KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
-	assert.Equal(t, before, r.state())
+	assert.Equal(t, before, r.State())
 }
 
 func TestRelayTrimsTheStream(t *testing.T) {
@@ -130,8 +130,8 @@ func TestRelayTrimsTheStream(t *testing.T) {
 	}
 	require.Len(t, r.claim(g, "c", 1000), 1000)
 	r.relay(g, Stream{Key: r.stream().Key, MaxLen: 100}, entries...)
-	assert.InDelta(t, 100, r.client.XLen(t.Context(), r.stream().Key).Val(), 100, "about")
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+	assert.InDelta(t, 100, r.Client.XLen(t.Context(), r.stream().Key).Val(), 100, "about")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
 // TestRelayOfEntriesWithDifferentFields goes in several calls.
@@ -142,11 +142,11 @@ func TestRelayOfEntriesWithDifferentFields(t *testing.T) {
 	r.claim(g, "c", 10)
 	wide := Entry{Delivery: Delivery{"b", "1"}, Values: []any{"id", "b", "n", 7, "bytes", []byte{0, 255}}}
 	r.relay(g, r.stream(), entryOf("a", "1"), wide, entryOf("c", "1"))
-	got, err := r.client.XRange(t.Context(), r.stream().Key, "-", "+").Result()
+	got, err := r.Client.XRange(t.Context(), r.stream().Key, "-", "+").Result()
 	require.NoError(t, err)
 	require.Len(t, got, 3)
 	assert.Equal(t, map[string]any{"id": "b", "n": "7", "bytes": "\x00\xff"}, got[1].Values)
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
 // TestATornRelayLosesNothing: a restart of Redis may repeat the first part of the script, so
@@ -159,15 +159,15 @@ func TestATornRelayLosesNothing(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		tornEverywhere(t, "relay, sent again "+when+" the restart,", arrange, func(r *scene) {
 			if when == "after" {
-				r.reload()
+				r.Reload()
 			}
 			r.relay(r.partition.Group("g"), r.stream(), entryOf("a", "1")) // again, since it got no answer
-			r.reload()
+			r.Reload()
 			got := r.entries()
-			assert.Contains(r.t, got, "a")
-			assert.LessOrEqual(r.t, len(got), 2)
+			assert.Contains(r.T, got, "a")
+			assert.LessOrEqual(r.T, len(got), 2)
 			r.hStillGetsIt()
-			assert.Equal(r.t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+			assert.Equal(r.T, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
 		})
 	}
 }

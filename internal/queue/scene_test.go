@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -19,8 +18,7 @@ const lease = 30 * time.Second
 
 // scene is a topic on a real Redis, for one test only.
 type scene struct {
-	t         *testing.T
-	client    *redis.Client
+	*scripttest.Scene
 	partition *Partition
 	number    map[string]int64 // the last request number of each consumer
 }
@@ -34,7 +32,18 @@ func newSceneOn(t *testing.T, server *redistest.Server) *scene {
 	t.Helper()
 	client := server.Client(t)
 	topic := fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())
-	return &scene{t: t, client: client, partition: newStore(t, client).Topic(topic).Partition(0), number: map[string]int64{}}
+	return sceneOf(t, client, newStore(t, client).Topic(topic).Partition(0))
+}
+
+func sceneOf(t *testing.T, client *redis.Client, p *Partition) *scene {
+	return &scene{Scene: &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, partition: p, number: map[string]int64{}}
+}
+
+// in is the scene in another partition.
+func (r *scene) in(p *Partition) *scene {
+	other := sceneOf(r.T, r.Client, p)
+	other.number = r.number
+	return other
 }
 
 // newStore returns the tests' Store in a Redis.
@@ -47,19 +56,19 @@ func newStore(t *testing.T, client redis.UniversalClient) *Store {
 
 // group returns a registered group.
 func (r *scene) group(name string) *Group {
-	r.t.Helper()
+	r.T.Helper()
 	g := r.partition.Group(name)
-	require.NoError(r.t, g.Register(r.ctx()))
+	require.NoError(r.T, g.Register(r.Ctx()))
 	return g
 }
 
 // listen returns what a consumer hears next.
 func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
-	r.t.Helper()
-	handler := newTestHandler(r.t)
+	r.T.Helper()
+	handler := newTestHandler(r.T)
 	l := g.Listen(consumer, handler)
-	r.t.Cleanup(l.Close)
-	require.Equal(r.t, Hint{Opened: true}, handler.next(), "a new subscription counts as a hint")
+	r.T.Cleanup(l.Close)
+	require.Equal(r.T, Hint{Opened: true}, handler.next(), "a new subscription counts as a hint")
 	return handler.next
 }
 
@@ -101,13 +110,13 @@ var batches int64
 
 // push stores messages as one call of a new publisher.
 func (r *scene) push(messages ...Message) {
-	r.t.Helper()
+	r.T.Helper()
 	batches++
-	refused, err := r.partition.Push(r.ctx(), Batch{
+	refused, err := r.partition.Push(r.Ctx(), Batch{
 		Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{messages},
 	})
-	require.NoError(r.t, err)
-	require.Empty(r.t, refused)
+	require.NoError(r.T, err)
+	require.Empty(r.T, refused)
 }
 
 // due is a message that is due now.
@@ -143,14 +152,14 @@ func handedOut(id, token string) Held {
 
 // claim claims up to limit messages and returns their deliveries as "id#token".
 func (r *scene) claim(g *Group, consumer string, limit int) []string {
-	r.t.Helper()
+	r.T.Helper()
 	return r.claimWith(g, r.request(consumer, limit))
 }
 
 func (r *scene) claimWith(g *Group, request Request) []string {
-	r.t.Helper()
-	claims, err := g.Claim(r.ctx(), request)
-	require.NoError(r.t, err)
+	r.T.Helper()
+	claims, err := g.Claim(r.Ctx(), request)
+	require.NoError(r.T, err)
 	return deliveries(claims)
 }
 
@@ -164,7 +173,7 @@ func deliveries(claims Claims) []string {
 
 // through is the partition as another client sees it.
 func (r *scene) through(client redis.UniversalClient) *Partition {
-	return NewPartition(newStore(r.t, client), r.partition.Topic(), r.partition.Number())
+	return NewPartition(newStore(r.T, client), r.partition.Topic(), r.partition.Number())
 }
 
 // errOf is the error of a call.
@@ -173,41 +182,6 @@ func errOf[T any](_ T, err error) error { return err }
 // ever is later than any burial of a test, in ms.
 const ever = 4e12
 
-// on is the partition as it is in Redis.
-func (r *scene) on() *scripttest.Scene {
-	return &scripttest.Scene{T: r.t, Client: r.client, Partition: r.partition.Partition}
-}
-
-func (r *scene) ctx() context.Context { return r.t.Context() }
-
-func (r *scene) state() map[string]string { return r.on().State() }
-
-func (r *scene) contents(key string) map[string]string {
-	return (&scripttest.Scene{T: r.t, Client: r.client}).Contents(key)
-}
-
-func (r *scene) now() time.Time { return r.on().Now() }
-
-func (r *scene) expire(g *Group, id string) { r.on().Expire(g.Name(), id) }
-
-func (r *scene) watch(command, key string) (uses func() [][]string) {
-	return r.on().Watch(command, key)
-}
-
-func (r *scene) keysOf() []string { return r.on().Keys() }
-
-func (r *scene) groups(more int) { r.on().RegisterGroups(more) }
-
-func (r *scene) store(set string, count, size int) []string { return r.on().Store(set, count, size) }
-
-func (r *scene) differentRefs(ids []string, groups int) { r.on().DifferentRefs(ids, groups) }
-
-func (r *scene) deny(server *redistest.Server, command string) *redis.Client {
-	return r.on().Deny(server, command)
-}
-
-func (r *scene) reload() { r.on().Reload() }
-
 // notSlow measures the calls that cases return, on a topic with the group g.
 func notSlow(t *testing.T, cases map[string]func(r *scene, g *Group) func()) {
 	t.Helper()
@@ -215,7 +189,7 @@ func notSlow(t *testing.T, cases map[string]func(r *scene, g *Group) func()) {
 	for name, prepare := range cases {
 		begun[name] = func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
 			r := newSceneOn(t, server)
-			return r.on(), prepare(r, r.group("g"))
+			return r.Scene, prepare(r, r.group("g"))
 		}
 	}
 	scripttest.NotSlow(t, begun)
@@ -227,6 +201,6 @@ func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene
 	scripttest.TornEverywhere(t, name, func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {
 		r := newSceneOn(t, server)
 		arrange(r)
-		return r.on(), func() { afterwards(r) }
+		return r.Scene, func() { afterwards(r) }
 	})
 }

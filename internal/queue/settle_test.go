@@ -19,7 +19,7 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 	id := keyed(1, "k")
 	r.push(due(id), due("b"))
 	r.claim(g, "c", 10)
-	r.expire(g, id)
+	r.Expire(g.Name(), id)
 	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
 
 	acked, err := g.Ack(t.Context(), done(id, "unknown"))
@@ -27,7 +27,7 @@ func TestAckRemovesAllOfAMessage(t *testing.T) {
 	assert.Equal(t, []string{"unknown"}, acked.Missing)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "unack:g b": "now+30s", "messages b": "body b",
-	}, r.state())
+	}, r.State())
 }
 
 func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
@@ -42,11 +42,11 @@ func TestAckKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
 		"groups g": "member", "groups h": "member",
 		"unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
 	}
-	assert.Equal(t, want, r.state())
+	assert.Equal(t, want, r.State())
 	ack(t, g, "a")
-	assert.Equal(t, want, r.state(), "an ack sent again counts once")
+	assert.Equal(t, want, r.State(), "an ack sent again counts once")
 	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
 }
 
 func ack(t *testing.T, g *Group, ids ...string) {
@@ -60,15 +60,15 @@ func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"))
 	r.claim(g, "stalled", 1)
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 	ack(t, g, "a")
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state())
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 
 	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, stale)
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.state(), "an acked message does not come back")
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State(), "an acked message does not come back")
 }
 
 // stale has the ways to use a delivery that is no longer current.
@@ -103,26 +103,26 @@ var stale = map[string]func(t *testing.T, g *Group, d Delivery) ([]string, error
 func TestAStaleDeliveryChangesNothing(t *testing.T) {
 	situations := map[string]func(r *scene, g *Group){
 		"leased anew": func(r *scene, g *Group) {
-			r.expire(g, "a")
-			require.Equal(r.t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
+			r.Expire(g.Name(), "a")
+			require.Equal(r.T, []string{"a#2/0/1"}, r.claim(g, "other", 1))
 		},
-		"acked":  func(r *scene, g *Group) { ack(r.t, g, "a") },
-		"nacked": func(r *scene, g *Group) { nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}) },
+		"acked":  func(r *scene, g *Group) { ack(r.T, g, "a") },
+		"nacked": func(r *scene, g *Group) { nack(r.T, g, Nack{Delivery: Delivery{"a", "1"}, Delay: time.Minute}) },
 		"released and leased anew": func(r *scene, g *Group) {
-			_, err := g.Release(r.ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7), 0}})
-			require.NoError(r.t, err)
-			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
+			_, err := g.Release(r.Ctx(), []Release{{Delivery{"a", "1"}, time.UnixMilli(7), 0}})
+			require.NoError(r.T, err)
+			require.Equal(r.T, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
 		"buried": func(r *scene, g *Group) {
-			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
-			require.NoError(r.t, err)
+			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
+			require.NoError(r.T, err)
 		},
 		"buried, requeued and leased anew": func(r *scene, g *Group) {
-			_, err := g.Bury(r.ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
-			require.NoError(r.t, err)
-			_, err = Requeue(r.ctx(), g, ever, []string{"a"})
-			require.NoError(r.t, err)
-			require.Equal(r.t, []string{"a#2/0/0"}, r.claim(g, "other", 1))
+			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{"a", "1"}, "bad"}})
+			require.NoError(r.T, err)
+			_, err = Requeue(r.Ctx(), g, ever, []string{"a"})
+			require.NoError(r.T, err)
+			require.Equal(r.T, []string{"a#2/0/0"}, r.claim(g, "other", 1))
 		},
 	}
 	for situation, arrange := range situations {
@@ -133,11 +133,11 @@ func TestAStaleDeliveryChangesNothing(t *testing.T) {
 				r.push(due("a"))
 				require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
 				arrange(r, g)
-				before := r.state()
+				before := r.State()
 				refused, err := use(t, g, Delivery{"a", "1"})
 				require.NoError(t, err)
 				assert.Equal(t, []string{"a"}, refused)
-				assert.Equal(t, before, r.state())
+				assert.Equal(t, before, r.State())
 			})
 		}
 	}
@@ -148,14 +148,14 @@ func TestExtendStartsTheLeaseAnew(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"))
 	r.claim(g, "c", 10)
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	refused, err := g.Extend(t.Context(), Heartbeat{Lease: time.Minute}, []Held{held("a", "1"), held("gone", "1")})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gone"}, refused)
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages a": "body a", "messages b": "body b",
 		"unack:g a": "now+60s", "unack:g b": "now+30s",
-	}, r.state(), "an expired lease is current until somebody else claims")
+	}, r.State(), "an expired lease is current until somebody else claims")
 }
 
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
@@ -175,13 +175,13 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"groups g": "member", "messages a": "body a", "unack:g a": "now+60s", "attempts:g a": step.entry,
 				"messages b": "body b", "scheduled b": "now+0s",
-			}, r.state())
+			}, r.State())
 		}
-		r.expire(g, "a")
+		r.Expire(g.Name(), "a")
 		require.Equal(t, []string{"a#" + step.next}, r.claim(g, "c", 1))
 	}
 	nack(t, g, Nack{Delivery: Delivery{"a", "3/2/1"}})
-	assert.Equal(t, "3/3/0", r.state()["attempts:g a"])
+	assert.Equal(t, "3/3/0", r.State()["attempts:g a"])
 }
 
 func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
@@ -192,7 +192,7 @@ func TestANackAfterAHeartbeatCountsTheDeliveryOnce(t *testing.T) {
 	_, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut("a", "1")})
 	require.NoError(t, err)
 	nack(t, g, Nack{Delivery: Delivery{"a", "1"}})
-	assert.Equal(t, "1/1/0", r.state()["attempts:g a"])
+	assert.Equal(t, "1/1/0", r.State()["attempts:g a"])
 }
 
 func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
@@ -208,16 +208,16 @@ func TestReleaseDoesNotCountTheDelivery(t *testing.T) {
 		assert.Equal(t, map[string]string{
 			"groups g": "member", "messages a": "body a",
 			"queue:g a": "now+0s", "attempts:g a": []string{"1/0/0", "2/0/0", "3/0/0"}[i],
-		}, r.state())
-		score := r.client.ZScore(t.Context(), r.partition.Key(script.QueueOf, "g"), "a").Val()
+		}, r.State())
+		score := r.Client.ZScore(t.Context(), r.partition.Key(script.QueueOf, "g"), "a").Val()
 		assert.Equal(t, dueAt.UnixMilli(), int64(score), "the message keeps its due time")
 		r.claim(g, "c", 1)
 	}
-	r.expire(g, "a")
+	r.Expire(g.Name(), "a")
 	assert.Equal(t, []string{"a#5/0/2"}, r.claim(g, "c", 1), "the previous delivery was for a free worker, and is lost")
 	_, err = g.Release(t.Context(), []Release{{Delivery{"a", "5/0/2"}, dueAt, 0}})
 	require.NoError(t, err)
-	assert.Equal(t, "5/0/1", r.state()["attempts:g a"], "this one was for a free worker too, and was given back")
+	assert.Equal(t, "5/0/1", r.State()["attempts:g a"], "this one was for a free worker too, and was given back")
 }
 
 func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
@@ -231,7 +231,7 @@ func TestBuryKeepsTheRawBodyAndFreesTheKey(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "messages " + id: "body " + id,
 		"dead:g " + id: "now+0s", "reasons:g " + id: "cannot decode", "keys k": "!" + id,
-	}, r.state())
+	}, r.State())
 }
 
 func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
@@ -247,7 +247,7 @@ func TestNackAndReleaseWakeTheirOwnGroup(t *testing.T) {
 	assert.InDelta(t, time.Minute, hint.In, float64(time.Second), "it does not hear the nack of the other group")
 	assert.False(t, hint.Looked)
 
-	_, err := g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.now(), 0}})
+	_, err := g.Release(t.Context(), []Release{{Delivery{"b", "1"}, r.Now(), 0}})
 	require.NoError(t, err)
 	assert.Equal(t, Hint{}, next())
 }

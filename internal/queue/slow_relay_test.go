@@ -20,9 +20,9 @@ func TestRelayTakesNoMoreThanTenMilliseconds(t *testing.T) {
 // relayAll hands on messages with bodies of a size that this many groups need.
 func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
 	return func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.UnackOf, "g"), count, size)
+		ids := r.Store(r.partition.Key(script.UnackOf, "g"), count, size)
 		if groups > 1 {
-			r.differentRefs(ids, groups)
+			r.DifferentRefs(ids, groups)
 		}
 		var entries []Entry
 		for _, id := range ids {
@@ -32,9 +32,9 @@ func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
 			})
 		}
 		return func() {
-			require.Empty(r.t, r.relay(g, r.stream(), entries...))
-			require.EqualValues(r.t, count, r.client.XLen(r.ctx(), r.stream().Key).Val())
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.UnackOf, "g")).Val())
+			require.Empty(r.T, r.relay(g, r.stream(), entries...))
+			require.EqualValues(r.T, count, r.Client.XLen(r.Ctx(), r.stream().Key).Val())
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 		}
 	}
 }

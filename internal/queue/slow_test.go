@@ -17,164 +17,164 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *Group) func(){
 	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
-		r.on().BusyConsumers(1000)
-		require.NoError(r.t, r.client.HSet(r.ctx(), r.partition.Key(script.Control, ""), "expiry:g", "1 2 0").Err())
+		r.BusyConsumers(1000)
+		require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), "expiry:g", "1 2 0").Err())
 		return func() {
-			alive, err := g.RunForTexts(r.ctx(), retireScript, []any{"g", "idle"})
-			require.NoError(r.t, err)
-			require.Len(r.t, alive, 11)
-			alive, err = g.RunForTexts(r.ctx(), expireScript, []any{"g"})
-			require.NoError(r.t, err)
-			require.Equal(r.t, []string{"alive"}, alive)
+			alive, err := g.RunForTexts(r.Ctx(), retireScript, []any{"g", "idle"})
+			require.NoError(r.T, err)
+			require.Len(r.T, alive, 11)
+			alive, err = g.RunForTexts(r.Ctx(), expireScript, []any{"g"})
+			require.NoError(r.T, err)
+			require.Equal(r.T, []string{"alive"}, alive)
 		}
 	},
 	"bury 1,000": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.QueueOf, "g"), 1000, 100)
+		ids := r.Store(r.partition.Key(script.QueueOf, "g"), 1000, 100)
 		return func() {
-			left, err := g.BuryAny(r.ctx(), "bad", ids)
-			require.NoError(r.t, err)
-			require.Empty(r.t, left)
+			left, err := g.BuryAny(r.Ctx(), "bad", ids)
+			require.NoError(r.T, err)
+			require.Empty(r.T, left)
 		}
 	},
 	"push 500 keys with a window, and drop windows": func(r *scene, _ *Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
-		require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{r.partition.Key(script.Taken, "")}).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Taken, "")}).Err())
 		var call []Message
 		for i := range 500 {
 			call = append(call, due(keyed(i, fmt.Sprint("key ", i))))
 		}
-		return func() { require.Empty(r.t, r.pushWindow(1, RejectDuplicates, call)) }
+		return func() { require.Empty(r.T, r.pushWindow(1, RejectDuplicates, call)) }
 	},
 	"use what is large, and sweep it": func(r *scene, g *Group) func() {
 		r.crowd(g.name)
 		return func() {
 			r.use(g)
 			for range 3 {
-				require.NoError(r.t, g.sweep(r.ctx(), time.Now()))
+				require.NoError(r.T, g.sweep(r.Ctx(), time.Now()))
 			}
 		}
 	},
 	"claim 1,000 small messages": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 1000, 200)
-		return func() { require.Len(r.t, r.claim(g, "c", 1000), 1000) }
+		r.Store(r.partition.Key(script.Scheduled, ""), 1000, 200)
+		return func() { require.Len(r.T, r.claim(g, "c", 1000), 1000) }
 	},
 	"claim bodies of 64 KiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
-		return func() { require.Len(r.t, r.claim(g, "c", 100), 16) }
+		r.Store(r.partition.Key(script.Scheduled, ""), 100, 64<<10)
+		return func() { require.Len(r.T, r.claim(g, "c", 100), 16) }
 	},
 	"claim before bodies of 4 MiB": func(r *scene, g *Group) func() {
-		r.store(r.partition.Key(script.Scheduled, ""), 20, 4*mebibyte)
+		r.Store(r.partition.Key(script.Scheduled, ""), 20, 4*mebibyte)
 		r.push(due("0"), due("1"))
-		require.NoError(r.t, r.client.ZAdd(r.ctx(), r.partition.Key(script.Scheduled, ""), z(0, "0"), z(0, "1")).Err())
-		return func() { require.Len(r.t, r.claim(g, "c", 1000), 2) }
+		require.NoError(r.T, r.Client.ZAdd(r.Ctx(), r.partition.Key(script.Scheduled, ""), z(0, "0"), z(0, "1")).Err())
+		return func() { require.Len(r.T, r.claim(g, "c", 1000), 2) }
 	},
 	"claim among 1,000 groups": func(r *scene, g *Group) func() {
-		r.groups(999)
+		r.RegisterGroups(999)
 		r.claim(g, "c", 1)
-		return func() { require.Empty(r.t, r.claim(g, "c", 1)) }
+		return func() { require.Empty(r.T, r.claim(g, "c", 1)) }
 	},
 	"fan out to 32 groups":    fanOut(31),
 	"fan out to 100 groups":   fanOut(99),
 	"fan out to 1,000 groups": fanOut(999),
 	"ack bodies of 1 MiB": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.UnackOf, "g"), 200, mebibyte)
+		ids := r.Store(r.partition.Key(script.UnackOf, "g"), 200, mebibyte)
 		var done []Done
 		for _, id := range ids {
 			done = append(done, Done{id, mebibyte})
 		}
 		return func() {
-			acked, err := g.Ack(r.ctx(), done)
-			require.NoError(r.t, err)
-			require.Empty(r.t, acked.Missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
+			acked, err := g.Ack(r.Ctx(), done)
+			require.NoError(r.T, err)
+			require.Empty(r.T, acked.Missing)
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"ack one of 1,000 groups": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.UnackOf, "g"), 500, 100)
-		r.differentRefs(ids, 1000)
+		ids := r.Store(r.partition.Key(script.UnackOf, "g"), 500, 100)
+		r.DifferentRefs(ids, 1000)
 		return func() {
-			acked, err := g.Ack(r.ctx(), done(ids...))
-			require.NoError(r.t, err)
-			require.Empty(r.t, acked.Missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.UnackOf, "g")).Val())
+			acked, err := g.Ack(r.Ctx(), done(ids...))
+			require.NoError(r.T, err)
+			require.Empty(r.T, acked.Missing)
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 		}
 	},
 	"nack with metadata": func(r *scene, g *Group) func() {
 		var nacks []Nack
-		for _, id := range r.store(r.partition.Key(script.UnackOf, "g"), 1000, 100) {
+		for _, id := range r.Store(r.partition.Key(script.UnackOf, "g"), 1000, 100) {
 			nacks = append(nacks, Nack{Delivery: Delivery{id, "1"}, Delay: time.Second, Metadata: make([]byte, 4<<10)})
 		}
-		return func() { nack(r.t, g, nacks...) }
+		return func() { nack(r.T, g, nacks...) }
 	},
 	"extend, release, bury and requeue 1,000": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.UnackOf, "g"), 1000, 100)
+		ids := r.Store(r.partition.Key(script.UnackOf, "g"), 1000, 100)
 		var extensions []Held
 		var releases []Release
 		var burials []Burial
 		for i, id := range ids {
 			extensions = append(extensions, handedOut(id, "1"))
 			if i%2 == 0 {
-				releases = append(releases, Release{Delivery{id, "1"}, r.now(), 0})
+				releases = append(releases, Release{Delivery{id, "1"}, r.Now(), 0})
 			} else {
 				burials = append(burials, Burial{Delivery{id, "1"}, "bad"})
 			}
 		}
 		return func() {
-			_, err := g.Extend(r.ctx(), Heartbeat{Lease: lease}, extensions)
-			require.NoError(r.t, err)
-			_, err = g.Release(r.ctx(), releases)
-			require.NoError(r.t, err)
-			_, err = g.Bury(r.ctx(), burials)
-			require.NoError(r.t, err)
-			_, err = Requeue(r.ctx(), g, ever, ids)
-			require.NoError(r.t, err)
+			_, err := g.Extend(r.Ctx(), Heartbeat{Lease: lease}, extensions)
+			require.NoError(r.T, err)
+			_, err = g.Release(r.Ctx(), releases)
+			require.NoError(r.T, err)
+			_, err = g.Bury(r.Ctx(), burials)
+			require.NoError(r.T, err)
+			_, err = Requeue(r.Ctx(), g, ever, ids)
+			require.NoError(r.T, err)
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
-		ids := r.store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
+		ids := r.Store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
 		return func() {
-			missing, err := Discard(r.ctx(), g, ever, ids)
-			require.NoError(r.t, err)
-			require.Empty(r.t, missing)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
+			missing, err := Discard(r.Ctx(), g, ever, ids)
+			require.NoError(r.T, err)
+			require.Empty(r.T, missing)
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"reschedule and cancel what 1,000 groups retry": func(r *scene, _ *Group) func() {
-		r.on().Retried(false)
+		r.Retried(false)
 		return func() {
-			_, err := r.partition.Reschedule(r.ctx(), "k", time.Second)
-			require.NoError(r.t, err)
-			standing, err := r.partition.Cancel(r.ctx(), "k")
-			require.NoError(r.t, err)
-			require.Len(r.t, standing.Groups, 1000)
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
+			_, err := r.partition.Reschedule(r.Ctx(), "k", time.Second)
+			require.NoError(r.T, err)
+			standing, err := r.partition.Cancel(r.Ctx(), "k")
+			require.NoError(r.T, err)
+			require.Len(r.T, standing.Groups, 1000)
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
 	"cancel what is dead for 500 groups and waits for 500": func(r *scene, _ *Group) func() {
-		r.on().Retried(true)
+		r.Retried(true)
 		return func() {
-			_, err := r.partition.Cancel(r.ctx(), "k")
-			require.NoError(r.t, err)
-			require.NotZero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, "")).Val())
+			_, err := r.partition.Cancel(r.Ctx(), "k")
+			require.NoError(r.T, err)
+			require.NotZero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
 	"reschedule and cancel among 1,000 groups": func(r *scene, g *Group) func() {
-		r.groups(999)
+		r.RegisterGroups(999)
 		r.push(due(keyed(1, "k")))
-		require.Len(r.t, r.claim(g, "c", 1), 1)
+		require.Len(r.T, r.claim(g, "c", 1), 1)
 		return func() {
-			require.NoError(r.t, errOf(r.partition.Reschedule(r.ctx(), "k", time.Second)))
-			require.NoError(r.t, errOf(r.partition.Cancel(r.ctx(), "k")))
-			require.Zero(r.t, r.client.Exists(r.ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
+			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", time.Second)))
+			require.NoError(r.T, errOf(r.partition.Cancel(r.Ctx(), "k")))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
 }
 
 func fanOut(others int) func(r *scene, g *Group) func() {
 	return func(r *scene, g *Group) func() {
-		r.groups(others)
-		r.store(r.partition.Key(script.Scheduled, ""), 500, 100)
+		r.RegisterGroups(others)
+		r.Store(r.partition.Key(script.Scheduled, ""), 500, 100)
 		want := max(1, 4000/(others+1))
-		return func() { require.Len(r.t, r.claim(g, "c", 500), min(500, want)) }
+		return func() { require.Len(r.T, r.claim(g, "c", 500), min(500, want)) }
 	}
 }

@@ -31,8 +31,8 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.claim(g, "c", 1)
 			r.claim(h, "c", 1)
-			nack(r.t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
-			ack(r.t, h, id)
+			nack(r.T, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
+			ack(r.T, h, id)
 		},
 		want: Standing{Groups: map[string]State{"g": StateRetrying, "h": StateDone}},
 	},
@@ -40,18 +40,18 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.claim(g, "c", 1)
 			r.claim(h, "c", 1)
-			_, err := g.Release(r.ctx(), []Release{{Delivery{id, "1"}, r.now(), 0}})
-			require.NoError(r.t, err)
-			nack(r.t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
+			_, err := g.Release(r.Ctx(), []Release{{Delivery{id, "1"}, r.Now(), 0}})
+			require.NoError(r.T, err)
+			nack(r.T, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
 		},
 		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateQueued}},
 	},
 	"lost with a consumer": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.claim(g, "c", 1)
-			r.expire(g, id)
+			r.Expire(g.Name(), id)
 			r.claim(h, "c", 1)
-			ack(r.t, h, id)
+			ack(r.T, h, id)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
 		reschedule: errHeld,
@@ -60,7 +60,7 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
-			ack(r.t, h, id)
+			ack(r.T, h, id)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateDone}},
 		cancel:     ErrDead,
@@ -72,8 +72,8 @@ var standings = map[string]struct {
 	"dead for one, held by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.claim(g, "c", 1)
-			_, _, err := g.Nack(r.ctx(), 0, []Nack{{Delivery: Delivery{id, "1"}, Metadata: []byte("changed"), Reason: "bad"}})
-			require.NoError(r.t, err)
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{id, "1"}, Metadata: []byte("changed"), Reason: "bad"}})
+			require.NoError(r.T, err)
 			r.claim(h, "c", 1)
 		},
 		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
@@ -87,9 +87,9 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
-			ack(r.t, h, id)
-			_, err := Requeue(r.ctx(), g, ever, []string{id})
-			require.NoError(r.t, err)
+			ack(r.T, h, id)
+			_, err := Requeue(r.Ctx(), g, ever, []string{id})
+			require.NoError(r.T, err)
 		},
 		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
 	},
@@ -110,7 +110,7 @@ var standings = map[string]struct {
 		arrange: func(r *scene, g, h *Group, id string) {
 			for _, group := range []*Group{g, h} {
 				r.claim(group, "c", 1)
-				ack(r.t, group, id)
+				ack(r.T, group, id)
 			}
 		},
 		cancel:     ErrNotFound,
@@ -119,10 +119,10 @@ var standings = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := Discard(r.ctx(), g, ever, []string{id})
-			require.NoError(r.t, err)
+			_, err := Discard(r.Ctx(), g, ever, []string{id})
+			require.NoError(r.T, err)
 			r.claim(h, "c", 1)
-			ack(r.t, h, id)
+			ack(r.T, h, id)
 		},
 		cancel:     ErrNotFound,
 		reschedule: ErrNotFound,
@@ -154,26 +154,26 @@ func eachStanding(t *testing.T, test func(r *scene, name, id string, want Standi
 
 func TestCancelTellsWhereTheMessageStood(t *testing.T) {
 	eachStanding(t, func(r *scene, name, id string, want Standing) {
-		got, err := r.partition.Cancel(r.ctx(), "k")
-		assert.Equal(r.t, standings[name].cancel, err)
-		assert.Equal(r.t, want, got)
+		got, err := r.partition.Cancel(r.Ctx(), "k")
+		assert.Equal(r.T, standings[name].cancel, err)
+		assert.Equal(r.T, want, got)
 		left := map[string]string{"groups g": "member", "groups h": "member"}
 		for field, value := range standings[name].afterCancel {
 			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
 		}
-		assert.Equal(r.t, left, r.state())
-		_, err = r.partition.Cancel(r.ctx(), "k")
+		assert.Equal(r.T, left, r.State())
+		_, err = r.partition.Cancel(r.Ctx(), "k")
 		if standings[name].afterCancel == nil {
-			assert.Equal(r.t, ErrNotFound, err)
+			assert.Equal(r.T, ErrNotFound, err)
 		} else {
-			assert.Equal(r.t, ErrDead, err)
+			assert.Equal(r.T, ErrDead, err)
 		}
 	})
 }
 
 func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 	eachStanding(t, func(r *scene, name, id string, want Standing) {
-		state := r.state()
+		state := r.State()
 		for key := range state {
 			set, member, _ := strings.Cut(key, " ")
 			if member == id && (set == "scheduled" || strings.HasPrefix(set, "queue:")) {
@@ -181,10 +181,10 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 			}
 		}
 		for range 2 {
-			got, err := r.partition.Reschedule(r.ctx(), "k", time.Hour)
-			assert.Equal(r.t, standings[name].reschedule, err)
-			assert.Equal(r.t, want, got)
-			assert.Equal(r.t, state, r.state(), "only what waits is moved")
+			got, err := r.partition.Reschedule(r.Ctx(), "k", time.Hour)
+			assert.Equal(r.T, standings[name].reschedule, err)
+			assert.Equal(r.T, want, got)
+			assert.Equal(r.T, state, r.State(), "only what waits is moved")
 		}
 	})
 }
@@ -194,27 +194,27 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 func TestACallSentAgainTellsTheSame(t *testing.T) {
 	for _, s := range []*script.Script{rescheduleScript, cancelScript} {
 		eachStanding(t, func(r *scene, _, _ string, want Standing) {
-			until := r.now().Add(time.Minute).UnixMilli()
+			until := r.Now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
 				args := []any{"caller", 1, until, "key", "k"}
 				if s == rescheduleScript {
 					args = append(args, "in", 3_600_000)
 				}
 				args = append(args, r.partition.Channel())
-				reply, err := r.partition.Run(r.ctx(), s, "", append(args, script.Strings(groups)...), groups...)
-				require.NoError(r.t, err)
+				reply, err := r.partition.Run(r.Ctx(), s, "", append(args, script.Strings(groups)...), groups...)
+				require.NoError(r.T, err)
 				return reply.Values()
 			}
 			first := call("g", "h")
 			standing, _ := standingOf(script.ReplyOf(first...))
-			assert.Equal(r.t, want, standing)
+			assert.Equal(r.T, want, standing)
 			r.group("i")
-			before := r.state()
+			before := r.State()
 			if again := call("g", "h"); again[0] != "groups" { // nothing shows that i has not got the message
-				assert.Equal(r.t, first, again)
+				assert.Equal(r.T, first, again)
 			}
-			assert.Equal(r.t, first, call("g", "h", "i"))
-			assert.Equal(r.t, before, r.state())
+			assert.Equal(r.T, first, call("g", "h", "i"))
+			assert.Equal(r.T, before, r.State())
 		})
 	}
 }

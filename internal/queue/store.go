@@ -33,7 +33,7 @@ func NewStore(client redis.UniversalClient, prefix string, observer observe.Obse
 
 // Topic returns a topic. It does no I/O.
 func (s *Store) Topic(name string) *Topic {
-	return &Topic{store: s, name: name, taught: 1}
+	return &Topic{store: s, name: name, propagated: 1}
 }
 
 // MaxMessages is how many messages one script call takes at most.

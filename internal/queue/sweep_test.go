@@ -17,13 +17,13 @@ const manyEntries = 200_000
 
 // crowd fills what remembers calls and keys with entries that nobody needs any more.
 func (r *scene) crowd(group string) (large []string) {
-	r.t.Helper()
+	r.T.Helper()
 	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
 	const zsets = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
 	for k, fill := range map[script.Kind]string{script.Publishers: hashes, script.ClaimsOf: hashes, script.Taken: zsets, script.Arrived: zsets} {
 		key := r.partition.Key(k, group)
 		for from := 1; from < manyEntries; from += 10_000 {
-			require.NoError(r.t, r.client.Eval(r.ctx(), fill, []string{key}, from).Err())
+			require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{key}, from).Err())
 		}
 		large = append(large, key)
 	}
@@ -32,8 +32,8 @@ func (r *scene) crowd(group string) (large []string) {
 
 // use makes an entry of each kind that is needed.
 func (r *scene) use(g *Group) {
-	r.t.Helper()
-	require.Empty(r.t, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
+	r.T.Helper()
+	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
 	r.arrived(fmt.Sprintf("%026d", 9))
 	r.claim(g, "c", 1)
 }
@@ -45,11 +45,11 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 	g := r.group("g")
 	large := r.crowd(g.name)
 	for _, key := range large { // as an older library has left it
-		require.NoError(t, r.client.PExpire(t.Context(), key, time.Hour).Err())
+		require.NoError(t, r.Client.PExpire(t.Context(), key, time.Hour).Err())
 	}
 	r.use(g)
 	for _, key := range large {
-		assert.Negative(t, r.client.PTTL(t.Context(), key).Val(), "%s expires at once", key)
+		assert.Negative(t, r.Client.PTTL(t.Context(), key).Val(), "%s expires at once", key)
 	}
 	_, err := topic.Partitions(t.Context())
 	require.NoError(t, err)
@@ -66,27 +66,27 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 		return small == len(large)
 	}, time.Minute, time.Millisecond)
 	for _, key := range large {
-		ttl := r.client.PTTL(t.Context(), key).Val()
+		ttl := r.Client.PTTL(t.Context(), key).Val()
 		assert.Positive(t, ttl, "%s has no end", key)
 		assert.LessOrEqual(t, ttl, 25*time.Hour, key)
 	}
 	for key, field := range map[string]string{r.partition.Key(script.Publishers, ""): "p", r.partition.Key(script.ClaimsOf, g.name): "c"} {
-		assert.True(t, r.client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
+		assert.True(t, r.Client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
 	}
 	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): fmt.Sprintf("%026d", 9)} {
-		require.NoError(t, r.client.ZScore(t.Context(), key, member).Err(), member)
+		require.NoError(t, r.Client.ZScore(t.Context(), key, member).Err(), member)
 	}
 }
 
 // size is how many entries a key has.
 func (r *scene) size(key string) int64 {
-	r.t.Helper()
-	sizes, err := r.client.Pipelined(r.ctx(), func(p redis.Pipeliner) error {
-		p.HLen(r.ctx(), key)
+	r.T.Helper()
+	sizes, err := r.Client.Pipelined(r.Ctx(), func(p redis.Pipeliner) error {
+		p.HLen(r.Ctx(), key)
 		return nil
 	})
 	if err != nil { // a zset
-		return r.client.ZCard(r.ctx(), key).Val()
+		return r.Client.ZCard(r.Ctx(), key).Val()
 	}
 	return sizes[0].(*redis.IntCmd).Val()
 }

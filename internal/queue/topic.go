@@ -39,7 +39,7 @@ type Topic struct {
 
 	mu         sync.Mutex
 	partitions []*Partition // guarded by mu; up to the highest that was asked for
-	taught     int          // guarded by mu; how many partitions know what the first one knows
+	propagated int          // guarded by mu; how many partitions know what the first one knows
 	search     search       // guarded by mu; for groups that have expired
 }
 
@@ -80,53 +80,53 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 // has registered it in the first one before, where Raise finds it.
 func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
 	t.mu.Lock()
-	known := t.taught
+	known := t.propagated
 	t.mu.Unlock()
-	number, taught, err := t.raise(ctx, max(least, known), known)
+	number, settings, err := t.raise(ctx, max(least, known), known)
 	if err != nil || number == known {
 		return number, err
 	}
-	if number, err = t.teach(ctx, taught, known, number); err != nil {
+	if number, err = t.propagate(ctx, settings, known, number); err != nil {
 		return 0, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.taught = max(t.taught, number)
-	return t.taught, nil
+	t.propagated = max(t.propagated, number)
+	return t.propagated, nil
 }
 
-// lesson is what all partitions have to know: the groups; pauses and limits, as fields and
+// groupSettings are what all partitions have to know: the groups; pauses and limits, as fields and
 // values; and which groups expire, as names and milliseconds.
-type lesson struct{ groups, rules, expiring []string }
+type groupSettings struct{ groups, rules, expiring []string }
 
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
 // everything else that is done with a topic, so it checks the server.
-func (t *Topic) raise(ctx context.Context, least, known int) (number int, taught lesson, err error) {
+func (t *Topic) raise(ctx context.Context, least, known int) (number int, settings groupSettings, err error) {
 	call := t.Partition(0).raiseCall(least, known)
 	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
-		return 0, lesson{}, err
+		return 0, groupSettings{}, err
 	}
 	reply, err := t.store.Run(ctx, call)
 	if err != nil {
-		return 0, lesson{}, err
+		return 0, groupSettings{}, err
 	}
 	number = reply.Count()
-	taught = lesson{groups: reply.Texts(), rules: reply.Texts(), expiring: reply.Texts()}
+	settings = groupSettings{groups: reply.Texts(), rules: reply.Texts(), expiring: reply.Texts()}
 	near := reply.Texts()
-	if number == 0 && len(taught.groups) == 1 && len(taught.rules) == 1 {
-		return 0, lesson{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
-			ErrLimitTooLow, least, taught.groups[0], taught.rules[0])
+	if number == 0 && len(settings.groups) == 1 && len(settings.rules) == 1 {
+		return 0, groupSettings{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
+			ErrLimitTooLow, least, settings.groups[0], settings.rules[0])
 	}
 	if number < 1 || number > MaxPartitions {
 		reply.Fail("it has %d partitions", number)
 	}
 	if err := reply.End(); err != nil {
-		return 0, lesson{}, err
+		return 0, groupSettings{}, err
 	}
-	slices.Sort(taught.groups)
+	slices.Sort(settings.groups)
 	t.noticed(number, near)
-	return number, taught, nil
+	return number, settings, nil
 }
 
 func (p *Partition) raiseCall(least, known int) script.Call {
@@ -145,19 +145,19 @@ func ReadPartitions(reply script.Reply) (int, error) {
 	return n, nil
 }
 
-// teach gives partitions, from known on, what the first one has, and returns how many
+// propagate gives partitions, from known on, what the first one has, and returns how many
 // there are. It looks again afterwards: changes made meanwhile reached partitions that
 // did not have the rest yet. If there are limits, all partitions get their new, smaller share.
-func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (int, error) {
+func (t *Topic) propagate(ctx context.Context, settings groupSettings, known, number int) (int, error) {
 	for range 10 {
 		from := max(known, 1) // the first one is only told by those who decide
-		if taught.limited() {
+		if settings.limited() {
 			from = 1
-			if err := t.shareOfFirst(ctx, taught, number); err != nil {
+			if err := t.shareOfFirst(ctx, settings, number); err != nil {
 				return 0, err
 			}
 		}
-		err := t.Visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, taught, number) })
+		err := t.Visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, settings, number) })
 		if err != nil {
 			return 0, err
 		}
@@ -165,22 +165,22 @@ func (t *Topic) teach(ctx context.Context, taught lesson, known, number int) (in
 		if err != nil {
 			return 0, err
 		}
-		if now == number && slices.Equal(latest.rules, taught.rules) {
+		if now == number && slices.Equal(latest.rules, settings.rules) {
 			return number, nil
 		}
-		number, taught = now, latest
+		number, settings = now, latest
 	}
 	return 0, ErrGroupsKeepChanging
 }
 
 // adopt gives a partition what the first one has, and its share of limits.
-func (p *Partition) adopt(ctx context.Context, taught lesson, partitions int) error {
-	rules, err := taught.rulesFor(p.Number(), partitions)
+func (p *Partition) adopt(ctx context.Context, settings groupSettings, partitions int) error {
+	rules, err := settings.rulesFor(p.Number(), partitions)
 	if err != nil {
 		return err
 	}
-	args := append([]any{len(taught.groups), len(taught.expiring) / 2}, script.Strings(taught.groups)...)
-	args = append(append(args, script.Strings(taught.expiring)...), script.Strings(rules)...)
+	args := append([]any{len(settings.groups), len(settings.expiring) / 2}, script.Strings(settings.groups)...)
+	args = append(append(args, script.Strings(settings.expiring)...), script.Strings(rules)...)
 	_, err = p.Run(ctx, adoptScript, "", args)
 	return err
 }

@@ -10,22 +10,22 @@ import (
 // TestATornBurialByAPersonLosesNothing: a repeated call finishes it.
 func TestATornBurialByAPersonLosesNothing(t *testing.T) {
 	bury := func(r *scene) {
-		left, err := r.partition.Group("g").BuryAny(r.ctx(), "by anna", []string{"a"})
-		require.NoError(r.t, err)
-		require.Empty(r.t, left)
+		left, err := r.partition.Group("g").BuryAny(r.Ctx(), "by anna", []string{"a"})
+		require.NoError(r.T, err)
+		require.Empty(r.T, left)
 	}
 	arrange := func(r *scene) {
 		g, _ := r.both()
-		nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
+		nack(r.T, g, Nack{Delivery: Delivery{"a", "1"}})
 		bury(r)
 	}
 	tornEverywhere(t, "burial", arrange, func(r *scene) {
-		r.reload()
+		r.Reload()
 		bury(r)
-		state := r.state()
-		assert.Equal(r.t, "by anna", state["reasons:g a"])
+		state := r.State()
+		assert.Equal(r.T, "by anna", state["reasons:g a"])
 		for _, gone := range []string{"queue:g a", "unack:g a"} {
-			assert.NotContains(r.t, state, gone)
+			assert.NotContains(r.T, state, gone)
 		}
 		r.drain(r.partition.Group("g"))
 		r.hStillGetsIt()

@@ -23,13 +23,13 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 		"claimed before": func(r *scene) {
 			r.push(due("a"), due("b"))
 			g := r.partition.Group("g")
-			require.Len(r.t, r.claim(g, "x", 2), 2)
-			nack(r.t, g, Nack{Delivery: Delivery{"a", "1"}})
-			r.expire(g, "b")
+			require.Len(r.T, r.claim(g, "x", 2), 2)
+			nack(r.T, g, Nack{Delivery: Delivery{"a", "1"}})
+			r.Expire(g.Name(), "b")
 		},
 		"one to bury": func(r *scene) {
 			r.push(due("a"), due("b"))
-			require.NoError(r.t, r.client.HDel(r.ctx(), r.partition.Key(script.Messages, ""), "a").Err())
+			require.NoError(r.T, r.Client.HDel(r.Ctx(), r.partition.Key(script.Messages, ""), "a").Err())
 		},
 	}
 	for name, situation := range situations {
@@ -38,29 +38,29 @@ func TestATornClaimGivesNoDeliveryToTwoConsumers(t *testing.T) {
 			g := r.group("g")
 			situation(r)
 			request = r.request("c", 10)
-			require.NotEmpty(r.t, r.claimWith(g, request))
+			require.NotEmpty(r.T, r.claimWith(g, request))
 		}
 		tornEverywhere(t, name, arrange, func(r *scene) {
 			g := r.partition.Group("g")
 			others := r.claim(g, "d", 10)
-			require.NotEmpty(r.t, others)
-			r.reload()
+			require.NotEmpty(r.T, others)
+			r.Reload()
 			for _, delivery := range r.claimWith(g, request) {
-				assert.NotContains(r.t, others, delivery)
+				assert.NotContains(r.T, others, delivery)
 			}
 			for _, delivery := range others {
 				id, _, _ := strings.Cut(delivery, "#")
-				acked, err := g.Ack(r.ctx(), done(id))
-				require.NoError(r.t, err)
-				assert.Empty(r.t, acked.Missing)
+				acked, err := g.Ack(r.Ctx(), done(id))
+				require.NoError(r.T, err)
+				assert.Empty(r.T, acked.Missing)
 			}
 		})
 		tornEverywhere(t, name+", sent again first", arrange, func(r *scene) {
 			g := r.partition.Group("g")
-			r.reload()
+			r.Reload()
 			first := r.claimWith(g, request)
 			for _, delivery := range r.claim(g, "d", 10) {
-				assert.NotContains(r.t, first, delivery)
+				assert.NotContains(r.T, first, delivery)
 			}
 		})
 	}
@@ -75,23 +75,23 @@ func TestATornClaimLosesNothing(t *testing.T) {
 				r.group("h")
 			}
 			r.push(due("a"), due("b"))
-			require.Len(r.t, r.claim(g, "c", 10), 2)
+			require.Len(r.T, r.claim(g, "c", 10), 2)
 		}
 		tornEverywhere(t, fmt.Sprint("claim of ", groups, " groups"), arrange, func(r *scene) {
-			r.reload() // nothing happens in between
+			r.Reload() // nothing happens in between
 			names := []string{"g", "h"}[:groups]
 			for _, name := range names {
 				g := r.partition.Group(name)
-				for _, id := range r.client.ZRange(r.ctx(), r.partition.Key(script.UnackOf, name), 0, -1).Val() {
-					r.expire(g, id)
+				for _, id := range r.Client.ZRange(r.Ctx(), r.partition.Key(script.UnackOf, name), 0, -1).Val() {
+					r.Expire(g.Name(), id)
 				}
-				claims, err := g.Claim(r.ctx(), r.request("d", 10))
-				require.NoError(r.t, err)
-				assert.Empty(r.t, claims.Buried)
-				require.Len(r.t, claims.Messages, 2)
-				ack(r.t, g, "a", "b")
+				claims, err := g.Claim(r.Ctx(), r.request("d", 10))
+				require.NoError(r.T, err)
+				assert.Empty(r.T, claims.Buried)
+				require.Len(r.T, claims.Messages, 2)
+				ack(r.T, g, "a", "b")
 			}
-			assert.Len(r.t, r.state(), groups, "only the groups are left")
+			assert.Len(r.T, r.State(), groups, "only the groups are left")
 		})
 	}
 }

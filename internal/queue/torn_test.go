@@ -48,7 +48,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 // tearAppendOnlyFile kills Redis and cuts off the end of the last EXEC in its file.
 func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	t.Helper()
-	dir := r.client.ConfigGet(t.Context(), "dir").Val()["dir"]
+	dir := r.Client.ConfigGet(t.Context(), "dir").Val()["dir"]
 	require.NoError(t, server.KillFor(500*time.Millisecond))
 	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
 	require.NoError(t, err)

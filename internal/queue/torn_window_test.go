@@ -13,37 +13,37 @@ import (
 func TestATornPushTakesNoKeyWithoutItsMessage(t *testing.T) {
 	id := keyed(1, "k")
 	push := func(r *scene, publisher, id string) int {
-		r.t.Helper()
-		rejected, err := r.partition.Push(r.ctx(), Batch{
+		r.T.Helper()
+		rejected, err := r.partition.Push(r.Ctx(), Batch{
 			Publisher: publisher, Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{{due(id)}},
 		})
-		require.NoError(r.t, err)
+		require.NoError(r.T, err)
 		return len(rejected)
 	}
 	arrange := func(r *scene) {
 		r.group("g")
-		require.Zero(r.t, push(r, "p", id))
+		require.Zero(r.T, push(r, "p", id))
 	}
 	for _, when := range []string{"before", "after"} {
 		tornEverywhere(t, "push, sent again "+when+" the restart,", arrange, func(r *scene) {
 			if when == "after" {
-				r.reload()
+				r.Reload()
 			}
-			require.Zero(r.t, push(r, "p", id), "it is not its own duplicate")
-			r.reload()
-			assert.Equal(r.t, map[string]string{
+			require.Zero(r.T, push(r, "p", id), "it is not its own duplicate")
+			r.Reload()
+			assert.Equal(r.T, map[string]string{
 				"groups g": "member", "scheduled " + id: "now+0s", "messages " + id: "body " + id, "keys k": id, "taken k": "now+60s",
-			}, r.state())
+			}, r.State())
 		})
 	}
 	tornEverywhere(t, "push of a publisher that is gone", arrange, func(r *scene) {
-		r.reload()
+		r.Reload()
 		next := keyed(2, "k")
 		refused := push(r, "q", next) > 0
 		g := r.partition.Group("g")
-		claims, err := g.Claim(r.ctx(), r.request("c", 10))
-		require.NoError(r.t, err)
-		require.NotEmpty(r.t, claims.Messages, "refused: %v", refused)
+		claims, err := g.Claim(r.Ctx(), r.request("c", 10))
+		require.NoError(r.T, err)
+		require.NotEmpty(r.T, claims.Messages, "refused: %v", refused)
 	})
 }
 
@@ -54,15 +54,15 @@ func TestATornCancelLeavesNoWindowWithoutItsMessage(t *testing.T) {
 	arrange := func(r *scene) {
 		r.pushWindow(1, RejectDuplicates, []Message{after(id, 60)})
 		call = r.keyedCall(cancelScript, 1, time.Minute)
-		require.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
+		require.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
 	}
 	tornEverywhere(t, "cancel", arrange, func(r *scene) {
-		r.reload()
-		if _, whole := r.state()["messages "+id]; !whole {
-			assert.Empty(r.t, r.pushWindow(2, RejectDuplicates, []Message{after(next, 60)}))
-			require.NoError(r.t, errOf(r.partition.Cancel(r.ctx(), "k")))
+		r.Reload()
+		if _, whole := r.State()["messages "+id]; !whole {
+			assert.Empty(r.T, r.pushWindow(2, RejectDuplicates, []Message{after(next, 60)}))
+			require.NoError(r.T, errOf(r.partition.Cancel(r.Ctx(), "k")))
 		}
-		assert.Equal(r.t, []any{"cancelled", id, "scheduled"}, call())
-		assert.Empty(r.t, r.state())
+		assert.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
+		assert.Empty(r.T, r.State())
 	})
 }

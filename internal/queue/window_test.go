@@ -21,9 +21,9 @@ const minute = time.Minute
 // pushWindow stores a batch whose keys are taken for a minute at least, and returns which
 // of its calls were rejected.
 func (r *scene) pushWindow(number int64, duplicates Duplicates, calls ...[]Message) []int {
-	r.t.Helper()
+	r.T.Helper()
 	rejected, err := r.pushFor(minute, number, duplicates, calls...)
-	require.NoError(r.t, err)
+	require.NoError(r.T, err)
 	var list []int
 	for _, d := range rejected {
 		list = append(list, d.Call)
@@ -32,13 +32,13 @@ func (r *scene) pushWindow(number int64, duplicates Duplicates, calls ...[]Messa
 }
 
 func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicates, calls ...[]Message) ([]Duplicate, error) {
-	return r.partition.Push(r.ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Window: window, Calls: calls})
+	return r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Window: window, Calls: calls})
 }
 
 // endWindow ends the window of a key, as time would.
 func (r *scene) endWindow(key string) {
-	r.t.Helper()
-	require.NoError(r.t, r.client.ZAddXX(r.ctx(), r.partition.Key(script.Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
+	r.T.Helper()
+	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
 }
 
 func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
@@ -48,10 +48,10 @@ func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 		how  func(r *scene, g *Group)
 		left map[string]string
 	}{
-		"acked": {func(r *scene, g *Group) { ack(r.t, g, id) }, nil},
+		"acked": {func(r *scene, g *Group) { ack(r.T, g, id) }, nil},
 		"buried": {func(r *scene, g *Group) {
-			_, err := g.Bury(r.ctx(), []Burial{{Delivery{id, "1"}, "bad"}})
-			require.NoError(r.t, err)
+			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})
+			require.NoError(r.T, err)
 		}, map[string]string{"dead:g " + id: "now+0s", "reasons:g " + id: "bad", "messages " + id: "body " + id, "keys k": "!" + id}},
 	} {
 		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
@@ -63,18 +63,18 @@ func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 				end.how(r, g)
 				want := maps.Clone(window)
 				maps.Copy(want, end.left)
-				require.Equal(t, want, r.state())
+				require.Equal(t, want, r.State())
 
 				assert.Equal(t, policy == RejectDuplicates, len(r.pushWindow(2, policy, []Message{due(next)})) == 1)
-				assert.Equal(t, want, r.state(), "with a window")
+				assert.Equal(t, want, r.State(), "with a window")
 				assert.Equal(t, policy == RejectDuplicates, len(r.pushBatch(3, policy, []Message{due(next)})) == 1)
-				assert.Equal(t, want, r.state(), "without one")
+				assert.Equal(t, want, r.State(), "without one")
 
 				r.endWindow("k")
 				assert.Empty(t, r.pushBatch(4, policy, []Message{after(next, 60)}))
 				delete(want, "taken k")
 				want["scheduled "+next], want["messages "+next], want["keys k"] = "now+60s", "body "+next, next
-				assert.Equal(t, want, r.state(), "the window is over, and dropped")
+				assert.Equal(t, want, r.State(), "the window is over, and dropped")
 			})
 		}
 	}
@@ -90,7 +90,7 @@ func TestReplaceHeedsNoWindow(t *testing.T) {
 	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{after(next, 60)}))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "scheduled " + next: "now+60s", "messages " + next: "body " + next, "keys k": next, "taken k": "now+60s",
-	}, r.state())
+	}, r.State())
 }
 
 func TestAWindowRejectsAWholeCallAndIgnoresOnlyTheDuplicate(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAWindowRejectsAWholeCallAndIgnoresOnlyTheDuplicate(t *testing.T) {
 				want["keys l"], want["taken l"] = other, "now+60s"
 			}
 			assert.Equal(t, !stored, len(rejected) == 1)
-			assert.Equal(t, want, r.state())
+			assert.Equal(t, want, r.State())
 		})
 	}
 }
@@ -124,7 +124,7 @@ func TestOneKeyTwiceInABatchWithAWindow(t *testing.T) {
 		assert.Equal(t, policy == RejectDuplicates, len(rejected) == 1)
 		assert.Equal(t, map[string]string{
 			"scheduled " + first: "now+60s", "messages " + first: "body " + first, "keys k": first, "taken k": "now+60s",
-		}, r.state())
+		}, r.State())
 	}
 }
 
@@ -134,20 +134,20 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	r.pushWindow(1, RejectDuplicates, []Message{after(first, 60)}, []Message{after(keyed(9, "other"), 60)})
 	call := r.keyedCall(cancelScript, 1, minute)
 	require.Equal(t, []any{"cancelled", first, "scheduled"}, call())
-	assert.NotContains(t, r.state(), "taken k")
-	assert.Contains(t, r.state(), "taken other")
+	assert.NotContains(t, r.State(), "taken k")
+	assert.Contains(t, r.State(), "taken other")
 
 	require.Empty(t, r.pushWindow(2, RejectDuplicates, []Message{due(second)}))
 	g := r.group("g")
 	require.Len(t, r.claim(g, "c", 1), 1)
 	ack(t, g, second)
-	require.NoError(t, r.client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "g").Err()) // the call does not know it
-	state := r.state()
+	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "g").Err()) // the call does not know it
+	state := r.State()
 	require.Equal(t, "now+60s", state["taken k"])
 	assert.Equal(t, []any{"cancelled", first, "scheduled"}, call())
-	assert.Equal(t, state, r.state(), "a call sent again leaves the next window alone")
+	assert.Equal(t, state, r.State(), "a call sent again leaves the next window alone")
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
-	assert.Equal(t, state, r.state(), "no message holds the key")
+	assert.Equal(t, state, r.State(), "no message holds the key")
 }
 
 // TestAPushSentAgainIsNoDuplicateOfItself with its record and without it.
@@ -159,21 +159,21 @@ func TestAPushSentAgainIsNoDuplicateOfItself(t *testing.T) {
 			id := keyed(1, "k")
 			push := func() []int { return r.pushWindow(1, policy, []Message{after(id, 60)}) }
 			require.Empty(t, push())
-			state := r.state()
+			state := r.State()
 			assert.Empty(t, push())
 			r.forget()
 			assert.Empty(t, push(), "its own id holds the key")
-			assert.Equal(t, state, r.state())
+			assert.Equal(t, state, r.State())
 
 			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 			require.Len(t, r.claim(g, "c", 1), 1)
 			ack(t, g, id)
 			state = map[string]string{"groups g": "member", "taken k": "now+60s"}
 			assert.Empty(t, push())
-			assert.Equal(t, state, r.state())
+			assert.Equal(t, state, r.State())
 			r.forget()
 			assert.Equal(t, policy == RejectDuplicates, len(push()) == 1, "nothing shows whose window it is")
-			assert.Equal(t, state, r.state(), "an acked message does not come back")
+			assert.Equal(t, state, r.State(), "an acked message does not come back")
 		})
 	}
 }
@@ -183,11 +183,11 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 	r := newScene(t)
 	for i := range 100 {
 		key := fmt.Sprint(i)
-		before := r.now()
+		before := r.Now()
 		_, err := r.pushFor(37*time.Millisecond, int64(i+1), RejectDuplicates, []Message{due(keyed(i, key))})
 		require.NoError(t, err)
-		afterwards := r.now()
-		score, err := r.client.ZScore(t.Context(), r.partition.Key(script.Taken, ""), key).Result()
+		afterwards := r.Now()
+		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Taken, ""), key).Result()
 		require.NoError(t, err)
 		until := time.UnixMilli(int64(score))
 		require.False(t, until.Before(before.Add(37*time.Millisecond)), "until %s, pushed after %s", until, before)
@@ -198,7 +198,7 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 func TestWindowsThatAreOverAreDropped(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Taken, "")
-	left := func() int64 { return r.client.ZCard(t.Context(), key).Val() }
+	left := func() int64 { return r.Client.ZCard(t.Context(), key).Val() }
 	const count, batch = 10_000, 100
 	most, number := int64(0), int64(0)
 	for n := 0; n < count; n += batch {
@@ -224,7 +224,7 @@ func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Taken, "")
 	r.push(due("a"), due("b"))
-	sizes, scores := r.watch("ZCARD", key), r.watch("ZSCORE", key)
+	sizes, scores := r.Watch("ZCARD", key), r.Watch("ZSCORE", key)
 	r.pushWindow(1<<40, IgnoreDuplicates, []Message{due("c"), due("d")})
 	assert.Empty(t, sizes())
 	r.pushBatch(1<<40+1, IgnoreDuplicates, []Message{due(keyed(1, "k")), due(keyed(2, "l")), due("e")})
@@ -241,14 +241,14 @@ func TestAPushThatFailsAfterItTookKeysRestoresThem(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	ack(t, g, keyed(1, "before"))
 	r.endWindow("before")
-	state := r.state()
+	state := r.State()
 	_, err := r.partition.Run(t.Context(), failingPush(t), "", r.partition.pushArgs(Batch{
 		Publisher: "q", Number: 1, Duplicates: RejectDuplicates, Window: minute,
 		Calls: [][]Message{{due(keyed(3, "new"))}, {due(keyed(4, "before")), due("plain")}},
 	}))
 	require.ErrorContains(t, err, "seeded")
 	assert.True(t, script.Refused(err), "%v", err)
-	assert.Equal(t, state, r.state())
+	assert.Equal(t, state, r.State())
 }
 
 // failingPush is push.lua with an error after it has written all but the record.
@@ -266,12 +266,12 @@ func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	r.pushWindow(1, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})
-	state := r.state()
-	redistest.Command(t, r.client, "CONFIG", "SET", "maxmemory", "1")
+	state := r.State()
+	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.pushFor(minute, 2, RejectDuplicates, []Message{due(keyed(2, "l"))})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.True(t, script.Refused(err))
-	assert.Equal(t, state, r.state())
+	assert.Equal(t, state, r.State())
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Empty(t, r.state(), "a message can be taken back, and its window")
+	assert.Empty(t, r.State(), "a message can be taken back, and its window")
 }

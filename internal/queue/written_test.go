@@ -32,7 +32,7 @@ func (c cut) Read(b []byte) (int, error) {
 func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 	r := newScene(t)
 	var next atomic.Bool
-	options := *r.client.Options()
+	options := *r.Client.Options()
 	options.MaxRetries = 2
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -69,9 +69,9 @@ func TestUnrecordRemovesTheRecordsOfAPublisher(t *testing.T) {
 	r := newScene(t)
 	r.push(due("a"))
 	key := r.partition.Key(script.Publishers, "")
-	require.NoError(t, r.client.HSet(t.Context(), key, "other", "1 1 x", "p/1", "1 1 x").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), key, "other", "1 1 x", "p/1", "1 1 x").Err())
 	require.NoError(t, r.partition.Unrecord(t.Context(), []string{"p", "p/1", "unknown"}))
-	fields, err := r.client.HKeys(t.Context(), key).Result()
+	fields, err := r.Client.HKeys(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"other"}, fields)
 }

@@ -1,16 +1,18 @@
 package script_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -18,18 +20,13 @@ import (
 )
 
 var (
-	headerKey   = regexp.MustCompile(`(?m)^-- KEYS\[(\d+)\] +(\w+) +(\w+)`)
-	headerEach  = regexp.MustCompile(`(?m)^-- KEYS\[(\d+)\.\.\] +for each [^:]*: (.*)$`)
-	assignment  = regexp.MustCompile(`(?m)^ *local ([\w, ]+) = (.*)$`)
-	bodyKey     = regexp.MustCompile(`^KEYS\[(\d+)\]$`)
-	bodyEach    = regexp.MustCompile(`^KEYS\[i(?: \+ (\d+))?\]$`)
-	bodyLoop    = regexp.MustCompile(`for i = (\d+), #KEYS(?:, (\d+))?`)
-	bodyHowMany = regexp.MustCompile(`#KEYS > (\d+)`)
 	headerRow   = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\.\.\] +for each message: (.*)$`)
 	bodyRow     = regexp.MustCompile(`local ([\w, ]+) = columns\((\d+), (\d+)\)`)
 	expectation = regexp.MustCompile(`expect_(hash|zset)(?:e?s)\(([\w, ]+)\)`)
-	documented  = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")
 )
+
+// globals are what Redis gives a script.
+var globals = strings.Fields("KEYS ARGV redis cjson error ipairs math next pairs pcall string table tonumber tostring type unpack")
 
 // all are the scripts of all packages.
 func all() []*script.Script { return append(queue.Scripts(), inspect.Scripts()...) }
@@ -70,80 +67,78 @@ func TestEachScriptIsDeclared(t *testing.T) {
 	}
 }
 
-// TestKeysAreInTheSameOrderEverywhere: in a script's header, in its body, and in Go.
-func TestKeysAreInTheSameOrderEverywhere(t *testing.T) {
+// TestScriptsUseTheKeysThatTheyDeclare: all of them, by name, and no others.
+func TestScriptsUseTheKeysThatTheyDeclare(t *testing.T) {
 	for _, s := range all() {
 		t.Run(s.Name(), func(t *testing.T) {
+			assert.Subset(t, globals, globalsOf(compile(t, s)), "what is neither declared nor from Redis")
 			header, body := splitHeader(s.Files()[len(s.Files())-1].Text)
-			once, many := keysOfHeader(t, header)
-			_, each, _ := s.Keys()
-			assert.Equal(t, named(s), once, "the keys in the header")
-			assert.Equal(t, called(each), many, "the keys for each group in the header")
-			for place, name := range keysOfBody(body) {
-				n, _ := strconv.Atoi(strings.TrimPrefix(place, "+"))
-				if strings.HasPrefix(place, "+") {
-					require.Less(t, n, len(each), "KEYS[i + %d] is declared", n)
-					assert.Equal(t, each[n].Name(), name, "the body's name of KEYS[i + %d]", n)
-				} else {
-					require.LessOrEqual(t, n, len(once), "KEYS[%d] is declared", n)
-					want, _, _ := strings.Cut(once[n-1], " ")
-					assert.Equal(t, want, name, "the body's name of KEYS[%d]", n)
-				}
+			keys, each, foreign := s.Keys()
+			names := append(called(keys), foreign...)
+			for _, name := range names {
+				assert.Regexp(t, `\b`+name+`\b`, body, "declared, and not used")
 			}
-			checkLoops(t, s, body)
+			want := strings.Join(names, ", ")
+			if len(each) > 0 {
+				want += "; for each group: " + strings.Join(called(each), ", ")
+			}
+			assert.Equal(t, want, keysOf(header))
+			assert.NotRegexp(t, `KEYS\[\d|\d+, #KEYS`, body, "the runner numbers keys")
+			checkEach(t, each, body)
 			checkRows(t, header, body)
-			checkTypes(t, s, body)
+			checkTypes(t, keys, body)
 		})
 	}
 }
 
-// keysOfHeader reads the KEYS of a header, in their order.
-func keysOfHeader(t *testing.T, header string) (once, many []string) {
-	t.Helper()
-	for n, match := range headerKey.FindAllStringSubmatch(header, -1) {
-		require.Equal(t, strconv.Itoa(n+1), match[1])
-		once = append(once, match[2]+" "+match[3])
-	}
-	for _, match := range headerEach.FindAllStringSubmatch(header, -1) {
-		require.Equal(t, strconv.Itoa(len(once)+1), match[1])
-		many = append(many, strings.Split(match[2], ", ")...)
-	}
-	return once, many
+// keysOf is what a header says of KEYS.
+func keysOf(header string) string {
+	_, list, _ := strings.Cut(header, "\n-- KEYS ")
+	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\n--    ", ""), "\n")
+	return inOneLine(list)
 }
 
-// keysOfBody returns the names that a body gives to KEYS: by number, or by "+" and the
-// offset for the keys of each group.
-func keysOfBody(body string) map[string]string {
-	list := map[string]string{}
-	for _, match := range assignment.FindAllStringSubmatch(body, -1) {
-		left, right := strings.Split(match[1], ", "), strings.Split(match[2], ", ")
-		for i, value := range right {
-			if key := bodyKey.FindStringSubmatch(value); key != nil {
-				list[key[1]] = left[i]
-			}
-			if key := bodyEach.FindStringSubmatch(value); key != nil {
-				list["+"+key[1]] = left[i]
-			}
-		}
+// checkEach checks that a body names the keys of each group in their order.
+func checkEach(t *testing.T, each []script.Kind, body string) {
+	t.Helper()
+	if len(each) < 2 {
+		return
 	}
-	return list
+	places := []string{"KEYS[i]"}
+	for i := 1; i < len(each); i++ {
+		places = append(places, fmt.Sprintf("KEYS[i + %d]", i))
+	}
+	assert.Contains(t, inOneLine(body), "for i = EACH_FROM, #KEYS, EACH_WIDTH do local "+
+		strings.Join(called(each), ", ")+" = "+strings.Join(places, ", ")+" ")
 }
 
-// checkLoops checks where a body loops over the keys of each group.
-func checkLoops(t *testing.T, s *script.Script, body string) {
+func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func compile(t *testing.T, s *script.Script) *lua.FunctionProto {
 	t.Helper()
-	keys, each, _ := s.Keys()
-	loops := bodyLoop.FindAllStringSubmatch(body, -1)
-	assert.Equal(t, len(each) > 0, len(loops) > 0)
-	for _, match := range loops {
-		assert.Equal(t, strconv.Itoa(len(keys)+1), match[1], "%s", match[0])
-		if step := strconv.Itoa(len(each)); step != "1" || match[2] != "" {
-			assert.Equal(t, step, match[2], "%s", match[0])
+	text := s.Head("PUBLISH")
+	for _, file := range s.Files() {
+		text += file.Text
+	}
+	chunk, err := parse.Parse(strings.NewReader(text), s.Name())
+	require.NoError(t, err)
+	function, err := lua.Compile(chunk, s.Name())
+	require.NoError(t, err)
+	return function
+}
+
+// globalsOf are the names that a function and those within it find nowhere in their script.
+func globalsOf(function *lua.FunctionProto) []string {
+	var names []string
+	for _, instruction := range function.Code { // as in Lua 5.1: 6 bits of code, 8 of a register, 18 of a constant
+		if code := int(instruction >> 26); code == lua.OP_GETGLOBAL || code == lua.OP_SETGLOBAL {
+			names = append(names, function.Constants[instruction&(1<<18-1)].String())
 		}
 	}
-	for _, match := range bodyHowMany.FindAllStringSubmatch(body, -1) {
-		assert.Equal(t, strconv.Itoa(len(keys)), match[1], "%s", match[0])
+	for _, inner := range function.FunctionPrototypes {
+		names = append(names, globalsOf(inner)...)
 	}
+	return names
 }
 
 // checkRows checks that a body reads as many values for each message as the header declares.
@@ -160,25 +155,17 @@ func checkRows(t *testing.T, header, body string) {
 }
 
 // checkTypes checks that a body expects the right type of each key.
-func checkTypes(t *testing.T, s *script.Script, body string) {
+func checkTypes(t *testing.T, keys []script.Kind, body string) {
 	t.Helper()
+	types := map[string]string{}
+	for _, k := range keys {
+		types[k.Name()] = k.Type()
+	}
 	for _, match := range expectation.FindAllStringSubmatch(body, -1) {
-		for _, name := range strings.Split(match[2], ", ") {
-			assert.Contains(t, named(s), name+" "+match[1])
+		for name := range strings.SplitSeq(match[2], ", ") {
+			assert.Equal(t, match[1], types[name], name)
 		}
 	}
-}
-
-func named(s *script.Script) []string {
-	keys, _, foreigners := s.Keys()
-	var names []string
-	for _, k := range keys {
-		names = append(names, k.Name()+" "+k.Type())
-	}
-	for _, foreign := range foreigners {
-		names = append(names, foreign+" "+foreign)
-	}
-	return names
 }
 
 func called(list []script.Kind) []string {
@@ -187,25 +174,4 @@ func called(list []script.Kind) []string {
 		names = append(names, k.Name())
 	}
 	return names
-}
-
-// TestKindsOfKeysMatchTheDocumentation of the protocol.
-func TestKindsOfKeysMatchTheDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../docs/inside/protocol.md")
-	require.NoError(t, err)
-	var want []string
-	for _, match := range documented.FindAllStringSubmatch(string(text), -1) {
-		want = append(want, match[1]+match[2]+" "+match[3])
-	}
-	var got []string
-	for _, k := range script.Kinds() {
-		name := k.Name()
-		if k.OfGroup() {
-			name += ":G"
-		}
-		got = append(got, name+" "+k.Type())
-	}
-	slices.Sort(want)
-	slices.Sort(got)
-	assert.Equal(t, want, got)
 }

@@ -3,7 +3,6 @@ package script_test
 import (
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -11,20 +10,20 @@ import (
 )
 
 var (
-	declaration = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[\d+(?:\.\.)?\])`)
-	reference   = regexp.MustCompile(`((?:KEYS|ARGV)\[\d+\])`)
-	loop        = regexp.MustCompile(`for \w+ = (\d+), #(KEYS|ARGV)`)
+	declaration = regexp.MustCompile(`(?m)^-- (ARGV\[\d+(?:\.\.)?\])`)
+	reference   = regexp.MustCompile(`(ARGV\[\d+\])`)
+	loop        = regexp.MustCompile(`for \w+ = (\d+), #ARGV`)
 	variadic    = regexp.MustCompile(`unpack\(ARGV, (\d+)[,)]`)
 	cursor      = regexp.MustCompile(`local at, \w+ = (\d+), `)
 	rows        = regexp.MustCompile(`columns\((\d+), (\d+)\)`)
 	whole       = regexp.MustCompile(`unpack\(ARGV\)`)
-	beside      = regexp.MustCompile(`for i = (\d+), #KEYS[^\n]*\bARGV\[i - (\d+)\]`)
+	beside      = regexp.MustCompile(`ARGV\[i - EACH_FROM \+ (\d+)\]`)
 	computed    = regexp.MustCompile(`ARGV\[(\d+) \+ `)
-	lacked      = regexp.MustCompile(`lacking\([\w, ]+, (\d+), (\d+), \d+\)`)
+	lacked      = regexp.MustCompile(`lacking\([\w, ]+, (\d+)\)`)
 )
 
 // TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
-// with the code below it: every index used is declared, and the other way round.
+// with the code below it: every argument used is declared, and the other way round.
 func TestScriptHeadersMatchTheirBodies(t *testing.T) {
 	for path, source := range luaFiles(t) {
 		file := filepath.Base(path)
@@ -50,33 +49,20 @@ func splitHeader(source string) (header, body string) {
 	return source, ""
 }
 
-// used lists the indexes that a body uses; open ranges are written KEYS[n..].
+// used lists the indexes that a body uses; open ranges are written ARGV[n..].
 func used(body string) []string {
 	var list []string
 	list = append(list, reference.FindAllString(body, -1)...)
-	for _, m := range loop.FindAllStringSubmatch(body, -1) {
-		list = append(list, openRange(m[2], m[1]))
-	}
-	for _, pattern := range []*regexp.Regexp{cursor, rows, variadic, computed} {
+	for _, pattern := range []*regexp.Regexp{loop, cursor, rows, variadic, computed, lacked, beside} {
 		for _, m := range pattern.FindAllStringSubmatch(body, -1) {
-			list = append(list, openRange("ARGV", m[1]))
+			list = append(list, "ARGV["+m[1]+"..]")
 		}
 	}
-	for _, m := range lacked.FindAllStringSubmatch(body, -1) {
-		list = append(list, openRange("ARGV", m[1]), openRange("KEYS", m[2]))
-	}
-	for _, m := range beside.FindAllStringSubmatch(body, -1) {
-		key, _ := strconv.Atoi(m[1])
-		less, _ := strconv.Atoi(m[2])
-		list = append(list, openRange("ARGV", strconv.Itoa(key-less)))
-	}
 	if whole.MatchString(body) {
-		list = append(list, openRange("ARGV", "1"))
+		list = append(list, "ARGV[1..]")
 	}
 	return unique(list, "")
 }
-
-func openRange(name, first string) string { return name + "[" + first + "..]" }
 
 func unique(list []string, prefix string) []string {
 	seen := map[string]bool{}

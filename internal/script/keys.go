@@ -12,7 +12,7 @@ import (
 // each partition, and from QueueOf on one for each group in each partition.
 type Kind int
 
-// The kinds. docs/inside/protocol.md says what their values mean.
+// The kinds.
 const (
 	Topics Kind = iota // Client.Registry
 	Scheduled
@@ -37,29 +37,31 @@ const (
 	ConsumersOf
 )
 
-// kinds has the name of each kind in Redis and the type of its values.
-var kinds = [...]struct{ name, holds string }{
-	Topics:         {"topics", "hash"},
-	Scheduled:      {"scheduled", "zset"},
-	Messages:       {"messages", "hash"},
-	Groups:         {"groups", "set"},
-	Refs:           {"refs", "hash"},
-	MessageKeys:    {"keys", "hash"},
-	Taken:          {"taken", "zset"},
-	Publishers:     {"publishers", "hash"},
-	Control:        {"control", "hash"},
-	Full:           {"full", "hash"},
-	PartitionCount: {"partitions", "string"},
-	Expiries:       {"expiry", "zset"},
-	Arrived:        {"arrived", "zset"},
-	QueueOf:        {"queue", "zset"},
-	UnackOf:        {"unack", "zset"},
-	AttemptsOf:     {"attempts", "hash"},
-	ClaimsOf:       {"claims", "hash"},
-	DeadOf:         {"dead", "zset"},
-	ReasonsOf:      {"reasons", "hash"},
-	ChangedOf:      {"changed", "hash"},
-	ConsumersOf:    {"consumers", "hash"},
+// kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
+var kinds = [...]struct{ name, holds, meaning string }{
+	Topics:         {"topics", "hash", "topic → version of the protocol: the list of topics"},
+	Scheduled:      {"scheduled", "zset", "id → due, ms: not given to the groups yet"},
+	Messages:       {"messages", "hash", "id → encoded message"},
+	Groups:         {"groups", "set", "consumer groups"},
+	Refs:           {"refs", "hash", "id → JSON array of the groups that still need the body, if it was given to several"},
+	MessageKeys:    {"keys", "hash", "message key → id that holds it, or ! and the id of a dead letter that has lost it"},
+	Taken:          {"taken", "zset", "message key → until when it is taken, ms, even if its message ends sooner"},
+	Publishers:     {"publishers", "hash", "publisher, or caller of cancel and reschedule → record of its last batch or request"},
+	Control:        {"control", "hash", "which groups are paused, limited or retired, and when they expire"},
+	Full:           {"full", "hash", "limited group that waits for room in unack → how many messages are too many"},
+	PartitionCount: {"partitions", "string", "in partition 0: how many there are, if more than one"},
+	Expiries:       {"expiry", "zset", "group that expires → when to look whether it has, ms"},
+	Arrived: {"arrived", "zset", "ULID of a message that was copied from another topic or server; " +
+		"of one that was moved, the ULID and /, and the ULID, / and the move → until when to remember it, ms"},
+	QueueOf:    {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
+	UnackOf:    {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
+	AttemptsOf: {"attempts", "hash", "id → fence/seen/unsure, once it was claimed more than once"},
+	ClaimsOf:   {"claims", "hash", "consumer → record of its last claim"},
+	DeadOf:     {"dead", "zset", "id → when it became a dead letter of G, ms"},
+	ReasonsOf:  {"reasons", "hash", "id → why it became one"},
+	ChangedOf:  {"changed", "hash", "id → metadata as a middleware of G left them at a nack"},
+	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
+		"and what it says about itself"},
 }
 
 // Kinds are all kinds.
@@ -69,6 +71,15 @@ func Kinds() []Kind {
 		list[i] = Kind(i)
 	}
 	return list
+}
+
+// namesOf are the names of some kinds.
+func namesOf(kinds []Kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name()
+	}
+	return names
 }
 
 func kindsNamed(names string) []Kind {
@@ -83,7 +94,7 @@ func kindsNamed(names string) []Kind {
 	return list
 }
 
-// Name is the kind's name in Redis.
+// Name is the kind's name in Redis and in the scripts.
 func (k Kind) Name() string { return kinds[k].name }
 
 // Type is the type of value that Redis says such a key has.

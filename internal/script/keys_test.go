@@ -2,6 +2,8 @@ package script
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // awkward are names that could break a hash tag or collide.
@@ -86,4 +89,29 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 	}, NewNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
 	assert.Equal(t, []string{"zset", "hash", "zset", "zset", "zset", "zset"},
 		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
+}
+
+// TestTheProtocolDescribesTheKinds in the words of the table of kinds, and with links.
+func TestTheProtocolDescribesTheKinds(t *testing.T) {
+	text, err := os.ReadFile("../../docs/inside/protocol.md")
+	require.NoError(t, err)
+	page := strings.ReplaceAll(regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`).ReplaceAllString(string(text), "$1"), "`", "")
+	for k, kind := range kinds {
+		name := "T:" + kind.name
+		if k := Kind(k); k == Topics {
+			name = "{prefix:" + kind.name + "}"
+		} else if k.OfGroup() {
+			name += ":G"
+		}
+		assert.Equal(t, 1, strings.Count(page, "\n| "+name+" | "), name)
+		assert.Contains(t, page, fmt.Sprintf("\n| %s | %s | %s |\n", name, kind.holds, kind.meaning))
+	}
+	assert.Equal(t, len(kinds), len(regexp.MustCompile(`\n\| (T:|{prefix:)`).FindAllString(page, -1)))
+}
+
+func TestTheHeadOfAScriptNamesItsKeys(t *testing.T) {
+	s := &Script{keys: []Kind{UnackOf, Messages}, foreign: []string{"stream"}}
+	assert.Equal(t, "local NOTIFY = 'PUBLISH' local unack, messages, stream = KEYS[1], KEYS[2], KEYS[3]\n", s.Head("PUBLISH"))
+	s = &Script{keys: []Kind{Scheduled}, each: []Kind{QueueOf, DeadOf}}
+	assert.Equal(t, "local NOTIFY = 'SPUBLISH' local scheduled = KEYS[1] local EACH_FROM, EACH_WIDTH = 2, 2\n", s.Head("SPUBLISH"))
 }

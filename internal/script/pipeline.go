@@ -78,8 +78,8 @@ func (c *Client) node(ctx context.Context, key string) *redis.Client {
 	return node
 }
 
-// inTime is a client of a node whose calls end with ctx: by itself, it heeds a deadline
-// only until it waits for a reply, unless it has ContextTimeoutEnabled.
+// inTime is a client of a node whose calls end with ctx: by itself, it observes a deadline only
+// until it waits for a reply, unless it has ContextTimeoutEnabled.
 func (c *Client) inTime(ctx context.Context, node *redis.Client) pipeliner {
 	client := pipeliner(c.redis)
 	if node != nil {

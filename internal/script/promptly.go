@@ -59,10 +59,10 @@ func (l *calls) ended() <-chan struct{} {
 }
 
 // Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. The client
-// heeds the end of ctx only until it waits for a reply. A call that is given up goes on, at the
+// notices the end of ctx only until it waits for a reply. A call that is given up goes on, at the
 // latest until the client's timeouts; it must leave alone what its caller has.
 //
-// Callers that give up their calls by themselves need it not: see Script.Awaited.
+// Callers that give up their calls by themselves do not need it: see Script.Awaited.
 func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return call(ctx)

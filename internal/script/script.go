@@ -3,8 +3,10 @@ package script
 import (
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,9 +17,8 @@ import (
 var shared embed.FS
 
 // Script is a script with the kinds of its KEYS: first those of the partition and of one
-// group, then those that are repeated for each of several groups. Keys of others may follow,
-// whose names in the script are those of their types. It has a plain form, and
-// one for a Cluster, where a notification stays on the nodes of its slot.
+// group, then those that are repeated for each of several groups. Keys of others may follow.
+// It has a plain form, and one for a Cluster, where a notification stays on the nodes of its slot.
 type Script struct {
 	name           string
 	keys, each     []Kind
@@ -84,13 +85,13 @@ func (s *Script) Alone() *Script {
 // Each adds the names of the kinds of KEYS that follow for each of several groups.
 func (s *Script) Each(keys string) *Script {
 	s.each = kindsNamed(keys)
-	return s
+	return s.compiled()
 }
 
 // Foreign adds keys of other programs, by their types.
 func (s *Script) Foreign(types ...string) *Script {
 	s.foreign = types
-	return s
+	return s.compiled()
 }
 
 // Awaited says that its callers have goroutines for it, and give those up at the end of a
@@ -105,9 +106,24 @@ func (s *Script) compiled() *Script {
 	for _, file := range s.files {
 		text += file.Text
 	}
-	s.plain = redis.NewScript("local NOTIFY = 'PUBLISH'\n" + text)
-	s.sharded = redis.NewScript("local NOTIFY = 'SPUBLISH'\n" + text)
+	s.plain = redis.NewScript(s.Head("PUBLISH") + text)
+	s.sharded = redis.NewScript(s.Head("SPUBLISH") + text)
 	return s
+}
+
+// Head is the line in front of the script's files: it names the command for notifications, and the
+// KEYS by the names of their kinds or, of other programs, by their types. The keys for each of several
+// groups begin at EACH_FROM; each group has EACH_WIDTH of them.
+func (s *Script) Head(notify string) string {
+	var names, places []string
+	for i, name := range slices.Concat(namesOf(s.keys), s.foreign) {
+		names, places = append(names, name), append(places, fmt.Sprintf("KEYS[%d]", i+1))
+	}
+	head := fmt.Sprintf("local NOTIFY = '%s' local %s = %s", notify, strings.Join(names, ", "), strings.Join(places, ", "))
+	if len(s.each) > 0 {
+		head += fmt.Sprintf(" local EACH_FROM, EACH_WIDTH = %d, %d", len(names)+1, len(s.each))
+	}
+	return head + "\n"
 }
 
 func pathOf(name string) string { return "lua/" + name + ".lua" }

@@ -14,23 +14,25 @@ type form struct {
 	name    string
 	command string        // for sh, in the root of the repository
 	limit   time.Duration // ends a run that hangs
-	waits   bool          // it mostly waits, so that another one may run at the same time
+	beside  bool          // it measures no time and needs no more than a processor, so that another one may run beside it
 	figure  figure        // may be nil
 }
 
 // A figure finds in a log how much a form did.
 type figure func(log string) string
 
-// forms are all forms, in the order of the page. Those that wait are first.
+// forms are all forms, in the order of the page.
 var forms = []form{
-	{name: "chaos-faults", command: "make chaos-faults", limit: 45 * time.Minute, waits: true, figure: tests},
-	{name: "chaos-churn", command: "make chaos-churn", limit: 25 * time.Minute, waits: true, figure: tests},
-	{name: "chaos-metrics", command: "make chaos-metrics", limit: 12 * time.Minute, waits: true, figure: tests},
-	{name: "failover", command: "make failover", limit: 20 * time.Minute, waits: true, figure: tests},
-	{name: "model", command: "make model", limit: 8 * time.Minute, figure: tests},
+	{name: "chaos-faults", command: "make chaos-faults", limit: 45 * time.Minute, figure: tests},
+	{name: "chaos-churn", command: "make chaos-churn", limit: 25 * time.Minute, beside: true, figure: tests},
+	{name: "chaos-metrics", command: "make chaos-metrics", limit: 12 * time.Minute, figure: tests},
+	{name: "failover", command: "make failover", limit: 20 * time.Minute, beside: true, figure: tests},
+	{name: "model", command: "make model", limit: 8 * time.Minute, beside: true, figure: tests},
 	explored("explore-sound"), explored("explore-damage"), explored("explore-torn"),
-	{name: "sim", command: "make sim", limit: 40 * time.Minute, figure: both(sum(`([\d.]+) h of virtual time`, "hours of virtual time"), tests)},
-	{name: "months", command: "make months", limit: 20 * time.Minute, figure: tests},
+	{name: "sim-delivery", command: "SIM=5m make sim-delivery", limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
+	{name: "sim-whole", command: "SIM=5m make sim-whole", limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
+	{name: "sim-mistakes", command: "make sim-mistakes", limit: 40 * time.Minute, beside: true, figure: tests},
+	{name: "months", command: "make months", limit: 20 * time.Minute, beside: true, figure: tests},
 	{name: "stress", command: "make stress", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
 	{name: "bench", command: "make bench", limit: 60 * time.Minute, figure: bars},
@@ -38,7 +40,7 @@ var forms = []form{
 
 // explored is a form that visits all states of some universes.
 func explored(name string) form {
-	return form{name: name, command: "make " + name, limit: 30 * time.Minute, figure: both(states, tests)}
+	return form{name: name, command: "make " + name, limit: 30 * time.Minute, beside: true, figure: both(states, tests)}
 }
 
 // onServer is the form that runs all tests on a server that scripts/matrix.sh knows.
@@ -104,6 +106,9 @@ func states(log string) string {
 	}
 	return said
 }
+
+// virtual adds up the hours that a simulation has lived.
+var virtual = sum(`([\d.]+) h of virtual time`, "hours of virtual time")
 
 // sum adds up the numbers that a pattern finds.
 func sum(pattern, unit string) figure {

@@ -26,7 +26,7 @@ const (
 )
 
 func main() {
-	parallel := flag.Int("parallel", 1, "how many forms that mostly wait run at the same time")
+	parallel := flag.Int("parallel", 1, "how many of the forms that measure no time run at once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -31,8 +31,8 @@ const top = `# Evidence
 
 What the long forms of the tests say, and on which code. ` + "`make full`" + ` runs them and writes this page after each;
 ` + "`make full FORMS='explore sim'`" + ` runs some again and replaces their rows. A digest names the code: it stays the same as
-long as only comments and documentation change. ` + "`make test`" + ` fails if a row is red, and if one is older than the code or
-missing, unless the end of this page says so.
+long as only comments and documentation change. ` + "`make test`" + ` fails if a row is red. It also
+fails if a row is missing or older than the code, unless a line at the end names today's digest.
 
 | form | result | figure | took | server | machine | commit | code | command |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -41,8 +41,8 @@ missing, unless the end of this page says so.
 const bottom = `
 ## Changed since
 
-By hand, one line for today's code: its digest and what is different, if that cannot matter to the rows above, or which
-forms have not run.
+By hand, one line for today's code: its digest, then why the change cannot matter to the rows above, or which forms
+have not run.
 
 `
 

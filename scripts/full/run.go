@@ -20,7 +20,7 @@ import (
 type suite struct {
 	root, page, logs string
 	forms            []form // of the page
-	parallel         int    // forms that wait run so many at a time, all others alone
+	parallel         int    // forms that may run beside others run so many at a time, all others alone
 	machine          string
 	server           string
 	commit           string
@@ -29,22 +29,22 @@ type suite struct {
 	failed []string // guarded by mu
 }
 
-// run runs the chosen forms, first those that wait, and returns the names of those that failed.
+// run runs the chosen forms, first those that may run beside others, and returns the names of those that failed.
 func (s *suite) run(ctx context.Context, chosen []form) ([]string, error) {
 	if err := os.MkdirAll(s.logs, 0o755); err != nil {
 		return nil, err
 	}
-	var waiting, alone errgroup.Group
-	waiting.SetLimit(max(s.parallel, 1))
+	var beside, alone errgroup.Group
+	beside.SetLimit(max(s.parallel, 1))
 	alone.SetLimit(1)
 	for _, f := range chosen {
-		if f.waits {
-			waiting.Go(func() error { return s.one(ctx, f) })
+		if f.beside {
+			beside.Go(func() error { return s.one(ctx, f) })
 		}
 	}
-	err := waiting.Wait()
+	err := beside.Wait()
 	for _, f := range chosen {
-		if !f.waits {
+		if !f.beside {
 			alone.Go(func() error { return s.one(ctx, f) })
 		}
 	}

@@ -37,8 +37,8 @@ func rowsOf(t *testing.T, s *suite) map[string]row {
 func TestEachFormGetsARowWithItsResult(t *testing.T) {
 	s := small(t,
 		form{name: "good", command: "echo '--- PASS: TestA (0.00s)'; echo '--- SKIP: TestB (0.00s)'", figure: tests},
-		form{name: "bad", command: "echo '--- FAIL: TestA'; exit 1", figure: tests, waits: true},
-		form{name: "endless", command: "sleep 600", limit: 100 * time.Millisecond, waits: true},
+		form{name: "bad", command: "echo '--- FAIL: TestA'; exit 1", figure: tests, beside: true},
+		form{name: "endless", command: "sleep 600", limit: 100 * time.Millisecond, beside: true},
 		form{name: "absent", command: "echo 'valkey-9     -                could not be had: no network'; exit 1"},
 		form{name: "other", command: "echo 'valkey-9     Valkey 9.1.2     passed'"},
 	)
@@ -104,8 +104,8 @@ func TestCodeThatChangesUnderAFormIsNoEvidence(t *testing.T) {
 func TestOnlyFormsThatWaitRunTogether(t *testing.T) {
 	meet := "touch $0; until test -e left && test -e right; do sleep 0.01; done" // ends if both run
 	s := small(t,
-		form{name: "left", command: strings.Replace(meet, "$0", "left", 1), waits: true},
-		form{name: "right", command: strings.Replace(meet, "$0", "right", 1), waits: true},
+		form{name: "left", command: strings.Replace(meet, "$0", "left", 1), beside: true},
+		form{name: "right", command: strings.Replace(meet, "$0", "right", 1), beside: true},
 		form{name: "first", command: "mkdir alone && sleep 0.1 && rmdir alone"},
 		form{name: "second", command: "mkdir alone && sleep 0.1 && rmdir alone"},
 	)

@@ -1,13 +1,12 @@
 -- alive.lua: read some of a group's consumers that are alive, or of all that it remembers. It
 -- changes nothing.
 --
--- KEYS[1]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS     consumers
 -- ARGV[1]  cursor     '0', or where the call before has ended
 -- ARGV[2]  which      'alive' or 'all'
 -- Returns  { now in ms, cursor or '0' if that was all, { consumer, '<until> <seen> <since>
 --          <about>', ... }, perhaps some of them twice }
 
-local consumers = KEYS[1]
 local STEP = 100 -- consumers, about; each says up to some KiB
 
 local _, now_ms = now_us()

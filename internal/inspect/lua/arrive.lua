@@ -1,11 +1,7 @@
 -- arrive.lua: store messages that come from another topic or server, under their own ids,
 -- once: arrived remembers them, even if they are delivered and done meanwhile.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms
--- KEYS[2]  messages   hash  id -> encoded message
--- KEYS[3]  keys       hash  message key -> id
--- KEYS[4]  taken      zset  message key -> until when it is taken, ms
--- KEYS[5]  arrived    zset  id without its key, perhaps with a move -> until when to remember it, ms
+-- KEYS     scheduled, messages, keys, taken, arrived
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
 -- ARGV[2]  keep     for how many ms to remember the messages
 -- ARGV[3]  channel  where subscribers listen for notifications
@@ -21,7 +17,6 @@
 -- arrived has a copy by its id alone. What is moved has two entries: the id, "/" and the move; and
 -- the id and "/", which withdraw.lua removes when a move takes the message out.
 
-local scheduled, messages, keys, taken, arrived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local till, keep, channel, move = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local call = redis.call
 local ids, times, texts = columns(5, 3)

@@ -1,11 +1,7 @@
 -- bodiless.lua: look for messages in one place that have no body, or that are in a second place
 -- as well. Each two places are compared from one of them. It changes nothing.
 --
--- KEYS[1]  messages   hash  id -> encoded message
--- KEYS[2]  scheduled  zset  id -> due, ms: not given to the groups yet
--- KEYS[3]  queue      zset  id -> due, ms: waiting for the group
--- KEYS[4]  unack      zset  id -> lease deadline, ms
--- KEYS[5]  dead       zset  id -> when buried, ms
+-- KEYS     messages, scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  cursor     0 to begin
 -- ARGV[3]  count      about how many to look at
@@ -13,7 +9,6 @@
 --          for each that is in a second place: id, place }: the cursor goes on from here; 0 after
 --          the last
 
-local messages, scheduled, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local place, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call
 

@@ -1,10 +1,7 @@
 -- count.lua: count the messages of one place within a range of scores, and look for the highest
 -- of all scores. It changes nothing.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms: not given to the groups yet
--- KEYS[2]  queue      zset  id -> due, ms: waiting for the group
--- KEYS[3]  unack      zset  id -> lease deadline, ms
--- KEYS[4]  dead       zset  id -> when buried, ms
+-- KEYS     scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  from       a score, included; -inf
 -- ARGV[3]  before     a score, not included; +inf for no end
@@ -12,7 +9,6 @@
 --                     score count, too; '' for none
 -- Returns  { count, the highest score, or '' in an empty place }
 
-local scheduled, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local place, from, before, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local MOST = 1000
 local set = ({ scheduled = scheduled, queue = queue, unack = unack, dead = dead })[place]

@@ -1,12 +1,12 @@
 -- delist.lua: take a topic off the list of topics.
 --
--- KEYS[1]  topics  hash  topic -> protocol version of its data
+-- KEYS     topics
 -- ARGV[1]  topic   its plain name
 -- ARGV[2]  until   ms by Redis's clock; after that, the call changes nothing: a late copy must
 --                  not take off a topic that was made anew
 -- Returns  { 'delisted' }, also if it was not on the list; { 'late' }
 
-local topics, topic, till = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local topic, till = ARGV[1], tonumber(ARGV[2])
 if now_us() > till * 1000 then return { 'late' } end
 redis.call('HDEL', topics, topic)
 return { 'delisted' }

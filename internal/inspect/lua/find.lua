@@ -1,14 +1,13 @@
 -- find.lua: look for bodies that contain a text, and for ids that are it or begin with it and a
 -- colon. It changes nothing.
 --
--- KEYS[1]  messages  hash  id -> encoded message
+-- KEYS     messages
 -- ARGV[1]  text      '' for all
 -- ARGV[2]  cursor    0 to begin
 -- ARGV[3]  count     about how many to look at
 -- Returns  { cursor, how many it has looked at, of how many bytes, id, body, ... }: the cursor
 --          goes on from here; 0 after the last
 
-local messages = KEYS[1]
 local text, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 
 local found = redis.call('HSCAN', messages, cursor, 'COUNT', count)

@@ -1,13 +1,12 @@
 -- holder.lua: look for the consumer that was given a delivery by its last claim, in some of
 -- the records. It changes nothing.
 --
--- KEYS[1]  claims  hash  consumer -> record of its last claim
+-- KEYS     claims
 -- ARGV[1]  cursor  '0', or where the call before has ended
 -- ARGV[2]  id
 -- ARGV[3]  fence   of the delivery
 -- Returns  { cursor or '0' if that was all, consumer or '' }
 
-local claims = KEYS[1]
 local cursor, id, fence = ARGV[1], ARGV[2], ARGV[3]
 local STEP = 10 -- records, about; one has up to 1,000 ids
 

@@ -2,14 +2,7 @@
 -- attempts, reasons or changed, whose message is in no set of the group.
 -- They may be dropped. It also looks for refs that cannot be read, and leaves them.
 --
--- KEYS[1]  messages  hash  id -> encoded message
--- KEYS[2]  refs      hash  id, or a part of it -> names of the groups still to finish
--- KEYS[3]  queue     zset  id -> due, ms: waiting for the group
--- KEYS[4]  unack     zset  id -> lease deadline, ms
--- KEYS[5]  dead      zset  id -> when buried, ms
--- KEYS[6]  attempts  hash  id -> fence/seen/unsure
--- KEYS[7]  reasons   hash  id -> why buried
--- KEYS[8]  changed   hash  id -> metadata as a middleware of this group left them
+-- KEYS     messages, refs, queue, unack, dead, attempts, reasons, changed
 -- ARGV[1]  which     refs, attempts, reasons or changed
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
@@ -18,8 +11,6 @@
 --          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
 --          0 after the last
 
-local messages, refs, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local attempts, reasons, changed = KEYS[6], KEYS[7], KEYS[8]
 local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
 

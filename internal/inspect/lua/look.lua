@@ -1,11 +1,7 @@
 -- look.lua: read where one message stands. It changes nothing.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms
--- KEYS[2]  messages   hash  id -> encoded message
--- KEYS[3]  groups     set   consumer groups
--- KEYS[4]  refs       hash  id -> names of the groups still to finish
--- KEYS[5]  keys       hash  message key -> id
--- KEYS[6..]  for each group: queue, unack, dead, attempts, reasons, changed
+-- KEYS     scheduled, messages, groups, refs, keys; for each group: queue, unack, dead, attempts,
+--          reasons, changed
 -- ARGV[1]  id       '' to look for the key
 -- ARGV[2]  message key
 -- ARGV[3]  bytes    of metadata to return at most
@@ -16,7 +12,6 @@
 --            { group, state, score, entry, reason, size of its metadata, metadata, ... } }, false
 --            for what is missing, and left out metadata
 
-local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, key, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local call = redis.call
 
@@ -28,7 +23,7 @@ for _, name in ipairs(members) do
   if not known[name] then missing[#missing + 1] = name end
   known[name] = 'member'
 end
-if #missing > 0 and lacking(groups, refs, scheduled, id, 4, 6, 6) then return answer('groups', missing) end
+if #missing > 0 and lacking(groups, refs, scheduled, id, 4) then return answer('groups', missing) end
 
 local planned = call('ZSCORE', scheduled, id)
 local rows, n, some = {}, 0, planned
@@ -37,10 +32,10 @@ local function row(name, state, score, entry, why, size, metadata)
   rows[n + 5], rows[n + 6], rows[n + 7] = why, size, metadata
   n = n + 7
 end
-for i = 6, #KEYS, 6 do
-  local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
-  local attempts, reasons, changed = KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
-  local name = ARGV[4 + (i - 6) / 6]
+for i = EACH_FROM, #KEYS, EACH_WIDTH do
+  local queue, unack, dead, attempts, reasons, changed =
+    KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
+  local name = ARGV[4 + (i - EACH_FROM) / EACH_WIDTH]
   local held = call('ZSCORE', unack, id)
   local waits = not held and call('ZSCORE', queue, id)
   local buried = not held and not waits and call('ZSCORE', dead, id)

@@ -1,11 +1,11 @@
 -- named.lua: list the groups that still need messages, registered or not: a step through
 -- refs.
 --
--- KEYS[1]  refs    hash  id -> names of the groups still to finish
+-- KEYS     refs
 -- ARGV[1]  cursor  of the last call; 0 for the first
 -- Returns  { cursor, name, ... }: cursor 0 after the last step
 
-local refs, cursor = KEYS[1], ARGV[1]
+local cursor = ARGV[1]
 local COUNT, MOST, MOST_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
 
 local names, known, read, looked, size = { cursor }, {}, {}, 0, 0

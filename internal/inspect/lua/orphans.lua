@@ -1,10 +1,6 @@
 -- orphans.lua: look for bodies that are in no set. It changes nothing.
 --
--- KEYS[1]  messages   hash  id -> encoded message
--- KEYS[2]  groups     set   consumer groups
--- KEYS[3]  refs       hash  id -> names of the groups still to finish
--- KEYS[4]  scheduled  zset  id -> due, ms: not given to the groups yet
--- KEYS[5..]  for each group: queue, unack, dead
+-- KEYS     messages, groups, refs, scheduled; for each group: queue, unack, dead
 -- ARGV[1]  cursor  0 to begin
 -- ARGV[2]  count   about how many bodies to look at, if they are small
 -- ARGV[3..]  the groups, in the order of their keys
@@ -12,7 +8,6 @@
 --          { cursor, how many it has looked at, their bytes, id, ... }: the cursor goes on from
 --          here; 0 after the last
 
-local messages, groups, refs, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
 local MOST_BYTES = 262144 -- of bodies that one call copies
 
@@ -50,7 +45,7 @@ local function leave_out(zset)
 end
 
 leave_out(scheduled)
-for i = 5, #KEYS, 3 do
+for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   leave_out(queue)
   leave_out(unack)

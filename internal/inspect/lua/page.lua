@@ -1,14 +1,7 @@
 -- page.lua: read messages of one place, in the order of their scores and then of their ids.
 -- It looks at up to 1,000 of them, wherever in the place they are, and changes nothing.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms: not given to the groups yet
--- KEYS[2]  queue      zset  id -> due, ms: waiting for the group
--- KEYS[3]  unack      zset  id -> lease deadline, ms
--- KEYS[4]  dead       zset  id -> when buried, ms
--- KEYS[5]  attempts   hash  id -> fence/seen/unsure
--- KEYS[6]  reasons    hash  id -> why buried
--- KEYS[7]  messages   hash  id -> encoded message
--- KEYS[8]  changed    hash  id -> metadata as a middleware of this group left them
+-- KEYS     scheduled, queue, unack, dead, attempts, reasons, messages, changed
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  score      begin with this score and id, or with what follows them; -inf
 -- ARGV[3]  id         for the start
@@ -23,8 +16,6 @@
 --          at or '' and '', { id, score, entry, deliveries, reason, size, body, metadata, ... } };
 --          false for what is missing
 
-local scheduled, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local attempts, reasons, messages, changed = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local place, score, start, before = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, key, reason, least = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local bytes, content = tonumber(ARGV[9]), ARGV[10] == 'bodies'

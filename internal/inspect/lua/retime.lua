@@ -2,15 +2,13 @@
 -- time. One that waits for another time than the caller has seen stays as it is, so a
 -- late copy of a call changes nothing.
 --
--- KEYS[1]  scheduled  zset  id -> due, ms
--- KEYS[2]  queue      zset  id -> due, ms: waiting for the group
+-- KEYS     scheduled, queue
 -- ARGV[1]  place      'scheduled' or 'queue'
 -- ARGV[2]  due        ms
 -- ARGV[3]  channel    where subscribers listen for notifications
 -- ARGV[4..]  for each message: id, seen
 -- Returns  { id, ... }: those that do not wait there for the time that was seen
 
-local scheduled, queue = KEYS[1], KEYS[2]
 local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
 local zset = place == 'queue' and queue or scheduled
 

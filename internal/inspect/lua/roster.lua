@@ -1,13 +1,11 @@
 -- roster.lua: read which groups a partition has, and some of what they are told. It changes
 -- nothing.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
+-- KEYS     groups, control
 -- ARGV[1]  cursor   '0', or where the call before has ended
 -- Returns  { now in ms, cursor or '0' if that was all, { group, ... } with cursor '0' only,
 --          { field, value, ... }, perhaps some of them twice }
 
-local groups, control = KEYS[1], KEYS[2]
 local cursor = ARGV[1]
 local STEP = 500 -- fields, about
 

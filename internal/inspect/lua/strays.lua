@@ -1,14 +1,12 @@
 -- strays.lua: look for message keys that lead to no body. They are free, and may be dropped.
 --
--- KEYS[1]  keys      hash  message key -> id
--- KEYS[2]  messages  hash  id -> encoded message
+-- KEYS     keys, messages
 -- ARGV[1]  how       'drop', or 'look' to change nothing
 -- ARGV[2]  cursor    0 to begin
 -- ARGV[3]  count     about how many to look at
 -- Returns  { cursor, how many it has looked at, key, ... }: the cursor goes on from here; 0
 --          after the last
 
-local keys, messages = KEYS[1], KEYS[2]
 local how, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 
 local found = redis.call('HSCAN', keys, cursor, 'COUNT', count)

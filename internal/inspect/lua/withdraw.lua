@@ -3,17 +3,7 @@
 -- end, as in cancel.lua. In a queue, or among the dead letters, they end for that group alone, as
 -- in discard.lua. One that has another score than the caller has seen stays.
 --
--- KEYS[1]   scheduled  zset  id -> due, ms
--- KEYS[2]   messages   hash  id -> encoded message
--- KEYS[3]   keys       hash  message key -> id
--- KEYS[4]   taken      zset  message key -> until when it is taken, ms
--- KEYS[5]   refs       hash  id -> names of the groups still to finish
--- KEYS[6]   arrived    zset  id without its key, perhaps with a move -> until when to remember it, ms
--- KEYS[7]   queue      zset  id -> due, ms: waiting for the group
--- KEYS[8]   dead       zset  id -> when buried, ms
--- KEYS[9]   attempts   hash  id -> fence/seen/unsure
--- KEYS[10]  reasons    hash  id -> why buried
--- KEYS[11]  changed    hash  id -> metadata as a middleware of this group left them
+-- KEYS     scheduled, messages, keys, taken, refs, arrived, queue, dead, attempts, reasons, changed
 -- ARGV[1]  place      'scheduled', 'queue' or 'dead'
 -- ARGV[2]  group      '' in scheduled
 -- ARGV[3]  bytes      of bodies to remove at most, unless the first has more
@@ -22,8 +12,6 @@
 -- ARGV[5..]  for each message: id, score
 -- Returns  { { id, ... }, { id, ... } }: those that stay, and those to send again
 
-local scheduled, messages, keys, taken, refs, arrived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local queue, dead, attempts, reasons, changed = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local place, group, bytes, since = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local zset = ({ scheduled = scheduled, queue = queue, dead = dead })[place]
 

@@ -3,13 +3,7 @@
 -- An ack counts while the message is in unack, whoever holds its lease by now, since the
 -- work is done. It does not count if the message was nacked, buried or given back since.
 --
--- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> fence/seen/unsure
--- KEYS[3]  messages  hash  id -> encoded message
--- KEYS[4]  refs      hash  id -> names of the groups still to finish
--- KEYS[5]  changed   hash  id -> metadata as a middleware of this group left them
--- KEYS[6]  keys      hash  message key -> id
--- KEYS[7]  full      hash  group at its limit -> how many messages it may hold in unack
+-- KEYS     unack, attempts, messages, refs, changed, keys, full
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  ids
@@ -17,8 +11,6 @@
 --          send again, since there are too many groups to ack all at once; and whether
 --          the group has waited for room, else { }
 
-local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
-local refs, changed, keys, full = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local group, channel, ids = ARGV[1], ARGV[2], { unpack(ARGV, 3) }
 
 expect_hashes(attempts, messages, refs, changed, keys, full)

@@ -1,16 +1,13 @@
 -- adopt.lua: give a new partition what partition 0 has: its groups, except those that
 -- are retired here, when they expire, its pauses and its limits.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
--- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
+-- KEYS     groups, control, expiry
 -- ARGV[1]  number   of groups
 -- ARGV[2]  expiring  number of groups that expire
 -- ARGV[3..]  the groups, then for each that expires its name and how many ms it lasts, and
 --            then for each pause and limit its field and its value
 -- Returns  { }
 
-local groups, control, expiry = KEYS[1], KEYS[2], KEYS[3]
 local number, expiring, told = tonumber(ARGV[1]), tonumber(ARGV[2]), { unpack(ARGV, 3) }
 local _, now_ms = now_us()
 

@@ -1,13 +1,7 @@
 -- bury.lua: make messages dead letters of the group, since their current
 -- deliveries show that they can never be handled, or since a person says so.
 --
--- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> fence/seen/unsure
--- KEYS[3]  dead      zset  id -> when buried, ms
--- KEYS[4]  reasons   hash  id -> why buried
--- KEYS[5]  keys      hash  message key -> id
--- KEYS[6]  full      hash  group at its limit -> how many messages it may hold in unack
--- KEYS[7]  queue     zset  id -> due, ms: waiting for the group
+-- KEYS     unack, attempts, dead, reasons, keys, full, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
@@ -16,8 +10,6 @@
 --          a token, neither wait nor are in delivery; unless the reason is what they were
 --          buried for
 
-local unack, attempts, dead = KEYS[1], KEYS[2], KEYS[3]
-local reasons, keys, full, queue = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local group, channel, till = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local ids, tokens, why = columns(4, 3)

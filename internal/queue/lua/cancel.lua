@@ -3,15 +3,8 @@
 -- back the next message with that key, thanks to the record of the request; nor does a late
 -- one, thanks to its time limit.
 --
--- KEYS[1]  scheduled   zset  id -> due, ms
--- KEYS[2]  messages    hash  id -> encoded message
--- KEYS[3]  publishers  hash  caller -> record of its last request
--- KEYS[4]  groups      set   consumer groups
--- KEYS[5]  refs        hash  id -> names of the groups still to finish
--- KEYS[6]  keys        hash  message key -> id
--- KEYS[7]  taken       zset  message key -> until when it is taken, ms
--- KEYS[8]  full        hash  group at its limit -> how many messages it may hold in unack
--- KEYS[9..]  for each group: queue, unack, dead, attempts, changed
+-- KEYS     scheduled, messages, publishers, groups, refs, keys, taken, full; for each group: queue,
+--          unack, dead, attempts, changed
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -25,8 +18,6 @@
 --          { 'none', likewise } when only dead letters are left of it; nothing changed
 --          { 'none' } when there is no such message
 
-local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys, taken, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, channel = ARGV[4], ARGV[5], ARGV[6]
 
@@ -38,7 +29,7 @@ local told = again and result ~= '' and cjson.decode(result)
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 7, 9, 5)) then
+if id and (not in_time or lacking(groups, refs, scheduled, id, 7)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
@@ -55,11 +46,11 @@ local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 expect_hashes(full)
-for i = 9, #KEYS, 5 do
+for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
   local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local entry = (waits or held) and call('HGET', attempts, id)
-  local group = ARGV[7 + (i - 9) / 5]
+  local group = ARGV[7 + (i - EACH_FROM) / EACH_WIDTH]
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack

@@ -1,23 +1,7 @@
 -- claim.lua: lease due messages of one group to one consumer.
 --
--- KEYS[1]   scheduled  zset  id -> due, ms: not yet given to the groups
--- KEYS[2]   messages   hash  id -> encoded message
--- KEYS[3]   groups     set   consumer groups
--- KEYS[4]   refs       hash  id -> names of the groups still to finish
--- KEYS[5]   keys       hash  message key -> id
--- KEYS[6]   queue      zset  id -> due, ms: waiting for the group
--- KEYS[7]   unack      zset  id -> lease deadline, ms
--- KEYS[8]   attempts   hash  id -> fence/seen/unsure
--- KEYS[9]   claims     hash  consumer -> record of its last claim
--- KEYS[10]  dead       zset  id -> when buried, ms
--- KEYS[11]  reasons    hash  id -> why buried
--- KEYS[12]  changed    hash  id -> metadata as a middleware of this group left them
--- KEYS[13]  control    hash  what groups are told: see lib_groups.lua
--- KEYS[14]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[15]  full       hash  group at its limit -> how many messages it may hold in unack
--- KEYS[16]  partitions  string  in partition 0: how many there are, if more than one
--- KEYS[17]  expiry      zset    group -> when to look whether it has expired, ms
--- KEYS[18..]  for each of the other groups: queue
+-- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
+--          changed, control, consumers, full, partitions, expiry; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -44,10 +28,6 @@
 --            { id, reason, ... } of those that became dead letters,
 --            how many partitions there are if more than one, 1 if groups may end soon else 0 }
 
-local scheduled, messages, groups, refs, keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local queue, unack, attempts, claims = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local dead, reasons, changed = KEYS[10], KEYS[11], KEYS[12]
-local control, consumers, full, partitions, expiry = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_deliveries, max_bytes, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -94,7 +74,7 @@ local made_audience
 local function audience()
   if made_audience then return made_audience end
   local queues = {}
-  for i = 18, #KEYS do queues[ARGV[i - 5]] = KEYS[i] end
+  for i = EACH_FROM, #KEYS do queues[ARGV[i - EACH_FROM + 13]] = KEYS[i] end
   local members = group_count > 1 and redis.call('SMEMBERS', groups) or {}
   made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
   return made_audience

@@ -2,13 +2,7 @@
 -- the number of groups allow. A limit keeps a late copy of a call from those that were
 -- requeued and buried again since.
 --
--- KEYS[1]  dead      zset  id -> when buried, ms
--- KEYS[2]  reasons   hash  id -> why buried
--- KEYS[3]  attempts  hash  id -> fence/seen/unsure
--- KEYS[4]  messages  hash  id -> encoded message
--- KEYS[5]  refs      hash  id -> names of the groups still to finish
--- KEYS[6]  changed   hash  id -> metadata as a middleware of this group left them
--- KEYS[7]  keys      hash  message key -> id
+-- KEYS     dead, reasons, attempts, messages, refs, changed, keys
 -- ARGV[1]  group
 -- ARGV[2]  bytes     of bodies to remove at most, unless the first has more
 -- ARGV[3]  latest    ms: only those that were buried no later
@@ -16,8 +10,6 @@
 -- Returns  { { id, ... }, { id, ... } }: those that are not such dead letters, and those
 --          to send again
 
-local dead, reasons, attempts, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, changed, keys = KEYS[5], KEYS[6], KEYS[7]
 local group, bytes, latest, ids = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), { unpack(ARGV, 4) }
 
 expect_hashes(reasons, attempts, messages, refs, changed, keys)

@@ -1,12 +1,12 @@
 -- enlist.lua: add a topic to the list of topics, raise its version, or only look it up.
 --
--- KEYS[1]  topics   hash  topic -> protocol version of its data
+-- KEYS     topics
 -- ARGV[1]  topic    its plain name
 -- ARGV[2]  version  to list the topic with, if it is missing or has an older major
 --                   version; '' to change nothing
 -- Returns  { version }: the one on the list; { } if the topic is not on it
 
-local topics, topic, version = KEYS[1], ARGV[1], ARGV[2]
+local topic, version = ARGV[1], ARGV[2]
 
 local function major(text) return tonumber(string.match(text, '^(%d+)$') or string.match(text, '^(%d+)%.%d+$')) end
 

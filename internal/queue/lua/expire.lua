@@ -4,16 +4,12 @@
 -- come since: while Redis was away, or when its clock was set forward, consumers may be
 -- alive and could not say so.
 --
--- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  what groups are told: see lib_groups.lua
--- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
--- KEYS[4]  expiry     zset  group -> when to look whether it has expired, ms
+-- KEYS     groups, control, consumers, expiry
 -- ARGV[1]  group
 -- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
 --          has ended, { 'gone' } if there is no such group or it does not expire, or
 --          { 'more' } if some old consumers are dropped; to call again
 
-local groups, control, consumers, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group = ARGV[1]
 local _, now_text = now_us()
 local now_ms = tonumber(now_text)

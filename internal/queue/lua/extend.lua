@@ -2,10 +2,7 @@
 -- Those that a handler has by now count as seen, even if their consumer is lost. Without
 -- messages, the consumer only says that it is alive.
 --
--- KEYS[1]  unack      zset  id -> lease deadline, ms
--- KEYS[2]  attempts   hash  id -> fence/seen/unsure
--- KEYS[3]  groups     set   consumer groups
--- KEYS[4]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS     unack, attempts, groups, consumers
 -- ARGV[1]  lease      ms
 -- ARGV[2]  group
 -- ARGV[3]  consumer
@@ -14,7 +11,6 @@
 -- ARGV[6..]  for each message: id, token, 1 if a handler has it or else 0
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
-local unack, attempts, groups, consumers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, consumer, alive, about = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + tonumber(ARGV[1]))

@@ -1,21 +1,19 @@
 -- lib_idle.lua: answers a claim that finds nothing, as most claims of idle consumers do. It stands
--- in front of the libraries of claim.lua, whose KEYS and ARGV it uses: making their functions
+-- in front of the libraries of claim.lua, whose keys and ARGV it uses: making their functions
 -- takes several times as long as all that is done here. Everything unusual is for claim.lua; this
 -- changes nothing then, and has checked the types of keys for it.
 
 do
   local call = redis.call
-  local scheduled, groups, queue, unack = KEYS[1], KEYS[3], KEYS[6], KEYS[7]
-  local claims, consumers, partitions, expiry = KEYS[9], KEYS[14], KEYS[16], KEYS[17]
   local group, consumer, request, alive_ms, about = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[10]), ARGV[11]
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local SOON_MS = 10000 -- groups that may end so soon are for claim.lua
 
   -- A key of another type is an error now, not only once something is due.
-  for _, hash in ipairs({ KEYS[2], KEYS[4], KEYS[5], KEYS[8], KEYS[11], KEYS[12], KEYS[13], KEYS[15] }) do
+  for _, hash in ipairs({ messages, refs, keys, attempts, reasons, changed, control, full }) do
     call('HLEN', hash)
   end
-  call('ZCARD', KEYS[10])
+  call('ZCARD', dead)
 
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]

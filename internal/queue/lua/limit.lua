@@ -1,8 +1,6 @@
 -- limit.lua: limit how many messages a group holds, and how many it claims in a time.
 --
--- KEYS[1]  groups      set     consumer groups
--- KEYS[2]  control     hash    what groups are told
--- KEYS[3]  partitions  string  how many there are, in partition 0
+-- KEYS     groups, control, partitions
 -- ARGV[1]  group
 -- ARGV[2]  limits   this partition's share of them; see lib_claim.lua. '' for none
 -- ARGV[3]  channel  where subscribers listen for notifications
@@ -12,7 +10,6 @@
 -- Returns  { 'limited' }; { 'unknown' }, { 'grown' } if there are more partitions, or
 --          { 'changed' } if the share was another one; nothing changed
 
-local groups, control, partitions = KEYS[1], KEYS[2], KEYS[3]
 local group, limits, channel, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local number, was = tonumber(ARGV[5]), ARGV[6]
 

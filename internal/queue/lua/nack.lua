@@ -2,14 +2,7 @@
 -- letters after the last delivery. A handler may decide otherwise: a deferral does not
 -- count as a delivery, and a burial makes a dead letter at once.
 --
--- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> fence/seen/unsure
--- KEYS[3]  queue     zset  id -> due, ms
--- KEYS[4]  changed   hash  id -> metadata as a middleware of this group left them
--- KEYS[5]  dead      zset  id -> when buried, ms
--- KEYS[6]  reasons   hash  id -> why buried
--- KEYS[7]  keys      hash  message key -> id
--- KEYS[8]  full      hash  group at its limit -> how many messages it may hold in unack
+-- KEYS     unack, attempts, queue, changed, dead, reasons, keys, full
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
@@ -19,8 +12,6 @@
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
 --          the current one, and those buried, by this call or one before with the token
 
-local unack, attempts, queue, changed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local dead, reasons, keys, full = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local ids, tokens, decisions, details, metadata = columns(4, 5)

@@ -1,7 +1,6 @@
 -- pause.lua: stop all groups, or one, from claiming. Deliveries under way go on.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
+-- KEYS     groups, control
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  lasts    ms, 0 for no end
 -- ARGV[3]  text     who and why, for people
@@ -10,7 +9,6 @@
 --                   has decided
 -- Returns  { 'paused' }, or { 'unknown' }; nothing changed
 
-local groups, control = KEYS[1], KEYS[2]
 local group, lasts, text, channel, how = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local now, now_ms = now_us()
 local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'

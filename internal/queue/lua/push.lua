@@ -1,10 +1,6 @@
 -- push.lua: store a batch of Publish calls once, each call whole or not at all.
 --
--- KEYS[1]  scheduled   zset    id -> due, ms
--- KEYS[2]  messages    hash    id -> encoded message
--- KEYS[3]  publishers  hash    publisher -> record of its last batch
--- KEYS[4]  keys        hash    message key -> id
--- KEYS[5]  taken       zset    message key -> until when it is taken, ms
+-- KEYS     scheduled, messages, publishers, keys, taken
 -- ARGV[1]  publisher   string
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
@@ -21,7 +17,6 @@
 -- either the last batch was a different one with the same number (NOTSTORED STALE), or
 -- this batch is older and its outcome is unknown. Any other error proves nothing.
 
-local scheduled, messages, publishers, keys, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at, call = 6, 1
 

@@ -3,9 +3,7 @@
 -- fails. Else it leaves the batch to push, which has the same batch under the same number. It
 -- uses no library: to make its functions takes as long as this script.
 --
--- KEYS[1]  scheduled   zset    id -> due, ms
--- KEYS[2]  messages    hash    id -> encoded message
--- KEYS[3]  publishers  hash    publisher -> record of its last batch
+-- KEYS     scheduled, messages, publishers
 -- ARGV[1]  publisher   string
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  channel     where subscribers listen for notifications
@@ -14,7 +12,6 @@
 --          of messages in a row that have it
 -- Returns  { 'stored' }, or { 'push' } if nothing is changed and push has to store the batch
 
-local scheduled, messages, publishers = KEYS[1], KEYS[2], KEYS[3]
 local publisher, batch, channel, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local at, delays = 5, 5 + 2 * count
 local HOUR_MS = 3600000

@@ -1,10 +1,7 @@
 -- raise.lua: raise the number of partitions of a topic. The number never falls, so no
--- message becomes unreachable.
+-- message becomes unreachable. The keys are those of partition 0.
 --
--- KEYS[1]  partitions  string  how many there are; 1 if missing
--- KEYS[2]  groups      set     of partition 0
--- KEYS[3]  control     hash    what groups are told: see lib_groups.lua
--- KEYS[4]  expiry      zset    group -> when to look whether it has expired, ms
+-- KEYS     partitions, groups, control, expiry
 -- ARGV[1]  wanted      integer
 -- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
 --                      does not ask for groups
@@ -16,7 +13,6 @@
 --          { 0, { group }, { most }, { }, { } } if the limits of a group allow only so many;
 --          nothing changed
 
-local partitions, groups, control, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
 -- max_partitions is how many partitions the limits of a group allow, if a field has any,

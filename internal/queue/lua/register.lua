@@ -1,9 +1,7 @@
 -- register.lua: add a consumer group, unless there are too many: each group makes every
 -- message cost more.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
--- KEYS[3]  expiry   zset  group -> when to look whether it has expired, ms
+-- KEYS     groups, control, expiry
 -- ARGV[1]  group
 -- ARGV[2]  most     how many there may be
 -- ARGV[3]  lasts    how many ms the group lasts without a live consumer; 0 for ever
@@ -12,7 +10,6 @@
 --          { 'full' }, { 'retired' }, or { 'expired' } if it has ended and forget.lua has to
 --          be called until it is done; nothing changed
 
-local groups, control, expiry = KEYS[1], KEYS[2], KEYS[3]
 local group, most, lasts, limits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local _, now_ms = now_us()
 

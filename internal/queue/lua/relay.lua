@@ -1,16 +1,10 @@
 -- relay.lua: hand messages on to a stream. The group is done with them.
 --
 -- Adding to the stream and removing from the queue are one step, so a message that the
--- consumer still holds is added once, however often the call is sent, and by whomever.
+-- consumer still holds is added once, however often the call is sent, and by whomever. The stream is
+-- no key of the partition.
 --
--- KEYS[1]  unack     zset    id -> lease deadline, ms
--- KEYS[2]  attempts  hash    id -> fence/seen/unsure
--- KEYS[3]  messages  hash    id -> encoded message
--- KEYS[4]  refs      hash    id -> names of the groups still to finish
--- KEYS[5]  changed   hash    id -> metadata as a middleware of this group left them
--- KEYS[6]  keys      hash    message key -> id
--- KEYS[7]  full      hash    group at its limit -> how many messages it may hold in unack
--- KEYS[8]  stream    stream  where the messages go; not a key of the partition
+-- KEYS     unack, attempts, messages, refs, changed, keys, full, stream
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
@@ -20,8 +14,6 @@
 --          those to send again, since there are too many groups for all at once; and
 --          whether the group has waited for room, else { }
 
-local unack, attempts, messages = KEYS[1], KEYS[2], KEYS[3]
-local refs, changed, keys, full, stream = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 expect_hashes(attempts, messages, refs, changed, keys, full)

@@ -1,18 +1,13 @@
 -- release.lua: take back messages that no handler has seen. They keep their due
 -- time and the delivery does not count, but their fence has grown.
 --
--- KEYS[1]  unack     zset  id -> lease deadline, ms
--- KEYS[2]  attempts  hash  id -> fence/seen/unsure
--- KEYS[3]  queue     zset  id -> due, ms
--- KEYS[4]  full      hash  group at its limit -> how many messages it may hold in unack
--- KEYS[5]  control   hash  what groups are told: see lib_groups.lua
+-- KEYS     unack, attempts, queue, full, control
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, due, age
 --            due in ms; age is for how many ms the consumer has had it, at least
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
-local unack, attempts, queue, full, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, channel = ARGV[1], ARGV[2]
 
 -- rate_interval is how many µs the group's rate has from one claimed message to the next; 0 for

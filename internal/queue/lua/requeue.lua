@@ -2,17 +2,13 @@
 -- anew. A limit leaves those alone that were buried again since: so a late copy of a call
 -- changes nothing, and requeueing all ends even if they fail again meanwhile.
 --
--- KEYS[1]  dead      zset  id -> when buried, ms
--- KEYS[2]  reasons   hash  id -> why buried
--- KEYS[3]  attempts  hash  id -> fence/seen/unsure
--- KEYS[4]  queue     zset  id -> due, ms
+-- KEYS     dead, reasons, attempts, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  latest    ms: only those that were buried no later
 -- ARGV[4..]  ids
 -- Returns  { id, ... }: those that are not such dead letters
 
-local dead, reasons, attempts, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, channel, latest = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 expect_hashes(reasons, attempts)

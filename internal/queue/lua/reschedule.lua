@@ -2,13 +2,8 @@
 -- new due time, in scheduled or, once the groups have it, in each queue where it waits. A repeated or
 -- late call does no harm; see cancel.lua.
 --
--- KEYS[1]  scheduled   zset  id -> due, ms
--- KEYS[2]  messages    hash  id -> encoded message
--- KEYS[3]  publishers  hash  caller -> record of its last request
--- KEYS[4]  groups      set   consumer groups
--- KEYS[5]  refs        hash  id -> names of the groups still to finish
--- KEYS[6]  keys        hash  message key -> id
--- KEYS[7..]  for each group: queue, unack, dead, attempts
+-- KEYS     scheduled, messages, publishers, groups, refs, keys; for each group: queue, unack, dead,
+--          attempts
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -24,8 +19,6 @@
 --          { 'none', likewise } when it waits nowhere; nothing changed
 --          { 'none' } when there is no such message
 
-local scheduled, messages, publishers, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refs, keys = KEYS[5], KEYS[6]
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, when, ms, channel = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 
@@ -42,7 +35,7 @@ end
 local id = told and told[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 9, 7, 4)) then
+if id and (not in_time or lacking(groups, refs, scheduled, id, 9)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
@@ -57,12 +50,12 @@ local waiting, call = {}, redis.call
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
-for i = 7, #KEYS, 4 do
+for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local waits = call('ZSCORE', queue, id)
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
-  local group = ARGV[9 + (i - 7) / 4]
+  local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
   if waits then waiting[#waiting + 1] = queue end
   if state then

@@ -1,15 +1,11 @@
 -- restore.lua: let a retired group come back when its next subscriber registers it.
 --
--- KEYS[1]  control  hash  what groups are told
--- KEYS[2]  queue    zset  id -> due, ms: waiting for the group
--- KEYS[3]  unack    zset  id -> lease deadline, ms
--- KEYS[4]  dead     zset  id -> when buried, ms
+-- KEYS     control, queue, unack, dead
 -- ARGV[1]  group
 -- ARGV[2]  how      'freed' if forget.lua has freed all and removed what the group was told
 -- Returns  { 'restored' }; { 'not retired' }, which includes a group that has expired; or
 --          { 'held' } if forget.lua has to be called first; nothing changed
 
-local control, queue, unack, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, how = ARGV[1], ARGV[2]
 
 if tombstone(control, group) ~= 'retired' then return { 'not retired' } end

@@ -1,14 +1,12 @@
 -- resume.lua: end the pause of all groups, or of one.
 --
--- KEYS[1]  groups   set   consumer groups
--- KEYS[2]  control  hash  what groups are told: see lib_groups.lua
+-- KEYS     groups, control
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  channel  where subscribers listen for notifications
 -- ARGV[3]  how      'known': only a group that is known or paused; 'follow': any, since
 --                   partition 0 has decided
 -- Returns  { 'resumed' }; { 'not paused' } or { 'unknown' }; nothing changed
 
-local groups, control = KEYS[1], KEYS[2]
 local group, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local now = now_us()
 

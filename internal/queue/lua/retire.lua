@@ -1,9 +1,7 @@
 -- retire.lua: remove a group from a partition. It gets no more messages, and subscribing
 -- does not bring it back. forget.lua frees what it holds.
 --
--- KEYS[1]  groups     set   consumer groups
--- KEYS[2]  control    hash  what groups are told: see lib_groups.lua
--- KEYS[3]  consumers  hash  consumer -> until when it counts as alive, and more about it
+-- KEYS     groups, control, consumers
 -- ARGV[1]  group
 -- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
 --                     if the group is not known here, since partition 0 has decided; 'ended':
@@ -12,7 +10,6 @@
 --          { 'alive', consumer, ... } or { 'unknown' }; nothing changed
 --          { 'more' }: some consumers that are dead are dropped; to call again
 
-local groups, control, consumers = KEYS[1], KEYS[2], KEYS[3]
 local group, how = ARGV[1], ARGV[2]
 local _, now_ms = now_us()
 local MOST = 200 -- consumers that one call reads; each says up to some KiB

@@ -1,13 +1,9 @@
 -- sweep.lua: take apart what is too large to expire at once, and has entries that nobody needs
 -- any more. What is small expires by itself.
 --
--- KEYS[1]  publishers  hash  publisher, or caller -> record of its last batch or request
--- KEYS[2]  taken       zset  message key -> until when it is taken, ms
--- KEYS[3]  arrived     zset  id without its key, or a move of it -> until when to remember it, ms
--- KEYS[4]  claims      hash  consumer -> record of its last claim
+-- KEYS     publishers, taken, arrived, claims
 -- Returns  { 'more' } if there is more to drop, or { 'done' }
 
-local publishers, taken, arrived, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOST = 500 -- entries of each key that one call looks at
 local _, now_ms = now_us()
 local now = tonumber(now_ms)

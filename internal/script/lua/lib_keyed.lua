@@ -37,13 +37,13 @@ end
 -- lacking tells whether a group that may have a message is missing from those that a caller
 -- names, in ARGV[from..]: one that refs names or, if refs has none and the message is neither in
 -- scheduled nor in a set of a named group, any registered one. The first three keys of each named
--- group, from KEYS[first] on, are its sets; it has width keys.
-local function lacking(groups, refs, scheduled, id, from, first, width)
+-- group are its sets.
+local function lacking(groups, refs, scheduled, id, from)
   local named = {}
   for i = from, #ARGV do named[ARGV[i]] = true end
   local function has_it()
     if redis.call('ZSCORE', scheduled, id) then return true end
-    for i = first, #KEYS, width do
+    for i = EACH_FROM, #KEYS, EACH_WIDTH do
       for j = i, i + 2 do
         if redis.call('ZSCORE', KEYS[j], id) then return true end
       end

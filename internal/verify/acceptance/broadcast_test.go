@@ -33,6 +33,7 @@ func leftovers(s *fixture.Scene) []string {
 }
 
 func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
+	const closeTimeout = 300 * time.Millisecond
 	for name, newScene := range map[string]func(t *testing.T) *fixture.Scene{"single": fixture.New, "cluster": onCluster} {
 		for _, partitions := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s, %d partitions", name, partitions), func(t *testing.T) {
@@ -40,7 +41,8 @@ func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
 				p := s.Publisher(fixture.Partitions(partitions))
 				steady := s.Subscribe(group("steady"))
 				require.NoError(t, p.Publish(s.Topic, fixture.Delayed("delayed", 500*time.Millisecond)))
-				one, two := s.Subscriber(broadcast), s.Subscriber(broadcast)
+				hasty := func(c *subConfig) { c.CloseTimeout = closeTimeout }
+				one, two := s.Subscriber(broadcast, hasty), s.Subscriber(broadcast, hasty)
 				require.NoError(t, one.SubscribeInitialize(s.Topic))
 				var all []<-chan *message.Message
 				for _, sub := range []*redisdelay.Subscriber{one, two} {
@@ -72,7 +74,7 @@ func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
 				assert.ElementsMatch(t, []string{"steady", groups[1]}, members)
 				start := time.Now()
 				require.NoError(t, two.Close())
-				assert.Less(t, time.Since(start), 2*time.Second+500*time.Millisecond, "its handlers take all of CloseTimeout")
+				assert.Less(t, time.Since(start), closeTimeout+1500*time.Millisecond, "its handlers take all of CloseTimeout")
 				for _, key := range leftovers(s) { // the messages of the group steady
 					assert.Contains(t, []string{"messages", "refs"}, fixture.Kind(key))
 				}

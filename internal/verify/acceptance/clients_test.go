@@ -54,7 +54,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 	require.NoError(t, info.Err())
 	master := net.JoinHostPort(info.Item("Replication", "master_host"), info.Item("Replication", "master_port"))
 	var topics []string
-	for n := 0; len(topics) < 20; n++ {
+	for n := 0; len(topics) < 8; n++ {
 		topic := s.Topic + strconv.Itoa(n)
 		node, err := client.MasterForKey(t.Context(), "{redisdelay:"+topic+":0}")
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 		}
 	}
 	slept := make(chan error, 1)
-	go func() { slept <- replica.Do(context.Background(), "DEBUG", "SLEEP", "6").Err() }()
+	go func() { slept <- replica.Do(context.Background(), "DEBUG", "SLEEP", "2").Err() }()
 	<-time.After(200 * time.Millisecond) // until it sleeps
 	for _, topic := range topics {
 		var shortfall *redisdelay.ReplicationError

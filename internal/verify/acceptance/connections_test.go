@@ -35,10 +35,10 @@ func named(t *testing.T, kind string) (client redis.UniversalClient, name string
 	return client, name
 }
 
-// ears are the connections for notifications of a client with a name, and the channels on them.
-type ears struct{ ids, channels []int }
+// listeners are the connections for notifications of a client with a name, and the channels on them.
+type listeners struct{ ids, channels []int }
 
-func (e ears) heard() (sum int) {
+func (e listeners) total() (sum int) {
 	for _, n := range e.channels {
 		sum += n
 	}
@@ -47,7 +47,7 @@ func (e ears) heard() (sum int) {
 
 var earLine = regexp.MustCompile(`^id=(\d+) .* sub=(\d+) .* ssub=(\d+) `)
 
-func earsOf(t *testing.T, client redis.UniversalClient, name string) (list ears) {
+func listenersOf(t *testing.T, client redis.UniversalClient, name string) (list listeners) {
 	t.Helper()
 	var mu sync.Mutex
 	add := func(ctx context.Context, node *redis.Client) error {
@@ -74,11 +74,11 @@ func earsOf(t *testing.T, client redis.UniversalClient, name string) (list ears)
 }
 
 // open waits until so many channels are heard, and returns their connections.
-func open(t *testing.T, client redis.UniversalClient, name string, channels int) (list ears) {
+func open(t *testing.T, client redis.UniversalClient, name string, channels int) (list listeners) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		list = earsOf(t, client, name)
-		return list.heard() == channels
+		list = listenersOf(t, client, name)
+		return list.total() == channels
 	}, fixture.Soon, 10*time.Millisecond, "%d channels are heard", channels)
 	return list
 }
@@ -124,7 +124,7 @@ func TestSubscriptionsShareConnectionsForNotifications(t *testing.T) {
 					assert.ElementsMatch(t, before.ids, after.ids, "the connections stay")
 				}
 			}
-			require.Eventually(t, func() bool { return len(earsOf(t, client, name).ids) == 0 }, fixture.Soon, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return len(listenersOf(t, client, name).ids) == 0 }, fixture.Soon, 10*time.Millisecond)
 			assert.Zero(t, s.Log.Count("error: "), "%v", s.Log.Lines())
 		})
 	}
@@ -201,7 +201,7 @@ func TestGoroutinesOfManySubscriptions(t *testing.T) {
 		running = runtime.NumGoroutine() - before
 		return running <= most
 	}, fixture.Soon, 10*time.Millisecond, "at most %d goroutines", most)
-	t.Logf("%d goroutines, %d connections", running, len(earsOf(t, client, name).ids))
+	t.Logf("%d goroutines, %d connections", running, len(listenersOf(t, client, name).ids))
 	var closing sync.WaitGroup
 	for _, end := range closes {
 		closing.Go(func() { assert.NoError(t, end()) })

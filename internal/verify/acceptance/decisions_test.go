@@ -38,7 +38,7 @@ func deferring(t *testing.T, calls *atomic.Int64) message.NoPublishHandlerFunc {
 func burying(t *testing.T, calls *atomic.Int64) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		calls.Add(1)
-		fixture.Delivery(t, msg).Bury("no such order")
+		assert.NoError(t, fixture.Delivery(t, msg).Bury("no such order"))
 		return errNoOrder
 	}
 }
@@ -99,7 +99,7 @@ func TestARetryThatDoesNotKnowTheErrorTriesAgainFirst(t *testing.T) {
 	s := fixture.New(t)
 	var calls atomic.Int64
 	route(s, strict, func(msg *message.Message) error {
-		fixture.Delivery(t, msg).Bury(fmt.Sprint("try ", calls.Add(1)))
+		assert.NoError(t, fixture.Delivery(t, msg).Bury(fmt.Sprint("try ", calls.Add(1))))
 		return errNoOrder
 	}, middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond}.Middleware)
 	s.Publish("a")

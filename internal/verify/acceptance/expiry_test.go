@@ -14,6 +14,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // short makes a subscription one that counts as alive for 400 ms.
@@ -24,7 +25,7 @@ func short(c *subConfig) {
 // switchable is the connection of a process to Redis: it may be cut for good, or stand
 // still, as when the process is stopped.
 type switchable struct {
-	fixture.Hook
+	redistest.Hook
 	dead  atomic.Bool
 	still atomic.Pointer[chan struct{}]
 }

@@ -63,7 +63,7 @@ func bounded(t *testing.T, d time.Duration, what string, f func() error) error {
 }
 
 func TestEveryCallEndsInTimeWhileRedisHangs(t *testing.T) {
-	const timeout, short = 500 * time.Millisecond, 150 * time.Millisecond
+	const timeout, short = 300 * time.Millisecond, 100 * time.Millisecond
 	server := redistest.New(t)
 	hanging := map[string]func(t *testing.T) (client redis.UniversalClient, hang func()){
 		"a server that never answers": func(t *testing.T) (redis.UniversalClient, func()) {
@@ -137,7 +137,7 @@ func TestPublishReturnsOnceItsMessageIsStored(t *testing.T) {
 }
 
 type hangAfterPush struct {
-	fixture.Hook
+	redistest.Hook
 	server *redistest.Server
 }
 

@@ -28,11 +28,11 @@ func TestNotificationsWakeAnIdleSubscription(t *testing.T) {
 func TestPollingDeliversWithoutNotifications(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
-	deaf := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "deaf", Password: "pw"})
-	t.Cleanup(func() { _ = deaf.Close() })
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "unnotified", "on", ">pw", "~*", "resetchannels", "+@all")
+	unnotified := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "unnotified", Password: "pw"})
+	t.Cleanup(func() { _ = unnotified.Close() })
 	messages := s.Subscribe(func(c *subConfig) {
-		c.Client = deaf
+		c.Client = unnotified
 		c.PollInterval = 300 * time.Millisecond
 	})
 	s.Idle(messages)

@@ -30,7 +30,7 @@ func (answer) RedisError()     {}
 // secondAnswer is a hook that lets a push succeed and then returns an error, as the client
 // does when the first reply is lost and its second attempt is refused.
 type secondAnswer struct {
-	fixture.Hook
+	redistest.Hook
 	text   answer
 	pushes atomic.Int64
 }
@@ -161,7 +161,7 @@ func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 
 // lostWait is a hook that loses the first answers to WAIT.
 type lostWait struct {
-	fixture.Hook
+	redistest.Hook
 	pushes atomic.Int64
 	left   atomic.Int64
 }

@@ -129,7 +129,7 @@ func partitionsInUse(s *fixture.Scene) (tags []string) {
 // message once that was not due when its Subscribe returned.
 func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 	s := onCluster(t)
-	const count, every, wait = 1000, 2 * time.Millisecond, 100 * time.Millisecond
+	const count, every, wait = 600, 2 * time.Millisecond, 100 * time.Millisecond
 	first, stopFirst := newTally(s, group("first"))
 	p := s.Publisher(fixture.Partitions(6))
 	published := make(chan struct{})

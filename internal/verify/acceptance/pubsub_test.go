@@ -107,6 +107,8 @@ func (s *suite) groupPubSub(t *testing.T, group string) (message.Publisher, mess
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: group,
+		CloseTimeout:  time.Second,                                              // the suite closes while it holds messages
+		NackDelay:     func(int) time.Duration { return 50 * time.Millisecond }, // it nacks each message six times
 	}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { // not all of the suite's tests do

@@ -119,7 +119,7 @@ func decide(next message.HandlerFunc) message.HandlerFunc {
 		case errors.Is(err, errNotPaid):
 			err = errors.Join(err, d.Defer(delay.For(time.Minute)))
 		case errors.Is(err, errNoOrder):
-			d.Bury(err.Error())
+			err = errors.Join(err, d.Bury(err.Error()))
 		}
 		return produced, err
 	}

@@ -85,6 +85,7 @@ func TestADelayMadeByAHandlerCounts(t *testing.T) {
 	}
 	for name, again := range ways {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			s := fixture.New(t)
 			p := s.Publisher()
 			messages := s.Subscribe()

@@ -226,7 +226,7 @@ func TestOneInfoServesManyFirstCalls(t *testing.T) {
 
 // counter is a hook that counts a command.
 type counter struct {
-	fixture.Hook
+	redistest.Hook
 	name  string
 	count atomic.Int64
 }

@@ -19,9 +19,10 @@ import (
 // are killed, beside a steady group, which loses nothing. Once all have gone, their groups
 // expire, and nothing of them is left.
 func TestBroadcastSubscribersComeAndGo(t *testing.T) {
+	t.Parallel() // it mostly waits for groups to expire
 	s := newScene(t)
 	processes, each := size(3, 10), size(2, 5)
-	churn := time.Duration(size(6, 600)) * time.Second
+	churn := time.Duration(size(4, 600)) * time.Second
 	expiry, gone := time.Duration(size(2, 0))*time.Second, time.Minute // 0: the default
 	steady := spawn(t, s.job(func(j *job) { j.MaxInFlight = 20 }), s.history)
 	s.until("the steady group is there: no message goes to the guests alone", quiet, func() bool { return len(s.groups()) > 0 })

@@ -1,10 +1,7 @@
 package chaos
 
 import (
-	"flag"
-	"fmt"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -15,9 +12,6 @@ func TestMain(m *testing.M) {
 		work(job)
 		return
 	}
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // by default
-		_ = flag.Set("test.parallel", "8") // these tests mostly wait
-	}
+	redistest.Parallel(8) // these tests mostly wait
 	redistest.Main(m)
 }

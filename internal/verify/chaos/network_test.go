@@ -37,7 +37,7 @@ func TestLostReplies(t *testing.T) {
 		return cut
 	})
 	client := func() *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: p.addr})
+		c := redis.NewClient(&redis.Options{Addr: p.addr, ReadTimeout: time.Second})
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

@@ -39,7 +39,7 @@ func TestOrderOverRandomGaps(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				s.handle(redisdelay.SubscriberConfig{Client: client, MaxInFlight: 1}, o.handler)
 				trials.Go(func() {
-					for n := 0; n < size(12, 2000/topics) && !o.stuck; n++ {
+					for n := 0; n < size(6, 2000/topics) && !o.stuck; n++ {
 						if !o.trial() {
 							out.Add(1)
 						}
@@ -47,7 +47,7 @@ func TestOrderOverRandomGaps(t *testing.T) {
 				})
 			}
 			trials.Wait()
-			t.Logf("%d of %d trials out of order", out.Load(), topics*size(12, 2000/topics))
+			t.Logf("%d of %d trials out of order", out.Load(), topics*size(6, 2000/topics))
 			require.Zero(t, out.Load(), "out of order")
 		})
 	}

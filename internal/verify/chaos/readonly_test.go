@@ -98,7 +98,7 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 	for n, client := range clients {
 		publisher := s.publisher(redisdelay.PublisherConfig{Client: client})
 		callers.Go(func() {
-			for i := range size(1000, 5000) / len(clients) {
+			for i := range size(500, 5000) / len(clients) {
 				key := fmt.Sprint("key-", n, "-", i)
 				msg := fixture.Delayed(key, time.Hour)
 				redisdelay.SetKey(msg, key)
@@ -121,7 +121,7 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 	t.Helper()
 	const partitions = 8
 	missed := 0
-	for n := range size(12, 100) {
+	for n := range size(6, 100) {
 		trial := &scene{Scene: s.Beside(fmt.Sprint("-", n)), history: &History{}}
 		trial.T = t
 		client := clients[n%len(clients)]

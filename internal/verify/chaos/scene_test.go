@@ -195,3 +195,18 @@ func (s *scene) consistent() {
 	}
 	assert.Equal(s.T, bodies, inSets, "ids with bodies against ids in sets")
 }
+
+// seldomSlow asserts that the slow log has few scripts, and none that is far over its limit: a machine with two
+// processors takes them from Redis now and then.
+func (s *scene) seldomSlow(most int) {
+	s.T.Helper()
+	slow := 0
+	for _, entry := range s.Client.SlowLogGet(s.T.Context(), -1).Val() {
+		if strings.HasPrefix(entry.Args[0], "eval") {
+			slow++
+			s.T.Logf("a script of %s with %d arguments", entry.Duration, len(entry.Args))
+			assert.Less(s.T, entry.Duration, 50*time.Millisecond)
+		}
+	}
+	assert.LessOrEqual(s.T, slow, most, "scripts over 10 ms")
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var soak = flag.Duration("soak", 10*time.Second, "how long TestSoak runs")
+var soak = flag.Duration("soak", 7*time.Second, "how long TestSoak runs")
 
 // TestSoak mixes faults under steady traffic with 20 consumers, and checks that no
 // resource grows.

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // workerEnv makes the test binary a worker process; it holds a job as JSON.
@@ -240,7 +240,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 // ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
 // script whose seven keys start with an unack set, and of which the sixth is the keys hash.
 type ackHook struct {
-	fixture.Hook
+	redistest.Hook
 	report func(Event)
 }
 

@@ -3,9 +3,11 @@ package redistest
 import (
 	"context"
 	"crypto/tls"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -48,6 +50,15 @@ func (c *perPackage[T]) stop() error {
 		return nil
 	}
 	return c.started.Stop()
+}
+
+// Parallel sets how many parallel tests run at once, unless -parallel does. They are as many as there are
+// processors by default, which is few for tests that mostly wait. Call it before Main.
+func Parallel(n int) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
 }
 
 // Main runs a package's tests, stops the shared servers and looks for leaked goroutines,

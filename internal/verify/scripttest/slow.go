@@ -12,7 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// mostInScript is how long a script may keep Redis from others.
+// mostInScript is how long a script may keep Redis 7.0 from others. Newer servers, and the others, take up to half
+// as long again for the same script.
 const mostInScript = 10 * time.Millisecond
 
 // NotSlow reads Redis's slow log. Each case prepares a new topic and returns the call to measure.
@@ -23,18 +24,22 @@ const mostInScript = 10 * time.Millisecond
 func NotSlow(t *testing.T, cases map[string]func(t *testing.T, server *redistest.Server) (*Scene, func())) {
 	t.Helper()
 	server := redistest.New(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000", "--save", "")
+	most := mostInScript
+	if info, _ := redistest.Command(t, server.Client(t), "INFO", "server").(string); !strings.Contains(info, "\nredis_version:7.0.") {
+		most = most * 3 / 2
+	}
 	for name, prepare := range cases {
 		t.Run(name, func(t *testing.T) {
 			const tries = 24
 			var best []time.Duration
-			for try := 0; try < tries && (try == 0 || slices.Max(best) > mostInScript); try++ {
+			for try := 0; try < tries && (try == 0 || slices.Max(best) > most); try++ {
 				r, call := prepare(t, server)
 				redistest.Command(t, r.Client, "SLOWLOG", "RESET")
 				call()
 				best = better(best, r.scripts())
 				redistest.Command(t, r.Client, "FLUSHALL") // this server is the test's own
 			}
-			assert.LessOrEqual(t, slices.Max(best), mostInScript, "of %v", best)
+			assert.LessOrEqual(t, slices.Max(best), most, "of %v", best)
 		})
 	}
 }

@@ -92,7 +92,7 @@ func (w *World) refuse(r *rand.Rand) { w.inflict(r, "is refused for %v", w.refus
 
 func (w *World) deafen(r *rand.Rand) {
 	if chance(r, 0.5) {
-		w.inflict(r, "is deaf for %v", w.silentUntil, 20*time.Second)
+		w.inflict(r, "gets no notifications for %v", w.silentUntil, 20*time.Second)
 		return
 	}
 	c := w.someone(r)

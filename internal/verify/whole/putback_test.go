@@ -27,7 +27,7 @@ var mistakes = []struct {
 	{
 		"a claim does nothing unless it names exactly the current groups", "churn far", "late", []edit{{
 			"internal/queue/lua/claim.lua", "if unknown(groups, group) then return ask() end",
-			"if unknown(groups, group) or #KEYS - 14 ~= group_count then return ask() end",
+			"if unknown(groups, group) or #KEYS - EACH_FROM + 2 ~= group_count then return ask() end",
 		}},
 	},
 	{

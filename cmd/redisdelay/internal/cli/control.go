@@ -39,7 +39,7 @@ func (a *app) someGroups(use, short string, run func(ctx context.Context, topic,
 // result reports what was done with a group.
 func (a *app) result(name, topic, group, format string, args ...any) error {
 	if a.json() {
-		return a.object(actJSON{Topic: topic, Act: name, Group: group, Complete: true})
+		return a.object(operationJSON{Topic: topic, Operation: name, Group: group, Complete: true})
 	}
 	return a.printf("%s\n", fmt.Sprintf(format, args...))
 }
@@ -232,7 +232,7 @@ func (a *app) retire() *cobra.Command {
 			held := g.Queued + g.Retrying + g.InDelivery + g.Dead
 			if dryRun {
 				if a.json() {
-					return a.object(actJSON{Topic: args[0], Act: "retire", Group: args[1], Matching: &held, DryRun: true})
+					return a.object(operationJSON{Topic: args[0], Operation: "retire", Group: args[1], Matching: &held, DryRun: true})
 				}
 				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
 					nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
@@ -283,7 +283,7 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 		return err
 	}
 	if a.json() {
-		return a.object(actJSON{Topic: topic, Act: "retire", Group: group, Done: freed, Complete: true})
+		return a.object(operationJSON{Topic: topic, Operation: "retire", Group: group, Done: freed, Complete: true})
 	}
 	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
 		nameOf(topic, group), humanize.Count(freed, "message", "messages"))
@@ -350,7 +350,7 @@ func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) err
 		return err
 	}
 	if a.json() {
-		return a.object(actJSON{Topic: s.Topic, Act: "delete", Done: s.Messages, Complete: true})
+		return a.object(operationJSON{Topic: s.Topic, Operation: "delete", Done: s.Messages, Complete: true})
 	}
 	return a.printf("deleted topic %q, which had %s\n", s.Topic, humanize.Count(s.Messages, "message", "messages"))
 }

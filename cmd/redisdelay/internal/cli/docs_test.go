@@ -78,7 +78,7 @@ var objects = []struct {
 	{"`explain`", explanationJSON{}},
 	{"`top`", sampleJSON{}},
 	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
-	{"all acts; `export --file`, `import`", actJSON{}},
+	{"all operations; `export --file`, `import`", operationJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
 	{"`version`", versionJSON{}},

@@ -75,7 +75,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 		e.publish(e.topic, e.uuid, e.key+n, e.payload, 0)
 		msg := e.Next(messages)
 		if n == "dead" {
-			fixture.Delivery(t, msg).Bury(e.reason)
+			require.NoError(t, fixture.Delivery(t, msg).Bury(e.reason))
 			msg.Nack()
 		}
 	}

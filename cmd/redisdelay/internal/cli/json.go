@@ -98,14 +98,11 @@ func inStats(s admin.TopicStats) statsJSON {
 	o := statsJSON{
 		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
-		OverdueMs: s.Overdue().Milliseconds(), Dead: s.Dead(), Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
+		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, Retrying: s.Retrying, InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
 		Keys: s.Keys, Windows: s.Windows, Pause: inPause(s.Pause), Groups: []groupJSON{},
 	}
 	for _, g := range s.Groups {
 		o.Groups = append(o.Groups, inGroup(s.Topic, g))
-		o.Queued += g.Queued
-		o.Retrying += g.Retrying
-		o.InDelivery += g.InDelivery
 	}
 	return o
 }
@@ -305,23 +302,23 @@ type cursorJSON struct {
 	NextCursor string `json:"nextCursor"`
 }
 
-// actJSON is what an act on messages or groups has done.
-type actJSON struct {
-	Topic    string `json:"topic"`
-	Act      string `json:"act"`
-	Group    string `json:"group,omitempty"`
-	To       string `json:"to,omitempty"`
-	Matching *int   `json:"matching,omitempty"` // counted before the act
-	Done     int    `json:"done"`
-	Skipped  int    `json:"skipped"`
-	Reason   string `json:"reason,omitempty"` // why the last one was skipped
-	DryRun   bool   `json:"dryRun,omitempty"`
-	Complete bool   `json:"complete"`
-	Cursor   string `json:"cursor,omitempty"` // to go on from, if it is not complete
+// operationJSON is what an operation on messages or groups has done.
+type operationJSON struct {
+	Topic     string `json:"topic"`
+	Operation string `json:"operation"`
+	Group     string `json:"group,omitempty"`
+	To        string `json:"to,omitempty"`
+	Matching  *int   `json:"matching,omitempty"` // counted before the operation
+	Done      int    `json:"done"`
+	Skipped   int    `json:"skipped"`
+	Reason    string `json:"reason,omitempty"` // why the last one was skipped
+	DryRun    bool   `json:"dryRun,omitempty"`
+	Complete  bool   `json:"complete"`
+	Cursor    string `json:"cursor,omitempty"` // to go on from, if it is not complete
 }
 
-// set says how far an act has come, and whether it has ended.
-func (o *actJSON) set(p admin.Progress, err error) {
+// set says how far an operation has come, and whether it has ended.
+func (o *operationJSON) set(p admin.Progress, err error) {
 	o.Done, o.Skipped, o.Complete = p.Done, p.Skipped, err == nil
 	if p.Last != nil {
 		o.Reason = plain(p.Last)

@@ -35,7 +35,7 @@ var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on,
 // sample first, and asks.
 func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, op operation) error {
 	total, named := c.named(args)
-	result := actJSON{Topic: args[0], Act: op.name, To: op.to, DryRun: c.dryRun}
+	result := operationJSON{Topic: args[0], Operation: op.name, To: op.to, DryRun: c.dryRun}
 	if !named {
 		var err error
 		if total, err = a.preamble(ctx, args[0], c.filter.query(), op); err != nil {
@@ -111,7 +111,7 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op oper
 }
 
 // unchanged says that nothing was done: nothing matched, or it was a dry run.
-func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result actJSON) error {
+func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result operationJSON) error {
 	switch {
 	case a.json():
 		return a.object(result)
@@ -140,7 +140,7 @@ func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 }
 
 // report says what an operation has done.
-func (a *app) report(result actJSON, op operation, cmd *cobra.Command, args []string) error {
+func (a *app) report(result operationJSON, op operation, cmd *cobra.Command, args []string) error {
 	if a.json() {
 		return a.object(result)
 	}

@@ -249,7 +249,7 @@ func bad(n int) styled {
 	return paint(badStyle, humanize.Number(n))
 }
 
-// bar shows on a terminal how far an act has come. Elsewhere it shows nothing.
+// bar shows on a terminal how far an operation has come. Elsewhere it shows nothing.
 type bar struct {
 	app   *app
 	verb  string

@@ -125,7 +125,7 @@ func TestReasonsOfDeadLettersAreCounted(t *testing.T) {
 		if n == 2 {
 			reason = "no such user"
 		}
-		fixture.Delivery(t, msg).Bury(reason)
+		require.NoError(t, fixture.Delivery(t, msg).Bury(reason))
 		msg.Nack()
 	}
 	require.Eventually(t, func() bool { return s.must("dead", "ls", "orders", "--count") == "5\n" }, fixture.Soon, 5*time.Millisecond)

@@ -28,7 +28,7 @@ const (
 
 type publishedJSON struct {
 	Topic     string   `json:"topic"`
-	Act       string   `json:"act"`
+	Operation string   `json:"operation"`
 	Published int      `json:"published"`
 	UUIDs     []string `json:"uuids,omitempty"` // without --lines
 }

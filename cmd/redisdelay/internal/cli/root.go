@@ -20,13 +20,13 @@ import (
 // The groups of commands, in the order in which people need them.
 var sections = []*cobra.Group{
 	{ID: "look", Title: "See what waits:"},
-	{ID: "message", Title: "Act on messages:"},
-	{ID: "group", Title: "Act on consumer groups:"},
+	{ID: "message", Title: "Change messages:"},
+	{ID: "group", Title: "Change consumer groups:"},
 	{ID: "data", Title: "Bring messages in and out:"},
 	{ID: "rest", Title: "The server, and this program:"},
 }
 
-const about = `redisdelay sees into topics of delayed messages, and acts on them.
+const about = `redisdelay shows topics of delayed messages, and changes them.
 
 It finds Redis by --redis or REDIS_URL. Start with "redisdelay stats", ask
 "redisdelay explain TOPIC --key KEY" why a message has not come, and let "redisdelay doctor"
@@ -39,7 +39,7 @@ or Redis failed; 2 if a flag or an argument is wrong.`
 func (a *app) root() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
-		Use: "redisdelay", Short: "See and act on delayed messages", Long: about,
+		Use: "redisdelay", Short: "See and change delayed messages", Long: about,
 		Args: unknownCommand, SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -57,13 +57,13 @@ type probe struct {
 // failed says why a topic fails the probe; "" if it does not.
 func (p probe) failed(s admin.TopicStats) string {
 	var why []string
-	if p.given["max-overdue"] && s.Overdue() > p.maxOverdue {
-		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", humanize.Duration(s.Overdue()), humanize.Duration(p.maxOverdue)))
+	if p.given["max-overdue"] && s.Overdue > p.maxOverdue {
+		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", humanize.Duration(s.Overdue), humanize.Duration(p.maxOverdue)))
 	}
-	if p.given["max-dead"] && s.Dead() > p.maxDead {
-		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead(), "dead letter", "dead letters"), humanize.Number(p.maxDead)))
+	if p.given["max-dead"] && s.Dead > p.maxDead {
+		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead, "dead letter", "dead letters"), humanize.Number(p.maxDead)))
 	}
-	if waiting := s.Due + inStats(s).Queued; p.given["max-waiting"] && waiting > p.maxWaiting {
+	if waiting := s.Due + s.Queued; p.given["max-waiting"] && waiting > p.maxWaiting {
 		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", humanize.Number(waiting), humanize.Number(p.maxWaiting)))
 	}
 	if len(why) == 0 {
@@ -77,7 +77,7 @@ QUEUED       messages that are due and wait for a consumer, in each group
 RETRYING     messages that wait for a retry, or were put off, in each group
 IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their lease
 DEAD         dead letters
-OVERDUE      how long the message has waited since its due time that has waited longest;
+OVERDUE      how late the oldest due message is that no consumer has claimed;
              groups that are paused do not count
 NEXT DUE     when the next scheduled message is due
 BODIES       bytes of the messages' bodies alone, estimated from a sample
@@ -181,9 +181,8 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
 		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for _, s := range all {
-		o := inStats(s)
-		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(o.Queued), count(o.Retrying), count(o.InDelivery),
-			bad(s.Dead()), overdue(s.Overdue()), humanize.Relative(s.NextDue, s.At),
+		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Queued), count(s.Retrying), count(s.InDelivery),
+			bad(s.Dead), overdue(s.Overdue), humanize.Relative(s.NextDue, s.At),
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
@@ -263,7 +262,7 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	if s.Due > 0 {
 		f.add("due", humanize.Number(s.Due)+" of these, the oldest since "+humanize.Absolute(s.OldestDue, s.At.Local()))
 	}
-	f.add("overdue", overdue(s.Overdue()))
+	f.add("overdue", overdue(s.Overdue))
 	f.add("next due", humanize.Full(s.NextDue, s.At.Local()))
 	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", humanize.Count(s.Messages, "message", "messages"),
 		humanize.Bytes(s.Bytes), humanize.Count(s.Partitions, "partition", "partitions")))
@@ -327,7 +326,7 @@ func (a *app) groups() *cobra.Command {
 			}
 			return failed
 		})
-	cmd.Long = "LAG is how long the message that has waited longest since its due time has waited for the group."
+	cmd.Long = "LAG is how late the oldest due message is that the group has not claimed."
 	return cmd
 }
 
@@ -335,7 +334,7 @@ func (a *app) groups() *cobra.Command {
 type groupOf struct {
 	topic string
 	admin.GroupStats
-	oldest time.Time // the due time of the message that has waited longest; zero if none waits
+	oldest time.Time // the due time of the oldest due message; zero if there is none
 	lag    time.Duration
 }
 

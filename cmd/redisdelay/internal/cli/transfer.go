@@ -51,7 +51,7 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	bar.clear()
 	err = errors.Join(err, buffered.Flush(), finish())
 	w := messages("export", "exported", "", nil)
-	result := actJSON{Topic: topic, Act: w.name, To: file, Matching: &total, Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
+	result := operationJSON{Topic: topic, Operation: w.name, To: file, Matching: &total, Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
 	if file == "" { // standard output has the messages
 		a.say("%s %s\n", w.done, w.of(progress.Done))
 		return outcome(ctx, err, progress, false)
@@ -102,7 +102,7 @@ func (a *app) importFrom(ctx context.Context, args []string) error {
 	bar := a.newBar("imported", 0)
 	progress, err := a.admin.Import(ctx, args[0], in, bar.update)
 	bar.clear()
-	result := actJSON{Topic: args[0], Act: "import"}
+	result := operationJSON{Topic: args[0], Operation: "import"}
 	result.set(progress, err)
 	if a.json() {
 		err = errors.Join(err, a.object(result))

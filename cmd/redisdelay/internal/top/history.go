@@ -10,16 +10,15 @@ import (
 
 // Row is a topic, a group of it, or all topics together, at a moment.
 type Row struct {
-	Name       string
-	Scheduled  int // not given to the groups
-	Waiting    int // due, and waits to be given to the groups or to a consumer
-	Retrying   int
-	InDelivery int
-	Dead       int
-	Consumers  int
-	Overdue    time.Duration
-	Note       string // paused, retired, or why it cannot be read
+	Name string
+	admin.Counts
+	Consumers int
+	Overdue   time.Duration
+	Note      string // paused, retired, or why it cannot be read
 }
+
+// Waiting is how many messages are due and wait to be given to the groups or to a consumer.
+func (r Row) Waiting() int { return r.Due + r.Queued }
 
 // Rates are changes a second: what came less what went.
 type Rates struct{ Scheduled, Waiting, Dead float64 }
@@ -56,7 +55,7 @@ func (h *History) Rates() Rates {
 	}
 	now, then := h.samples[last], h.samples[first]
 	rate := func(now, then int) float64 { return float64(now-then) / seconds }
-	return Rates{rate(now.Scheduled, then.Scheduled), rate(now.Waiting, then.Waiting), rate(now.Dead, then.Dead)}
+	return Rates{rate(now.Scheduled, then.Scheduled), rate(now.Waiting(), then.Waiting()), rate(now.Dead, then.Dead)}
 }
 
 // Peak is the greatest lateness of the samples that are kept.
@@ -72,13 +71,13 @@ func (h *History) Trend(width int) string {
 	const heights = "▁▂▃▄▅▆▇█"
 	most := 0
 	for _, s := range h.samples {
-		most = max(most, s.Waiting)
+		most = max(most, s.Waiting())
 	}
 	var text []rune
 	for _, s := range h.samples[max(0, len(h.samples)-width):] {
 		height := 0
 		if most > 0 {
-			height = (s.Waiting*7 + most - 1) / most
+			height = (s.Waiting()*7 + most - 1) / most
 		}
 		text = append(text, []rune(heights)[height])
 	}
@@ -96,16 +95,13 @@ func Topics(all []admin.TopicStats) []Row {
 
 // Total is a topic with all its groups.
 func Total(s admin.TopicStats) Row {
-	row := Row{Name: s.Topic, Scheduled: s.Scheduled, Waiting: s.Due, Dead: s.Dead(), Overdue: s.Overdue()}
+	row := Row{Name: s.Topic, Counts: s.Counts, Overdue: s.Overdue}
 	paused := 0
 	for _, g := range s.Groups {
 		if g.Pause != nil && g.State == admin.GroupActive {
 			paused++
 		}
-		row.Waiting += g.Queued
-		row.Retrying += g.Retrying
-		row.InDelivery += g.InDelivery
-		row.Consumers += len(g.Consumers)
+		row.Consumers += g.Alive
 	}
 	switch {
 	case s.Err != nil:
@@ -122,10 +118,7 @@ func Total(s admin.TopicStats) Row {
 func Groups(s admin.TopicStats) []Row {
 	rows := make([]Row, len(s.Groups))
 	for i, g := range s.Groups {
-		row := Row{
-			Name: g.Group, Waiting: g.Queued, Retrying: g.Retrying, InDelivery: g.InDelivery, Dead: g.Dead,
-			Consumers: len(g.Consumers),
-		}
+		row := Row{Name: g.Group, Counts: g.Counts, Consumers: g.Alive}
 		switch {
 		case g.State != admin.GroupActive:
 			row.Note = string(g.State)

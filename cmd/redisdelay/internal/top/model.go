@@ -283,11 +283,7 @@ func (m *model) history(row string) *History {
 }
 
 func sum(a, b Row) Row {
-	a.Scheduled += b.Scheduled
-	a.Waiting += b.Waiting
-	a.Retrying += b.Retrying
-	a.InDelivery += b.InDelivery
-	a.Dead += b.Dead
+	a.Add(b.Counts)
 	a.Consumers += b.Consumers
 	a.Overdue = max(a.Overdue, b.Overdue)
 	return a
@@ -300,7 +296,7 @@ func (m *model) sort() {
 		case byOverdue:
 			return cmp.Or(cmp.Compare(b.Overdue, a.Overdue), byName)
 		case byWaiting:
-			return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), byName)
+			return cmp.Or(cmp.Compare(b.Waiting(), a.Waiting()), byName)
 		case byScheduled:
 			return cmp.Or(cmp.Compare(b.Scheduled, a.Scheduled), byName)
 		case byDead:

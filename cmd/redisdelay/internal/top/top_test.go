@@ -21,7 +21,7 @@ var start = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 func TestRatesAreTakenOverTheLastSamples(t *testing.T) {
 	h := &History{}
 	for n := range 10 {
-		h.Add(start.Add(time.Duration(n)*time.Second), Row{Scheduled: n * n, Waiting: 100 - 10*n, Dead: 3})
+		h.Add(start.Add(time.Duration(n)*time.Second), Row{Counts: admin.Counts{Scheduled: n * n, Due: 50 - 5*n, Queued: 50 - 5*n, Dead: 3}})
 		if n == 0 {
 			assert.Equal(t, Rates{}, h.Rates(), "one sample says nothing")
 		}
@@ -42,7 +42,7 @@ func TestTrendShowsEvenTheSmallestBacklog(t *testing.T) {
 	h := &History{}
 	assert.Empty(t, h.Trend(5))
 	for _, n := range []int{9, 0, 1, 4000, 8000} {
-		h.Add(start, Row{Waiting: n})
+		h.Add(start, Row{Counts: admin.Counts{Due: n}})
 	}
 	assert.Equal(t, "▁▂▅█", h.Trend(4))
 }
@@ -56,10 +56,12 @@ func sampled(t *testing.T, config Config, width, height int, stats ...admin.Topi
 }
 
 func topic(name string, dead int, overdue time.Duration) admin.TopicStats {
-	return admin.TopicStats{
-		Topic: name, At: start, Scheduled: 1500, Due: 500, OldestDue: start.Add(-overdue),
-		Groups: []admin.GroupStats{{Group: "g", State: admin.GroupActive, At: start, Dead: dead, InDelivery: 2}},
+	g := admin.GroupStats{Group: "g", State: admin.GroupActive, At: start, Counts: admin.Counts{Dead: dead, InDelivery: 2}}
+	s := admin.TopicStats{
+		Topic: name, At: start, Counts: admin.Counts{Scheduled: 1500, Due: 500}, Overdue: overdue, Groups: []admin.GroupStats{g},
 	}
+	s.Add(g.Counts)
+	return s
 }
 
 func TestTheScreenFitsEveryWidth(t *testing.T) {
@@ -123,10 +125,11 @@ func TestASampleThatFailsIsShownAndTheNextIsTried(t *testing.T) {
 func TestATopicsGroupsHaveRows(t *testing.T) {
 	s := topic("orders", 1, 0)
 	s.Groups = append(s.Groups, admin.GroupStats{
-		Group: "late", State: admin.GroupActive, At: start, Queued: 4, OldestQueued: start.Add(-time.Minute),
+		Group: "late", State: admin.GroupActive, At: start, Counts: admin.Counts{Queued: 4}, OldestQueued: start.Add(-time.Minute),
 	}, admin.GroupStats{Group: "old", State: admin.GroupRetired, At: start})
 	s.Groups = append(s.Groups, admin.GroupStats{
-		Group: "still", State: admin.GroupActive, At: start, Queued: 4, OldestQueued: start.Add(-time.Hour), Pause: &admin.Pause{},
+		Group: "still", State: admin.GroupActive, At: start, Counts: admin.Counts{Queued: 4}, OldestQueued: start.Add(-time.Hour),
+		Pause: &admin.Pause{},
 	})
 	m := sampled(t, Config{Interval: time.Second, Topic: "orders"}, 140, 20, s)
 	lines := strings.Split(ansi.Strip(m.screen()), "\n")
@@ -139,10 +142,11 @@ func TestATopicsGroupsHaveRows(t *testing.T) {
 
 func TestATopicCountsAsStatsDoes(t *testing.T) {
 	s := topic("orders", 1, time.Minute)
-	s.Groups = append(s.Groups, admin.GroupStats{Group: "still", State: admin.GroupActive, Queued: 4, Pause: &admin.Pause{}})
+	s.Groups = append(s.Groups, admin.GroupStats{Group: "still", State: admin.GroupActive, Pause: &admin.Pause{}})
+	s.Queued = 4
 	row := Total(s)
 	assert.Equal(t, s.Scheduled, row.Scheduled)
-	assert.Equal(t, s.Due+4, row.Waiting)
+	assert.Equal(t, s.Due+4, row.Waiting())
 	assert.Equal(t, "1 group paused", row.Note)
 	s.Pause = &admin.Pause{All: true}
 	assert.Equal(t, "paused", Total(s).Note)

@@ -123,7 +123,7 @@ WAITING      due, and not with a consumer
 RETRYING     waiting for a retry, or put off
 IN DELIVERY  a consumer holds it
 DEAD         dead letters
-OVERDUE      how long the message has waited that has waited longest since its due time; PEAK: the
+OVERDUE      how late the oldest due message is that no consumer has claimed; PEAK: the
              longest of the samples that are kept
 ±/S          what came less what went, a second
 `
@@ -217,7 +217,7 @@ func (m *model) line(name string, row Row, h *History, wide, trend int, style li
 	name = humanize.Cut(humanize.Clean(name), wide)
 	text := style.Render(name + strings.Repeat(" ", wide-lipgloss.Width(name)))
 	cells := []string{
-		number(row.Scheduled), change(rates.Scheduled), number(row.Waiting), change(rates.Waiting), number(row.Retrying),
+		number(row.Scheduled), change(rates.Scheduled), number(row.Waiting()), change(rates.Waiting), number(row.Retrying),
 		number(row.InDelivery), dead(row.Dead), change(rates.Dead), late(row.Overdue), late(peak), consumers(row),
 	}
 	shown, _ := m.fitting(wide)
@@ -275,7 +275,7 @@ func late(d time.Duration) string {
 }
 
 func consumers(row Row) string {
-	if row.Consumers == 0 && row.Waiting > 0 {
+	if row.Consumers == 0 && row.Waiting() > 0 {
 		return badStyle.Render("none")
 	}
 	return number(row.Consumers)

@@ -7,7 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const second = 1_000_000 // µs
+// These tests have the rules that TestModel in package queue, which compares the rest with the scripts, seldom
+// or never gets to.
+
+const (
+	ms     = 1000 // µs
+	second = 1000 * ms
+)
 
 // scene is a partition with a group.
 type scene struct {
@@ -57,23 +63,96 @@ func tokens(c Claims) []string {
 	return list
 }
 
-func TestTokensCountWhatHandlersHaveSeen(t *testing.T) {
+// heard returns the notifications since the last call.
+func (r *scene) heard() []Notice {
+	list := r.notices
+	r.notices = nil
+	return list
+}
+
+func TestWhoeverMakesRoomWakes(t *testing.T) {
+	for name, settle := range map[string]func(*scene, Delivery){
+		"nack":    func(r *scene, d Delivery) { r.Nack(0, "g", 0, []Nack{{Delivery: d, Delay: 5000}}) },
+		"bury":    func(r *scene, d Delivery) { r.Bury(0, "g", []Burial{{d, "bad"}}) },
+		"cancel":  func(r *scene, d Delivery) { r.Cancel(d.ID) },
+		"release": func(r *scene, d Delivery) { r.Release(0, "g", []Release{{d, 5000, 0}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t, "g")
+			r.push(0, "a", "b")
+			r.Limit(0, "g", Limits{MaxInFlight: 1}, 1)
+			claims := r.claim(0, "g", 1, 1)
+			require.Len(t, claims.Messages, 1)
+			r.heard()
+			settle(r, Delivery{"a", claims.Messages[0].Token})
+			assert.Equal(t, Notice{Group: "g"}, r.heard()[0])
+			assert.Zero(t, r.groups["g"].full)
+			assert.Equal(t, []string{"b 1"}, tokens(r.claim(0, "g", 1, 1)))
+		})
+	}
+}
+
+func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
 	r := newScene(t, "g")
-	r.push(0, "a", "b")
-	first := r.claim(0, "g", 10, 1)
-	assert.Equal(t, []string{"a 1", "b 1"}, tokens(first), "the first claim may be ahead of the workers")
+	r.push(0, "a", "b", "c", "d", "e")
+	r.Limit(0, "g", Limits{Messages: 20, Per: second, Burst: 3}, 1)
+	claims := r.claim(0, "g", 10, 10)
+	assert.Equal(t, []string{"a 1", "b 1", "c 1"}, tokens(claims))
+	assert.Equal(t, int64(50*ms), claims.Wait)
+	assert.Empty(t, r.claim(49*ms, "g", 10, 10).Messages)
+	assert.Equal(t, []string{"d 1"}, tokens(r.claim(50*ms, "g", 10, 10)))
+	r.Limit(50*ms, "g", Limits{Messages: 1, Per: 3600 * second, Burst: 1}, 1)
+	assert.Empty(t, r.claim(50*ms, "g", 10, 10).Messages)
+	r.Limit(60*ms, "g", Limits{Messages: 100, Per: second, Burst: 1}, 1)
+	assert.Equal(t, []string{"e 1"}, tokens(r.claim(70*ms, "g", 10, 10)), "a faster rate holds at once")
+}
 
-	a, b := Delivery{"a", first.Messages[0].Token}, Delivery{"b", first.Messages[1].Token}
-	r.Nack(0, "g", 3, []Nack{{Delivery: a}})
-	r.Release(0, "g", []Release{{Delivery: b}})
-	again := r.claim(0, "g", 10, 1)
-	assert.Equal(t, []string{"a 2/1/1", "b 2/0/0"}, tokens(again), "a message given back once may be held ahead again")
+func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
+	for _, c := range []struct {
+		limits      Limits
+		want        int
+		needsWorker bool
+	}{
+		{Limits{MaxInFlight: 39}, 3, true},
+		{Limits{MaxInFlight: 40}, 10, false},
+		{Limits{Messages: 1, Per: second, Burst: 39}, 3, true},
+		{Limits{Messages: 1, Per: second, Burst: 40}, 10, false},
+		{Limits{MaxInFlight: 2}, 2, false},
+	} {
+		r := newScene(t, "g")
+		r.push(0, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
+		r.Limit(0, "g", c.limits, 1)
+		claims := r.claim(0, "g", 10, 3)
+		assert.Len(t, claims.Messages, c.want, "%+v", c.limits)
+		assert.Equal(t, c.needsWorker, claims.NeedsWorker, "%+v", c.limits)
+	}
+}
 
-	r.Release(0, "g", []Release{{Delivery: Delivery{"a", again.Messages[0].Token}}, {Delivery: Delivery{"b", again.Messages[1].Token}}})
-	again = r.claim(0, "g", 10, 1)
-	assert.Equal(t, []string{"a 3/1/1"}, tokens(again))
-	assert.True(t, again.NeedsWorker, "a message claimed before is only for a free worker")
-	assert.Equal(t, []string{"b 3/0/1"}, tokens(r.claim(0, "g", 10, 1)))
+func TestNewPartitionsFollowTheRules(t *testing.T) {
+	topic := NewTopic()
+	p := topic.Partition(0)
+	p.Register("g")
+	p.Pause(0, "g", 0)
+	p.Limit(0, "g", Limits{MaxInFlight: 3, Messages: 10, Per: second, Burst: 5}, 1)
+	topic.Raise(2)
+	for n, want := range []share{{2, 200 * ms, 3}, {1, 200 * ms, 2}} {
+		assert.Equal(t, want, topic.Partition(n).shares["g"])
+		assert.Contains(t, topic.Partition(n).pauses, "g")
+		assert.True(t, topic.Partition(n).Registered("g"))
+	}
+}
+
+func TestARetiredGroupIsRestoredOnceItHoldsNothing(t *testing.T) {
+	r := newScene(t, "g")
+	r.push(0, "a")
+	r.claim(0, "g", 1, 1)
+	r.Retire("g")
+	_, done, _ := r.Forget("g", 10)
+	assert.False(t, done)
+	assert.False(t, r.Restore("g"), "it may hold more")
+	_, done, _ = r.Forget("g", 10)
+	assert.True(t, done)
+	assert.True(t, r.Restore("g"))
 }
 
 func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
@@ -87,89 +166,4 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 	}
 	claims := r.claim(now, "g", 1, 1)
 	assert.Equal(t, []Buried{{"a", "not acked in 0 deliveries, and lost with its consumer 3 times"}}, claims.Buried)
-}
-
-func TestAKillerIsBuriedEvenIfOthersGiveItBack(t *testing.T) {
-	r := newScene(t, "g")
-	r.push(0, "a")
-	now, kills := int64(0), 0
-	for range 20 {
-		if len(r.claim(now, "g", 1, 1).Messages) > 0 {
-			kills++ // the consumer that has it now dies
-		}
-		now += 11 * second
-		if claims := r.claim(now, "g", 1, 1); len(claims.Messages) > 0 {
-			r.Release(now, "g", []Release{{Delivery: Delivery{"a", claims.Messages[0].Token}}})
-		}
-	}
-	assert.LessOrEqual(t, kills, 4)
-}
-
-func TestOnlyHandedOutDeliveriesCountOnceExtended(t *testing.T) {
-	r := newScene(t, "g")
-	r.push(0, "a", "b")
-	claims := r.claim(0, "g", 2, 2)
-	held := []Held{
-		{Delivery{"a", claims.Messages[0].Token}, true},
-		{Delivery{"b", claims.Messages[1].Token}, false},
-	}
-	for range 2 { // a repeat counts nothing more
-		assert.Empty(t, r.Extend(5*second, "g", 10_000, held))
-	}
-	again := r.claim(16*second, "g", 2, 2)
-	assert.Equal(t, []string{"a 2/1/1", "b 2/0/1"}, tokens(again))
-}
-
-func TestARepeatedRequestGetsTheSameMessages(t *testing.T) {
-	r := newScene(t, "g")
-	r.push(0, "a", "b")
-	first := r.claim(0, "g", 1, 1)
-	request := Request{Group: "g", Consumer: "c", Number: r.number, Limit: 1, Free: 1, Lease: 10_000, Bytes: 1 << 20}
-	again, _ := r.Claim(second, request)
-	assert.Equal(t, tokens(first), tokens(again))
-	request.Number--
-	late, _ := r.Claim(second, request)
-	assert.Empty(t, late.Messages)
-}
-
-func TestTheLastGroupRemovesTheBody(t *testing.T) {
-	r := newScene(t, "g", "h")
-	r.push(0, "a")
-	r.claim(0, "g", 1, 1)
-	missing, _ := r.Ack("g", []string{"a", "a"})
-	assert.Empty(t, missing, "an id given twice is found twice")
-	assert.True(t, r.Stored("a"))
-	assert.Equal(t, Queued, r.Place("h", "a"))
-	r.claim(0, "h", 1, 1)
-	missing, _ = r.Ack("h", []string{"a"})
-	assert.Empty(t, missing)
-	assert.False(t, r.Stored("a"))
-	assert.NoError(t, r.Check())
-}
-
-func TestABatchIsStoredOnce(t *testing.T) {
-	r := newScene(t, "g")
-	b := Batch{Publisher: "p", Number: 1, Duplicates: "reject", Calls: [][]Message{{{ID: "a"}}}}
-	assert.Equal(t, []string{"a"}, r.Push(0, b).Stored)
-	assert.Empty(t, r.Push(0, b).Stored)
-	assert.Equal(t, []Notice{{Wait: 0}}, r.notices)
-}
-
-func TestKeysAreHeldByOneMessage(t *testing.T) {
-	const id, next = "00000000000000000000000001:k", "00000000000000000000000002:k"
-	r := newScene(t, "g")
-	batch := func(number int64, duplicates, id string) Pushed {
-		return r.Push(0, Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: [][]Message{{{ID: id, Delay: 1000}}}})
-	}
-	assert.Equal(t, []string{id}, batch(1, "reject", id).Stored)
-	assert.Equal(t, []Duplicate{{0, 0}}, batch(2, "reject", next).Refused)
-	assert.Empty(t, batch(3, "ignore", next).Stored)
-	assert.Equal(t, []string{id}, batch(4, "replace", next).Replaced)
-	assert.Equal(t, next, r.Lead("k"))
-	_, ok := r.Reschedule(0, next, 5000)
-	assert.True(t, ok)
-	_, ok = r.Cancel(next)
-	assert.True(t, ok)
-	assert.Empty(t, r.Lead("k"))
-	assert.NoError(t, r.Check())
 }

@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ type violation struct {
 }
 
 // report keeps the first violation of each kind for each operation.
-func (x *explorer) report(bad string, number int32, t *step) {
+func (x *Explorer) report(bad string, number int32, t *step) {
 	kind, _, _ := strings.Cut(bad, ":")
 	kind += " (" + strings.TrimSpace(t.op.kind+" "+x.nodes[number].torn) + ")"
 	if _, ok := x.violations[kind]; !ok {
@@ -24,7 +24,7 @@ func (x *explorer) report(bad string, number int32, t *step) {
 }
 
 // path shows how a node is reached.
-func (x *explorer) path(number int32) (events []string) {
+func (x *Explorer) path(number int32) (events []string) {
 	for ; number > 0; number = x.nodes[number].parent {
 		events = append(events, x.nodes[number].event)
 	}
@@ -32,13 +32,22 @@ func (x *explorer) path(number int32) (events []string) {
 	return events
 }
 
-func (v violation) describe(x *explorer) string {
+// Violations describes what must not happen, the first of each kind for each operation.
+func (x *Explorer) Violations() []string {
+	var list []string
+	for _, kind := range sortedKeys(x.violations) {
+		list = append(list, x.violations[kind].describe(x))
+	}
+	return list
+}
+
+func (v violation) describe(x *Explorer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", v.text)
 	for i, event := range append(x.path(v.node), v.op) {
 		fmt.Fprintf(&b, "  %2d. %s\n", i+1, event)
 	}
-	if *exploreStates {
+	if x.options.ShowStates {
 		fmt.Fprintf(&b, "  before:\n%s\n  after:\n%s", v.step.before, v.step.after)
 	}
 	return b.String()
@@ -53,15 +62,15 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// figures says what was explored.
-func (x *explorer) figures() string {
+// Figures says what was explored.
+func (x *Explorer) Figures() string {
 	var b strings.Builder
 	whole := "all"
 	if x.bounded {
 		whole = "NOT all"
 	}
 	fmt.Fprintf(&b, "%s: %d states (%s), %d transitions, %d steps with a torn file, depth %d, %.1f s, %.0f transitions/s",
-		x.u.name, len(x.nodes), whole, x.transitions, x.pairSteps, x.depth, x.elapsed.Seconds(), float64(x.transitions)/x.elapsed.Seconds())
+		x.u.Name, len(x.nodes), whole, x.transitions, x.pairSteps, x.depth, x.elapsed.Seconds(), float64(x.transitions)/x.elapsed.Seconds())
 	for _, class := range sortedKeys(x.tolerated) {
 		fmt.Fprintf(&b, "\n  tolerated %d times: %s", x.tolerated[class], class)
 	}

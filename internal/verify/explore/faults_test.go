@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"strings"
@@ -130,26 +130,22 @@ func TestTheExplorerFindsFaults(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			sources := exploreScripts()
+			sources := Sources()
 			require.Equal(t, 1, strings.Count(sources[f.script], f.old), "%q is not exactly once in %s", f.old, f.script)
 			sources[f.script] = strings.Replace(sources[f.script], f.old, f.new, 1)
 			u := universeNamed(f.universe)
 			require.NotNil(t, u, "there is no universe %q", f.universe)
-			x := newExplorer(client, sources, u)
-			x.limit, x.stopAtFirst = time.Minute, true
-			require.NoError(t, x.run(t.Context()))
+			x := New(client, sources, u, Options{States: mostStates, Limit: time.Minute, StopAtFirst: true})
+			require.NoError(t, x.Run(t.Context()))
 			require.NotEmpty(t, x.violations, "not found in %d states and %d transitions", len(x.nodes), x.transitions)
-			for _, kind := range sortedKeys(x.violations)[:1] {
-				t.Logf("found after %d states and %.1f s: %s", len(x.nodes), x.elapsed.Seconds(), x.violations[kind].describe(x))
-			}
+			t.Logf("found after %d states and %.1f s: %s", len(x.nodes), x.elapsed.Seconds(), x.Violations()[0])
 		})
 	}
 }
 
-func universeNamed(name string) *universe {
-	for _, u := range universes() {
-		if u.name == name {
-			u.states = mostStates
+func universeNamed(name string) *Universe {
+	for _, u := range Universes() {
+		if u.Name == name {
 			return u
 		}
 	}

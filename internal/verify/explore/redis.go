@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// exploreScripts are the sources of the scripts that the explorer calls. A seeded fault
+// Sources are the sources of the scripts that the explorer calls, by their names. A planted fault
 // changes them.
-func exploreScripts() map[string]string {
+func Sources() map[string]string {
 	loaded := map[string]string{}
-	explored := []string{
+	called := []string{
 		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
 	}
-	for _, s := range Scripts() {
-		if slices.Contains(explored, s.Name()) {
+	for _, s := range queue.Scripts() {
+		if slices.Contains(called, s.Name()) {
 			for _, file := range s.Files() {
 				loaded[file.Name] = file.Text
 			}
@@ -106,9 +107,10 @@ return results
 
 // withLibraries is a script behind its libraries.
 func withLibraries(sources map[string]string, name string) string {
-	text := "local NOTIFY = 'PUBLISH'\n"
-	for _, s := range Scripts() {
+	text := ""
+	for _, s := range queue.Scripts() {
 		if s.Name() == name {
+			text = s.Head("PUBLISH")
 			for _, file := range s.Files() {
 				text += sources[file.Name]
 			}
@@ -122,10 +124,10 @@ type runner struct {
 	client *redis.Client
 	script *redis.Script
 	names  script.Names
-	p      *exploreProtocol
+	p      *protocol
 }
 
-func newRunner(client *redis.Client, sources map[string]string, name string, u *universe) *runner {
+func newRunner(client *redis.Client, sources map[string]string, name string, u *Universe) *runner {
 	var b strings.Builder
 	b.WriteString(runnerHead)
 	names := make([]string, 0, len(sources))
@@ -140,7 +142,7 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 	}
 	b.WriteString(runnerTail)
 	tag := script.NewNames("explore", name, 0)
-	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newExploreProtocol(tag, u)}
+	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newProtocol(tag, u)}
 }
 
 // call is a call of a script. Its keys have no tag.
@@ -155,11 +157,11 @@ type outcome struct {
 	failed   string // the error, if there was one
 	reply    any
 	effects  []effect
-	snapshot explored // nil unless asked for
+	snapshot state // nil unless asked for
 }
 
 // run makes each call on the state.
-func (r *runner) run(ctx context.Context, s explored, calls []call, verify bool) ([]outcome, error) {
+func (r *runner) run(ctx context.Context, s state, calls []call, verify bool) ([]outcome, error) {
 	args := r.begin(s, verify)
 	args = append(args, len(calls))
 	for _, c := range calls {
@@ -184,7 +186,7 @@ func (r *runner) run(ctx context.Context, s explored, calls []call, verify bool)
 }
 
 // begin lists the keys to clear and the commands that put the state into Redis.
-func (r *runner) begin(s explored, verify bool) []any {
+func (r *runner) begin(s state, verify bool) []any {
 	keys := r.p.allKeys()
 	args := make([]any, 0, 200)
 	args = append(args, len(keys))
@@ -209,7 +211,7 @@ func (r *runner) begin(s explored, verify bool) []any {
 	return args
 }
 
-func (r *runner) restore(key string, entries explored) []any {
+func (r *runner) restore(key string, entries state) []any {
 	command := []any{0, "HSET", string(r.names) + ":" + key}
 	switch typeOf(key) {
 	case "zset":
@@ -242,7 +244,7 @@ func (r *runner) outcome(reply []any, verify bool) outcome {
 		}
 	}
 	if verify {
-		out.snapshot = explored{}
+		out.snapshot = state{}
 		for _, found := range reply[3].([]any) {
 			pair := found.([]any)
 			r.p.read(&out.snapshot, strings.TrimPrefix(pair[0].(string), string(r.names)+":"), texts(pair[1]))

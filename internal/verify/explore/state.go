@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// explored is a state that the explorer visits: what a partition has in Redis and, in keys
-// that begin with "~", what the clients know (explore_ghost_test.go). It is sorted, so
-// equal states have equal encodings. Times are only due (".") or not due ("+"); those of
-// leases also show who made them ("+1", ".1"). Ids are #1, #2 and so on. Keys have no tag.
-type explored []entry
+// state is what the explorer visits: what a partition has in Redis and, in keys that begin
+// with "~", what the clients know (ghost.go). It is sorted, so equal states have equal
+// encodings. Times are only due (".") or not due ("+"); those of leases also show who made
+// them ("+1", ".1"). Ids are #1, #2 and so on. Keys have no tag.
+type state []entry
 
 type entry struct{ key, field, value string }
 
@@ -31,7 +31,7 @@ func compareEntries(a, b entry) int {
 	return strings.Compare(a.field, b.field)
 }
 
-func (s explored) find(key, field string) (int, bool) {
+func (s state) find(key, field string) (int, bool) {
 	i := sort.Search(len(s), func(i int) bool {
 		e := &s[i]
 		return e.key > key || e.key == key && e.field >= field
@@ -39,25 +39,25 @@ func (s explored) find(key, field string) (int, bool) {
 	return i, i < len(s) && s[i].key == key && s[i].field == field
 }
 
-func (s explored) get(key, field string) (string, bool) {
+func (s state) get(key, field string) (string, bool) {
 	if i, ok := s.find(key, field); ok {
 		return s[i].value, true
 	}
 	return "", false
 }
 
-func (s explored) value(key, field string) string {
+func (s state) value(key, field string) string {
 	value, _ := s.get(key, field)
 	return value
 }
 
-func (s explored) has(key, field string) bool {
+func (s state) has(key, field string) bool {
 	_, ok := s.find(key, field)
 	return ok
 }
 
 // all returns the content of one key.
-func (s explored) all(key string) explored {
+func (s state) all(key string) state {
 	from, _ := s.find(key, "")
 	to := from
 	for to < len(s) && s[to].key == key {
@@ -66,7 +66,7 @@ func (s explored) all(key string) explored {
 	return s[from:to]
 }
 
-func (s *explored) set(key, field, value string) {
+func (s *state) set(key, field, value string) {
 	i, ok := s.find(key, field)
 	if ok {
 		(*s)[i].value = value
@@ -75,7 +75,7 @@ func (s *explored) set(key, field, value string) {
 	*s = slices.Insert(*s, i, entry{key, field, value})
 }
 
-func (s *explored) remove(key, field string) bool {
+func (s *state) remove(key, field string) bool {
 	i, ok := s.find(key, field)
 	if ok {
 		*s = slices.Delete(*s, i, i+1)
@@ -83,7 +83,7 @@ func (s *explored) remove(key, field string) bool {
 	return ok
 }
 
-func (s *explored) removeAll(key string) bool {
+func (s *state) removeAll(key string) bool {
 	from, _ := s.find(key, "")
 	n := len(s.all(key))
 	*s = slices.Delete(*s, from, from+n)
@@ -91,15 +91,15 @@ func (s *explored) removeAll(key string) bool {
 }
 
 // clone reserves capacity, since most operations add a little.
-func (s explored) clone() explored {
-	return append(make(explored, 0, len(s)+8), s...)
+func (s state) clone() state {
+	return append(make(state, 0, len(s)+8), s...)
 }
 
 // redis is the part of the state that is in Redis; ghost is the rest.
-func (s explored) redis() explored { i, _ := s.find("~", ""); return s[:i:i] }
-func (s explored) ghost() explored { i, _ := s.find("~", ""); return s[i:] }
+func (s state) redis() state { i, _ := s.find("~", ""); return s[:i:i] }
+func (s state) ghost() state { i, _ := s.find("~", ""); return s[i:] }
 
-func (s explored) encode() string {
+func (s state) encode() string {
 	n := 0
 	for i := range s {
 		n += len(s[i].key) + len(s[i].field) + len(s[i].value) + 3
@@ -117,8 +117,8 @@ func (s explored) encode() string {
 	return b.String()
 }
 
-func decode(text string) explored {
-	s := make(explored, 0, strings.Count(text, "\x03"))
+func decode(text string) state {
+	s := make(state, 0, strings.Count(text, "\x03"))
 	for text != "" {
 		key, rest, _ := strings.Cut(text, "\x01")
 		field, rest, _ := strings.Cut(rest, "\x02")
@@ -130,7 +130,7 @@ func decode(text string) explored {
 }
 
 // String shows people what is in Redis, one key on each line.
-func (s explored) String() string {
+func (s state) String() string {
 	var lines []string
 	for i, e := range s {
 		if i == 0 || s[i-1].key != e.key {
@@ -166,7 +166,7 @@ func decodeEffects(text string) []effect {
 
 // apply does what a write command does and tells whether it changed anything: otherwise
 // Redis does not write it to the append-only file.
-func (s *explored) apply(e effect) (dirty bool) {
+func (s *state) apply(e effect) (dirty bool) {
 	key, args := e[1], e[2:]
 	switch e[0] {
 	case "HSET":
@@ -200,7 +200,7 @@ func (s *explored) apply(e effect) (dirty bool) {
 }
 
 // lapse ends the leases of one deadline, also in the records of the claims that gave them.
-func (s *explored) lapse(group, deadline, lapsed string) (dirty bool) {
+func (s *state) lapse(group, deadline, lapsed string) (dirty bool) {
 	for i := range *s {
 		switch e := &(*s)[i]; {
 		case e.key == "unack:"+group && e.value == deadline:
@@ -212,7 +212,7 @@ func (s *explored) lapse(group, deadline, lapsed string) (dirty bool) {
 	return dirty
 }
 
-func (s *explored) applyZADD(key string, args []string, existing bool) (dirty bool) {
+func (s *state) applyZADD(key string, args []string, existing bool) (dirty bool) {
 	for i := 0; i+1 < len(args); i += 2 {
 		old, has := s.get(key, args[i+1])
 		if existing && !has {
@@ -224,7 +224,7 @@ func (s *explored) applyZADD(key string, args []string, existing bool) (dirty bo
 	return dirty
 }
 
-func (s *explored) applyRanks(key string, args []string) (dirty bool) {
+func (s *state) applyRanks(key string, args []string) (dirty bool) {
 	members := slices.Clone(s.all(key))
 	slices.SortStableFunc(members, func(a, b entry) int { return strings.Compare(b.value[:1], a.value[:1]) }) // "." after "+" in ASCII
 	from, _ := strconv.Atoi(args[0])
@@ -235,4 +235,91 @@ func (s *explored) applyRanks(key string, args []string) (dirty bool) {
 		}
 	}
 	return dirty
+}
+
+// canonical makes states equal if nobody can observe a difference any more: all tokens that
+// can never be current again become the same, and so do the times in records of messages
+// that are not held.
+func (u *Universe) canonical(s state) {
+	for _, g := range u.groups {
+		for i := range s {
+			switch e := &s[i]; e.key {
+			case "claims:" + g:
+				e.value = s.canonicalRecord(g, e.value)
+			case "~last:" + g:
+				e.value = s.canonicalTokens(g, e.field, e.value)
+			}
+		}
+		s.canonicalLeases(g)
+	}
+}
+
+// stale tells whether a token can never be current again.
+func (s state) stale(g, msg, token string) bool {
+	entry, ok := s.get("attempts:"+g, msg)
+	switch {
+	case s.has("unack:"+g, msg):
+		return fence(token) < fence(entry)
+	case ok:
+		return fence(token) <= fence(entry)
+	default:
+		return !s.has("messages", msg)
+	}
+}
+
+// canonicalTokens simplifies the tokens that clients know. A late call with one stale token
+// stands for all of them; then only the fence of the last one matters.
+func (s state) canonicalTokens(g, msg, value string) string {
+	words := strings.Fields(value)
+	if words[1] == "-" {
+		return value
+	}
+	if s.stale(g, msg, words[0]) {
+		words[1] = "a"
+		if fence(words[0]) > 1 {
+			words[0] = tokenOf(fence(words[0]), 0, 0)
+		}
+	}
+	if words[2] != "-" {
+		words[2] = "1"
+	}
+	return strings.Join(words, " ")
+}
+
+// canonicalRecord simplifies the answer to a claim that may be repeated. A message that is
+// no longer held never will be again: no deadline repeats.
+func (s state) canonicalRecord(g, record string) string {
+	c := recordedClaim(record)
+	details, held := make([]string, len(c.given)), false
+	for i, given := range c.given {
+		token := "1"
+		if s.holds(g, given.msg, given.token) && s.value("unack:"+g, given.msg) == c.deadline {
+			token, held = given.token, true
+		}
+		details[i] = "1000 " + strings.ReplaceAll(token, "/", `\/`)
+	}
+	number, rest, _ := strings.Cut(record, " ")
+	parts := strings.SplitN(rest, ",", 3) // the deadline, the details, and the rest
+	if !held {
+		parts[0] = `["` + past + `"`
+	}
+	parts[1] = `"` + strings.Join(details, " ") + `"`
+	return number + " " + strings.Join(parts, ",")
+}
+
+// canonicalLeases forgets who made a lease if no record has it.
+func (s state) canonicalLeases(g string) {
+	for i := range s {
+		e := &s[i]
+		if e.key != "unack:"+g {
+			continue
+		}
+		recorded := false
+		for _, record := range s.all("claims:" + g) {
+			recorded = recorded || strings.Contains(record.value, `["`+e.value+`",`) && strings.Contains(record.value, `"`+e.field+`"`)
+		}
+		if !recorded {
+			e.value = e.value[:1] + "1"
+		}
+	}
 }

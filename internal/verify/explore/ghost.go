@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"fmt"
@@ -28,17 +28,17 @@ const (
 
 // step is an operation and its outcome.
 type step struct {
-	u      *universe
+	u      *Universe
 	op     op
-	before explored
-	after  explored
+	before state
+	after  state
 	out    outcome
 	claim  claimed
 	count  func(class string) // counts a tolerated case
 }
 
 // settled tells whether a message has ended for a group, as far as clients know.
-func (s explored) settled(g, msg string) bool {
+func (s state) settled(g, msg string) bool {
 	if s.value("~life", msg) != lifeLive || s.value("~fate:"+g, msg) == fateDone {
 		return true
 	}
@@ -47,12 +47,12 @@ func (s explored) settled(g, msg string) bool {
 }
 
 // relaxed tells whether only the weaker promises hold for a message.
-func (s explored) relaxed(msg string) bool {
+func (s state) relaxed(msg string) bool {
 	return s.has("~torn", "restarted") || s.has("~again", msg)
 }
 
 // places are the sets of a group that a message is in.
-func (s explored) places(g, msg string) (list []string) {
+func (s state) places(g, msg string) (list []string) {
 	for _, kind := range []string{"queue:", "unack:", "dead:"} {
 		if s.has(kind+g, msg) {
 			list = append(list, kind+g)
@@ -61,7 +61,7 @@ func (s explored) places(g, msg string) (list []string) {
 	return list
 }
 
-func (u *universe) holders(s explored, msg string) (list []string) {
+func (u *Universe) holders(s state, msg string) (list []string) {
 	for _, g := range u.groups {
 		if len(s.places(g, msg)) > 0 {
 			list = append(list, g)
@@ -219,7 +219,7 @@ func (t *step) learnClaim() {
 // matters, so the records shift when the client makes another request.
 const firstRequest = 2
 
-func (s *explored) shift(o op) {
+func (s *state) shift(o op) {
 	by := o.number - firstRequest
 	if by <= 0 || o.arg != "new" && o.arg != "lost" {
 		return

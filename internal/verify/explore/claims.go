@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"fmt"
@@ -149,7 +149,7 @@ func (t *step) dueUnder(key string) (list []string) {
 }
 
 // dueIn lists the messages that a claim of a group may take.
-func (t *step) dueIn(s explored, group string) (list []string) {
+func (t *step) dueIn(s state, group string) (list []string) {
 	for _, msg := range t.u.msgs() {
 		for _, key := range []string{"scheduled", "queue:" + group, "unack:" + group} {
 			if isDue(s.value(key, msg)) && !slices.Contains(list, msg) {
@@ -237,7 +237,7 @@ func (t *step) givenTruth(g given) string {
 		return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
 	case known && fence(g.token) <= fence(last[0]):
 		return fmt.Sprintf("fence repeats: %s of %s after %s", g.token, g.msg, last[0])
-	case g.body != exploreBody(g.msg):
+	case g.body != bodyOf(g.msg):
 		return fmt.Sprintf("body wrong: %s has %q", g.msg, g.body)
 	case !t.before.relaxed(g.msg) && g.view != t.before.value("~view:"+o.group, g.msg):
 		return fmt.Sprintf("view wrong: %s sees %q of %s, want %q", o.group, g.view, g.msg, t.before.value("~view:"+o.group, g.msg))

@@ -23,8 +23,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// How many messages acts on many are for. The full form is -many 100000.
-var many = flag.Int("many", 20_000, "messages in tests of acts on many")
+// How many messages bulk operations are for. The full form is -many 100000.
+var many = flag.Int("many", 20_000, "messages in tests of bulk operations")
 
 // bury makes so many dead letters of group default, whose handler fails.
 func bury(t *testing.T, client redis.UniversalClient, topic string, count int) *admin.Admin {
@@ -43,7 +43,7 @@ func bury(t *testing.T, client redis.UniversalClient, topic string, count int) *
 		require.NoError(t, publisher.Publish(topic, list...))
 		for range list {
 			msg := s.Next(messages)
-			fixture.Delivery(t, msg).Bury("it always fails")
+			require.NoError(t, fixture.Delivery(t, msg).Bury("it always fails"))
 			msg.Nack()
 		}
 	}
@@ -51,7 +51,7 @@ func bury(t *testing.T, client redis.UniversalClient, topic string, count int) *
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		stats, err := a.Stats(t.Context(), topic)
-		return err == nil && stats.Dead() == count
+		return err == nil && stats.Dead == count
 	}, fixture.Soon, 5*time.Millisecond)
 	require.NoError(t, sub.Close())
 	return a
@@ -71,7 +71,7 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool {
 		now, err := a.Stats(t.Context(), "t")
-		return err == nil && now.Dead() < count
+		return err == nil && now.Dead < count
 	}, fixture.Soon, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Error(t, cmd.Wait())
@@ -82,16 +82,16 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	require.Contains(t, again, " --cursor ", "else those that fail again meanwhile are requeued, too")
 	middle, err := a.Stats(t.Context(), "t")
 	require.NoError(t, err)
-	require.Positive(t, middle.Dead(), "it was not interrupted in the middle")
+	require.Positive(t, middle.Dead, "it was not interrupted in the middle")
 
 	r := p.shell(strings.TrimSpace(again) + " -o json")
 	require.Zero(t, r.code, r.err)
 	var result struct{ Done, Skipped int }
 	require.NoError(t, json.Unmarshal([]byte(r.out), &result))
-	assert.Equal(t, middle.Dead(), result.Done)
+	assert.Equal(t, middle.Dead, result.Done)
 	after, err := a.Stats(t.Context(), "t")
 	require.NoError(t, err)
-	assert.Zero(t, after.Dead())
+	assert.Zero(t, after.Dead)
 	assert.Equal(t, count, after.Groups[0].Queued)
 }
 
@@ -127,11 +127,11 @@ func TestCompletionKnowsTopicsAndGroups(t *testing.T) {
 // TestExportIntoImportBringsATopicToAnotherServer with ids, keys, due times and content, once.
 func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
 	from, to := redistest.New(t), redistest.NewCluster(t)
-	client := from.Client(t)
+	client, count := from.Client(t), *many/4
 	stage(t, client, 1)
-	publishMany(t, client, *many-5)
+	publishMany(t, client, count-5)
 	p := program{t: t, env: []string{"FROM=redis://" + from.Addr, "TO=redis://" + to.Addrs()[0]}}
-	total := humanize.Number(*many)
+	total := humanize.Number(count)
 	for _, want := range []string{"imported " + total + " messages\n", "imported 0 messages, left out " + total} {
 		r := p.shell("redisdelay export orders --redis $FROM | redisdelay import orders --redis $TO --prefix other")
 		require.Zero(t, r.code, r.err)
@@ -139,7 +139,7 @@ func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
 	}
 	there := p.shell("redisdelay export orders --redis $FROM")
 	here := p.shell("redisdelay export orders --redis $TO --prefix other")
-	require.Equal(t, *many, strings.Count(there.out, "\n"))
+	require.Equal(t, count, strings.Count(there.out, "\n"))
 	assert.True(t, there.out == here.out, "the lines differ") // not printed: there are many
 }
 

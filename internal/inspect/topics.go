@@ -5,37 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
-
-// Survey is what a partition has, whatever the groups.
-type Survey struct {
-	Now                time.Time
-	Scheduled, Due     int
-	OldestDue, NextDue time.Time // zero if there is none
-	Messages           int
-	Sample             []int // sizes of some bodies
-	Keys, Windows      int
-}
-
-// ReadSurvey counts what the partition has.
-func ReadSurvey(ctx context.Context, p *queue.Partition) (Survey, error) {
-	reply, err := p.Run(ctx, surveyScript, "", nil)
-	if err != nil {
-		return Survey{}, err
-	}
-	r := reply
-	s := Survey{
-		Now: r.Time(), Scheduled: r.Count(), Due: r.Count(), OldestDue: r.Score(), NextDue: r.Score(),
-		Messages: r.Count(), Sample: r.Counts(), Keys: r.Count(), Windows: r.Count(),
-	}
-	return s, r.End()
-}
 
 // memorySamples is how many entries of a key Redis looks at to estimate the whole.
 const memorySamples = 50
@@ -79,31 +54,6 @@ func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]*r
 		})
 		return answers, nil
 	})
-}
-
-// Tally is what a partition has for a group.
-type Tally struct {
-	Now                     time.Time
-	Queued, Later           int // due, and due later
-	OldestQueued, NextRetry time.Time
-	InDelivery, Expired     int
-	OldestUnacked           string // an id
-	Dead                    int
-	OldestDead              time.Time
-}
-
-// ReadTally counts what the partition has for the group.
-func ReadTally(ctx context.Context, g *queue.Group) (Tally, error) {
-	reply, err := g.Run(ctx, tallyScript, nil)
-	if err != nil {
-		return Tally{}, err
-	}
-	r := reply
-	t := Tally{
-		Now: r.Time(), Queued: r.Count(), Later: r.Count(), OldestQueued: r.Score(), NextRetry: r.Score(),
-		InDelivery: r.Count(), Expired: r.Count(), OldestUnacked: r.Text(), Dead: r.Count(), OldestDead: r.Score(),
-	}
-	return t, r.End()
 }
 
 // Listed is a topic on the list of topics.

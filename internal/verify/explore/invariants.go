@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 // invariants returns what is wrong with a state; "" if nothing is. The text before the
 // colon names the kind of violation.
-func (u *universe) invariants(s explored, count func(string)) string {
+func (u *Universe) invariants(s state, count func(string)) string {
 	for _, msg := range u.msgs() {
 		check := u.strict
 		if s.relaxed(msg) {
@@ -21,12 +21,12 @@ func (u *universe) invariants(s explored, count func(string)) string {
 	if bad := u.limited(s); bad != "" {
 		return bad
 	}
-	if isLater(s.value("taken", exploreKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
+	if isLater(s.value("taken", theKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
 		return s.has("~life", msg) || s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	}) {
 		return "window of nothing: no message was stored"
 	}
-	holder, held := s.get("keys", exploreKey)
+	holder, held := s.get("keys", theKey)
 	holder, lost := strings.CutPrefix(holder, lostKey)
 	nowhere := !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0
 	switch {
@@ -44,7 +44,7 @@ func (u *universe) invariants(s explored, count func(string)) string {
 
 // limited checks that no group holds more than its limit, and that the mark of one that
 // waits for room goes when there is some. A torn file may do a claim twice, or half of an ack.
-func (u *universe) limited(s explored) string {
+func (u *Universe) limited(s state) string {
 	for _, g := range u.groups {
 		held := len(s.all("unack:" + g))
 		torn := slices.ContainsFunc(u.msgs(), s.relaxed)
@@ -59,26 +59,15 @@ func (u *universe) limited(s explored) string {
 	return ""
 }
 
-// first is the state before the first operation.
-func (u *universe) first() explored {
-	s := explored{}
-	for _, g := range u.groups {
-		if u.limit > 0 {
-			s.set("control", "limits:"+g, fmt.Sprintf("%d 0.000000 0 %d {}", u.limit, u.limit))
-		}
-	}
-	return s
-}
-
 // waits tells whether a message is on its way to a group.
-func (u *universe) waits(s explored, msg string) bool {
+func (u *Universe) waits(s state, msg string) bool {
 	return slices.ContainsFunc(u.groups, func(g string) bool { return s.has("queue:"+g, msg) || s.has("unack:"+g, msg) })
 }
 
 // strict checks what holds without torn files, and without a lost record that lets a call
 // happen twice: a message is where the clients know it to be, in one state for each
 // group, and all bookkeeping is about messages that exist.
-func (u *universe) strict(s explored, msg string, _ func(string)) string {
+func (u *Universe) strict(s state, msg string, _ func(string)) string {
 	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
 	alive := s.value("~life", msg) == lifeLive
 	scheduled := s.has("scheduled", msg)
@@ -106,7 +95,7 @@ func (u *universe) strict(s explored, msg string, _ func(string)) string {
 }
 
 // bookkeeping checks the keys beside the sets.
-func (u *universe) bookkeeping(s explored, msg string, held bool) string {
+func (u *Universe) bookkeeping(s state, msg string, held bool) string {
 	switch {
 	case held && !s.has("messages", msg):
 		return "body lost: of " + msg
@@ -129,7 +118,7 @@ func (u *universe) bookkeeping(s explored, msg string, held bool) string {
 
 // twice checks a message that was stored twice: when a group has settled it, its body is
 // removed, though the other copy may be on its way.
-func (u *universe) twice(s explored, msg string, count func(string)) string {
+func (u *Universe) twice(s state, msg string, count func(string)) string {
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	settled := s.value("~life", msg) != lifeLive
 	for _, g := range u.groups {
@@ -150,7 +139,7 @@ func (u *universe) twice(s explored, msg string, count func(string)) string {
 
 // weak checks what holds whatever happened to the append-only file. It counts what it
 // tolerates.
-func (u *universe) weak(s explored, msg string, count func(string)) string {
+func (u *Universe) weak(s state, msg string, count func(string)) string {
 	if s.has("~again", msg) {
 		return u.twice(s, msg, count)
 	}
@@ -192,7 +181,7 @@ func (u *universe) weak(s explored, msg string, count func(string)) string {
 }
 
 // unsettled tells whether a message still has to be delivered to somebody.
-func (u *universe) unsettled(s explored, msg string) bool {
+func (u *Universe) unsettled(s state, msg string) bool {
 	fanned := false
 	for _, g := range u.groups {
 		fanned = fanned || s.has("~fate:"+g, msg)

@@ -1,9 +1,12 @@
-package queue
+package explore
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // op is one event: a call of a script, the passing of time, or damage.
@@ -13,38 +16,8 @@ type op struct {
 	number, limit, free                    int
 }
 
-// universe limits what is explored.
-type universe struct {
-	name       string
-	groups     []string
-	consumers  []string
-	messages   int
-	keyed      bool
-	window     bool     // keys stay taken until their windows end
-	deliveries int      // the highest fence
-	most       int      // max deliveries of the groups
-	limit      int      // messages that each group may hold at once, 0 for any number
-	policies   []string // on duplicates
-	verbs      []string // cancel, reschedule
-	changes    bool     // nacks may leave changed metadata
-	decides    bool     // handlers may defer and bury
-	joins      bool     // a claim may name groups as they were when the messages fell due
-	damage     bool     // registrations and records may be lost
-	between    int      // torn files: operations until the second restart at most, 0 for no tearing
-	after      int      // operations after it at most
-	states     int      // gives up after so many
-}
-
-func (u *universe) msgs() []string {
-	list := make([]string, u.messages)
-	for i := range list {
-		list[i] = fmt.Sprintf("#%d", i+1)
-	}
-	return list
-}
-
 // ops lists the operations that are possible in a state.
-func (u *universe) ops(s explored) []op {
+func (u *Universe) ops(s state) []op {
 	var list []op
 	add := func(o op) { list = append(list, o) }
 	u.pushes(s, add)
@@ -66,8 +39,8 @@ func (u *universe) ops(s explored) []op {
 			u.settlements(s, g, msg, add)
 		}
 	}
-	if isLater(s.value("taken", exploreKey)) {
-		add(op{kind: "due", arg: "taken", msg: exploreKey})
+	if isLater(s.value("taken", theKey)) {
+		add(op{kind: "due", arg: "taken", msg: theKey})
 	}
 	if u.keyed {
 		u.keyCalls(s, add)
@@ -80,7 +53,7 @@ func (u *universe) ops(s explored) []op {
 
 // remembered is the policy of a push if it matters when the push is sent again: otherwise
 // its record stops that.
-func (u *universe) remembered(policy string) string {
+func (u *Universe) remembered(policy string) string {
 	if u.damage || u.between > 0 {
 		return policy
 	}
@@ -89,7 +62,7 @@ func (u *universe) remembered(policy string) string {
 
 // pushes send the next message, in a new batch or under the number of the first batch, and
 // repeat all that were sent.
-func (u *universe) pushes(s explored, add func(op)) {
+func (u *Universe) pushes(s state, add func(op)) {
 	for n, msg := range u.msgs() {
 		if sent, ok := s.get("~sent", msg); ok {
 			words := strings.Fields(sent)
@@ -109,7 +82,7 @@ func (u *universe) pushes(s explored, add func(op)) {
 
 // claims are new requests, the last one again, and a late copy of the one before that. The
 // first request has the number 2, so there may always have been an earlier one.
-func (u *universe) claims(s explored, g string, add func(op)) {
+func (u *Universe) claims(s state, g string, add func(op)) {
 	for i, c := range u.consumers {
 		claim := op{kind: "claim", group: g, consumer: c, limit: u.messages, free: u.messages, number: firstRequest}
 		if s.has("~requests:"+g, c) {
@@ -139,7 +112,7 @@ const (
 
 // lists are the groups that a new claim may name. That a list is older than a group is only
 // harmless if all that has fallen due did so before that group came.
-func (u *universe) lists(s explored, g string) []string {
+func (u *Universe) lists(s state, g string) []string {
 	lists := []string{""}
 	if len(u.groups) == 1 {
 		return lists
@@ -149,7 +122,7 @@ func (u *universe) lists(s explored, g string) []string {
 		return lists
 	}
 	lists = append(lists, knowsFormer)
-	for _, other := range without(registered(s), g) {
+	for _, other := range others(s, g) {
 		for _, e := range s.all("scheduled") {
 			if isDue(e.value) && !s.has("~came after:"+other, e.field) {
 				return lists
@@ -161,7 +134,7 @@ func (u *universe) lists(s explored, g string) []string {
 
 // limits are how many messages a consumer may ask for: any number if it is the only one.
 // Otherwise the first asks for one, the second for two.
-func (u *universe) limits(consumer int) func(yield func(int) bool) {
+func (u *Universe) limits(consumer int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for limit := 1; limit <= u.messages; limit++ {
 			if len(u.consumers) == 1 || limit == min(consumer+1, u.messages) {
@@ -171,7 +144,7 @@ func (u *universe) limits(consumer int) func(yield func(int) bool) {
 	}
 }
 
-func (u *universe) settlements(s explored, g, msg string, add func(op)) {
+func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 	if isLater(s.value("queue:"+g, msg)) {
 		add(op{kind: "due", arg: "queue:" + g, msg: msg})
 	}
@@ -209,7 +182,7 @@ func (u *universe) settlements(s explored, g, msg string, add func(op)) {
 	}
 }
 
-func (u *universe) losses(s explored, add func(op)) {
+func (u *Universe) losses(s state, add func(op)) {
 	for _, e := range s.all("groups") {
 		add(op{kind: "deregister", group: e.field})
 	}
@@ -225,7 +198,7 @@ func (u *universe) losses(s explored, add func(op)) {
 
 // keyCalls are the requests of one caller: new ones, some of which never arrive, the last
 // one again, and late ones that nobody waits for.
-func (u *universe) keyCalls(s explored, add func(op)) {
+func (u *Universe) keyCalls(s state, add func(op)) {
 	number := firstRequest
 	if s.has("~calls", "z") {
 		number++
@@ -287,4 +260,168 @@ func (o op) String() string {
 	default:
 		return fmt.Sprintf("%s: %s %s", o.group, o.kind, o.msg)
 	}
+}
+
+// call is the script call of an operation, as the Go methods make it; not ok if the
+// operation calls no script.
+func (u *Universe) call(s state, o op) (c call, ok bool) {
+	g := o.group
+	delay := strconv.Itoa(longDelay)
+	switch o.kind {
+	case "push":
+		return call{
+			"push",
+			[]string{"scheduled", "messages", "publishers", "keys", "taken"},
+			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", u.windowMs(), "1", o.msg, delay, bodyOf(o.msg)},
+		}, true
+	case "claim":
+		return u.claimCall(s, o), true
+	case "register":
+		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
+	case "ack":
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full"), []string{g, "wake", o.msg}}, true
+	case "nack", "defer", "condemn":
+		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
+		return call{
+			"nack",
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full"),
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
+		}, true
+	case "extend":
+		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
+	case "release":
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "full", "control"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
+	case "bury":
+		return call{
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			[]string{g, "wake", "0", o.msg, o.token, "bad"},
+		}, true
+	case "put away": // by a person, who has no token
+		return call{
+			"bury",
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			[]string{g, "wake", never, o.msg, "", putAway},
+		}, true
+	case "requeue":
+		return call{"requeue", under(g, "dead:", "reasons:", "attempts:", "queue:"), []string{g, "wake", never, o.msg}}, true
+	case "discard":
+		return call{
+			"discard",
+			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
+			[]string{g, strconv.Itoa(queue.MaxFreedBytes), never, o.msg},
+		}, true
+	case "cancel", "reschedule":
+		return u.keyCall(s, o), o.arg != "lost"
+	}
+	return call{}, false
+}
+
+// never is later than all that is explored, in ms.
+const never = "4000000000000"
+
+// putAway is why a person buries messages.
+const putAway = "away"
+
+// under appends a group's name to the keys that end with a colon.
+func under(group string, keys ...string) []string {
+	for i, key := range keys {
+		if key[len(key)-1] == ':' {
+			keys[i] = key + group
+		}
+	}
+	return keys
+}
+
+// registered lists the registered groups, all of which a caller knows.
+func registered(s state) []string {
+	var names []string
+	for _, e := range s.all("groups") {
+		names = append(names, e.field)
+	}
+	return names
+}
+
+// others lists the registered groups but one.
+func others(s state, g string) []string {
+	return slices.DeleteFunc(registered(s), func(name string) bool { return name == g })
+}
+
+func (u *Universe) claimCall(s state, o op) call {
+	g := o.group
+	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry")
+	args := []string{
+		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
+		strconv.Itoa(u.most), strconv.Itoa(queue.MaxReplyBytes), "wake", "0", "", "1",
+	}
+	named, asOf := others(s, g), &args[len(args)-1]
+	switch o.knows {
+	case knowsNobody:
+		named, *asOf = nil, "0"
+	case knowsFormer:
+		named, *asOf = []string{"gone"}, "900" // earlier than all that is due
+	case knowsThen:
+		named, *asOf = []string{"gone"}, "2000"
+	}
+	for _, other := range named {
+		keys = append(keys, "queue:"+other)
+		args = append(args, other)
+	}
+	return call{"claim", keys, args}
+}
+
+// keyCall knows the registered groups, and those that only refs names.
+func (u *Universe) keyCall(s state, o op) call {
+	until := never
+	if o.arg == "overdue" {
+		until = "1000"
+	}
+	c := call{
+		o.kind,
+		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
+		[]string{"z", strconv.Itoa(o.number), until, "key", theKey},
+	}
+	if o.kind == "cancel" {
+		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
+	}
+	if o.kind == "reschedule" {
+		c.args = append(c.args, "in", strconv.Itoa(longDelay), "wake")
+	}
+	for _, g := range reached(s, o) {
+		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)
+		if o.kind == "cancel" {
+			c.keys = append(c.keys, "changed:"+g)
+		}
+		c.args = append(c.args, g)
+	}
+	return c
+}
+
+// reached lists the groups whose keys are in a call of cancel or reschedule.
+func reached(s state, o op) []string {
+	if o.knows == knowsNobody {
+		return nil
+	}
+	names := registered(s)
+	if refs, ok := s.get("refs", s.meant(o)); ok {
+		for _, name := range refNames(refs) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// meant is the message that a call of cancel or reschedule is about: the one in its record
+// if the call was made before, else the one that the key leads to.
+func (s state) meant(o op) string {
+	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
+		if told := recordedAnswer(record); len(told) > 1 {
+			return told[1]
+		}
+		return ""
+	}
+	return s.keyLead()
 }

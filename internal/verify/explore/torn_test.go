@@ -1,4 +1,4 @@
-package queue
+package explore
 
 import (
 	"strconv"
@@ -10,57 +10,58 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // twin runs the same operations on a server with an append-only file and as the explorer
 // does.
 type twin struct {
-	r     *scene
-	u     *universe
-	real  *exploreProtocol
+	r     *scripttest.Scene
+	u     *Universe
+	real  *protocol
 	model *runner
-	state explored
+	state state
 }
 
 func (w *twin) do(o op) (effects []effect) {
-	w.r.t.Helper()
+	w.r.T.Helper()
 	t := &step{u: w.u, op: o, before: w.state, count: func(string) {}}
 	if c, ok := w.u.call(w.state, o); ok {
-		outcomes, err := w.model.run(w.r.ctx(), w.state, []call{c}, false)
-		require.NoError(w.r.t, err)
+		outcomes, err := w.model.run(w.r.Ctx(), w.state, []call{c}, false)
+		require.NoError(w.r.T, err)
 		t.out = outcomes[0]
 		keys, args := make([]string, len(c.keys)), make([]any, len(c.args))
 		for i, key := range c.keys {
-			keys[i] = string(w.r.partition.Names) + ":" + key
+			keys[i] = string(w.r.Partition.Names) + ":" + key
 		}
 		for i, arg := range c.args {
 			args[i] = w.real.long(arg)
 		}
-		require.NoError(w.r.t, redis.NewScript(withLibraries(exploreScripts(), c.script)).Run(w.r.ctx(), w.r.client, keys, args...).Err())
+		require.NoError(w.r.T, redis.NewScript(withLibraries(Sources(), c.script)).Run(w.r.Ctx(), w.r.Client, keys, args...).Err())
 	} else {
 		t.out.effects = edits(o)
-		w.r.client.ZAddXX(w.r.ctx(), string(w.r.partition.Names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
+		w.r.Client.ZAddXX(w.r.Ctx(), string(w.r.Partition.Names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
 	_, err := t.take()
-	require.NoError(w.r.t, err)
+	require.NoError(w.r.T, err)
 	w.state = t.after
 	return t.out.effects
 }
 
 // read returns the state that is in Redis.
-func (w *twin) read() explored {
-	s := explored{}
+func (w *twin) read() state {
+	s := state{}
 	for _, key := range w.real.allKeys() {
-		full, values := string(w.r.partition.Names)+":"+key, []string(nil)
+		full, values := string(w.r.Partition.Names)+":"+key, []string(nil)
 		switch {
 		case key == "groups":
-			values = w.r.client.SMembers(w.r.ctx(), full).Val()
+			values = w.r.Client.SMembers(w.r.Ctx(), full).Val()
 		case w.real.zset(key):
-			for _, entry := range w.r.client.ZRangeWithScores(w.r.ctx(), full, 0, -1).Val() {
+			for _, entry := range w.r.Client.ZRangeWithScores(w.r.Ctx(), full, 0, -1).Val() {
 				values = append(values, entry.Member.(string), strconv.FormatFloat(entry.Score, 'f', -1, 64))
 			}
 		default:
-			for field, value := range w.r.client.HGetAll(w.r.ctx(), full).Val() {
+			for field, value := range w.r.Client.HGetAll(w.r.Ctx(), full).Val() {
 				values = append(values, field, value)
 			}
 		}
@@ -73,7 +74,7 @@ func (w *twin) read() explored {
 // compares the results of two restarts.
 func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
-	u := &universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 2, keyed: true, policies: allPolicies}
+	u := &Universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 2, keyed: true, policies: allPolicies}
 	claim := func(g string, number int) op {
 		return op{kind: "claim", group: g, consumer: "a", arg: "new", number: number, limit: 2, free: 2}
 	}
@@ -97,15 +98,15 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		"cancel": {append(held, cancel(1), push("#2", 2)), cancel(2), []op{claim("h", 2), ack}},
 	} {
 		for writes := 1; ; writes++ {
-			r := newSceneOn(t, server)
-			model := newRunner(r.client, exploreScripts(), t.Name()+name, u)
-			w := &twin{r: r, u: u, real: newExploreProtocol(r.partition.Names, u), model: model, state: explored{}}
+			r, _ := newScene(t, server)
+			model := newRunner(r.Client, Sources(), t.Name()+name, u)
+			w := &twin{r: r, u: u, real: newProtocol(r.Partition.Names, u), model: model, state: state{}}
 			for _, o := range c.before {
 				w.do(o)
 			}
 			s := w.state
 			effects := w.do(c.torn)
-			if !r.on().Tear(server, writes) {
+			if !r.Tear(server, writes) {
 				require.Len(t, effects, writes-1, "%s", name)
 				break
 			}
@@ -121,7 +122,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 				}
 			}
 			assert.Equal(t, w.state.redis().String(), w.read().String(), "%s torn after %d writes, and what followed", name, writes)
-			r.reload()
+			r.Reload()
 			got, kept := w.read().String(), w.state.redis().String()
 			switch again := disk.redis().String(); {
 			case again == kept:

@@ -1,0 +1,314 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Counts are how many messages are where. A message counts once for each group that has it.
+type Counts struct {
+	Scheduled, Due      int // not given to the groups yet; of these, due
+	Queued, Retrying    int // in queues: due, and due later
+	InDelivery, Expired int // of those in delivery, with a lease that ran out
+	Dead                int
+}
+
+// Add adds other counts.
+func (c *Counts) Add(other Counts) {
+	c.Scheduled += other.Scheduled
+	c.Due += other.Due
+	c.Queued += other.Queued
+	c.Retrying += other.Retrying
+	c.InDelivery += other.InDelivery
+	c.Expired += other.Expired
+	c.Dead += other.Dead
+}
+
+// More is what a call counts beside Counts.
+type More string
+
+// What a call can count. Nothing beside Counts costs the least.
+const (
+	Nothing       More = ""
+	LiveConsumers More = "consumers"
+	Details       More = "details"
+)
+
+// TopicCounts is what a partition has, or all partitions of a topic.
+type TopicCounts struct {
+	Counts                   // with those of all groups
+	Now            time.Time // of the partition that was added first
+	OldestDue      time.Time // zero if there is none
+	Messages, Keys int
+	Groups         map[string]GroupCounts
+
+	// Details.
+	NextDue time.Time
+	Windows int
+	Bytes   int64 // of all bodies, estimated
+}
+
+// GroupCounts is what there is for a group. Messages that are not given to the groups do not count.
+type GroupCounts struct {
+	Counts
+	OldestQueued time.Time // zero if there is none
+
+	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows the most
+
+	// Details.
+	NextRetry, OldestDead time.Time
+	OldestUnacked         string // the smallest id of up to 1,000 messages in each partition
+}
+
+// Add adds what another partition has.
+func (t *TopicCounts) Add(other TopicCounts) {
+	if t.Groups == nil {
+		t.Groups = map[string]GroupCounts{}
+	}
+	t.Counts.Add(other.Counts)
+	if t.Now.IsZero() {
+		t.Now = other.Now
+	}
+	t.OldestDue, t.NextDue = Earliest(t.OldestDue, other.OldestDue), Earliest(t.NextDue, other.NextDue)
+	t.Messages, t.Keys, t.Windows, t.Bytes = t.Messages+other.Messages, t.Keys+other.Keys, t.Windows+other.Windows, t.Bytes+other.Bytes
+	for name, g := range other.Groups {
+		sum := t.Groups[name]
+		sum.add(g)
+		t.Groups[name] = sum
+	}
+}
+
+func (g *GroupCounts) add(other GroupCounts) {
+	g.Add(other.Counts)
+	g.OldestQueued, g.NextRetry = Earliest(g.OldestQueued, other.OldestQueued), Earliest(g.NextRetry, other.NextRetry)
+	g.OldestDead, g.Consumers = Earliest(g.OldestDead, other.OldestDead), max(g.Consumers, other.Consumers)
+	if g.OldestUnacked == "" || other.OldestUnacked != "" && other.OldestUnacked < g.OldestUnacked {
+		g.OldestUnacked = other.OldestUnacked
+	}
+}
+
+// Earliest is the earlier of two times, of which those that are zero do not count.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// ReadCounts counts what a partition has, and what it has for some groups.
+func ReadCounts(ctx context.Context, p *queue.Partition, groups []string, more More) (TopicCounts, error) {
+	var sum TopicCounts
+	for _, c := range countCalls(p, groups, more) {
+		reply, err := p.Client().Run(ctx, c.call())
+		if err == nil {
+			err = c.read(ctx, reply, &sum)
+		}
+		if err != nil {
+			return TopicCounts{}, err
+		}
+	}
+	return sum, nil
+}
+
+// CountTopic counts what a topic has for a group, or for all groups if it is "", and what is not given
+// to the groups yet. Without a group, that waits for nobody and does not count.
+func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, error) {
+	if err := t.Known(ctx); err != nil {
+		return Counts{}, err
+	}
+	names, number, err := t.Groups(ctx)
+	switch {
+	case err != nil:
+		return Counts{}, err
+	case group != "" && !slices.Contains(names, group):
+		return Counts{}, fmt.Errorf("%w: %q", queue.ErrGroupNotFound, group)
+	case group != "":
+		names = []string{group}
+	case len(names) == 0:
+		return Counts{}, nil
+	}
+	var mu sync.Mutex
+	var sum Counts
+	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *queue.Partition) error {
+		counts, err := ReadCounts(ctx, p, names, Nothing)
+		mu.Lock()
+		defer mu.Unlock()
+		sum.Add(counts.Counts)
+		return err
+	})
+	return sum, err
+}
+
+// groupsPerCall is how many groups one call counts at most: each may have a hundred consumers
+// of some KiB. With Details, each may have a thousand messages in delivery to look at.
+const (
+	groupsPerCall   = 10
+	detailedPerCall = 2
+)
+
+// countCall counts what a partition has for some groups.
+type countCall struct {
+	partition *queue.Partition
+	groups    []string
+	more      More
+	first     bool // of the partition: what it has itself counts once
+}
+
+func countCalls(p *queue.Partition, groups []string, more More) []countCall {
+	most := groupsPerCall
+	if more == Details {
+		most = detailedPerCall
+	}
+	calls := []countCall{{p, groups[:min(len(groups), most)], more, true}}
+	for some := range slices.Chunk(groups[len(calls[0].groups):], most) {
+		calls = append(calls, countCall{p, some, more, false})
+	}
+	return calls
+}
+
+func (c countCall) call() script.Call {
+	return c.partition.Call(countsScript, c.partition.Keys(countsScript, "", c.groups...), []any{string(c.more)})
+}
+
+// read adds a reply.
+func (c countCall) read(ctx context.Context, r script.Reply, sum *TopicCounts) error {
+	t := TopicCounts{Now: r.Time(), Groups: map[string]GroupCounts{}}
+	t.Scheduled, t.Due, t.OldestDue, t.Messages, t.Keys = r.Count(), r.Count(), r.Score(), r.Count(), r.Count()
+	if c.more == Details {
+		d := r.List()
+		t.NextDue, t.Windows, t.Bytes = d.Score(), d.Count(), estimated(t.Messages, d.Counts())
+	}
+	if !c.first {
+		t = TopicCounts{Groups: t.Groups}
+	}
+	for _, name := range c.groups {
+		g, err := c.readGroup(ctx, name, r.List())
+		if err != nil {
+			return err
+		}
+		t.Groups[name] = g
+		t.Counts.Add(g.Counts)
+	}
+	sum.Add(t)
+	return r.End()
+}
+
+func (c countCall) readGroup(ctx context.Context, name string, row script.Reply) (g GroupCounts, err error) {
+	g.Queued, g.Retrying, g.OldestQueued = row.Count(), row.Count(), row.Score()
+	g.InDelivery, g.Expired, g.Dead = row.Count(), row.Count(), row.Count()
+	switch c.more {
+	case LiveConsumers:
+		g.Consumers = row.Count()
+		if row.Text() != "0" {
+			all, err := Consumers(ctx, c.partition.Group(name))
+			if err != nil {
+				return g, err
+			}
+			g.Consumers = len(all)
+		}
+	case Details:
+		g.NextRetry, g.OldestUnacked, g.OldestDead = row.Score(), row.Text(), row.Score()
+	}
+	return g, row.End()
+}
+
+// estimated is the size of so many bodies of which some are sampled.
+func estimated(messages int, sample []int) int64 {
+	sum := 0
+	for _, size := range sample {
+		sum += size
+	}
+	return int64(float64(sum) / float64(max(1, len(sample))) * float64(messages))
+}
+
+// ListedCounts is what a topic on the list of topics has, as far as it is cheap to count.
+type ListedCounts struct {
+	TopicCounts
+	Roster     Roster // of the first partition, which decides
+	Partitions int
+	Err        error // why all else is missing
+}
+
+// CountAll counts what topics that are listed have, with LiveConsumers, in the order of the topics, in
+// few round trips. It changes nothing. Once ctx has ended, it returns what was read until then.
+func CountAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+	// By the master of the first partition, so that none waits for the rosters of another.
+	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
+	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []ListedCounts {
+		return countAll(ctx, s, some)
+	})
+}
+
+func countAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+	all := rosters(ctx, s, topics)
+	var calls []countCall
+	var of []*ListedCounts // of each call
+	var list []script.Call
+	for i := range all {
+		for n := range all[i].Partitions {
+			for _, c := range countCalls(queue.NewPartition(s, topics[i].Name, n), all[i].Roster.All(), LiveConsumers) {
+				calls, of, list = append(calls, c), append(of, &all[i]), append(list, c.call())
+			}
+		}
+	}
+	for i, a := range s.RunMany(ctx, list) {
+		switch {
+		case of[i].Err != nil:
+		case a.Err != nil:
+			of[i].Err = a.Err
+		default:
+			of[i].Err = calls[i].read(ctx, a.Reply, &of[i].TopicCounts)
+		}
+	}
+	return all
+}
+
+// rosters reads which groups the topics have, and how many partitions.
+func rosters(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+	calls := make([]script.Call, 0, 2*len(topics))
+	for _, t := range topics {
+		p := queue.NewPartition(s, t.Name, 0)
+		calls = append(calls, rosterCall(p, "0"), p.PartitionsCall())
+	}
+	list := make([]ListedCounts, len(topics))
+	answers := s.RunMany(ctx, calls)
+	for i, t := range topics {
+		c := &list[i]
+		if c.Err = queue.Compatible(t.Version); c.Err == nil {
+			c.Roster, c.Err = rosterOf(ctx, s, t.Name, answers[2*i])
+		}
+		if c.Err == nil {
+			c.Partitions, c.Err = partitionsIn(answers[2*i+1])
+		}
+	}
+	return list
+}
+
+// rosterOf reads the first answer of a roster, and the rest if there is more of it.
+func rosterOf(ctx context.Context, s *queue.Store, topic string, a script.Answer) (Roster, error) {
+	if a.Err != nil {
+		return Roster{}, a.Err
+	}
+	page := newRosterPage()
+	cursor, err := page.add(a.Reply)
+	switch {
+	case err != nil:
+		return Roster{}, err
+	case cursor != "0":
+		return ReadRoster(ctx, queue.NewPartition(s, topic, 0))
+	}
+	return page.roster, page.read()
+}
+
+func partitionsIn(a script.Answer) (int, error) {
+	if a.Err != nil {
+		return 0, a.Err
+	}
+	return queue.ReadPartitions(a.Reply)
+}

@@ -1,0 +1,80 @@
+-- counts.lua: count what a partition has, and what it has for each of some groups, by ranges. It
+-- changes nothing.
+--
+-- KEYS     scheduled, messages, keys, taken; for each group: queue, unack, dead, consumers
+-- ARGV[1]  more       '', 'consumers' or 'details'
+-- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', messages,
+--          message keys, then with 'details': { when the next of the others is due or '', keys
+--          taken for a window, sizes of a sample of the messages as a list }, else nothing }, and
+--          then for each group
+--          { queued and due, queued for later, when the first of the due is due or '', in
+--          delivery, those of them whose lease ran out, dead,
+--          then with 'consumers': those that are alive, '0' or something else if there are so
+--          many that only some were counted;
+--          or with 'details': when the first of those for later is due or '', the smallest id of
+--          the first 1,000 in delivery or '', when the first of the dead was buried or '' }
+
+local more = ARGV[1]
+local MOST, SAMPLE = 1000, 20
+local STEP = 100 -- consumers, about; each says up to some KiB
+local call = redis.call
+
+local _, now_ms = now_us()
+
+-- The lowest score within a range, or ''.
+local function first(zset, from, to)
+  return call('ZRANGEBYSCORE', zset, from, to, 'WITHSCORES', 'LIMIT', 0, 1)[2] or ''
+end
+
+-- How many members there are, how many of them are due, and when the first of these is due or ''.
+-- Most sets are empty most of the time.
+local function waiting(zset)
+  local size = call('ZCARD', zset)
+  local due = size > 0 and call('ZCOUNT', zset, '-inf', now_ms) or 0
+  return size, due, due > 0 and first(zset, '-inf', now_ms) or ''
+end
+
+local function sample()
+  local sizes = {}
+  for i, id in ipairs(call('HRANDFIELD', messages, SAMPLE)) do sizes[i] = call('HSTRLEN', messages, id) end
+  return sizes
+end
+
+local function alive(consumers)
+  local some, n = call('HSCAN', consumers, '0', 'COUNT', STEP), 0
+  for i = 2, #some[2], 2 do
+    local till = tonumber(string.match(some[2][i], '^%d+'))
+    if till and till > tonumber(now_ms) then n = n + 1 end
+  end
+  return n, some[1]
+end
+
+-- The ids of one publisher begin with when they were made. Digits and capitals are in the
+-- same order in every locale.
+local function smallest(unack)
+  local id = ''
+  for _, other in ipairs(call('ZRANGE', unack, 0, MOST - 1)) do
+    if id == '' or other < id then id = other end
+  end
+  return id
+end
+
+local size, due, oldest = waiting(scheduled)
+local reply = { now_ms, size, due, oldest, call('HLEN', messages), call('HLEN', keys) }
+if more == 'details' then
+  reply[7] = { first(scheduled, '(' .. now_ms, '+inf'), call('ZCOUNT', taken, '(' .. now_ms, '+inf'), sample() }
+end
+for i = EACH_FROM, #KEYS, EACH_WIDTH do
+  local queue, unack, dead, consumers = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+  local queued, ready, since = waiting(queue)
+  local held = call('ZCARD', unack)
+  local expired = held > 0 and call('ZCOUNT', unack, '-inf', now_ms) or 0
+  local row = { ready, queued - ready, since, held, expired, call('ZCARD', dead) }
+  if more == 'consumers' then
+    row[7], row[8] = alive(consumers)
+  elseif more == 'details' then
+    row[7], row[8], row[9] = first(queue, '(' .. now_ms, '+inf'), smallest(unack), first(dead, '-inf', '+inf')
+  end
+  reply[#reply + 1] = row
+end
+return reply

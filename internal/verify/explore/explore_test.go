@@ -1,0 +1,55 @@
+package explore
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+var (
+	exploreFull   = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
+	exploreLimit  = flag.Duration("explore.limit", time.Minute, "how long to explore one universe")
+	exploreStates = flag.Bool("explore.states", false, "print the states before and after a violation")
+)
+
+const mostStates = 400_000 // of one universe
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestExplore visits all states of small universes with the real scripts.
+func TestExplore(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	for _, u := range Universes() {
+		t.Run(u.Name, func(t *testing.T) {
+			options := Options{States: 500, Limit: *exploreLimit, Verify: 20, ShowStates: *exploreStates}
+			if *exploreFull {
+				options.States = mostStates
+			}
+			x := New(client, Sources(), u, options)
+			require.NoError(t, x.Run(t.Context()))
+			t.Log(x.Figures())
+			for _, violation := range x.Violations() {
+				t.Error(violation)
+			}
+		})
+	}
+}
+
+// newScene is a partition of a topic for one test only, as it is in Redis and for callers.
+func newScene(t *testing.T, server *redistest.Server) (*scripttest.Scene, *queue.Partition) {
+	t.Helper()
+	client := server.Client(t)
+	store, err := queue.NewStore(client, "test", observe.Observer{})
+	require.NoError(t, err)
+	p := store.Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
+	return &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, p
+}

@@ -1,0 +1,407 @@
+package explore
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// protocol is what the explorer knows about the form of calls and answers, and of values in
+// Redis. Below are tokens, refs and records as the scripts write them.
+type protocol struct {
+	names    script.Names
+	u        *Universe
+	lengthen *strings.Replacer
+	shorten  *strings.Replacer
+	base     int64 // ms: now at the start
+}
+
+const (
+	longDelay   = 10 * hour // ms; delays all that is not due beyond any run
+	hour        = 3_600_000
+	theKey      = "k"
+	changedBody = "changed"
+	condemned   = "hopeless" // why a handler buries
+)
+
+func newProtocol(of script.Names, u *Universe) *protocol {
+	var long, short []string
+	for n := 1; n <= u.messages; n++ {
+		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
+		if u.keyed { // records name an id without its key
+			bare, withKey := fmt.Sprintf("@#%d", n), id+":"+theKey
+			long, short = append(long, bare, id, name, withKey), append(short, withKey, name, id, bare)
+			continue
+		}
+		long, short = append(long, name, id), append(short, id, name)
+	}
+	now := time.Now().UnixMilli()
+	return &protocol{
+		names: of, u: u, lengthen: strings.NewReplacer(long...), shorten: strings.NewReplacer(short...),
+		base: now,
+	}
+}
+
+func (p *protocol) long(text string) string {
+	if strings.IndexByte(text, '#') < 0 {
+		return text
+	}
+	return p.lengthen.Replace(text)
+}
+
+func (p *protocol) short(text string) string {
+	if len(text) < 26 {
+		return text
+	}
+	return p.shorten.Replace(text)
+}
+
+func (p *protocol) shortReply(reply any) any {
+	switch value := reply.(type) {
+	case string:
+		return p.short(value)
+	case []any:
+		for i := range value {
+			value[i] = p.shortReply(value[i])
+		}
+	}
+	return reply
+}
+
+// allKeys lists the keys of the universe, without their tag.
+func (p *protocol) allKeys() []string {
+	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control", "full"}
+	for _, g := range p.u.groups {
+		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:"} {
+			keys = append(keys, kind+g)
+		}
+	}
+	return keys
+}
+
+// typeOf is the type of the value of a key, named without its tag.
+func typeOf(key string) string {
+	name, _, _ := strings.Cut(key, ":")
+	for _, k := range script.Kinds() {
+		if k.Name() == name {
+			return k.Type()
+		}
+	}
+	panic("no key is called " + key)
+}
+
+func (p *protocol) zset(key string) bool {
+	return typeOf(key) == "zset"
+}
+
+func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }
+
+// score turns a class of times into a time; class does the reverse. Leases of different
+// makers differ by hours, which distinguishes them.
+func (p *protocol) score(class string) string {
+	hours, _ := strconv.ParseInt(class[1:], 10, 64)
+	if !isLater(class) {
+		return strconv.FormatInt(1000+hours, 10)
+	}
+	return strconv.FormatInt(p.base+longDelay+hours*hour, 10)
+}
+
+func (p *protocol) class(score string) string {
+	ms, err := strconv.ParseFloat(score, 64)
+	if err != nil {
+		panic("not a score: " + score)
+	}
+	switch hours := (int64(ms)-p.base)/hour - longDelay/hour; {
+	case int64(ms) > 1000 && int64(ms) < 1100:
+		return past + strconv.FormatInt(int64(ms)-1000, 10)
+	case int64(ms) < p.base+longDelay:
+		return past
+	case hours == 0:
+		return future
+	default:
+		return future + strconv.FormatInt(hours, 10)
+	}
+}
+
+// leaseMs is the duration of such a lease, in ms.
+func leaseMs(class string) string {
+	hours, _ := strconv.Atoi(class[1:])
+	return strconv.Itoa(longDelay + hours*hour)
+}
+
+// stored is a value as it is in Redis; normal is the value as it is in a state, without
+// the time of a record.
+func (p *protocol) stored(key, value string) string {
+	if isRecord(key) {
+		number, result, _ := strings.Cut(value, " ")
+		if due, id, ok := strings.Cut(result, " "); ok && due == future {
+			result = p.score(future) + " " + id
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok && key != "publishers" {
+			result = `["` + p.score(deadline[2:]) + `",` + rest
+		}
+		value = fmt.Sprintf("%s %d %s", number, p.base, result)
+	}
+	return p.long(value)
+}
+
+func (p *protocol) normal(key, value string) string {
+	if isRecord(key) {
+		number, rest, _ := strings.Cut(value, " ")
+		_, result, _ := strings.Cut(rest, " ")
+		if due, id, ok := strings.Cut(result, " "); ok && key == "publishers" && len(due) == 13 {
+			result = p.class(due) + " " + id
+		} else if deadline, rest, ok := strings.Cut(result, `",`); ok && key != "publishers" {
+			result = `["` + p.class(deadline[2:]) + `",` + rest
+		}
+		value = number + " " + result
+	}
+	return p.short(value)
+}
+
+// effect is a recorded write in the form that applies to a state.
+func (p *protocol) effect(write []string) effect {
+	key := strings.TrimPrefix(write[1], string(p.names)+":")
+	write[1] = key
+	for i := 2; i < len(write); i++ {
+		write[i] = p.short(write[i])
+	}
+	for i := 3; i < len(write) && write[0] == "HSET"; i += 2 {
+		write[i] = p.normal(key, write[i])
+	}
+	for i := 2; i < len(write) && write[0] == "ZADD"; i += 2 {
+		write[i] = p.class(write[i])
+	}
+	return write
+}
+
+// read adds the content of one key in Redis to a state.
+func (p *protocol) read(s *state, key string, values []string) {
+	switch {
+	case key == "groups":
+		for _, member := range values {
+			s.set(key, member, "")
+		}
+	case p.zset(key):
+		for i := 0; i < len(values); i += 2 {
+			s.set(key, p.short(values[i]), p.class(values[i+1]))
+		}
+	default:
+		for i := 0; i < len(values); i += 2 {
+			s.set(key, p.short(values[i]), p.normal(key, values[i+1]))
+		}
+	}
+}
+
+func bodyOf(msg string) string { return "body of " + msg }
+
+// tokenParts reads a token or an entry of attempts. No entry means a first claim.
+func tokenParts(token string) (fence, seen, unsure int) {
+	if n, _ := fmt.Sscanf(token, "%d/%d/%d", &fence, &seen, &unsure); n != 3 {
+		return 1, 0, 0
+	}
+	return fence, seen, unsure
+}
+
+func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
+
+// heldAgain is the token of a message that was given back unseen once, so it may be held
+// ahead a second time.
+const heldAgain = "2/0/0"
+
+// fence is the part of a token that must grow with every delivery.
+func fence(token string) int { f, _, _ := tokenParts(token); return f }
+
+// holds tells whether a token is a message's current one.
+func (s state) holds(group, msg, token string) bool {
+	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
+}
+
+// claimToken is the token that a claim of a message has to return; lost tells whether its
+// lease ended.
+func (s state) claimToken(group, msg string, lost bool) string {
+	entry, ok := s.get("attempts:"+group, msg)
+	if !ok && !lost {
+		return "1"
+	}
+	f, seen, unsure := tokenParts(entry)
+	if lost || f > 1 || seen+unsure > 0 {
+		unsure++
+	}
+	return tokenOf(f+1, seen, unsure)
+}
+
+// exhausted is the reason to bury a message; "" while it may still be delivered.
+func exhausted(entry string, most int) string {
+	_, seen, unsure := tokenParts(entry)
+	switch {
+	case most == 0 || seen+unsure < most:
+		return ""
+	case seen >= most:
+		return fmt.Sprintf("not acked in %d deliveries", seen)
+	default:
+		return fmt.Sprintf("not acked in %d deliveries, and lost with its consumer %d times", seen, unsure)
+	}
+}
+
+func confirmed(token string) string {
+	f, seen, unsure := tokenParts(token)
+	return tokenOf(f, seen+1, max(0, unsure-1))
+}
+
+func unseen(token string) string {
+	f, seen, unsure := tokenParts(token)
+	return tokenOf(f, seen, max(0, unsure-1))
+}
+
+// entryAfter is the entry of attempts after an operation of the current delivery; "" for no
+// entry.
+func (s state) entryAfter(o op) string {
+	entry, ok := s.get("attempts:"+o.group, o.msg)
+	switch {
+	case o.kind == "nack", o.kind == "condemn":
+		return confirmed(o.token)
+	case o.kind == "release", o.kind == "defer":
+		return unseen(o.token)
+	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.token || !ok && o.token == "1"):
+		return confirmed(o.token)
+	case o.kind == "requeue":
+		return tokenOf(fence(entry), 0, 0)
+	}
+	return entry
+}
+
+// refsExact tells whether refs is right for a message that these groups hold.
+func (s state) refsExact(msg string, holders []string) bool {
+	refs, ok := s.get("refs", msg)
+	if !ok {
+		return len(holders) <= 1
+	}
+	names := refNames(refs)
+	slices.Sort(names)
+	return slices.Equal(names, holders)
+}
+
+func refNames(refs string) (names []string) {
+	if err := json.Unmarshal([]byte(refs), &names); err != nil {
+		panic("not a list of names: " + refs)
+	}
+	return names
+}
+
+// needs tells whether refs names a group.
+func (s state) needs(group, msg string) bool {
+	refs, ok := s.get("refs", msg)
+	return ok && slices.Contains(refNames(refs), group)
+}
+
+// keyHolder is the message that holds the key. A message without a body holds nothing.
+func (s state) keyHolder() string {
+	if msg := s.value("keys", theKey); s.has("messages", msg) {
+		return msg
+	}
+	return ""
+}
+
+// keyLead is the message that the key leads to, though it may have lost it as a dead
+// letter.
+func (s state) keyLead() string {
+	if msg := strings.TrimPrefix(s.value("keys", theKey), lostKey); s.has("messages", msg) {
+		return msg
+	}
+	return ""
+}
+
+const lostKey = "!"
+
+// recordedAnswer is the answer in the record of a call of cancel or reschedule.
+func recordedAnswer(record string) (told []string) {
+	words := strings.Fields(record)
+	if len(words) == 1 {
+		return []string{"none"}
+	}
+	if err := json.Unmarshal([]byte(words[len(words)-1]), &told); err != nil {
+		panic("not a record of an answer: " + record)
+	}
+	return told
+}
+
+// recordNumber is the number in a record.
+func recordNumber(record string) int {
+	first, _, _ := strings.Cut(record, " ")
+	number, err := strconv.Atoi(first)
+	if err != nil {
+		panic("not a record: " + record)
+	}
+	return number
+}
+
+func withRecordNumber(record string, number int) string {
+	_, result, _ := strings.Cut(record, " ")
+	return strconv.Itoa(number) + " " + result
+}
+
+// given is a message that a claim gave.
+type given struct{ msg, token, body, view string }
+
+// claimed is the answer to a claim, or its record.
+type claimed struct {
+	given    []given
+	buried   []string // id, reason, ...
+	wait     int64
+	deadline string // of the leases, in a record
+	groups   bool
+}
+
+func recordedClaim(record string) (c claimed) {
+	_, result, _ := strings.Cut(record, " ")
+	if result == "" {
+		return c
+	}
+	var parts [4]json.RawMessage
+	var details string
+	var ids []string
+	if json.Unmarshal([]byte(result), &parts) != nil || json.Unmarshal(parts[1], &details) != nil {
+		panic("not a record of a claim: " + record)
+	}
+	_ = json.Unmarshal(parts[0], &c.deadline)
+	_ = json.Unmarshal(parts[2], &ids)      // {} if there are none
+	_ = json.Unmarshal(parts[3], &c.buried) // likewise
+	fields := strings.Fields(details)
+	for i, id := range ids {
+		c.given = append(c.given, given{msg: id, token: fields[2*i+1]})
+	}
+	return c
+}
+
+func claimReply(reply any) (c claimed) {
+	values := reply.([]any)
+	if values[0] == "groups" {
+		return claimed{groups: true}
+	}
+	c.wait = values[2].(int64)
+	details := strings.Fields(values[3].(string))
+	ids, bodies, metadata := values[4].([]any), values[5].([]any), values[6].([]any)
+	for i, id := range ids {
+		c.given = append(c.given, given{msg: id.(string), token: details[2*i+1], body: bodies[i].(string)})
+	}
+	for i := 0; i < len(metadata); i += 2 {
+		c.given[metadata[i].(int64)-1].view = metadata[i+1].(string)
+	}
+	c.buried = texts(values[7])
+	return c
+}
+
+// undone lists the ids that a call, by its answer, left alone.
+func (t *step) undone() []any {
+	values, _ := t.out.reply.([]any)
+	switch t.op.kind {
+	case "ack", "discard", "nack", "defer", "condemn":
+		values, _ = values[0].([]any)
+	}
+	return values
+}

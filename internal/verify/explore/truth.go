@@ -1,0 +1,494 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// truth returns what was wrong with an answer or the effect of a call; "" if nothing was. It
+// compares the states before and after, so it applies to every state.
+func (t *step) truth() string {
+	if t.op.kind != "push" && t.out.failed != "" {
+		return "failed: " + t.out.failed
+	}
+	if bad := t.frame(); bad != "" || t.op.arg == "lost" {
+		return bad
+	}
+	switch t.op.kind {
+	case "push":
+		return t.pushTruth()
+	case "claim":
+		return t.claimTruth()
+	case "ack", "discard":
+		return t.endTruth()
+	case "nack", "defer", "condemn", "release", "bury", "extend":
+		return t.fencedTruth()
+	case "put away":
+		return t.putAwayTruth()
+	case "requeue":
+		return t.requeueTruth()
+	case "cancel", "reschedule":
+		return t.keyTruth()
+	}
+	return ""
+}
+
+// frame checks that an operation on one message changes no other message and no other
+// group. Other functions check what claims move and pushes replace.
+func (t *step) frame() string {
+	o := t.op
+	if o.kind == "claim" || o.kind == "push" || o.kind == "lapse" || o.msg == "" {
+		return ""
+	}
+	for _, change := range diff(t.before, t.after) {
+		_, group, ofGroup := strings.Cut(change.key, ":")
+		switch {
+		case strings.HasPrefix(change.key, "~"):
+		case change.field != o.msg && change.key != "keys" && change.key != "full":
+			return fmt.Sprintf("frame: %s changed %s of %s", o.kind, change.key, change.field)
+		case ofGroup && o.group != "" && group != o.group:
+			return fmt.Sprintf("frame: %s changed %s", o.kind, change.key)
+		}
+	}
+	return ""
+}
+
+// diff lists the entries of Redis that differ; those that are gone have the value "".
+func diff(before, after state) (list []entry) {
+	before, after = before.redis(), after.redis()
+	i, j := 0, 0
+	for i < len(before) || j < len(after) {
+		order := 0
+		switch {
+		case i == len(before):
+			order = 1
+		case j == len(after):
+			order = -1
+		default:
+			order = compareEntries(before[i], after[j])
+		}
+		switch {
+		case order < 0:
+			list = append(list, entry{before[i].key, before[i].field, ""})
+			i++
+		case order > 0:
+			list = append(list, after[j])
+			j++
+		default:
+			if before[i].value != after[j].value {
+				list = append(list, after[j])
+			}
+			i, j = i+1, j+1
+		}
+	}
+	return list
+}
+
+// nothing checks that nothing changed, except some keys. A torn file may leave the mark of a
+// group that has room: whoever sees it removes it.
+func (t *step) nothing(but ...string) string {
+	for _, change := range diff(t.before, t.after) {
+		left := change.key == "full" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("full", change.field)
+		if !slices.Contains(but, change.key) && !left {
+			return fmt.Sprintf("no effect: %s says that it did nothing, but changed %s of %s", t.op.kind, change.key, change.field)
+		}
+	}
+	return ""
+}
+
+func (t *step) pushTruth() string {
+	o, msg := t.op, t.op.msg
+	record, recorded := t.before.get("publishers", "p")
+	sent, again := t.before.get("~sent", msg)
+	refused := t.answer() != ""
+	holder := t.before.keyHolder()
+	held := t.u.keyed && holder != "" && holder != msg
+	taken := held || o.arg != string(queue.ReplaceDuplicates) && t.before.inWindow(msg)
+	switch {
+	case t.out.failed != "":
+		if !recorded || recordNumber(record) < o.number || recordNumber(record) == o.number && again && !t.u.borrowed(o) {
+			return "failed: " + t.out.failed
+		}
+		return t.nothing("publishers")
+	case recorded && recordNumber(record) >= o.number:
+		if !again && !t.placed(msg) && (!t.before.has("~torn", "restarted") || t.u.borrowed(o)) {
+			return "not stored: success with an old number"
+		}
+		if again && recordNumber(record) == o.number && refused != strings.Contains(sent, " refused ") {
+			return "another answer: for a batch that was sent again"
+		}
+		return t.nothing("publishers")
+	case taken && o.arg == string(queue.RejectDuplicates):
+		if !refused {
+			return "not refused: the key is in use"
+		}
+		return t.dropped()
+	case refused:
+		return "refused: the key is free or its own"
+	case taken && o.arg == string(queue.IgnoreDuplicates):
+		return t.dropped()
+	case !t.after.has("messages", msg) || !t.placed(msg):
+		return "not stored: success"
+	case t.u.keyed && t.after.keyHolder() != msg && !again:
+		return "key not taken: by " + msg
+	case t.u.window && t.after.value("taken", theKey) != future:
+		return "no window: " + msg + " is stored"
+	case held && t.before.has("scheduled", holder):
+		return t.replaced(holder)
+	}
+	return t.others(msg)
+}
+
+// inWindow tells whether the key is taken although no message need hold it.
+func (s state) inWindow(msg string) bool {
+	return isLater(s.value("taken", theKey)) && s.value("keys", theKey) != msg
+}
+
+// dropped checks that nothing changed, except that a window that was over may be gone.
+func (t *step) dropped() string {
+	if isLater(t.before.value("taken", theKey)) {
+		return t.nothing("publishers")
+	}
+	return t.nothing("publishers", "taken")
+}
+
+// placed tells whether a message is in any set now.
+func (t *step) placed(msg string) bool {
+	return t.after.has("scheduled", msg) || len(t.u.holders(t.after, msg)) > 0
+}
+
+// borrowed tells whether a push uses the number of another message's batch.
+func (u *Universe) borrowed(o op) bool { return o.number-1 != slices.Index(u.msgs(), o.msg) }
+
+// replaced checks that the message that held the key is gone.
+func (t *step) replaced(holder string) string {
+	for _, e := range t.after.redis() {
+		if e.field == holder && (e.key == "scheduled" || !t.before.relaxed(holder)) {
+			return fmt.Sprintf("not replaced: %s is left in %s", holder, e.key)
+		}
+	}
+	return ""
+}
+
+// others checks that nothing changed for other messages.
+func (t *step) others(msg string) string {
+	for _, change := range diff(t.before, t.after) {
+		if change.field != msg && change.key != "publishers" && change.key != "keys" && change.key != "taken" {
+			return fmt.Sprintf("frame: %s changed %s of %s", t.op.kind, change.key, change.field)
+		}
+	}
+	return ""
+}
+
+// endTruth checks ack and discard: the message leaves the group.
+func (t *step) endTruth() string {
+	o := t.op
+	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
+	if t.before.has(set, o.msg) == t.listed(o.msg) {
+		return fmt.Sprintf("%s: the message was in %s, but the answer says the opposite", o.kind, set)
+	}
+	if t.listed(o.msg) {
+		return t.nothing()
+	}
+	for _, key := range []string{set, "attempts:" + o.group, "changed:" + o.group} {
+		if t.after.has(key, o.msg) {
+			return fmt.Sprintf("%s: %s is left in %s", o.kind, o.msg, key)
+		}
+	}
+	if t.after.needs(o.group, o.msg) {
+		return o.kind + ": refs still has the group"
+	}
+	return ""
+}
+
+// fencedTruth checks what only the current delivery may do.
+func (t *step) fencedTruth() string {
+	o := t.op
+	repeated := t.before.repeats(o)
+	if (t.before.holds(o.group, o.msg, o.token) || repeated) == t.listed(o.msg) {
+		return "fence: " + o.kind + " says that its token is stale though it is current, or the other way round"
+	}
+	if t.listed(o.msg) || repeated {
+		return t.nothing()
+	}
+	into, entry := t.wantSettled()
+	places := t.after.places(o.group, o.msg)
+	due, kind, _ := strings.Cut(into, " ")
+	if !slices.Contains(places, kind) || due != t.after.value(kind, o.msg) {
+		return fmt.Sprintf("%s: %s is in %v, want %s", o.kind, o.msg, places, into)
+	}
+	if kind != "unack:"+o.group && slices.Contains(places, "unack:"+o.group) {
+		return fmt.Sprintf("%s: %s is still in unack", o.kind, o.msg)
+	}
+	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
+		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
+	}
+	want := map[string]string{"nack": exhausted(entry, t.u.most), "bury": "bad", "condemn": condemned}[o.kind]
+	if got := t.after.value("reasons:"+o.group, o.msg); kind == "dead:"+o.group && got != want {
+		return "reason: " + got + ", want " + want
+	}
+	if kind == "dead:"+o.group {
+		return t.keyLost(o.msg)
+	}
+	return ""
+}
+
+// keyLost checks that a dead letter has lost its key and that the key leads to it.
+func (t *step) keyLost(msg string) string {
+	switch before, after := t.before.value("keys", theKey), t.after.value("keys", theKey); {
+	case after == msg:
+		return t.op.kind + ": the dead letter keeps its key"
+	case before == msg && after != lostKey+msg:
+		return t.op.kind + ": the key does not lead to the dead letter"
+	case before != msg && after != before && after != lostKey+before:
+		return t.op.kind + ": the key of another message is gone"
+	}
+	return ""
+}
+
+// repeats tells whether a call has buried its message before: its reply may be lost, so it
+// gets the same answer again.
+func (s state) repeats(o op) bool {
+	reason, dead := s.get("reasons:"+o.group, o.msg)
+	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.token) {
+		return false
+	}
+	entry := s.value("attempts:"+o.group, o.msg)
+	switch o.kind {
+	case "nack":
+		return entry == confirmed(o.token)
+	case "condemn":
+		return entry == confirmed(o.token) && reason == condemned
+	case "bury":
+		return reason == "bad" && fence(entry) == fence(o.token)
+	}
+	return false
+}
+
+// wantSettled is where a message has to go, and what attempts must have.
+func (t *step) wantSettled() (into, entry string) {
+	o := t.op
+	entry = t.before.entryAfter(o)
+	switch {
+	case o.kind == "nack" && exhausted(entry, t.u.most) == "", o.kind == "defer":
+		return future + " queue:" + o.group, entry
+	case o.kind == "release":
+		return past + " queue:" + o.group, entry
+	case o.kind == "extend":
+		return t.u.leaseOf("") + " unack:" + o.group, entry
+	default:
+		return past + " dead:" + o.group, entry
+	}
+}
+
+// putAwayTruth checks a burial by a person: from queue or unack, whoever has the message.
+func (t *step) putAwayTruth() string {
+	o := t.op
+	waits := t.before.has("queue:"+o.group, o.msg) || t.before.has("unack:"+o.group, o.msg)
+	repeated := !waits && t.before.has("dead:"+o.group, o.msg) && t.before.value("reasons:"+o.group, o.msg) == putAway
+	switch {
+	case (waits || repeated) == t.listed(o.msg):
+		return "put away: the answer says the opposite"
+	case !waits:
+		return t.nothing()
+	case !slices.Equal(t.after.places(o.group, o.msg), []string{"dead:" + o.group}):
+		return fmt.Sprintf("put away: it is in %v", t.after.places(o.group, o.msg))
+	case t.after.value("reasons:"+o.group, o.msg) != putAway:
+		return "put away: for another reason"
+	case t.after.value("attempts:"+o.group, o.msg) != t.before.value("attempts:"+o.group, o.msg):
+		return "put away: attempts has changed"
+	}
+	return t.keyLost(o.msg)
+}
+
+func (t *step) requeueTruth() string {
+	o := t.op
+	if t.before.has("dead:"+o.group, o.msg) == t.listed(o.msg) {
+		return "requeue: says that a dead letter is none, or the other way round"
+	}
+	if t.listed(o.msg) {
+		return t.nothing()
+	}
+	switch {
+	case t.after.has("dead:"+o.group, o.msg) || t.after.has("reasons:"+o.group, o.msg):
+		return "requeue: it is still a dead letter"
+	case t.after.value("queue:"+o.group, o.msg) != past:
+		return "requeue: it is not due"
+	case t.after.value("attempts:"+o.group, o.msg) != t.before.entryAfter(o):
+		return "requeue: leaves " + t.after.value("attempts:"+o.group, o.msg) + " in attempts"
+	}
+	return ""
+}
+
+// replayTruth checks a repeated claim: it gets what it still holds.
+func (t *step) replayTruth(record string) string {
+	o := t.op
+	var want, got []string
+	was := recordedClaim(record)
+	for _, g := range was.given {
+		if t.before.holds(o.group, g.msg, g.token) && t.before.value("unack:"+o.group, g.msg) == was.deadline && t.before.has("messages", g.msg) {
+			want = append(want, g.msg+" "+g.token)
+		}
+	}
+	for _, g := range t.claim.given {
+		got = append(got, g.msg+" "+g.token)
+		last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
+		if len(last) == 3 && last[0] == g.token && last[1] != o.consumer && last[1] != "-" && !t.before.has("~again", g.msg) {
+			return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
+		}
+	}
+	if !slices.Equal(want, got) {
+		return fmt.Sprintf("claim again: got %v, want %v", got, want)
+	}
+	buried := []string{}
+	for i := 0; i < len(was.buried); i += 2 {
+		if t.before.has("dead:"+o.group, was.buried[i]) {
+			buried = append(buried, was.buried[i:i+2]...)
+		}
+	}
+	if !slices.Equal(buried, t.claim.buried) {
+		return fmt.Sprintf("claim again: reports the dead letters %v, want %v", t.claim.buried, buried)
+	}
+	if slices.ContainsFunc(t.u.msgs(), t.before.relaxed) {
+		return "" // where else they wait has to be seen to
+	}
+	return t.nothing("unack:"+o.group, "claims:"+o.group)
+}
+
+// keyTruth checks cancel and reschedule.
+func (t *step) keyTruth() string {
+	o := t.op
+	msg := t.before.meant(o)
+	record, ok := t.before.get("publishers", "z")
+	again := ok && recordNumber(record) == o.number
+	switch answer := t.answer(); {
+	case t.lacksHolder(msg) && answer != "groups":
+		return "groups: not asked for"
+	case o.knows == knowsNobody && answer == "groups":
+		return t.nothing()
+	case answer == "groups" && o.arg != "overdue":
+		return "groups: the answer lacks them"
+	case o.arg == "overdue":
+		return t.nothing()
+	case ok && recordNumber(record) > o.number:
+		if answer != "none" {
+			return "late call: does something"
+		}
+		return t.nothing()
+	case again && !slices.Equal(texts(t.out.reply), recordedAnswer(record)):
+		return fmt.Sprintf("another answer: %v, after %v", t.out.reply, recordedAnswer(record))
+	case !again && !slices.Equal(texts(t.out.reply), t.standing(msg)):
+		return fmt.Sprintf("standing: %v, want %v", t.out.reply, t.standing(msg))
+	case !again && !slices.Equal(texts(t.out.reply), recordedAnswer(t.after.value("publishers", "z"))):
+		return "record: it has another answer"
+	case answer == "none":
+		return t.nothing("publishers")
+	case o.kind == "reschedule":
+		return t.rescheduleTruth(msg)
+	}
+	mine := t.before.has("messages", msg) && (!again || t.before.keyLead() == msg)
+	if t.before.has("taken", theKey) && t.after.has("taken", theKey) == mine {
+		return "cancelled: the window stays, or ends in a repeated call"
+	}
+	return t.cancelTruth(msg)
+}
+
+// lacksHolder tells whether a call does not name a group that has the message, and that can be
+// known to have it.
+func (t *step) lacksHolder(msg string) bool {
+	all := t.op
+	all.knows = ""
+	known := reached(t.before, all)
+	return t.op.knows == knowsNobody && slices.ContainsFunc(t.u.holders(t.before, msg), func(g string) bool {
+		return slices.Contains(known, g)
+	})
+}
+
+// standing is the answer to a new call about a message.
+func (t *step) standing(msg string) []string {
+	if msg == "" {
+		return []string{"none"}
+	}
+	scheduled := t.before.has("scheduled", msg)
+	list := []string{"none", msg, map[bool]string{true: "scheduled"}[scheduled]}
+	waits, held, dead := scheduled, false, false
+	for _, g := range reached(t.before, t.op) {
+		_, seen, unsure := tokenParts(t.before.value("attempts:"+g, msg))
+		place := "done"
+		switch {
+		case t.before.has("unack:"+g, msg) && (t.op.kind == "cancel" || !t.before.has("queue:"+g, msg)):
+			place, held = "in-delivery", true
+			waits = waits || t.before.has("queue:"+g, msg) // after a torn file
+		case t.before.has("queue:"+g, msg):
+			place, waits = "queued", true
+			if seen+unsure > 0 {
+				place = "retrying"
+			}
+		case t.before.has("dead:"+g, msg):
+			place = "dead"
+		case scheduled:
+			continue
+		}
+		dead = dead || t.before.has("dead:"+g, msg)
+		list = append(list, g, place)
+	}
+	switch {
+	case t.op.kind == "reschedule" && waits:
+		list[0] = "rescheduled"
+	case t.op.kind == "cancel" && (waits || held || !dead):
+		list[0] = "cancelled"
+	}
+	return list
+}
+
+func (t *step) cancelTruth(msg string) string {
+	keys, dead := t.reachedSets("queue:", "unack:"), false
+	for _, g := range reached(t.before, t.op) {
+		dead = dead || t.before.has("dead:"+g, msg)
+	}
+	if !dead {
+		keys = append(keys, "messages")
+	}
+	for _, key := range keys {
+		if t.after.has(key, msg) {
+			return fmt.Sprintf("cancelled: %s is left in %s", msg, key)
+		}
+	}
+	switch body := t.before.has("messages", msg); {
+	case dead && body && !t.after.has("messages", msg):
+		return "cancelled: the dead letter " + msg + " has lost its body"
+	case !dead && t.after.keyLead() == msg:
+		return "cancelled: the key still leads to " + msg
+	}
+	return t.others(msg)
+}
+
+// reachedSets are the keys that a call of cancel or reschedule can reach. Nothing shows that
+// a group has a message if it is not registered and there is no other group.
+func (t *step) reachedSets(kinds ...string) []string {
+	keys := []string{"scheduled"}
+	for _, g := range reached(t.before, t.op) {
+		for _, kind := range kinds {
+			keys = append(keys, kind+g)
+		}
+	}
+	return keys
+}
+
+func (t *step) rescheduleTruth(msg string) string {
+	var waiting []string
+	for _, key := range t.reachedSets("queue:") {
+		if t.before.has(key, msg) {
+			waiting = append(waiting, key)
+		}
+	}
+	for _, key := range waiting {
+		if t.after.value(key, msg) != future {
+			return "not rescheduled: in " + key
+		}
+	}
+	return t.nothing(append(waiting, "publishers")...)
+}

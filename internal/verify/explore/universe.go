@@ -1,0 +1,103 @@
+// Package explore visits all states that the scripts of package queue can reach in small universes: a few
+// messages, groups and consumers, whose calls come in any order, again and late, while time passes, records
+// are lost or the append-only file is torn. The real scripts run on a real Redis, each on any state.
+//
+// An Explorer (search.go) takes each state (state.go) through all operations that are possible in it
+// (operations.go, redis.go) and notes what the clients know then (ghost.go). It checks each answer and its
+// effect (truth.go, claims.go), and each new state (invariants.go).
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Universe limits what is explored.
+type Universe struct {
+	Name       string
+	groups     []string
+	consumers  []string
+	messages   int
+	keyed      bool
+	window     bool     // keys stay taken until their windows end
+	deliveries int      // the highest fence
+	most       int      // max deliveries of the groups
+	limit      int      // messages that each group may hold at once, 0 for any number
+	policies   []string // on duplicates
+	verbs      []string // cancel, reschedule
+	changes    bool     // nacks may leave changed metadata
+	decides    bool     // handlers may defer and bury
+	joins      bool     // a claim may name groups as they were when the messages fell due
+	damage     bool     // registrations and records may be lost
+	between    int      // torn files: operations until the second restart at most, 0 for no tearing
+	after      int      // operations after it at most
+}
+
+var allPolicies = []string{string(queue.RejectDuplicates), string(queue.IgnoreDuplicates), string(queue.ReplaceDuplicates)}
+
+// Universes are all that is explored.
+func Universes() []*Universe {
+	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
+	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
+	return []*Universe{
+		{Name: "one message", groups: g, consumers: ab, messages: 1, deliveries: 5, policies: reject, changes: true, decides: true},
+		{Name: "one message, at most 2 deliveries", groups: g, consumers: ab, messages: 1, deliveries: 5, most: 2, policies: reject, decides: true},
+		{Name: "room for one of two messages", groups: g, consumers: a, messages: 2, deliveries: 2, limit: 1, policies: reject},
+		{Name: "room for one, two consumers", groups: g, consumers: ab, messages: 2, deliveries: 1, most: 1, limit: 1, policies: reject},
+		{Name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
+		{Name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
+		{Name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
+		{Name: "a group joins later", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject, joins: true},
+		{Name: "a key", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 2, policies: allPolicies, verbs: both},
+		{Name: "a window", groups: g, consumers: a, messages: 2, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1]},
+		{Name: "a key, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both},
+		{Name: "damage, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
+		{Name: "damage, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: []string{"replace"}, damage: true},
+		{Name: "damage, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
+		{Name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
+		{Name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
+		{Name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
+		{Name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
+		{Name: "torn, room for one", groups: g, consumers: a, messages: 2, deliveries: 1, limit: 1, policies: reject, between: 3, after: 3},
+		{Name: "torn, two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 3, after: 3},
+		{Name: "torn, a group joins later", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, between: 1, after: 5},
+		{Name: "torn, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: reject, verbs: both, between: 4, after: 4},
+		{Name: "torn, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: allPolicies, verbs: both[:1], between: 2, after: 1},
+		{Name: "torn, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: reject, verbs: both[:1], between: 3, after: 3},
+	}
+}
+
+func (u *Universe) msgs() []string {
+	list := make([]string, u.messages)
+	for i := range list {
+		list[i] = fmt.Sprintf("#%d", i+1)
+	}
+	return list
+}
+
+// first is the state before the first operation.
+func (u *Universe) first() state {
+	s := state{}
+	for _, g := range u.groups {
+		if u.limit > 0 {
+			s.set("control", "limits:"+g, fmt.Sprintf("%d 0.000000 0 %d {}", u.limit, u.limit))
+		}
+	}
+	return s
+}
+
+// leaseOf is the class of the leases of a consumer's claims; for "", of heartbeats.
+func (u *Universe) leaseOf(consumer string) string {
+	return fmt.Sprintf("%s%d", future, 2+slices.Index(u.consumers, consumer))
+}
+
+// windowMs is the deduplication window of the pushes.
+func (u *Universe) windowMs() string {
+	if u.window {
+		return strconv.Itoa(longDelay)
+	}
+	return "0"
+}
