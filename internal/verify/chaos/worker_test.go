@@ -203,23 +203,29 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	}
 	var handlers sync.WaitGroup
 	for msg := range messages {
+		j.delivered(msg, report) // here, so that a process that dies has at most one that it has not told of
 		handlers.Go(func() { j.handle(msg, report) })
 	}
 	handlers.Wait()
 	return subscriber.Close()
 }
 
-func (j job) handle(msg *message.Message, report func(Event)) {
+// delivered reports that the worker has got a message.
+func (j job) delivered(msg *message.Message, report func(Event)) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
-	j.Group = d.Group // with Broadcast, one of its own
 	lease := j.Lease
 	if lease == 0 {
 		lease = 30 * time.Second
 	}
 	report(Event{
-		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
+		Kind: Delivered, UUID: msg.UUID, ID: d.ID, Group: d.Group, Worker: j.Name, Attempt: d.Attempt, Token: d.Token,
 		Claimed: d.LeasedUntil.Add(-lease - time.Millisecond).UnixMicro(), // LeasedUntil is rounded up
 	})
+}
+
+func (j job) handle(msg *message.Message, report func(Event)) {
+	d, _ := redisdelay.DeliveryFromContext(msg.Context())
+	j.Group = d.Group // with Broadcast, one of its own
 	dies := j.DieAfter > 0 && handedOut.Add(1) >= int64(j.DieAfter)
 	if dies || j.Killer != "" && strings.HasPrefix(msg.UUID, j.Killer) {
 		os.Exit(1)
