@@ -95,7 +95,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
+// ErrInvalidKey, ErrInvalidOrderingKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
@@ -268,6 +268,10 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
+	ordering, err := orderingKeyOf(msg)
+	if err != nil {
+		return publish.Message{}, err
+	}
 	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg))
 	if err != nil {
 		return publish.Message{}, fmt.Errorf("marshal: %w", err)
@@ -275,8 +279,8 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if len(body) > p.config.MaxMessageBytes {
 		return publish.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
 	}
-	m := publish.Message{Name: msg.UUID, Key: key, Delay: remaining, Body: body}
-	if key == "" && p.config.PartitionKey != nil {
+	m := publish.Message{Name: msg.UUID, OrderingKey: ordering, Key: key, Delay: remaining, Body: body}
+	if ordering == "" && key == "" && p.config.PartitionKey != nil {
 		m.PartitionKey = p.config.PartitionKey(topic, msg)
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -20,6 +21,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // maxLine is how many bytes a line may have that Import reads.
@@ -167,7 +169,7 @@ func (i *importing) flush(ctx context.Context) error {
 	}
 	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
 		for number, list := range spread(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
-			more, err := arrive(ctx, i.topic.Partition(number), "", list)
+			more, err := arrive(ctx, i.topic, number, "", list)
 			if skips = append(skips, more...); err != nil {
 				return skips, 0, err
 			}
@@ -182,10 +184,8 @@ func (i *importing) flush(ctx context.Context) error {
 
 // target is the partition of a message: that of its key, or any, but always the same.
 func (i *importing) target(id string) int {
-	if key := keyOf(id); key != "" {
-		return queue.PartitionOf(key, i.number)
-	}
-	return queue.PartitionOf(id, i.number)
+	ordering, key := script.KeysOf(id)
+	return queue.PartitionOf(cmp.Or(ordering, key, id), i.number)
 }
 
 // line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
@@ -380,11 +380,11 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	if _, err := ulid.ParseStrict(id[:ulid.EncodedSize]); err != nil {
 		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
 	}
-	switch rest := id[ulid.EncodedSize:]; {
-	case rest == "" && key != "":
-		return id + ":" + key, nil
-	case rest == "" && key == "", rest == ":"+key && key != "":
+	switch _, own := script.KeysOf(id); {
+	case own == key:
 		return id, nil
+	case own == "" && id[ulid.EncodedSize:] == "":
+		return id + ":" + key, nil
 	default:
 		return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
 	}

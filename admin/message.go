@@ -15,6 +15,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Ref names one message of a topic: by its ID, or by its key (redisdelay.SetKey) if that is
@@ -212,10 +213,8 @@ func decodeMetadata(metadata []byte) (message.Metadata, error) {
 
 // keyOf is the message key in an id; "" if it has none.
 func keyOf(id string) string {
-	if len(id) > ulid.EncodedSize+1 {
-		return id[ulid.EncodedSize+1:]
-	}
-	return ""
+	_, key := script.KeysOf(id)
+	return key
 }
 
 // publishedAt is when an id was made; zero if it is not one of ours.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Why Copy, Move and Import cannot begin, or skip a message.
@@ -209,8 +211,8 @@ var placeOfState = map[redisdelay.State]inspect.Place{
 
 // target is the number of the partition that a message goes to.
 func (t *transfer) target(id string, from *queue.Partition) int {
-	if key := keyOf(id); key != "" {
-		return queue.PartitionOf(key, t.number)
+	if ordering, key := script.KeysOf(id); ordering != "" || key != "" {
+		return queue.PartitionOf(cmp.Or(ordering, key), t.number)
 	}
 	return from.Number() % t.number
 }
@@ -317,7 +319,7 @@ func dueAt(score string) time.Time {
 func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
 	var skips []skip
 	for number, some := range spread(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
-		more, err := arrive(ctx, t.topic.Partition(number), t.move, some)
+		more, err := arrive(ctx, t.topic, number, t.move, some)
 		if err != nil {
 			return skips, err
 		}
@@ -328,11 +330,16 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
-func arrive(ctx context.Context, p *queue.Partition, move string, arrivals []inspect.Arrival) ([]skip, error) {
+func arrive(ctx context.Context, topic *queue.Topic, partition int, move string, arrivals []inspect.Arrival) ([]skip, error) {
+	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { ordering, _ := script.KeysOf(m.ID); return ordering != "" }) {
+		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
+			return nil, err
+		}
+	}
 	var skips []skip
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
-		outcomes, err := inspect.Arrive(ctx, p, move, arrivals[:n])
+		outcomes, err := inspect.Arrive(ctx, topic.Partition(partition), move, arrivals[:n])
 		if err != nil {
 			return skips, err
 		}

@@ -27,7 +27,7 @@ func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time,
 
 func withdraw(ctx context.Context, g *queue.Group, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), queue.MaxFreedBytes, since}, pairs(some)...))
+		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), queue.MaxFreedBytes, since, g.Partition().Channel()}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}

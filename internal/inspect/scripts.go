@@ -29,12 +29,12 @@ var (
 	bodilessScript  = script.New(lua, "bodiless", "messages scheduled queue unack dead")
 	straysScript    = script.New(lua, "strays", "keys messages")
 	leftoversScript = script.New(lua, "leftovers", "messages refs queue unack dead attempts reasons changed")
-	withdrawScript  = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").
+	withdrawScript  = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").
 			With("lib_finish")
-	retimeScript = script.New(lua, "retime", "scheduled queue")
+	retimeScript = script.New(lua, "retime", "scheduled queue turns lanes")
 	namedScript  = script.New(lua, "named", "refs")
 	delistScript = script.New(lua, "delist", "topics")
-	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers")
+	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers turns lanes")
 )
 
 // Scripts are all scripts.

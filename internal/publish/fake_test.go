@@ -39,8 +39,8 @@ type fakeTopic struct {
 	endFails   error
 	unrecorded []string // partitions and publishers
 
-	callersOver atomic.Bool // UnrecordCallers was called
-	advanced    atomic.Bool // Advance was called
+	callersOver atomic.Bool  // UnrecordCallers was called
+	advanced    atomic.Value // the version of the last Advance
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -63,8 +63,8 @@ func (f *fakeTopic) Enlist(context.Context) error {
 	return nil
 }
 
-func (f *fakeTopic) Advance(context.Context) error {
-	f.advanced.Store(true)
+func (f *fakeTopic) Advance(_ context.Context, version string) error {
+	f.advanced.Store(version)
 	return nil
 }
 

@@ -7,6 +7,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ type Config struct {
 // Topic is a topic in Redis. See queue.Topic.
 type Topic interface {
 	Enlist(ctx context.Context) error
-	Advance(ctx context.Context) error
+	Advance(ctx context.Context, version string) error
 	Raise(ctx context.Context, least int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
@@ -147,7 +148,8 @@ type share struct {
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	p.name(messages)
 	leaveTrail(ctx, messages)
-	partitions, err := p.topics.partitions(ctx, deadline, topic)
+	ordered := slices.ContainsFunc(messages, func(m Message) bool { return m.OrderingKey != "" })
+	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered)
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
@@ -176,7 +178,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 func (p *Publisher) name(messages []Message) {
 	now := time.Now()
 	for i := range messages {
-		messages[i].ID = p.ids.Next(now, messages[i].Key)
+		messages[i].ID = p.ids.Next(now, messages[i].OrderingKey, messages[i].Key)
 	}
 }
 
@@ -203,14 +205,9 @@ func (p *Publisher) distribute(messages []Message, partitions int) []share {
 	return shares
 }
 
-// chooser is the key that chooses a message's partition. The message key comes first:
-// duplicates must meet in one partition.
-func chooser(m Message) string {
-	if m.Key != "" {
-		return m.Key
-	}
-	return m.PartitionKey
-}
+// chooser is the key that chooses a message's partition. The ordering key comes first, since its messages have
+// to meet in one partition; then the message key, for duplicates.
+func chooser(m Message) string { return cmp.Or(m.OrderingKey, m.Key, m.PartitionKey) }
 
 // storeShare stores a share, in pieces if it is large, and returns how many of its
 // messages are stored.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -45,6 +46,8 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
+	ordered    bool      // guarded by mu; messages have ordering keys
+	listed     bool      // guarded by mu; Redis knows that
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -64,8 +67,13 @@ func newTopics(config Config, b *background, outages *outage.State) *topics {
 // It returns a known number at once, since the number never sinks: the master of partition
 // 0 may hang while others work. If no number is known, it tries until ctx ends or the
 // deadline, while the error is temporary.
-func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
+//
+// ordered says that the caller is about to publish messages with ordering keys.
+func (t *topics) partitions(ctx context.Context, deadline time.Time, name string, ordered bool) (int, error) {
 	topic := t.find(name)
+	if ordered {
+		topic.order()
+	}
 	if partitions, fresh := topic.seen(); partitions > 0 {
 		if !fresh {
 			t.refresh(topic)
@@ -78,6 +86,11 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	var last error
 	for {
 		err := t.look(ctx, topic)
+		if err == nil && ctx.Err() == nil { // unless that look began before order
+			if partitions, _ := topic.seen(); partitions == 0 {
+				continue
+			}
+		}
 		// An error matters only as long as no number is known.
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
@@ -135,7 +148,15 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 }
 
 func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
-	partitions, err := t.raise(ctx, topic)
+	topic.mu.Lock()
+	ordered := topic.ordered
+	topic.mu.Unlock()
+	partitions, err := t.raise(ctx, topic, ordered)
+	if err == nil && ordered {
+		topic.mu.Lock()
+		topic.listed = true
+		topic.mu.Unlock()
+	}
 	topic.looked(current, partitions, err)
 	if err == nil {
 		t.outages.Worked(observe.Publishing, topic.whole().place())
@@ -181,10 +202,20 @@ func (t *topics) find(name string) *knownTopic {
 	return topic
 }
 
+// order says that messages have ordering keys: no number of partitions counts until Redis knows.
+func (t *knownTopic) order() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ordered = true
+}
+
 // seen returns the number of partitions, and whether it is recent.
 func (t *knownTopic) seen() (partitions int, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ordered && !t.listed {
+		return 0, false
+	}
 	return t.partitions, t.partitions > 0 && t.recent()
 }
 
@@ -203,14 +234,18 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 	close(current.done)
 }
 
-// raise lists the topic, with the version of the protocol that has windows if there are any, and
+// raise lists the topic, with the version of the protocol that has ordering keys or windows if there are any, and
 // raises its number of partitions.
-func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, err error) {
-	enlist := topic.Enlist
-	if t.windows {
-		enlist = topic.Advance
+func (t *topics) raise(ctx context.Context, topic *knownTopic, ordered bool) (partitions int, err error) {
+	switch {
+	case ordered:
+		err = topic.Advance(ctx, queue.OrderVersion)
+	case t.windows:
+		err = topic.Advance(ctx, queue.RulesVersion)
+	default:
+		err = topic.Enlist(ctx)
 	}
-	if err := enlist(ctx); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return topic.Raise(ctx, t.minPartitions)

@@ -89,7 +89,7 @@ func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n+1)*150*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				partitions, err := topics.partitions(ctx, far, "t")
+				partitions, err := topics.partitions(ctx, far, "t", false)
 				if n < 6 {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.ErrorIs(t, err, errSilent)
@@ -116,7 +116,7 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 		}}
 		topics, told := topicsOf(t, f)
 		partitions := func() int {
-			n, err := topics.partitions(t.Context(), far, "t")
+			n, err := topics.partitions(t.Context(), far, "t", false)
 			require.NoError(t, err)
 			return n
 		}
@@ -147,12 +147,12 @@ func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 		partitions := func() {
 			t.Helper()
 			start := time.Now()
-			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t")
+			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t", false)
 			require.NoError(t, err)
 			assert.Equal(t, 3, n)
 			assert.Zero(t, time.Since(start))
 		}
-		_, err := topics.partitions(t.Context(), far, "t")
+		_, err := topics.partitions(t.Context(), far, "t", false)
 		require.NoError(t, err)
 		hung = make(chan struct{})
 		<-time.After(lookEvery + time.Second)
@@ -172,7 +172,7 @@ func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
 		topics, _ := topicsOf(t, f)
 		partitions := func() {
 			t.Helper()
-			n, err := topics.partitions(t.Context(), time.Now().Add(time.Second), "t")
+			n, err := topics.partitions(t.Context(), time.Now().Add(time.Second), "t", false)
 			require.NoError(t, err)
 			assert.Equal(t, 3, n)
 			synctest.Wait()
@@ -200,7 +200,7 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
 		topics, told := topicsOf(t, f)
 		start := time.Now()
-		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t")
+		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t", false)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, io.EOF)
 		assert.Equal(t, 5*time.Second, time.Since(start))
@@ -208,7 +208,7 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 		assert.Equal(t, int64(f.asked), told.Load())
 
 		f.raise = func(context.Context) error { return redisError("NOAUTH Authentication required.") }
-		_, err = topics.partitions(t.Context(), far, "u")
+		_, err = topics.partitions(t.Context(), far, "u", false)
 		require.ErrorContains(t, err, "NOAUTH")
 	})
 }
@@ -231,7 +231,7 @@ func TestATopicIsListedWithTheVersionThatHasWindowsIfThereAreAny(t *testing.T) {
 		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Window: window})
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		require.NoError(t, p.Close(t.Context()))
-		assert.Equal(t, window > 0, f.advanced.Load())
+		assert.Equal(t, window > 0, f.advanced.Load() == queue.RulesVersion)
 		assert.Equal(t, window == 0, listed)
 	}
 }

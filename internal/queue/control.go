@@ -42,7 +42,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err != nil {
 		return err
 	}
-	if err := t.advance(ctx, group); err != nil {
+	if err := t.advance(ctx, group, RulesVersion); err != nil {
 		return err
 	}
 	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
@@ -101,7 +101,7 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 
 // advance is Advance for a topic on the list that has a group, or for "". A mistyped name
 // must not lock older programs out.
-func (t *Topic) advance(ctx context.Context, group string) error {
+func (t *Topic) advance(ctx context.Context, group, version string) error {
 	if err := t.Known(ctx); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (t *Topic) advance(ctx context.Context, group string) error {
 	if err != nil || group != "" && !slices.Contains(names, group) {
 		return err
 	}
-	return t.Advance(ctx)
+	return t.Advance(ctx, version)
 }
 
 // Groups are the groups of the first partition, and how many partitions there are.
@@ -164,6 +164,15 @@ type Limits struct {
 	Messages    int           `json:"messages,omitempty"`    // claimed in Per; 0: any number
 	Per         time.Duration `json:"per,omitempty"`
 	Burst       int           `json:"burst,omitempty"` // claimed at once when the group has been idle
+	HaltsKeys   bool          `json:"halts,omitempty"` // a dead letter halts its ordering key
+}
+
+// version is what a group with such limits needs.
+func (l Limits) version() string {
+	if l.HaltsKeys {
+		return OrderVersion
+	}
+	return RulesVersion
 }
 
 // partitionsAtMost is how many partitions can have a share; 0 for any number.
@@ -226,7 +235,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	case l == Limits{}:
 		err = t.Known(ctx) // this needs no new version
 	default:
-		err = t.advance(ctx, group)
+		err = t.advance(ctx, group, l.version())
 	}
 	if err != nil {
 		return err

@@ -145,7 +145,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 
 func (m *Membership) enlist(ctx context.Context) error {
 	if m.terms != (Terms{}) {
-		return m.topic.Advance(ctx)
+		return m.topic.Advance(ctx, RulesVersion)
 	}
 	return m.topic.Enlist(ctx)
 }

@@ -265,7 +265,7 @@ const (
 // continues an earlier call; concurrent calls are safe. It calls progress, never
 // concurrently, with how many messages were freed.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
-	if err := t.advance(ctx, group); err != nil {
+	if err := t.advance(ctx, group, RulesVersion); err != nil {
 		return err
 	}
 	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {

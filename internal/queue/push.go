@@ -15,10 +15,11 @@ import (
 
 // Message is a message to store.
 type Message struct {
-	ID    string        // from IDs; it ends with the key
-	Key   string        // message key; empty if it has none
-	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
-	Body  []byte
+	ID          string        // from IDs; it ends with the ordering key and the key
+	Key         string        // message key; empty if it has none
+	OrderingKey string        // empty if it has none
+	Delay       time.Duration // from now, by Redis's clock; zero or less: due at once
+	Body        []byte
 
 	// For publishers; these are not stored.
 	Name         string // for errors
@@ -177,7 +178,7 @@ func (b Batch) plain() bool {
 	}
 	for _, call := range b.Calls {
 		for i := range call {
-			if len(call[i].ID) > script.IDLength {
+			if call[i].Key != "" {
 				return false
 			}
 		}

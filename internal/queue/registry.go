@@ -16,7 +16,14 @@ import (
 const (
 	// Version is the version of the protocol that this library keeps to, as docs/inside/protocol.md
 	// describes it: its major version, and its minor one if it is above 0.
-	Version = "2"
+	Version = OrderVersion
+
+	// OrderVersion is that of a topic whose messages have ordering keys.
+	OrderVersion = "3"
+
+	// RulesVersion is that of a topic with groups that are paused, limited or retired, or that expire, or with keys
+	// that stay taken.
+	RulesVersion = "2"
 
 	// plainVersion is that of a topic that uses nothing of what later versions have added.
 	plainVersion = "1"
@@ -55,10 +62,11 @@ func (t *Topic) Enlist(ctx context.Context) error {
 	return unlessFull(t.enlist(ctx, plainVersion))
 }
 
-// Advance is Enlist for what version 2 has added: groups that are paused, limited or
-// retired, or that expire, and keys that stay taken. A library that does not know them
+// Advance is Enlist for what a later version has added. A library that does not know that version
 // refuses the topic from then on, when it first looks at it.
-func (t *Topic) Advance(ctx context.Context) error { return unlessFull(t.enlist(ctx, Version)) }
+func (t *Topic) Advance(ctx context.Context, version string) error {
+	return unlessFull(t.enlist(ctx, version))
+}
 
 func unlessFull(err error) error {
 	if redis.HasErrorPrefix(err, "OOM") {
@@ -109,18 +117,18 @@ func (t *Topic) inUse(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var later atomic.Bool
+	var needed atomic.Int32
 	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *Partition) error {
 		reply, err := p.Run(ctx, neededScript, "", nil)
-		if reply.Len() > 0 {
-			later.Store(true)
+		if err != nil {
+			return err
 		}
-		return err
+		version := int32(reply.Count())
+		for now := needed.Load(); version > now && !needed.CompareAndSwap(now, version); now = needed.Load() {
+		}
+		return reply.End()
 	})
-	if later.Load() {
-		return Version, err
-	}
-	return plainVersion, err
+	return strconv.Itoa(int(max(needed.Load(), 1))), err
 }
 
 // listed is the version that the topic is listed with, after it was raised to another if

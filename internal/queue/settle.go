@@ -241,6 +241,6 @@ func Requeue(ctx context.Context, g *Group, latest int64, ids []string) ([]strin
 // Discard removes dead letters for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
 func Discard(ctx context.Context, g *Group, latest int64, ids []string) ([]string, error) {
-	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), MaxFreedBytes, latest}, ids)
+	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, ids)
 	return lists[0], err
 }

@@ -1,7 +1,6 @@
 package script_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -104,12 +103,8 @@ func checkEach(t *testing.T, each []script.Kind, body string) {
 	if len(each) < 2 {
 		return
 	}
-	places := []string{"KEYS[i]"}
-	for i := 1; i < len(each); i++ {
-		places = append(places, fmt.Sprintf("KEYS[i + %d]", i))
-	}
 	assert.Contains(t, inOneLine(body), "for i = EACH_FROM, #KEYS, EACH_WIDTH do local "+
-		strings.Join(called(each), ", ")+" = "+strings.Join(places, ", ")+" ")
+		strings.Join(called(each), ", ")+" = unpack(KEYS, i, i + EACH_WIDTH - 1) ")
 }
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

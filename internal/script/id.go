@@ -3,6 +3,8 @@ package script
 import (
 	"crypto/rand"
 	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,8 +14,8 @@ import (
 // IDLength is the length of an id without a message key.
 const IDLength = ulid.EncodedSize
 
-// IDs makes message ids: ULIDs, followed by the message's key if it has one. The ids of
-// one IDs sort in the order in which it made them. It is safe for concurrent use.
+// IDs makes message ids: ULIDs, followed by the message's ordering key and its key, if it has them. The ids
+// of one IDs sort in the order in which it made them. It is safe for concurrent use.
 type IDs struct {
 	mu      sync.Mutex
 	entropy io.Reader // guarded by mu
@@ -25,9 +27,9 @@ func NewIDs() *IDs {
 	return &IDs{entropy: ulid.Monotonic(rand.Reader, 0)}
 }
 
-// Next returns the next id. The ids keep their order even if the wall clock is set
-// back.
-func (s *IDs) Next(now time.Time, key string) string {
+// Next returns the next id, of a message with an ordering key and a key, "" for none. The ids keep their
+// order even if the wall clock is set back.
+func (s *IDs) Next(now time.Time, ordering, key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -37,8 +39,30 @@ func (s *IDs) Next(now time.Time, key string) string {
 		s.last++
 		id = ulid.MustNew(s.last, s.entropy)
 	}
-	if key == "" {
-		return id.String()
+	text := id.String()
+	if ordering != "" {
+		text += "=" + strconv.Itoa(len(ordering)) + "," + ordering
 	}
-	return id.String() + ":" + key
+	if key != "" {
+		text += ":" + key
+	}
+	return text
+}
+
+// KeysOf are the ordering key and the key in an id, "" for none. See lib.lua.
+func KeysOf(id string) (ordering, key string) {
+	if len(id) <= IDLength+1 {
+		return "", ""
+	}
+	rest := id[IDLength:]
+	if text, ordered := strings.CutPrefix(rest, "="); ordered {
+		length, after, _ := strings.Cut(text, ",")
+		if n, err := strconv.Atoi(length); err == nil && n >= 0 && n <= len(after) {
+			ordering, rest = after[:n], after[n:]
+		}
+	}
+	if rest != "" {
+		key = rest[1:]
+	}
+	return ordering, key
 }

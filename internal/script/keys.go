@@ -35,6 +35,8 @@ const (
 	ReasonsOf
 	ChangedOf
 	ConsumersOf
+	TurnsOf
+	LanesOf
 )
 
 // kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
@@ -62,6 +64,8 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	ChangedOf:  {"changed", "hash", "id → metadata as a middleware of G left them at a nack"},
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and what it says about itself"},
+	TurnsOf: {"turns", "hash", "ordering key, as its length, : and the key → id of the message whose turn it is"},
+	LanesOf: {"lanes", "zset", "ordering key likewise, due, ms, in 16 digits, id → 0: due, and waiting for its turn"},
 }
 
 // Kinds are all kinds.
@@ -102,6 +106,10 @@ func (k Kind) Type() string { return kinds[k].holds }
 
 // OfGroup tells whether there is one such key for each group.
 func (k Kind) OfGroup() bool { return k >= QueueOf }
+
+// InLine is added to the due time, in ms, of a message that waits in its group's queue for its ordering key; see
+// lib_order.lua. It is later than any due time.
+const InLine = 1 << 52
 
 // Names is what the keys of one topic partition begin with: the hash tag
 // {prefix:topic:partition}, so a script touches one Cluster slot.

@@ -52,6 +52,9 @@ func librariesFor(keys []Kind) []string {
 	if slices.ContainsFunc(keys, func(k Kind) bool { return k == Groups || k == Control || k == ConsumersOf }) {
 		libraries = append(libraries, "lib_groups")
 	}
+	if slices.Contains(keys, TurnsOf) {
+		libraries = append(libraries, "lib_order")
+	}
 	if slices.Contains(keys, Expiries) {
 		libraries = append(libraries, "lib_expiry")
 	}
@@ -85,6 +88,9 @@ func (s *Script) Alone() *Script {
 // Each adds the names of the kinds of KEYS that follow for each of several groups.
 func (s *Script) Each(keys string) *Script {
 	s.each = kindsNamed(keys)
+	if slices.Contains(s.each, TurnsOf) {
+		return s.With("lib_order")
+	}
 	return s.compiled()
 }
 

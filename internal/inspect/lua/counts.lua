@@ -65,7 +65,7 @@ if more == 'details' then
   reply[7] = { first(scheduled, '(' .. now_ms, '+inf'), call('ZCOUNT', taken, '(' .. now_ms, '+inf'), sample() }
 end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, consumers = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+  local queue, unack, dead, consumers = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local queued, ready, since = waiting(queue)
   local held = call('ZCARD', unack)
   local expired = held > 0 and call('ZCOUNT', unack, '-inf', now_ms) or 0

@@ -2,7 +2,7 @@
 --
 -- KEYS     scheduled, messages, groups, refs, keys, taken, publishers, control, full, partitions,
 --          expiry, arrived; for each group: queue, unack, attempts, claims, dead, reasons, changed,
---          consumers
+--          consumers, turns, lanes
 -- ARGV[1]  until  ms by Redis's clock; after that, the call changes nothing: a late copy must
 --                 leave a topic alone that was made anew
 -- ARGV[2..]  the groups, in the order of their keys
@@ -25,9 +25,8 @@ end
 if now > till * 1000 or strangers > 0 then return answer('groups', answer(now_ms, names)) end
 
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, attempts, claims, dead, reasons, changed, consumers =
-    KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7]
-  redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, changed, consumers)
+  local queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
+  redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes)
 end
 redis.call('UNLINK', scheduled, messages, refs, keys, taken, publishers, full, expiry, arrived)
 redis.call('UNLINK', groups, control, partitions) -- last, since they say what there is

@@ -33,8 +33,7 @@ local function row(name, state, score, entry, why, size, metadata)
   n = n + 7
 end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts, reasons, changed =
-    KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4], KEYS[i + 5]
+  local queue, unack, dead, attempts, reasons, changed = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local name = ARGV[4 + (i - EACH_FROM) / EACH_WIDTH]
   local held = call('ZSCORE', unack, id)
   local waits = not held and call('ZSCORE', queue, id)

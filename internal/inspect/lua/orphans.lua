@@ -46,7 +46,7 @@ end
 
 leave_out(scheduled)
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead = KEYS[i], KEYS[i + 1], KEYS[i + 2]
+  local queue, unack, dead = unpack(KEYS, i, i + EACH_WIDTH - 1)
   leave_out(queue)
   leave_out(unack)
   leave_out(dead)

@@ -1,8 +1,9 @@
 -- retime.lua: give messages that wait, in scheduled or in the queue of a group, another due
 -- time. One that waits for another time than the caller has seen stays as it is, so a
--- late copy of a call changes nothing.
+-- late copy of a call changes nothing. What waits in line for its ordering key is due already,
+-- and keeps its place unless it is put off.
 --
--- KEYS     scheduled, queue
+-- KEYS     scheduled, queue, turns, lanes
 -- ARGV[1]  place      'scheduled' or 'queue'
 -- ARGV[2]  due        ms
 -- ARGV[3]  channel    where subscribers listen for notifications
@@ -13,19 +14,23 @@ local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
 local zset = place == 'queue' and queue or scheduled
 
 local ids, seen = columns(4, 2)
-local now = now_us()
-local first, left, moved = head(zset), {}, {}
+local lines, ordered = lines_of(ids, turns, lanes, queue)
+local now, now_ms = now_us()
+local ahead = tonumber(due) > tonumber(now_ms)
+local first, left, moved = head(zset) or math.huge, {}, {}
 for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
-  if score and tonumber(score) == tonumber(seen[i]) then
+  if not score or tonumber(score) ~= tonumber(seen[i]) then
+    left[#left + 1] = ids[i]
+    lines[i] = false
+  elseif ahead or tonumber(score) < IN_LINE then
     moved[#moved + 1] = due
     moved[#moved + 1] = ids[i]
-  else
-    left[#left + 1] = ids[i]
   end
 end
 if #moved == 0 then return left end
 
 begin_writes(zset)
+if ordered > 0 and ahead and place == 'queue' then put_off(turns, lanes, queue, ids, lines) end
 redis.call('ZADD', zset, 'XX', unpack(moved))
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end
 return left

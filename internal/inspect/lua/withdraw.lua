@@ -3,19 +3,22 @@
 -- end, as in cancel.lua. In a queue, or among the dead letters, they end for that group alone, as
 -- in discard.lua. One that has another score than the caller has seen stays.
 --
--- KEYS     scheduled, messages, keys, taken, refs, arrived, queue, dead, attempts, reasons, changed
+-- KEYS     scheduled, messages, keys, taken, refs, arrived, queue, dead, attempts, reasons, changed,
+--          turns, lanes
 -- ARGV[1]  place      'scheduled', 'queue' or 'dead'
 -- ARGV[2]  group      '' in scheduled
 -- ARGV[3]  bytes      of bodies to remove at most, unless the first has more
 -- ARGV[4]  since      ms, as arrived has it: a message stays if a move has brought it, or found it
 --                     here, since then. '' if the messages do not leave by a move
--- ARGV[5..]  for each message: id, score
+-- ARGV[5]  channel    where subscribers listen for notifications
+-- ARGV[6..]  for each message: id, score
 -- Returns  { { id, ... }, { id, ... } }: those that stay, and those to send again
 
 local place, group, bytes, since = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local channel = ARGV[5]
 local zset = ({ scheduled = scheduled, queue = queue, dead = dead })[place]
 
-local ids, scores = columns(5, 2)
+local ids, scores = columns(6, 2)
 expect_hashes(messages, keys, refs, attempts, reasons, changed)
 expect_zsets(taken, arrived)
 local names = {}
@@ -51,7 +54,12 @@ if place == 'scheduled' then
   redis.call('ZREM', scheduled, unpack(found))
   return { missing, left }
 end
+local lines, ordered = lines_of(found, turns, lanes, queue)
 local ended = finish(messages, refs, changed, keys, found, group)
+if ordered > 0 then
+  for i = ended + 1, #found do lines[i] = false end
+  if put_off(turns, lanes, queue, found, lines) then wake(channel, 0, 0, group) end
+end
 redis.call('ZREM', zset, unpack(found, 1, ended))
 redis.call('HDEL', reasons, unpack(found, 1, ended))
 redis.call('HDEL', attempts, unpack(found, 1, ended))

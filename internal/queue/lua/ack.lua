@@ -3,13 +3,13 @@
 -- An ack counts while the message is in unack, whoever holds its lease by now, since the
 -- work is done. It does not count if the message was nacked, buried or given back since.
 --
--- KEYS     unack, attempts, messages, refs, changed, keys, full
+-- KEYS     unack, attempts, messages, refs, changed, keys, full, turns, lanes, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  ids
 -- Returns  { { id, ... }, { id, ... }, { 'room' } }: those that were not in unack; those to
 --          send again, since there are too many groups to ack all at once; and whether
---          the group has waited for room, else { }
+--          the group has waited for room, or an ordering key has another message, else { }
 
 local group, channel, ids = ARGV[1], ARGV[2], { unpack(ARGV, 3) }
 
@@ -25,6 +25,7 @@ for i = 1, #ids do
   end
 end
 if n == 0 then return { missing, {}, {} } end
+local lines, ordered = lines_of(acked, turns, lanes, queue)
 
 -- The removals of nothing show that Redis will not refuse those at the end. Until
 -- then the messages stay in unack, so they can be acked again if a write is refused.
@@ -32,8 +33,10 @@ begin_writes(unack)
 local entries = redis.call('HLEN', attempts) > 0
 if entries then redis.call('HDEL', attempts, '') end
 local ended = finish(messages, refs, changed, keys, acked, group)
+local passed = ordered > 0 and pass_turns(turns, lanes, queue, acked, lines, ended)
 redis.call('ZREM', unack, unpack(acked, 1, ended))
 -- The entry is removed last: without it, the fence of a message in unack would repeat.
 if entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
-local room = release_capacity(full, unack, channel, group) and 'room' or nil
+if passed then wake(channel, 0, 0, group) end
+local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
 return { missing, { unpack(acked, ended + 1) }, { room } }

@@ -1,7 +1,7 @@
 -- bury.lua: make messages dead letters of the group, since their current
 -- deliveries show that they can never be handled, or since a person says so.
 --
--- KEYS     unack, attempts, dead, reasons, keys, full, queue
+-- KEYS     unack, attempts, dead, reasons, keys, full, queue, turns, lanes, control
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
@@ -17,6 +17,8 @@ local holds, entries, leases = current(unack, attempts, ids, tokens)
 local waits = redis.call('ZMSCORE', queue, unpack(ids))
 expect_zsets(dead)
 expect_hashes(reasons, keys, full)
+local lines, ordered = lines_of(ids, turns, lanes, queue)
+local halts, passed = ordered > 0 and halts_keys(control, group), false
 local now = now_us()
 local in_time = now <= till * 1000
 
@@ -26,11 +28,16 @@ for i, id in ipairs(ids) do
   local whoever = tokens[i] == '' -- has it, or if it waits: a person has no token
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
+    if lines[i] then
+      leave_line(lanes, lines[i], waits[i], id)
+      if not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
+    end
     redis.call('ZREM', unack, id)
     if whoever then redis.call('ZREM', queue, id) end
   elseif why_dead(dead, reasons, id) ~= why[i] or not whoever and not same_fence(entries[i], tokens[i]) then
     stale[#stale + 1] = id
   end
 end
+if passed then wake(channel, 0, 0, group) end
 release_capacity(full, unack, channel, group)
 return stale

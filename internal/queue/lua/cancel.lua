@@ -4,7 +4,7 @@
 -- one, thanks to its time limit.
 --
 -- KEYS     scheduled, messages, publishers, groups, refs, keys, taken, full; for each group: queue,
---          unack, dead, attempts, changed
+--          unack, dead, attempts, changed, turns, lanes
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -43,11 +43,12 @@ end
 -- Reading the keys first makes one of another type fail before any write, and shows
 -- which of up to 1,000 groups have the message.
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
+local line, lines = line_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 expect_hashes(full)
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts, changed = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], KEYS[i + 4]
+  local queue, unack, dead, attempts, changed, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
   local entry = (waits or held) and call('HGET', attempts, id)
   local group = ARGV[7 + (i - EACH_FROM) / EACH_WIDTH]
@@ -55,6 +56,10 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   if held then
     zsets[#zsets + 1] = unack
     left[group] = unack
+  end
+  if line and (waits or held) then
+    lines_of({ id }, turns, lanes, queue)
+    lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue }
   end
   if buried then
     burials[#burials + 1] = group
@@ -85,6 +90,9 @@ if window then call('ZREM', taken, key) end
 if #burials == 0 then
   call('HDEL', messages, id)
   free(keys, id)
+end
+for _, l in ipairs(lines) do
+  if put_off(l.turns, l.lanes, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
 end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end

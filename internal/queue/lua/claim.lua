@@ -1,7 +1,7 @@
 -- claim.lua: lease due messages of one group to one consumer.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
---          changed, control, consumers, full, partitions, expiry; for each group: queue
+--          changed, control, consumers, full, partitions, expiry, turns, lanes; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages
@@ -41,6 +41,7 @@ local partition_count = tonumber(redis.call('GET', partitions)) or 0
 local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local has_metadata = redis.call('HLEN', changed) > 0
 local has_attempts = redis.call('HLEN', attempts) > 0
+local has_turns = redis.call('HLEN', turns) > 0
 
 -- ask makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
@@ -146,10 +147,12 @@ end
 
 -- plan returns what holds the group back: a pause, its limits, and whether they leave little
 -- (scarce); how many messages the claim may lease (limit), how many that are not in unack yet
--- (capacity), and how many it looks at (reach): more than the limit if the first must be buried.
+-- (capacity), and how many it looks at (reach): more than the limit (beyond) if the first must be
+-- buried, or waits for its ordering key.
 local function plan()
   local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
   local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit
+  local MAX_IN_LINE = 500 -- messages that a claim may send in line beyond its limit
   local pause_ends, limits = rules_of(control, group, now)
   local capacity, tokens = allowed(limits, unack, now)
   local scarce, most = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
@@ -158,9 +161,11 @@ local function plan()
   local burying = most > 0 and max_deliveries > 0 and has_attempts
     and (begins_exhausted(unack, attempts, now_ms, max_deliveries)
       or begins_exhausted(queue, attempts, now_ms, max_deliveries))
+  local lining_up = most > 0 and has_turns and (begins_busy(turns, scheduled, now_ms) or begins_busy(turns, queue, now_ms))
+  local beyond = lining_up and MAX_IN_LINE or burying and MAX_BURIED
   return {
     pause_ends = pause_ends, limits = limits, scarce = scarce, limit = most, capacity = capacity,
-    burying = burying, reach = burying and math.max(most, MAX_BURIED) or most,
+    beyond = beyond, reach = math.max(most, beyond or 0), halts = has_turns and halts_keys(control, group),
   }
 end
 
@@ -180,7 +185,7 @@ end
 local function find_due(budget, lost)
   local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
   local after = #lost / 2
-  local count = budget.burying and budget.reach - after or math.min(budget.limit - after, math.max(0, budget.capacity))
+  local count = budget.beyond and budget.reach - after or math.min(budget.limit - after, math.max(0, budget.capacity))
   local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
   if #due == 0 then return due_of(queue, now_ms, count), queue end
   local first, retry = tonumber(due[2]), head(queue)
@@ -203,8 +208,22 @@ local function find_due(budget, lost)
   return nil, nil, ask()
 end
 
--- consider adds messages of a list to a batch, until something stops it: those to lease, and
--- those to bury. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
+-- is_busy tells whether another message has the turn of an ordering key.
+local function is_busy(batch, line, id)
+  local owner = batch.owners[line]
+  if owner == nil then
+    owner = redis.call('HGET', turns, line)
+    if owner and owner ~= id and not has_turn(owner, queue, unack, dead, batch.halts) then
+      pass_turns(turns, lanes, queue, { owner }, { line })
+      owner = redis.call('HGET', turns, line)
+    end
+    batch.owners[line] = owner
+  end
+  return owner and owner ~= id
+end
+
+-- consider adds messages of a list to a batch, until something stops it: those to lease, those to bury, and
+-- those to send in line. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
 -- memory. It returns the ids of the list, and how many of them are in the batch.
 local function consider(batch, list, lost, most)
   local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
@@ -218,8 +237,11 @@ local function consider(batch, list, lost, most)
     if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
     if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
     if has_metadata then length = length + call('HSTRLEN', changed, id) end
+    local line = #id > 27 and line_of(id)
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
+    elseif line and is_busy(batch, line, id) then
+      batch.waiting[#batch.waiting + 1] = { id = id, line = line, due = list[2 * i], lost = lost }
     else
       batch.stop = n >= most and 'limit'
         or entry and entry ~= RELEASED_ONCE and n >= free_workers and 'worker'
@@ -228,6 +250,10 @@ local function consider(batch, list, lost, most)
       batch.bytes, n = batch.bytes + length, n + 1
       batch.ids[n], details[2 * n - 1], details[2 * n] = id, list[2 * i], entry or '1'
       if entry then written[#written + 1], written[#written + 2] = id, entry end
+      if line and batch.owners[line] ~= id then
+        batch.owners[line] = id
+        batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
+      end
     end
   end
   return ids, #ids
@@ -238,6 +264,7 @@ local function choose(budget, lost, due)
   local batch = {
     ids = {}, details = {}, entries = {}, bodies = {}, metadata = {}, buried = {}, bytes = 0, stop = nil,
     due = {}, due_count = 0, -- ids, and how many of them the batch has
+    owners = {}, turns = {}, waiting = {}, halts = budget.halts,
   }
   consider(batch, lost, true, budget.limit)
   if batch.stop then return batch end
@@ -246,6 +273,31 @@ local function choose(budget, lost, due)
   local most = math.min(budget.limit, #batch.ids + room)
   batch.due, batch.due_count = consider(batch, due, false, most)
   return batch
+end
+
+-- line_up sends messages in line whose ordering keys are busy. Those of the batch that are not in it stay in due.
+local function line_up(batch, source)
+  local places, scores, left, gone = {}, {}, {}, {}
+  for i, m in ipairs(batch.waiting) do
+    local n = 2 * i - 1
+    places[n], places[n + 1] = 0, place_of(m.line, m.due, m.id)
+    scores[n], scores[n + 1] = int(m.due + IN_LINE), m.id
+    gone[m.id] = true
+    if m.lost then left[#left + 1] = m.id end
+  end
+  redis.call('ZADD', lanes, unpack(places))
+  redis.call('ZADD', queue, unpack(scores))
+  if #left > 0 then redis.call('ZREM', unack, unpack(left)) end
+  if source ~= queue then return end
+  local due, n = {}, 0
+  for i = 1, batch.due_count do
+    local id = batch.due[i]
+    if not gone[id] then
+      n = n + 1
+      due[n] = id
+    end
+  end
+  batch.due, batch.due_count = due, n
 end
 
 -- take leases a batch. It adds before it removes: a write that is refused halfway must not leave
@@ -257,13 +309,28 @@ local function take(budget, batch, source, last_ms)
   if budget.limits then spend(budget.limits, control, group, #ids) end
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, batch.details, ids, buried }), last_ms)
   if #batch.entries > 0 then redis.call('HSET', attempts, unpack(batch.entries)) end
+  if #batch.turns > 0 then redis.call('HSET', turns, unpack(batch.turns)) end
+  if #batch.waiting > 0 then line_up(batch, source) end
   add_leases(unack, ids, deadline)
   for i = 1, #buried, 2 do
+    local line = not batch.halts and line_of(buried[i])
     bury(dead, reasons, keys, buried[i], now, buried[i + 1])
+    if line then pass_turns(turns, lanes, queue, { buried[i] }, { line }) end
     redis.call('ZREM', unack, buried[i])
   end
   if #buried > 0 then release_capacity(full, unack, channel, group) end
   if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
+end
+
+-- heal passes on turns whose messages are nowhere, among some of the group's. A torn file may leave
+-- such; so may an operator who lets dead letters halt no longer.
+local function heal(halts)
+  local some = redis.call('HRANDFIELD', turns, 3, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    if not has_turn(some[i + 1], queue, unack, dead, halts) then
+      pass_turns(turns, lanes, queue, { some[i + 1] }, { some[i] })
+    end
+  end
 end
 
 -- wait_us is how long no other message can be due; -2 if the next is only for a free worker.
@@ -303,4 +370,5 @@ local due, source, answered = find_due(budget, lost)
 if answered then return answered end
 local batch = choose(budget, lost, due)
 take(budget, batch, source, last_ms)
+if has_turns then heal(budget.halts) end
 return report(budget, batch, last_ms)

@@ -2,15 +2,16 @@
 -- the number of groups allow. A limit keeps a late copy of a call from those that were
 -- requeued and buried again since.
 --
--- KEYS     dead, reasons, attempts, messages, refs, changed, keys
+-- KEYS     dead, reasons, attempts, messages, refs, changed, keys, turns, lanes, queue
 -- ARGV[1]  group
--- ARGV[2]  bytes     of bodies to remove at most, unless the first has more
--- ARGV[3]  latest    ms: only those that were buried no later
--- ARGV[4..]  ids
+-- ARGV[2]  channel   where subscribers listen for notifications
+-- ARGV[3]  bytes     of bodies to remove at most, unless the first has more
+-- ARGV[4]  latest    ms: only those that were buried no later
+-- ARGV[5..]  ids
 -- Returns  { { id, ... }, { id, ... } }: those that are not such dead letters, and those
 --          to send again
 
-local group, bytes, latest, ids = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), { unpack(ARGV, 4) }
+local group, channel, bytes, latest, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { unpack(ARGV, 5) }
 
 expect_hashes(reasons, attempts, messages, refs, changed, keys)
 local buried = redis.call('ZMSCORE', dead, unpack(ids))
@@ -25,10 +26,12 @@ for i, id in ipairs(ids) do
   end
 end
 if #found == 0 then return { missing, left } end
+local lines, ordered = lines_of(found, turns, lanes, queue)
 
 begin_writes(dead) -- see ack.lua
 redis.call('HDEL', reasons, '')
 local ended = finish(messages, refs, changed, keys, found, group)
+if ordered > 0 and pass_turns(turns, lanes, queue, found, lines, ended) then wake(channel, 0, 0, group) end
 redis.call('ZREM', dead, unpack(found, 1, ended))
 redis.call('HDEL', reasons, unpack(found, 1, ended))
 redis.call('HDEL', attempts, unpack(found, 1, ended))

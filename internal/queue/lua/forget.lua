@@ -3,7 +3,7 @@
 -- with the last call.
 --
 -- KEYS     control, queue, unack, dead, attempts, reasons, changed, claims, consumers, messages,
---          refs, keys, full, expiry
+--          refs, keys, full, expiry, turns, lanes
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
 -- ARGV[3]   bytes      of bodies to remove at most, unless the first has more
@@ -25,7 +25,7 @@ for _, zset in ipairs({ queue, unack, dead }) do
   end
 end
 if #ids == 0 then
-  redis.call('UNLINK', attempts, reasons, changed, claims, consumers)
+  redis.call('UNLINK', attempts, reasons, changed, claims, consumers, turns, lanes)
   redis.call('HDEL', full, group)
   redis.call('HDEL', control, pause_of(group), limits_of(group), rate_of(group))
   if told == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end

@@ -44,6 +44,25 @@ local function begins_exhausted(zset, attempts, now_ms, max)
   return exhausted(seen, unsure, max) ~= nil
 end
 
+-- begins_busy tells whether another message has the turn of the first due message. Only then does a claim
+-- look at more messages than it may lease.
+local function begins_busy(turns, zset, now_ms)
+  local id = due_of(zset, now_ms, 1)[1]
+  local line = id and line_of(id)
+  local owner = line and redis.call('HGET', turns, line)
+  return owner and owner ~= id
+end
+
+-- has_turn tells whether a message has its turn: it is in delivery, or waits for a retry or a claim, or is dead
+-- and halts its key.
+local function has_turn(id, queue, unack, dead, halts)
+  local call = redis.call
+  if call('ZSCORE', unack, id) then return true end
+  local waits = call('ZSCORE', queue, id)
+  if waits and tonumber(waits) < IN_LINE then return true end
+  return halts and call('ZSCORE', dead, id)
+end
+
 -- Besides pauses, control has for a group with limits "limits:G", "<in flight> <interval>
 -- <burst> ...": how many messages it may hold in this partition, 0 for any number; the µs
 -- from one claimed message to the next at its rate, 0 for any rate; and how many it may

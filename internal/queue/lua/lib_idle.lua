@@ -8,6 +8,7 @@ do
   local group, consumer, request, alive_ms, about = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[10]), ARGV[11]
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local SOON_MS = 10000 -- groups that may end so soon are for claim.lua
+  local IN_LINE = 4503599627370496
 
   -- A key of another type is an error now, not only once something is due.
   for _, hash in ipairs({ messages, refs, keys, attempts, reasons, changed, control, full }) do
@@ -21,7 +22,7 @@ do
   local first
   for _, zset in ipairs({ scheduled, queue, unack }) do
     local score = tonumber(call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
-    if score and (not first or score < first) then first = score end
+    if score and score < IN_LINE and (not first or score < first) then first = score end
   end
   local next_look = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
   local number, last_ms = string.match(call('HGET', claims, consumer) or '', '^(%d+) (%d+) ')
@@ -30,7 +31,7 @@ do
 
   -- A consumer that others may wait for tells them; a new hour renews the expiry of the records.
   local alone = call('HLEN', claims) == 1
-  if (not first or first > now_ms) and (not next_look or next_look > now_ms + SOON_MS) and number and alone
+  if (not first or first > now_ms) and call('HLEN', turns) == 0 and (not next_look or next_look > now_ms + SOON_MS) and number and alone
     and tonumber(number) < tonumber(request) and (about == '' or since)
     and math.floor(last_ms / HOUR_MS) == math.floor(now_ms / HOUR_MS) and call('SISMEMBER', groups, group) == 1 then
     local count = tonumber(call('GET', partitions)) or 0

@@ -2,7 +2,7 @@
 -- letters after the last delivery. A handler may decide otherwise: a deferral does not
 -- count as a delivery, and a burial makes a dead letter at once.
 --
--- KEYS     unack, attempts, queue, changed, dead, reasons, keys, full
+-- KEYS     unack, attempts, queue, changed, dead, reasons, keys, full, turns, lanes, control
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for work
 -- ARGV[3]  max deliveries, 0 for no limit
@@ -20,6 +20,8 @@ expect_hashes(changed, reasons, keys, full)
 expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
+local lines, ordered = lines_of(ids, turns, lanes, queue)
+local halts, passed = ordered > 0 and halts_keys(control, group), false
 local now = now_us()
 local stale, buried, first = {}, {}, nil
 
@@ -39,6 +41,7 @@ for i, id in ipairs(ids) do
     redis.call('HSET', attempts, id, entry)
     if reason then
       bury(dead, reasons, keys, id, now, reason)
+      if lines[i] and not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else
@@ -59,5 +62,6 @@ for i, id in ipairs(ids) do
 end
 
 release_capacity(full, unack, channel, group)
+if passed then wake(channel, 0, 0, group) end
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }

@@ -1,7 +1,11 @@
--- needed.lua: read whether the data of a partition need version 2 of the protocol.
+-- needed.lua: read which version of the protocol the data of a partition need.
 --
--- KEYS     control, taken
--- Returns  { 'later' } if they do, else { }
+-- KEYS     control, taken, messages
+-- Returns  { version }. Of the messages, it looks at some
 
-if redis.call('HLEN', control) > 0 or redis.call('ZCARD', taken) > 0 then return { 'later' } end
-return {}
+local SOME = 20
+for _, id in ipairs(redis.call('HRANDFIELD', messages, SOME)) do
+  if line_of(id) then return { '3' } end
+end
+local rules = redis.call('HLEN', control) > 0 or redis.call('ZCARD', taken) > 0
+return { rules and '2' or '1' }

@@ -20,7 +20,7 @@
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at, call = 6, 1
 
--- The record of a batch begins with its first id, without the key, to distinguish it
+-- The record of a batch begins with its first id, without keys, to distinguish it
 -- from another batch with its number. The rejected calls follow, or FAILED and the error.
 local own, FAILED = ARGV[at + 1], 'failed '
 if #own > 26 then own = string.sub(own, 1, 26) end
@@ -92,8 +92,8 @@ local function conflict(from, n)
   local seen
   for m = 1, n do
     local id = ARGV[from + 3 * m - 3]
-    if #id > 27 then
-      local key = key_of(id)
+    local key = #id > 27 and key_of(id)
+    if key then
       seen = seen or {}
       if seen[key] or keyed and keyed.slots[key] then return m end
       local _, used = use_of(key, id)
@@ -136,8 +136,9 @@ local function store()
     else
       for i = at + 1, at + 3 * n - 2, 3 do
         local id = ARGV[i]
-        if #id > 27 then
-          put_keyed(key_of(id), id, ARGV[i + 1], ARGV[i + 2])
+        local key = #id > 27 and key_of(id)
+        if key then
+          put_keyed(key, id, ARGV[i + 1], ARGV[i + 2])
         else
           put(count, id, ARGV[i + 1], ARGV[i + 2])
           count = count + 2

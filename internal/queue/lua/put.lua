@@ -46,7 +46,7 @@ if refused(head) then return { 'push' } end
 -- has stored nothing, it removes nothing.
 if refused(redis.pcall('HSET', messages, unpack(ARGV, 5, delays - 1))) then return { 'push' } end
 if refused(redis.pcall('ZADD', scheduled, unpack(dues)))
-  or refused(redis.pcall('HSET', publishers, publisher, batch .. ' ' .. now_ms .. ' ' .. dues[2]))
+  or refused(redis.pcall('HSET', publishers, publisher, batch .. ' ' .. now_ms .. ' ' .. string.sub(dues[2], 1, 26)))
 then
   local ids = {}
   for i = 2, n, 2 do ids[i / 2] = dues[i] end

@@ -4,7 +4,7 @@
 -- consumer still holds is added once, however often the call is sent, and by whomever. The stream is
 -- no key of the partition.
 --
--- KEYS     unack, attempts, messages, refs, changed, keys, full, stream
+-- KEYS     unack, attempts, messages, refs, changed, keys, full, turns, lanes, queue, stream
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
@@ -12,7 +12,7 @@
 -- ARGV[5..]  of each message: id, token, and the fields and values of its entry
 -- Returns  { { id, ... }, { id, ... }, { 'room' } }: deliveries that are no longer current;
 --          those to send again, since there are too many groups for all at once; and
---          whether the group has waited for room, else { }
+--          whether the group has waited for room, or an ordering key has another message, else { }
 
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -34,6 +34,7 @@ for i = 1, n do
   end
 end
 if held == 0 then return { stale, {}, {} } end
+local lines, ordered = lines_of(handed, turns, lanes, queue)
 
 -- With very many groups, finish ends only some.
 local ended = redis.call('HLEN', refs) > 0 and plan_release(refs, handed, group).count or held
@@ -52,7 +53,9 @@ for i = 1, ended do
   end
 end
 finish(messages, refs, changed, keys, { unpack(handed, 1, ended) }, group)
+local passed = ordered > 0 and pass_turns(turns, lanes, queue, handed, lines, ended)
 redis.call('ZREM', unack, unpack(handed, 1, ended))
 if entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
-local room = release_capacity(full, unack, channel, group) and 'room' or nil
+if passed then wake(channel, 0, 0, group) end
+local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
 return { stale, { unpack(handed, ended + 1) }, { room } }

@@ -3,7 +3,7 @@
 -- late call does no harm; see cancel.lua.
 --
 -- KEYS     scheduled, messages, publishers, groups, refs, keys; for each group: queue, unack, dead,
---          attempts
+--          attempts, turns, lanes
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -46,24 +46,31 @@ if not id then
   return { 'none' }
 end
 
-local waiting, call = {}, redis.call
+local waiting, lines, call = {}, {}, redis.call
+local line, ahead = line_of(id), tonumber(due) > tonumber(now_ms)
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 if planned then waiting[1] = scheduled end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
+  local queue, unack, dead, attempts, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local waits = call('ZSCORE', queue, id)
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
-  if waits then waiting[#waiting + 1] = queue end
+  if waits and line then
+    lines_of({ id }, turns, lanes, queue)
+    if ahead then lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue } end
+  end
+  -- What waits in line is due already, and keeps its place unless it is put off.
+  if waits and (ahead or tonumber(waits) < IN_LINE) then waiting[#waiting + 1] = queue end
+  found[1] = waits and 'rescheduled' or found[1]
   if state then
     found[#found + 1] = group
     found[#found + 1] = state
   end
 end
-if #waiting > 0 then found[1] = 'rescheduled' end
+if planned then found[1] = 'rescheduled' end
 
 -- The record has the due time, so a repeated call does not move it.
 begin_writes(scheduled)
@@ -71,8 +78,11 @@ if not again then
   write_record(publishers, caller, ARGV[2], now_ms, due .. ' ' .. cjson.encode(found), last_ms)
 end
 local earlier = false
+for _, l in ipairs(lines) do
+  if put_off(l.turns, l.lanes, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
+end
 for _, zset in ipairs(waiting) do
-  earlier = earlier or tonumber(due) < head(zset)
+  earlier = earlier or tonumber(due) < (head(zset) or math.huge)
   call('ZADD', zset, due, id)
 end
 if earlier then wake(channel, now, tonumber(due)) end

@@ -52,11 +52,18 @@ end
 -- int formats a number without the exponent that Lua's own %.14g may choose.
 local function int(n) return string.format('%.0f', n) end
 
--- key_of is the message key in an id. An id is a ULID of 26 characters; if the
--- message has a key, a colon and the key follow.
+-- key_of is the message key in an id; nil if it has none. An id is a ULID of 26 characters. If the message has
+-- an ordering key, "=", its length, "," and it follow; then, if the message has a key, ":" and the key.
 local function key_of(id)
-  if #id > 27 then return string.sub(id, 28) end
+  if #id <= 27 then return end
+  local length, from = string.match(id, '^=(%d+),()', 27)
+  from = length and from + length or 27
+  if from < #id then return string.sub(id, from + 1) end
 end
+
+-- IN_LINE is added to the due time of a message that waits in its group's queue for its ordering key (lib_order.lua):
+-- 2^52 ms, later than any due time.
+local IN_LINE = 4503599627370496
 
 -- An entry of attempts is what has happened to a message in a group, as
 -- "fence/seen/unsure". fence counts its claims and never repeats; seen counts the
@@ -203,9 +210,10 @@ local function write_record(hash, owner, number, now_ms, result, last_ms)
   end
 end
 
--- head is the lowest score of a sorted set; nil if the set is empty.
+-- head is the lowest score of a sorted set; nil if the set is empty, or what it has waits in line.
 local function head(zset)
-  return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
+  local score = tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
+  return score and score < IN_LINE and score or nil
 end
 
 -- wake tells sleeping subscribers in how many µs a message is due. It is a hint: if

@@ -30,6 +30,13 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
+-- halts_keys tells whether a dead letter of a group halts its ordering key: its limits end with JSON of numbers
+-- and this.
+local function halts_keys(control, group)
+  local limits = redis.call('HGET', control, limits_of(group))
+  return limits and string.find(limits, '"halts":true', 1, true) ~= nil
+end
+
 -- is_rule tells whether all partitions have a field: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
 

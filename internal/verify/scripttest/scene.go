@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +70,9 @@ func (r *Scene) Expire(group, id string) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.Partition.Key(script.UnackOf, group), redis.Z{Score: 1000, Member: id}).Err())
 }
 
+// dueInLane is the due time in a member of lanes.
+var dueInLane = regexp.MustCompile(`\d{16}`)
+
 // State is everything that the topic has in Redis, as "kind id" -> value. Times are in
 // whole seconds from Redis's now. It leaves out the records of publishers and claims:
 // tests that send calls again show their effect.
@@ -83,6 +87,9 @@ func (r *Scene) State() map[string]string {
 			continue
 		}
 		for field, value := range r.Contents(key) {
+			if strings.HasPrefix(kind, "lanes:") {
+				field = dueInLane.ReplaceAllString(field, " ")
+			}
 			state[kind+" "+field] = value
 		}
 	}
@@ -130,10 +137,14 @@ func (r *Scene) Now() time.Time {
 	return now
 }
 
-// Score formats a time within a day of now, and some more, as "now+30s", any other in ms.
+// Score formats a time within a day of now, and some more, as "now+30s", any other in ms; that of a message in line
+// after "in line".
 func (r *Scene) Score(ms float64) string {
 	r.T.Helper()
 	require.Equal(r.T, float64(int64(ms)), ms, "scores are whole milliseconds")
+	if ms >= script.InLine {
+		return "in line " + r.Score(ms-script.InLine)
+	}
 	away := time.UnixMilli(int64(ms)).Sub(r.Now())
 	if away.Abs() > 25*time.Hour {
 		return strconv.FormatInt(int64(ms), 10)

@@ -25,7 +25,7 @@ func (t publishTopic) Enlist(ctx context.Context) error {
 }
 
 // Advance implements publish.Topic.
-func (t publishTopic) Advance(ctx context.Context) error { return t.Enlist(ctx) }
+func (t publishTopic) Advance(ctx context.Context, _ string) error { return t.Enlist(ctx) }
 
 // Raise implements publish.Topic.
 func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {

@@ -1,0 +1,142 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// ordered is an id that carries an ordering key.
+func ordered(name, key string) string { return fmt.Sprintf("%-26s=%d,%s", name, len(key), key) }
+
+var a1, a2, a3, b1 = ordered("a1", "a"), ordered("a2", "a"), ordered("a3", "a"), ordered("b1", "b")
+
+func tokens(token string, ids ...string) []string {
+	list := []string{}
+	for _, id := range ids {
+		list = append(list, id+"#"+token)
+	}
+	return list
+}
+
+func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2), due(a3), due(b1))
+
+	assert.Equal(t, tokens("1", a1, b1), r.claim(g, "c", 10))
+	assert.Equal(t, map[string]string{
+		"groups g":      "member",
+		"unack:g " + a1: "now+30s", "messages " + a1: "body " + a1,
+		"unack:g " + b1: "now+30s", "messages " + b1: "body " + b1,
+		"queue:g " + a2: "in line now+0s", "messages " + a2: "body " + a2,
+		"queue:g " + a3: "in line now+0s", "messages " + a3: "body " + a3,
+		"turns:g 1:a": a1, "turns:g 1:b": b1,
+		"lanes:g 1:a " + a2: "now-0s", "lanes:g 1:a " + a3: "now-0s",
+	}, r.State())
+
+	claims, err := g.Claim(t.Context(), r.request("d", 10))
+	require.NoError(t, err)
+	assert.Empty(t, claims.Messages)
+	assert.InDelta(t, lease, claims.Next, 1e9, "nothing is due while the keys are busy")
+}
+
+// TestATurnPassesOn in each way in which a message ends for its group, and no sooner.
+func TestATurnPassesOn(t *testing.T) {
+	id := func(id string) Delivery { return Delivery{ID: id, Token: "1"} }
+	for name, end := range map[string]func(r *scene, g *Group){
+		"ack": func(r *scene, g *Group) {
+			acked, err := g.Ack(r.Ctx(), done(a1))
+			require.NoError(r.T, err)
+			assert.True(r.T, acked.Room, "the consumer claims at once")
+		},
+		"nack, last delivery": func(r *scene, g *Group) {
+			_, buried, err := g.Nack(r.Ctx(), 1, []Nack{{Delivery: id(a1)}})
+			require.NoError(r.T, err)
+			assert.Len(r.T, buried, 1)
+		},
+		"nack, buried": func(r *scene, g *Group) {
+			_, buried, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: id(a1), Reason: "bad"}})
+			require.NoError(r.T, err)
+			assert.Len(r.T, buried, 1)
+		},
+		"bury": func(r *scene, g *Group) {
+			stale, err := g.Bury(r.Ctx(), []Burial{{id(a1), "bad"}})
+			require.NoError(r.T, err)
+			assert.Empty(r.T, stale)
+		},
+		"bury, by a person": func(r *scene, g *Group) {
+			left, err := g.BuryAny(r.Ctx(), "bad", []string{a1})
+			require.NoError(r.T, err)
+			assert.Empty(r.T, left)
+		},
+		"cancel": func(r *scene, g *Group) {
+			_, err := r.partition.CancelID(r.Ctx(), a1)
+			require.NoError(r.T, err)
+		},
+		"reschedule a retry": func(r *scene, g *Group) {
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: id(a1), Delay: 5e9}})
+			require.NoError(r.T, err)
+			assert.Empty(r.T, r.claim(g, "d", 10), "a retry keeps its turn")
+			_, err = r.partition.RescheduleID(r.Ctx(), a1, r.Now().UnixMilli()+60000)
+			require.NoError(r.T, err)
+		},
+		"lost too often": func(r *scene, g *Group) {
+			r.Expire("g", a1)
+			request := r.request("d", 10)
+			request.MaxDeliveries = 1
+			r.Client.HSet(r.Ctx(), r.Partition.Key(script.AttemptsOf, "g"), a1, "1/1/0")
+			claims, err := g.Claim(r.Ctx(), request)
+			require.NoError(r.T, err)
+			assert.Len(r.T, claims.Buried, 1)
+			assert.Zero(r.T, claims.Next)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due(a1), due(a2), due(a3), due(b1))
+			require.Equal(t, tokens("1", a1, b1), r.claim(g, "c", 10))
+			end(r, g)
+			assert.Equal(t, a2, r.State()["turns:g 1:a"])
+			assert.Equal(t, tokens("1", a2), r.claim(g, "d", 10))
+		})
+	}
+}
+
+func TestARetryKeepsItsTurn(t *testing.T) {
+	for name, fail := range map[string]func(r *scene, g *Group) (token string){
+		"nack": func(r *scene, g *Group) string {
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{ID: a1, Token: "1"}}})
+			require.NoError(r.T, err)
+			return "2/1/1"
+		},
+		"defer": func(r *scene, g *Group) string {
+			_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{ID: a1, Token: "1"}, Deferred: true}})
+			require.NoError(r.T, err)
+			return "2/0/0"
+		},
+		"release": func(r *scene, g *Group) string {
+			_, err := g.Release(r.Ctx(), []Release{{Delivery: Delivery{ID: a1, Token: "1"}, DueAt: r.Now()}})
+			require.NoError(r.T, err)
+			return "2/0/0"
+		},
+		"lost": func(r *scene, g *Group) string {
+			r.Expire("g", a1)
+			return "2/0/1"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due(a1), due(a2), due(a3))
+			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+			assert.Equal(t, tokens(fail(r, g), a1), r.claim(g, "d", 10))
+			assert.Equal(t, a1, r.State()["turns:g 1:a"])
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package redisdelay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+const (
+	// OrderingKeyMetadata is the metadata that holds a message's ordering key. See SetOrderingKey.
+	OrderingKeyMetadata = "_redisdelay_ordering_key"
+
+	// MaxOrderingKeyBytes is the maximum length of an ordering key in bytes.
+	MaxOrderingKeyBytes = 512
+)
+
+// ErrInvalidOrderingKey is returned for an ordering key (SetOrderingKey) that is empty or longer than
+// MaxOrderingKeyBytes.
+var ErrInvalidOrderingKey = errors.New("invalid ordering key")
+
+// SetOrderingKey gives a message an ordering key, such as the number of an account. Each consumer group handles
+// the messages of a key one at a time, over all its subscribers and whatever MaxInFlight is, in the order
+// of their due times and, for the same millisecond, in that of publishing. The next message comes when the one before
+// is acked, has become a dead letter, or is cancelled. Messages with other keys, or none, go on meanwhile.
+//
+// A message that is not due is not in line: it holds up nothing. A message that fails keeps its turn: after
+// a Nack, a Defer or a lost lease, its key waits for it. With GroupLimits.HaltsKeys, a key also waits for its dead letter.
+//
+// All messages of a key go to one partition of the topic. That comes before the message key (SetKey): where a topic has
+// several partitions, messages with the same message key need the same ordering key. Raising the number of
+// partitions may send a key to another partition, where its new messages do not wait for the old ones.
+//
+// The group takes turns, not the handlers: one that goes on after its context has ended, since its consumer lost the
+// lease, runs beside the next delivery. Pass on Delivery.Token, which tells them apart.
+//
+// A message that a handler publishes again keeps its ordering key.
+func SetOrderingKey(msg *message.Message, key string) {
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	msg.Metadata.Set(OrderingKeyMetadata, key)
+}
+
+// orderingKeyOf is the ordering key of a message, "" if it has none.
+func orderingKeyOf(msg *message.Message) (string, error) {
+	key, ordered := msg.Metadata[OrderingKeyMetadata]
+	switch {
+	case !ordered:
+		return "", nil
+	case key == "":
+		return "", fmt.Errorf("%w: it is empty", ErrInvalidOrderingKey)
+	case len(key) > MaxOrderingKeyBytes:
+		return "", fmt.Errorf("%w: it has %d bytes, at most %d are allowed, and begins with %q",
+			ErrInvalidOrderingKey, len(key), MaxOrderingKeyBytes, strings.ToValidUTF8(key[:20], "?"))
+	}
+	return key, nil
+}
