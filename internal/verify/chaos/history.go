@@ -46,7 +46,7 @@ type Event struct {
 	Worker  string  `json:"worker,omitempty"`  // of all but Published, if it has a name
 	Group   string  `json:"group,omitempty"`   // of all but Published
 	Attempt int     `json:"attempt,omitempty"` // of Delivered
-	Token   int64   `json:"token,omitempty"`   // of Delivered
+	Token   int64   `json:"token,omitempty"`   // of all but Published and Acked
 	Claimed int64   `json:"claimed,omitempty"` // of Delivered: when the lease began
 	At      int64   `json:"at"`
 

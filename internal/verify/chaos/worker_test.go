@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"strings"
@@ -40,6 +41,8 @@ type job struct {
 	Batch   int
 	Every   time.Duration // between calls
 	Delay   time.Duration
+	Spread  time.Duration // up to so much more delay
+	Keys    int           // how many ordering keys messages have, in turn; 0: none
 	Timeout time.Duration
 
 	Partitions   int
@@ -56,6 +59,7 @@ type job struct {
 	Handling      time.Duration // of one message
 	Poison        string        // messages whose UUIDs start with this fail
 	FailFirst     int           // in how many deliveries they fail; 0: always
+	FailOneOf     int           // one of so many deliveries fails; 0: none
 	DieAfter      int           // after how many messages, without handling the last; 0: never
 	Killer        string        // messages whose UUIDs start with this end the process
 
@@ -155,15 +159,23 @@ func (j job) publish(ctx context.Context, client redis.UniversalClient, report f
 }
 
 func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
-	due := time.Now().Add(j.Delay).UnixMicro()
+	start := time.Now()
 	var call []*message.Message
+	var dues []int64
 	for i := range max(j.Batch, 1) {
 		msg := message.NewMessage(fmt.Sprintf("%s-%d", j.Name, n+i), []byte("payload"))
-		if j.Delay > 0 {
-			delay.Message(msg, delay.For(j.Delay))
+		wait := j.Delay
+		if j.Spread > 0 {
+			wait += rand.N(j.Spread)
 		}
-		call = append(call, msg)
-		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: due})
+		if wait > 0 {
+			delay.Message(msg, delay.For(wait))
+		}
+		if j.Keys > 0 {
+			redisdelay.SetOrderingKey(msg, fmt.Sprint("k", rand.IntN(j.Keys)))
+		}
+		call, dues = append(call, msg), append(dues, start.Add(wait).UnixMicro())
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: dues[i]})
 	}
 	err := publisher.Publish(j.Topic, call...)
 	outcome := OK
@@ -176,8 +188,8 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 	case err != nil:
 		outcome = Failed
 	}
-	for _, msg := range call {
-		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: due})
+	for i, msg := range call {
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: dues[i]})
 	}
 }
 
@@ -234,12 +246,12 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 		<-time.After(j.Handling)
 	}
 	poisoned := j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison)
-	if poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
-		report(Event{Kind: Refused, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
+	if j.FailOneOf > 0 && rand.IntN(j.FailOneOf) == 0 || poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
+		report(Event{Kind: Refused, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Token: d.Token})
 		msg.Nack()
 		return
 	}
-	report(Event{Kind: Handled, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name})
+	report(Event{Kind: Handled, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Token: d.Token})
 	msg.Ack()
 }
 
