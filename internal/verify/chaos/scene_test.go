@@ -157,6 +157,7 @@ func (s *scene) judge(groups ...string) Report {
 	}
 	require.Empty(s.T, report.Failures())
 	require.NotZero(s.T, report.Deliveries)
+	require.NotZero(s.T, s.history.Count(Acked), "no worker tells of acks that Redis has accepted")
 	s.consistent()
 	return report
 }
