@@ -73,6 +73,9 @@ func (p *Partition) cancelFor(name, id string) {
 		g.orphans[id] = true
 		return
 	}
+	if g.queue.has(id) || g.unack.has(id) {
+		p.putOff(g, name, id)
+	}
 	waits, held := g.queue.remove(id), g.unack.remove(id)
 	if waits || held {
 		delete(g.attempts, id)
@@ -126,15 +129,21 @@ func (p *Partition) Reschedule(now int64, id string, due int64) (s Standing, ok 
 		return Standing{}, false
 	}
 	s = p.standing(id)
-	sets := []*zset{&p.scheduled}
+	sets, ahead := []*zset{&p.scheduled}, due > nowMS(now)
 	for name := range s.Groups {
-		sets = append(sets, &p.groups[name].queue)
+		g := p.groups[name]
+		// What waits in line is due already, and keeps its place unless it is put off.
+		if ahead && g.queue.has(id) {
+			p.putOff(g, name, id)
+		}
+		if ahead || g.queue.scores[id] < inLine {
+			sets = append(sets, &g.queue)
+		}
 	}
 	earlier := false
 	for _, set := range sets {
 		if set.has(id) {
-			earliest, _ := set.head()
-			earlier = earlier || due < earliest
+			earlier = earlier || due < set.earliest()
 			set.add(due, id)
 		}
 	}
