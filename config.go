@@ -270,6 +270,9 @@ type SubscriberConfig struct {
 	// those that the group has stay.
 	GroupLimits GroupLimits
 
+	// OnExpired says what to do with messages whose time to live (SetTTL) is over. Default: BuryExpired.
+	OnExpired OnExpired
+
 	// MaxBufferBytes is how many bytes of messages a subscription may hold that no
 	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
@@ -305,6 +308,7 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	setDefault(&c.MaxInFlight, 1)
 	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.OnExpired, BuryExpired)
 	setDefault(&c.MaxBufferBytes, 16<<20)
 	setDefault(&c.PollInterval, defaultPoll(c.Client))
 	setDefault(&c.CloseTimeout, 10*time.Second)
@@ -348,6 +352,9 @@ func (c SubscriberConfig) Validate() error {
 	}
 	if err := c.GroupLimits.validate(); err != nil {
 		return err
+	}
+	if c.OnExpired != BuryExpired && c.OnExpired != DropExpired {
+		return &ConfigError{"OnExpired", fmt.Sprintf("is %q, want %q or %q", c.OnExpired, BuryExpired, DropExpired)}
 	}
 	if c.MaxBufferBytes < 1<<20 {
 		return &ConfigError{"MaxBufferBytes", fmt.Sprintf("is %d, want at least %d (1 MiB)", c.MaxBufferBytes, 1<<20)}

@@ -188,6 +188,10 @@ type GroupLimits struct {
 
 	// Rate is how many messages all consumers may claim in a time. Default: any number.
 	Rate Rate
+
+	// HaltsKeys makes a dead letter halt its ordering key (SetOrderingKey), until somebody requeues or discards it.
+	// Default: false, the key goes on.
+	HaltsKeys bool
 }
 
 // Rate is a number of messages in a time. Every delivery counts, also a redelivery, and one
@@ -232,7 +236,7 @@ func (l GroupLimits) validate() error {
 
 // inQueue is the form of package queue.
 func (l GroupLimits) inQueue() queue.Limits {
-	return queue.Limits{MaxInFlight: l.MaxInFlight, Messages: l.Rate.Messages, Per: l.Rate.Per, Burst: l.Rate.Burst}
+	return queue.Limits{MaxInFlight: l.MaxInFlight, Messages: l.Rate.Messages, Per: l.Rate.Per, Burst: l.Rate.Burst, HaltsKeys: l.HaltsKeys}
 }
 
 // LimitGroup limits a consumer group, in place of the limits that it has; the zero

@@ -94,6 +94,8 @@ func settlementText(how observe.Settlement) string {
 		return "Gave back a message whose handler took too long"
 	case observe.BuriedByHandler:
 		return "Buried a message, as its handler decided"
+	case observe.Expired:
+		return "Ended a message that was too old for a handler"
 	case observe.Undecodable:
 		return "Buried a message"
 	case observe.Unsettled:

@@ -95,7 +95,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrInvalidOrderingKey, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
+// ErrInvalidKey, ErrInvalidOrderingKey, ErrInvalidTTL, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
@@ -264,11 +264,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	key, err := keyOf(msg)
-	if err != nil {
-		return publish.Message{}, err
-	}
-	ordering, err := orderingKeyOf(msg)
+	traits, err := traitsOf(msg)
 	if err != nil {
 		return publish.Message{}, err
 	}
@@ -279,11 +275,23 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if len(body) > p.config.MaxMessageBytes {
 		return publish.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
 	}
-	m := publish.Message{Name: msg.UUID, OrderingKey: ordering, Key: key, Delay: remaining, Body: body}
-	if ordering == "" && key == "" && p.config.PartitionKey != nil {
+	m := publish.Message{Name: msg.UUID, Traits: traits, Delay: remaining, Body: body}
+	if traits.OrderingKey == "" && traits.Key == "" && p.config.PartitionKey != nil {
 		m.PartitionKey = p.config.PartitionKey(topic, msg)
 	}
 	return m, nil
+}
+
+// traitsOf are what the scripts have to know of a message.
+func traitsOf(msg *message.Message) (t script.Traits, err error) {
+	if t.Key, err = keyOf(msg); err != nil {
+		return t, err
+	}
+	if t.OrderingKey, err = orderingKeyOf(msg); err != nil {
+		return t, err
+	}
+	t.TTL, err = ttlOf(msg)
+	return t, err
 }
 
 // withMadeDelay is a message to store. A delay that the handler or a middleware has given to the

@@ -214,6 +214,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		Lease:         s.config.LeaseDuration,
 		MaxDeliveries: s.config.MaxDeliveries,
 		MaxBytes:      s.config.MaxBufferBytes,
+		DropExpired:   s.config.OnExpired == DropExpired,
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
 		Punctual:      script.OptionsOf(s.config.Client).LosesNothing,

@@ -184,8 +184,8 @@ func (i *importing) flush(ctx context.Context) error {
 
 // target is the partition of a message: that of its key, or any, but always the same.
 func (i *importing) target(id string) int {
-	ordering, key := script.KeysOf(id)
-	return queue.PartitionOf(cmp.Or(ordering, key, id), i.number)
+	traits := script.TraitsOf(id)
+	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
 }
 
 // line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
@@ -380,7 +380,7 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	if _, err := ulid.ParseStrict(id[:ulid.EncodedSize]); err != nil {
 		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
 	}
-	switch _, own := script.KeysOf(id); {
+	switch own := script.TraitsOf(id).Key; {
 	case own == key:
 		return id, nil
 	case own == "" && id[ulid.EncodedSize:] == "":

@@ -213,8 +213,7 @@ func decodeMetadata(metadata []byte) (message.Metadata, error) {
 
 // keyOf is the message key in an id; "" if it has none.
 func keyOf(id string) string {
-	_, key := script.KeysOf(id)
-	return key
+	return script.TraitsOf(id).Key
 }
 
 // publishedAt is when an id was made; zero if it is not one of ours.

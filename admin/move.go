@@ -211,8 +211,8 @@ var placeOfState = map[redisdelay.State]inspect.Place{
 
 // target is the number of the partition that a message goes to.
 func (t *transfer) target(id string, from *queue.Partition) int {
-	if ordering, key := script.KeysOf(id); ordering != "" || key != "" {
-		return queue.PartitionOf(cmp.Or(ordering, key), t.number)
+	if traits := script.TraitsOf(id); traits.OrderingKey != "" || traits.Key != "" {
+		return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key), t.number)
 	}
 	return from.Number() % t.number
 }
@@ -331,7 +331,7 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
 func arrive(ctx context.Context, topic *queue.Topic, partition int, move string, arrivals []inspect.Arrival) ([]skip, error) {
-	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { ordering, _ := script.KeysOf(m.ID); return ordering != "" }) {
+	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).Newer() }) {
 		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
 			return nil, err
 		}

@@ -107,6 +107,8 @@ const (
 	Released        Settlement = "release"     // given back; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
+	// Expired is too old for a handler (redisdelay.SetTTL): Buried is reported as well, unless it was dropped.
+	Expired Settlement = "expired"
 	// Unsettled is a delivery whose outcome did not reach Redis before the subscription ended, as
 	// far as it knows. If it did not, the message is delivered again after its lease.
 	Unsettled Settlement = "unsettled"

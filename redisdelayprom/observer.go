@@ -68,7 +68,7 @@ func (m *Metrics) onSettled(e observe.Settled) {
 	default: // a later version of the library has it
 		m.settled.WithLabelValues(s.with(string(e.How))...).Inc()
 	}
-	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Unsettled && e.Took == 0 {
+	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Expired || e.How == observe.Unsettled && e.Took == 0 {
 		s.unseen.Add(1)
 		return
 	}

@@ -96,7 +96,7 @@ func (m *Metrics) newPlace(of placeLabels) *placeSeries {
 	}
 	for _, how := range []observe.Settlement{
 		observe.Acked, observe.Nacked, observe.Deferred, observe.BuriedByHandler,
-		observe.Released, observe.Abandoned, observe.Undecodable, observe.Unsettled,
+		observe.Released, observe.Abandoned, observe.Undecodable, observe.Expired, observe.Unsettled,
 	} {
 		s.settled[how] = m.settled.WithLabelValues(s.with(string(how))...)
 	}

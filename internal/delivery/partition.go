@@ -66,6 +66,7 @@ type item struct {
 	took      time.Duration // how long a handler had the message; set before it is settled
 	failure   string        // what went wrong, as far as a nack says; set before its report
 	buried    bool          // owned by the settler; it is reported as a dead letter
+	expired   bool          // too old for a handler, and dropped; set before it is settled
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.

@@ -53,13 +53,22 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	}
 	at = time.Now()
 	if r.observer.HandedOut != nil {
-		// Redis's clock at the claim, plus the time since then by this host's clock.
-		claimed := it.LeasedUntil.Add(-r.lease)
 		r.observer.HandedOut(observe.HandedOut{
-			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: claimed.Sub(it.DueAt) + at.Sub(it.ArrivedAt),
+			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: r.lateness(it, it.DueAt, at),
 		})
 	}
 	return at
+}
+
+// lateness is how long ago a time by Redis's clock was: its clock at the claim, plus the time since then by this
+// host's clock.
+func (r *reporter) lateness(it *item, due, now time.Time) time.Duration {
+	return it.LeasedUntil.Add(-r.lease).Sub(due) + now.Sub(it.ArrivedAt)
+}
+
+// expired tells whether a message is too old for a handler.
+func (r *reporter) expired(it *item) bool {
+	return !it.ExpiresAt.IsZero() && r.lateness(it, it.ExpiresAt, time.Now()) > 0
 }
 
 // settled reports how a delivery has ended. stale has the ids of deliveries that were no

@@ -26,6 +26,7 @@ type nack struct {
 // burial is a message that cannot be given to a handler.
 type burial struct {
 	item   *item
+	how    observe.Settlement
 	reason string
 }
 

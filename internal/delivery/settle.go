@@ -81,7 +81,17 @@ func (s *settler) release(items ...*item) {
 }
 
 func (s *settler) bury(it *item, reason string) {
-	s.add(func(r *round) { r.burials = append(r.burials, burial{it, reason}) })
+	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Undecodable, reason}) })
+}
+
+// expire ends a message that is too old for a handler.
+func (s *settler) expire(it *item) {
+	if s.config.DropExpired {
+		it.expired = true
+		s.ack(it)
+		return
+	}
+	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Expired, "expired"}) })
 }
 
 func (s *settler) add(to func(*round)) {
@@ -200,7 +210,11 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 	}
 	s.leases.settled(acks, acked.Missing)
 	for _, it := range acks {
-		s.report.settled(it, observe.Acked, 0, acked.Missing)
+		how := observe.Acked
+		if it.expired {
+			how = observe.Expired
+		}
+		s.report.settled(it, how, 0, acked.Missing)
 	}
 	if acked.Room { // this consumer claims first; the others are notified
 		s.hints.add(0)
@@ -271,7 +285,7 @@ func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
 		if !slices.Contains(stale, b.item.ID) {
 			s.report.buried([]queue.Buried{{ID: b.item.ID, Reason: b.reason}})
 		}
-		s.report.settled(b.item, observe.Undecodable, 0, stale)
+		s.report.settled(b.item, b.how, 0, stale)
 	}
 	return nil
 }

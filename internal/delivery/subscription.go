@@ -99,7 +99,8 @@ type Config struct {
 	MaxInFlight   int    // messages, or batches if there is a Handle
 	Lease         time.Duration
 	MaxDeliveries int
-	MaxBytes      int // of held messages that no handler has
+	MaxBytes      int  // of held messages that no handler has
+	DropExpired   bool // what is too old for a handler ends; else, it becomes a dead letter
 	PollInterval  time.Duration
 	CloseTimeout  time.Duration
 

@@ -109,6 +109,11 @@ func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
+	if p.report.expired(it) {
+		s.buffer.passed(it, true)
+		p.settler.expire(it)
+		return nil, true
+	}
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // freed with the message; items are freed many at a time
 	if err != nil {

@@ -31,7 +31,7 @@ var (
 	leftoversScript = script.New(lua, "leftovers", "messages refs queue unack dead attempts reasons changed")
 	withdrawScript  = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").
 			With("lib_finish")
-	retimeScript = script.New(lua, "retime", "scheduled queue turns lanes")
+	retimeScript = script.New(lua, "retime", "scheduled queue attempts turns lanes")
 	namedScript  = script.New(lua, "named", "refs")
 	delistScript = script.New(lua, "delist", "topics")
 	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers turns lanes")

@@ -100,7 +100,7 @@ func newLanes(t *topics, ids *script.IDs, outages *outage.State, common queue.Ba
 }
 
 // newName returns a unique name for the publisher.
-func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), "", "") }
+func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), script.Traits{}) }
 
 // begin begins a Publish call, which may need several batches; calls.Done ends it.
 func (ls *lanes) begin() error {

@@ -148,7 +148,7 @@ type share struct {
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	p.name(messages)
 	leaveTrail(ctx, messages)
-	ordered := slices.ContainsFunc(messages, func(m Message) bool { return m.OrderingKey != "" })
+	ordered := slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
 	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered)
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
@@ -178,7 +178,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 func (p *Publisher) name(messages []Message) {
 	now := time.Now()
 	for i := range messages {
-		messages[i].ID = p.ids.Next(now, messages[i].OrderingKey, messages[i].Key)
+		messages[i].ID = p.ids.Next(now, messages[i].Traits)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
 		"queue:g " + a2: "in line now+0s", "messages " + a2: "body " + a2,
 		"queue:g " + a3: "in line now+0s", "messages " + a3: "body " + a3,
 		"turns:g 1:a": a1, "turns:g 1:b": b1,
-		"lanes:g 1:a " + a2: "now-0s", "lanes:g 1:a " + a3: "now-0s",
+		"lanes:g 1:a " + a2: "0", "lanes:g 1:a " + a3: "0",
 	}, r.State())
 
 	claims, err := g.Claim(t.Context(), r.request("d", 10))

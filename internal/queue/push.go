@@ -15,11 +15,10 @@ import (
 
 // Message is a message to store.
 type Message struct {
-	ID          string        // from IDs; it ends with the ordering key and the key
-	Key         string        // message key; empty if it has none
-	OrderingKey string        // empty if it has none
-	Delay       time.Duration // from now, by Redis's clock; zero or less: due at once
-	Body        []byte
+	ID string // from IDs; it has the traits
+	script.Traits
+	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
+	Body  []byte
 
 	// For publishers; these are not stored.
 	Name         string // for errors

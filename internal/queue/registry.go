@@ -18,7 +18,7 @@ const (
 	// describes it: its major version, and its minor one if it is above 0.
 	Version = OrderVersion
 
-	// OrderVersion is that of a topic whose messages have ordering keys.
+	// OrderVersion is that of a topic whose messages have ordering keys, or a time to live.
 	OrderVersion = "3"
 
 	// RulesVersion is that of a topic with groups that are paused, limited or retired, or that expire, or with keys

@@ -3,8 +3,8 @@ package script
 import (
 	"crypto/rand"
 	"io"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 // IDLength is the length of an id without a message key.
 const IDLength = ulid.EncodedSize
 
-// IDs makes message ids: ULIDs, followed by the message's ordering key and its key, if it has them. The ids
+// IDs makes message ids: ULIDs, followed by what the scripts have to know of a message. The ids
 // of one IDs sort in the order in which it made them. It is safe for concurrent use.
 type IDs struct {
 	mu      sync.Mutex
@@ -27,9 +27,18 @@ func NewIDs() *IDs {
 	return &IDs{entropy: ulid.Monotonic(rand.Reader, 0)}
 }
 
-// Next returns the next id, of a message with an ordering key and a key, "" for none. The ids keep their
-// order even if the wall clock is set back.
-func (s *IDs) Next(now time.Time, ordering, key string) string {
+// Traits are what an id tells of its message, besides when it was made.
+type Traits struct {
+	TTL         time.Duration // 0: none; in whole milliseconds
+	OrderingKey string        // "": none
+	Key         string        // "": none
+}
+
+// Newer tells whether the message needs more than version 2 of the protocol.
+func (t Traits) Newer() bool { return t.TTL > 0 || t.OrderingKey != "" }
+
+// Next returns the next id. The ids keep their order even if the wall clock is set back.
+func (s *IDs) Next(now time.Time, traits Traits) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -39,30 +48,40 @@ func (s *IDs) Next(now time.Time, ordering, key string) string {
 		s.last++
 		id = ulid.MustNew(s.last, s.entropy)
 	}
-	text := id.String()
-	if ordering != "" {
-		text += "=" + strconv.Itoa(len(ordering)) + "," + ordering
+	return id.String() + traits.String()
+}
+
+// String is what follows the ULID in an id; see lib.lua.
+func (t Traits) String() (text string) {
+	if t.TTL > 0 {
+		text = "~" + strconv.FormatInt(t.TTL.Milliseconds(), 10)
 	}
-	if key != "" {
-		text += ":" + key
+	if t.OrderingKey != "" {
+		text += "=" + strconv.Itoa(len(t.OrderingKey)) + "," + t.OrderingKey
+	}
+	if t.Key != "" {
+		text += ":" + t.Key
 	}
 	return text
 }
 
-// KeysOf are the ordering key and the key in an id, "" for none. See lib.lua.
-func KeysOf(id string) (ordering, key string) {
+var traits = regexp.MustCompile(`^(?:~(\d{1,15}))?(?:=(\d{1,6}),)?`)
+
+// TraitsOf reads an id.
+func TraitsOf(id string) (t Traits) {
 	if len(id) <= IDLength+1 {
-		return "", ""
+		return Traits{}
 	}
 	rest := id[IDLength:]
-	if text, ordered := strings.CutPrefix(rest, "="); ordered {
-		length, after, _ := strings.Cut(text, ",")
-		if n, err := strconv.Atoi(length); err == nil && n >= 0 && n <= len(after) {
-			ordering, rest = after[:n], after[n:]
-		}
+	found := traits.FindStringSubmatch(rest)
+	ms, _ := strconv.ParseInt(found[1], 10, 64)
+	length, _ := strconv.Atoi(found[2])
+	if rest = rest[len(found[0]):]; length > len(rest) {
+		return Traits{}
 	}
-	if rest != "" {
-		key = rest[1:]
+	t = Traits{TTL: time.Duration(ms) * time.Millisecond, OrderingKey: rest[:length]}
+	if rest = rest[length:]; rest != "" {
+		t.Key = rest[1:]
 	}
-	return ordering, key
+	return t
 }

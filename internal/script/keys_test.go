@@ -38,13 +38,13 @@ func TestNamesNeverMix(t *testing.T) {
 func TestIDsSortInTheOrderTheyAreMade(t *testing.T) {
 	ids := NewIDs()
 	ids.last = ulid.Timestamp(time.Now().Add(time.Hour)) // as if the clock were set back after the first
-	list := []string{ids.Next(time.Now(), "", "")}
+	list := []string{ids.Next(time.Now(), Traits{})}
 	for range 10_000 {
-		list = append(list, ids.Next(time.Now(), "", ""))
+		list = append(list, ids.Next(time.Now(), Traits{}))
 	}
 	assert.True(t, slices.IsSorted(list))
 	assert.Len(t, list[0], 26)
-	assert.Equal(t, "k:1", ids.Next(time.Now(), "", "k:1")[27:])
+	assert.Equal(t, "k:1", ids.Next(time.Now(), Traits{Key: "k:1"})[27:])
 }
 
 func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
@@ -55,7 +55,7 @@ func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 1000 {
-				id := ids.Next(time.Now(), "", "")
+				id := ids.Next(time.Now(), Traits{})
 				mu.Lock()
 				seen[id] = true
 				mu.Unlock()

@@ -226,7 +226,7 @@ end
 -- those to send in line. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
 -- memory. It returns the ids of the list, and how many of them are in the batch.
 local function consider(batch, list, lost, most)
-  local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
+  local RELEASED_ONCE = '^2/0/0/?%d*$' -- entry of a message that was released unseen once
   local call = redis.call -- looked up once: the loop is long
   if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
@@ -237,14 +237,18 @@ local function consider(batch, list, lost, most)
     if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
     if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
     if has_metadata then length = length + call('HSTRLEN', changed, id) end
-    local line = #id > 27 and line_of(id)
+    local again, line = entry and not string.match(entry, RELEASED_ONCE), nil
+    if #id > 27 then
+      line = line_of(id)
+      if has_ttl(id) then entry = with_due(entry, list[2 * i]) end
+    end
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif line and is_busy(batch, line, id) then
       batch.waiting[#batch.waiting + 1] = { id = id, line = line, due = list[2 * i], lost = lost }
     else
       batch.stop = n >= most and 'limit'
-        or entry and entry ~= RELEASED_ONCE and n >= free_workers and 'worker'
+        or again and n >= free_workers and 'worker'
         or n > 0 and batch.bytes + length > max_bytes and 'bytes'
       if batch.stop then return ids, i - 1 end
       batch.bytes, n = batch.bytes + length, n + 1

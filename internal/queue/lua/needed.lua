@@ -5,7 +5,7 @@
 
 local SOME = 20
 for _, id in ipairs(redis.call('HRANDFIELD', messages, SOME)) do
-  if line_of(id) then return { '3' } end
+  if has_ttl(id) or line_of(id) then return { 3 } end
 end
 local rules = redis.call('HLEN', control) > 0 or redis.call('ZCARD', taken) > 0
-return { rules and '2' or '1' }
+return { rules and 2 or 1 }

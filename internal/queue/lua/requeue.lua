@@ -21,7 +21,7 @@ for i = 4, #ARGV do
   local id = ARGV[i]
   local buried = redis.call('ZSCORE', dead, id)
   if buried and tonumber(buried) <= latest then
-    -- The fence keeps growing, so no token repeats.
+    -- The fence keeps growing, so no token repeats. A time to live begins anew.
     local fence = split(redis.call('HGET', attempts, id) or '1')
     redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
     redis.call('ZADD', queue, int(due_ms(now, 0)), id)

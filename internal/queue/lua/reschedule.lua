@@ -46,7 +46,7 @@ if not id then
   return { 'none' }
 end
 
-local waiting, lines, call = {}, {}, redis.call
+local waiting, lines, old, call = {}, {}, {}, redis.call
 local line, ahead = line_of(id), tonumber(due) > tonumber(now_ms)
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
@@ -58,6 +58,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local buried = not waits and not held and call('ZSCORE', dead, id)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
+  if waits and has_ttl(id) then old[#old + 1] = attempts end
   if waits and line then
     lines_of({ id }, turns, lanes, queue)
     if ahead then lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue } end
@@ -78,6 +79,7 @@ if not again then
   write_record(publishers, caller, ARGV[2], now_ms, due .. ' ' .. cjson.encode(found), last_ms)
 end
 local earlier = false
+for _, attempts in ipairs(old) do due_anew(attempts, { id }) end
 for _, l in ipairs(lines) do
   if put_off(l.turns, l.lanes, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
 end

@@ -10,7 +10,7 @@
 -- line_of is what fields of turns, and members of lanes, begin with, for the ordering key of a message; nil if it
 -- has none. The length makes sure that no line begins with another one.
 local function line_of(id)
-  local length, from = string.match(id, '^=(%d+),()', 27)
+  local length, from = string.match(id, '^~?%d*=(%d+),()', 27)
   return length and string.format('%s:%s', length, string.sub(id, from, from + length - 1)) or nil
 end
 

@@ -128,7 +128,7 @@ func (s *scene) handlings() (byKey map[string][]handling, last map[string]int64)
 		if !ended {
 			end = 1 << 62
 		}
-		key, _ := script.KeysOf(e.ID)
+		key := script.TraitsOf(e.ID).OrderingKey
 		byKey[key] = append(byKey[key], handling{e.UUID, e.Token, e.At, end})
 		last[e.UUID] = max(last[e.UUID], e.Token)
 	}

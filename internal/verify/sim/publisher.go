@@ -11,6 +11,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
@@ -140,7 +141,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 		}
 		m.killer = chance(p.rng, p.plan.Killers)
 		p.w.messages[m.id] = m
-		list[i] = publish.Message{Name: m.id, Key: key, Delay: delay, Body: large[:m.size]}
+		list[i] = publish.Message{Name: m.id, Traits: script.Traits{Key: key}, Delay: delay, Body: large[:m.size]}
 	}
 	return list
 }

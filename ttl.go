@@ -1,0 +1,55 @@
+package redisdelay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// TTLMetadata is the metadata that holds a message's time to live, as time.Duration writes it. See SetTTL.
+const TTLMetadata = "_redisdelay_ttl"
+
+// ErrInvalidTTL is returned for a time to live (SetTTL) that is no duration, below 1ms, or above 100 years.
+var ErrInvalidTTL = errors.New("invalid time to live")
+
+// OnExpired says what a Subscriber does with a message whose time to live (SetTTL) is over.
+type OnExpired string
+
+const (
+	// BuryExpired makes the message a dead letter of the group, with the reason "expired". It is the default.
+	BuryExpired OnExpired = "bury"
+
+	// DropExpired ends the message for the group, as an Ack does.
+	DropExpired OnExpired = "drop"
+)
+
+// SetTTL gives a message a time to live, in whole milliseconds, which counts from when it is due: a one-time password is
+// of no use 5 minutes later. A message that is older by Redis's clock when a handler would get it, also for a retry, is not
+// handed out: SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
+//
+// A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. A message that
+// a handler publishes again, as a requeuer or a poison queue does, is published without its time to live.
+func SetTTL(msg *message.Message, ttl time.Duration) {
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	msg.Metadata.Set(TTLMetadata, ttl.String())
+}
+
+// ttlOf is the time to live that a message is published with, 0 for none.
+func ttlOf(msg *message.Message) (time.Duration, error) {
+	text, set := msg.Metadata[TTLMetadata]
+	if _, again := publishedAgain(msg); !set || again {
+		return 0, nil
+	}
+	ttl, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %q: %w", ErrInvalidTTL, text, err)
+	case ttl < time.Millisecond || ttl > maxDuration:
+		return 0, fmt.Errorf("%w: %s, want 1ms to %s", ErrInvalidTTL, ttl, maxDuration)
+	}
+	return ttl.Truncate(time.Millisecond), nil
+}
