@@ -35,7 +35,7 @@ func (m *trial) push(rt *rapid.T) {
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
 			}
-			msg.OrderingKey, msg.Key = script.KeysOf(msg.ID)
+			msg.Traits = script.TraitsOf(msg.ID)
 			call = append(call, msg)
 			same = append(same, store.Message{ID: msg.ID, Delay: script.Milliseconds(msg.Delay), Body: msg.Body})
 		}
@@ -311,7 +311,7 @@ func (m *trial) retime(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued)
 	group, seen, args := m.seen(rt, place)
 	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
-	retime := ofInspect("retime", "scheduled queue turns lanes")
+	retime := ofInspect("retime", "scheduled queue attempts turns lanes")
 	m.do(func() {
 		want := m.model.Retime(m.now, group, due, seen)
 		left, err := m.group(group).RunForTexts(m.scene.Ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))

@@ -129,21 +129,20 @@ func (p *Partition) Reschedule(now int64, id string, due int64) (s Standing, ok 
 		return Standing{}, false
 	}
 	s = p.standing(id)
-	sets, ahead := []*zset{&p.scheduled}, due > nowMS(now)
+	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
 		g := p.groups[name]
 		// What waits in line is due already, and keeps its place unless it is put off.
-		if ahead && g.queue.has(id) {
+		if !g.queue.has(id) || !ahead && g.queue.scores[id] >= inLine {
+			continue
+		}
+		sets, earlier = append(sets, &g.queue), earlier || due < g.queue.earliest()
+		if ahead {
 			p.putOff(g, name, id)
 		}
-		if ahead || g.queue.scores[id] < inLine {
-			sets = append(sets, &g.queue)
-		}
 	}
-	earlier := false
 	for _, set := range sets {
 		if set.has(id) {
-			earlier = earlier || due < set.earliest()
 			set.add(due, id)
 		}
 	}
