@@ -94,7 +94,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	_, err = s.admin.Message(t.Context(), s.Topic, Ref{})
 	require.Error(t, err)
 
-	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic, "3").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic, "4").Err())
 	for name, err := range s.readers(s.Topic) {
 		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew, name)
 	}

@@ -155,7 +155,7 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 		case "damaged":
 			require.NoError(t, s.Client.Set(t.Context(), other.Key("keys"), "no hash", 0).Err())
 		case "newer":
-			require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", other.Topic, "3").Err())
+			require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", other.Topic, "4").Err())
 		case "garbled":
 			require.NoError(t, s.Client.Set(t.Context(), other.Key("partitions"), "0", 0).Err())
 		}

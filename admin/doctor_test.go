@@ -198,7 +198,7 @@ func TestExamineGoesOnAfterATopicThatItCannotRead(t *testing.T) {
 		one.publish(time.Hour, 1, "k")
 		require.NoError(t, s.Client.HSet(t.Context(), one.Key("keys"), "stray", "nobody").Err())
 	}
-	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", newer.Topic, "3").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", newer.Topic, "4").Err())
 	defer s.Client.HDel(t.Context(), "{redisdelay:topics}", newer.Topic)
 	require.NoError(t, s.Client.Set(t.Context(), broken.Key("scheduled"), "x", 0).Err())
 	checks := map[string][]string{}
