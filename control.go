@@ -87,7 +87,7 @@ func (c *Control) Resume(ctx context.Context, topic, group string) error {
 // Remaining is what Drain waits for.
 type Remaining struct {
 	Due        int // messages that are due and not given to the groups yet
-	Queued     int // messages that wait for a group, also for a retry
+	Queued     int // messages that wait for a group, also for a retry, or in line for their ordering keys
 	InDelivery int // messages that a consumer holds
 }
 
@@ -105,7 +105,7 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 			if err != nil {
 				return err
 			}
-			remaining := Remaining{Due: counts.Due, Queued: counts.Queued + counts.Retrying, InDelivery: counts.InDelivery}
+			remaining := Remaining{Due: counts.Due, Queued: counts.Queued + counts.InLine + counts.Retrying, InDelivery: counts.InDelivery}
 			if progress != nil {
 				progress(remaining)
 			}
@@ -189,8 +189,9 @@ type GroupLimits struct {
 	// Rate is how many messages all consumers may claim in a time. Default: any number.
 	Rate Rate
 
-	// HaltsKeys makes a dead letter halt its ordering key (SetOrderingKey), until somebody requeues or discards it.
-	// Default: false, the key goes on.
+	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
+	// are due wait in line until the letter is requeued or discarded, or HaltsKeys ends. Without it, they go on.
+	// It needs no limit beside it.
 	HaltsKeys bool
 }
 

@@ -39,8 +39,8 @@ var ErrInvalidReason = errors.New("invalid reason")
 //
 // With a Query, the operation is for what matched when it began, and goes no further than the
 // last of those times: it ends, even if messages come, or come back, all the time. Messages whose
-// time moves later while it runs are skipped, such as a lease that is extended; messages that come
-// meanwhile with an earlier time may be included. The operation may be repeated, or continued
+// time moves later while it runs are skipped, such as a lease that is extended, and so may be one that has to wait
+// in line for its ordering key from then on; messages that come meanwhile with an earlier time may be included. The operation may be repeated, or continued
 // from the Cursor of its Progress, as the same operation.
 //
 // With ByID and ByKey, it goes through the messages in the order given, and each counts once.

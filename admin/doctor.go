@@ -52,13 +52,15 @@ const (
 	CheckExpired     = "expired"     // groups past their end
 	CheckPauses      = "pauses"      // without an end
 	CheckDead        = "dead"        // dead letters
+	CheckHalted      = "halted"      // ordering keys that dead letters halt
+	CheckTurns       = "turns"       // of ordering keys, whose messages are gone
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
 // difference of clocks, and in each of the topics (all if none is given) keys that another program
 // has written, messages that have no body, are in no set or in two, what is left of messages and
-// groups that are gone, groups without consumers or past their end, pauses without an end, and dead
-// letters. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
+// groups that are gone, groups without consumers or past their end, pauses without an end, dead
+// letters, and ordering keys that they halt. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
 // each million. It reports each finding at once, and changes nothing. Unless progress is nil,
 // Examine calls it after each step of a topic.
 //
@@ -73,7 +75,8 @@ func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(
 // lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
 // old arrivals, and ends groups that are past their end as a consumer of the topic would. For these
 // it may wait ten seconds: a group that was not known to be past its end gets that long to show a
-// consumer. Fix leaves the rest to a person: a body in no set may be a message whose Publish has
+// consumer. Turns of ordering keys whose messages are gone need nobody: the group's claims pass them on. Fix leaves the
+// rest to a person: a body in no set may be a message whose Publish has
 // succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)

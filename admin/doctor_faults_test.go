@@ -150,6 +150,14 @@ var faults = map[string]fault{
 			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 		},
 	},
+	"turns of messages that are gone": {
+		check: CheckTurns, severity: Info,
+		text: `2 ordering keys have the turn of a message that neither waits nor is in delivery: "a" of "g", "b" of "g". The next claims`,
+		plant: func(s *scene) {
+			s.worker("g")
+			s.hset("turns:g", "1:a", orderedID(1, "a"), "1:b", orderedID(2, "b"))
+		},
+	},
 	"dead letters": {
 		check: CheckDead, severity: Warning, text: `3 dead letters, the oldest of `,
 		plant: func(s *scene) {

@@ -242,7 +242,7 @@ func (c *checkup) idle() {
 			continue
 		}
 		active++
-		switch before := g.Queued + g.Retrying + g.InDelivery; {
+		switch before := g.Queued + g.InLine + g.Retrying + g.InDelivery; {
 		case len(g.Consumers) > 0:
 		case before+c.stats.Due > 0:
 			waiting.add([]string{g.Group})

@@ -123,6 +123,7 @@ func (c *checkup) reportTypes() {
 // census is what is not as it should be among the messages of a topic.
 type census struct {
 	orphans, bodiless, twice, strays, garbled, gone names
+	halted, turns                                   names
 	records                                         map[inspect.Record]bool // that have some of the gone
 	over                                            int                     // arrivals that need not be remembered
 }
@@ -135,6 +136,7 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 		for _, look := range []func() error{
 			func() error { return c.bodies(ctx, p, groups, &list) },
 			func() error { return c.places(ctx, p, groups, &list) },
+			func() error { return c.turns(ctx, p, groups, &list) },
 			func() error { return c.records(ctx, p, groups, &list) },
 			func() error { return c.arrivals(ctx, p, &list) },
 		} {
@@ -200,6 +202,22 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 	return nil
 }
 
+// turns looks for ordering keys that are halted, and for turns whose messages are nowhere.
+func (c *checkup) turns(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
+	for _, name := range groups {
+		err := inspect.FindTurns(ctx, p.Group(name), func(_ int, halted, gone []string) {
+			list.halted.addAs(halted, func(id string) string {
+				return fmt.Sprintf("%q of %q, by %q", orderingKeyOf(id), name, id)
+			})
+			list.turns.addAs(gone, func(id string) string { return fmt.Sprintf("%q of %q", orderingKeyOf(id), name) })
+		})
+		if err = c.unlessKnown(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // records looks for what is left of messages that are gone.
 func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	look := func(name string, in inspect.Record) error {
@@ -248,6 +266,14 @@ func (c *checkup) reportOf(list *census) {
 		c.report(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
+	if n := list.halted.count; n > 0 {
+		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until somebody requeues or discards the dead letters",
+			humanize.Count(n, "ordering key is halted", "ordering keys are halted"), list.halted.list())
+	}
+	if n := list.turns.count; n > 0 {
+		c.report(Info, CheckTurns, c.name, "%s the turn of a message that neither waits nor is in delivery: %s. The next claims "+
+			"of its group pass it on", humanize.Count(n, "ordering key has", "ordering keys have"), list.turns.list())
+	}
 	if n := list.garbled.count; n > 0 {
 		c.report(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
 			"acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
@@ -291,11 +317,16 @@ const mostNames = 5
 
 // add adds names, quoted.
 func (n *names) add(some []string) {
+	n.addAs(some, func(name string) string { return fmt.Sprintf("%q", name) })
+}
+
+// addAs adds names, each as a text.
+func (n *names) addAs(some []string, text func(name string) string) {
 	for _, name := range some {
 		if n.seen[name] {
 			continue
 		}
-		if n.note(fmt.Sprintf("%q", name)); n.count <= queue.MaxMessages {
+		if n.note(text(name)); n.count <= queue.MaxMessages {
 			if n.seen == nil {
 				n.seen = map[string]bool{}
 			}

@@ -59,11 +59,13 @@ type Query struct {
 type Entry struct {
 	ID          string
 	Key         string // "" if it has none
+	OrderingKey string // likewise
 	Topic       string
 	Partition   int
 	Set         Set
 	Group       string           // "" if no group has been given it yet
 	State       redisdelay.State // for the group; "" without one
+	InLine      bool             // it is due, and waits in line for its ordering key
 	At          time.Time        // as Query.From says
 	PublishedAt time.Time        // by the publisher's clock
 	Attempts    int              // deliveries that count: seen by a handler, or lost with a consumer
@@ -161,8 +163,8 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 func (a *Admin) entry(topic string, s *stream) Entry {
 	found := s.head[0]
 	e := Entry{
-		ID: found.ID, Key: keyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
-		State: stateIn(s.request.Place, found.Attempts), At: time.UnixMilli(found.Score),
+		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
+		State: stateIn(s.request.Place, found.Attempts), InLine: s.request.Place == inspect.InLine, At: time.UnixMilli(found.Score),
 		PublishedAt: publishedAt(found.ID), Attempts: found.Attempts, Reason: found.Reason, Size: found.Size,
 	}
 	e.Content = a.content(topic, found.Body, found.Metadata)
@@ -176,12 +178,12 @@ func stateIn(place inspect.Place, attempts int) redisdelay.State {
 		return redisdelay.StateInDelivery
 	case place == inspect.InDead:
 		return redisdelay.StateDead
-	case place == inspect.InQueue && attempts > 0:
+	case place == inspect.InScheduled:
+		return ""
+	case attempts > 0:
 		return redisdelay.StateRetrying
-	case place == inspect.InQueue:
-		return redisdelay.StateQueued
 	}
-	return ""
+	return redisdelay.StateQueued
 }
 
 // Count counts what a query matches, whatever its Limit and Cursor. Without KeyPrefix, Reason

@@ -21,15 +21,15 @@ type Explanation struct {
 	Lines   []string // one for each group, sorted by group
 }
 
-// Explain explains where a message is and what it waits for: its due time, a retry, a pause, a
-// limit, a consumer. Times of day are in the local time zone. For a retry, it names the maximum
+// Explain explains where a message is and what it waits for: its due time, a retry, another message of its
+// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone. For a retry, it names the maximum
 // number of deliveries if a live consumer has reported one. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
-	e := explainer{topic: t, partition: t.Partition(message.Partition), message: message}
+	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message}
 	e.roster, err = inspect.ReadRoster(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
@@ -42,6 +42,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 
 // explainer puts into words where one message stands.
 type explainer struct {
+	admin     *Admin
 	topic     topic
 	partition *queue.Partition
 	roster    inspect.Roster // of the message's partition, where claims obey it
@@ -75,7 +76,7 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 		name := e.roster.Groups[i]
 		text := e.due(e.message.DueAt)
 		if !e.message.DueAt.After(e.message.At) {
-			turn, err := e.turn(ctx, name, e.message.DueAt, "")
+			turn, err := e.turn(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt}, "")
 			if err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	if err != nil {
 		return waiting, err
 	}
-	turn, err := e.turn(ctx, g.Group, g.DueAt, fate)
+	turn, err := e.turn(ctx, g, fate)
 	return join(waiting, turn, ""), err
 }
 
@@ -252,8 +253,12 @@ const (
 
 // turn says when a message that is due has its turn in a group, and what becomes of it then; ""
 // for a delivery.
-func (e *explainer) turn(ctx context.Context, group string, due time.Time, fate string) (string, error) {
-	why, err := e.obstacle(ctx, group)
+func (e *explainer) turn(ctx context.Context, g GroupStatus, fate string) (string, error) {
+	group, due := g.Group, g.DueAt
+	why, err := e.behind(ctx, g)
+	if err == nil && why == "" {
+		why, err = e.obstacle(ctx, group)
+	}
 	if err != nil || why != "" {
 		return why, err
 	}

@@ -152,7 +152,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 
 // matches tells whether a message has the UUID, or an id that begins so.
 func (s *search) matches(topic string, stored inspect.Stored) bool {
-	if stored.ID == s.text || strings.HasPrefix(stored.ID, s.text+":") {
+	if rest, begins := strings.CutPrefix(stored.ID, s.text); begins && (rest == "" || strings.ContainsRune("~=:", rune(rest[0]))) {
 		return true
 	}
 	c := s.admin.content(topic, stored.Body, nil)

@@ -27,6 +27,7 @@ type Ref struct{ ID, Key string }
 type Message struct {
 	ID          string
 	Key         string
+	OrderingKey string
 	Topic       string
 	Partition   int
 	PublishedAt time.Time // by the publisher's clock
@@ -45,6 +46,7 @@ type GroupStatus struct {
 	State       redisdelay.State
 	Attempts    int       // deliveries that count
 	DueAt       time.Time // waiting, retrying
+	InLine      bool      // waiting, retrying: it is due, and waits in line for its ordering key
 	LeasedUntil time.Time // in delivery
 	Consumer    string    // in delivery: the name of the consumer that holds it; "" if it is not known
 	Extended    int       // in delivery: how often the lease was extended, as far as is known
@@ -86,7 +88,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 		return topic{}, Message{}, err
 	}
 	m := Message{
-		ID: found.ID, Key: keyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
+		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
 		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStatus, len(found.Groups)),
 	}
@@ -110,7 +112,7 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 	}
 	switch f.State {
 	case queue.StateQueued, queue.StateRetrying:
-		s.DueAt = f.At
+		s.DueAt, s.InLine = f.At, f.InLine
 	case queue.StateDead:
 		s.BuriedAt = f.At
 	case queue.StateInDelivery:
@@ -214,6 +216,11 @@ func decodeMetadata(metadata []byte) (message.Metadata, error) {
 // keyOf is the message key in an id; "" if it has none.
 func keyOf(id string) string {
 	return script.TraitsOf(id).Key
+}
+
+// orderingKeyOf is the ordering key in an id; "" if it has none.
+func orderingKeyOf(id string) string {
+	return script.TraitsOf(id).OrderingKey
 }
 
 // publishedAt is when an id was made; zero if it is not one of ours.

@@ -188,7 +188,7 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 func stepsOf(p places, found inspect.Found) (steps []step) {
 	from := p.topic.Partition(found.Partition)
 	add := func(group string, place inspect.Place, score string, metadata []byte) {
-		e := inspect.PageEntry{ID: found.ID, Body: found.Body, Metadata: metadata}
+		e := inspect.PageEntry{ID: found.ID, Seen: inspect.Seen{ID: found.ID, Score: score}, Body: found.Body, Metadata: metadata}
 		e.Position.Score = score
 		steps = append(steps, step{
 			partition: from, group: from.Group(group), place: place, entries: []inspect.PageEntry{e}, now: found.Now,

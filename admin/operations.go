@@ -271,7 +271,7 @@ func idsOf(entries []inspect.PageEntry) []string {
 func scored(entries []inspect.PageEntry) []inspect.Seen {
 	list := make([]inspect.Seen, len(entries))
 	for i, e := range entries {
-		list[i] = inspect.Seen{ID: e.ID, Score: e.Position.Score}
+		list[i] = e.Seen
 	}
 	return list
 }

@@ -41,6 +41,7 @@ type Counts struct {
 	Due        int // of these, how many are due; 0 for a group
 	Queued     int // messages that wait for a consumer, and are due
 	Retrying   int // messages that wait for a later time: a retry, or because they were put off
+	InLine     int // messages that are due, and wait in line for their ordering keys
 	InDelivery int // messages that a consumer holds
 	Expired    int // of these, those whose lease has run out: the next claim takes them over
 	Dead       int // dead letters
@@ -50,7 +51,7 @@ type Counts struct {
 func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(other)) }
 
 // held is how many messages groups have.
-func (c Counts) held() int { return c.Queued + c.Retrying + c.InDelivery + c.Dead }
+func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
 
 // TopicStats is what a topic holds at a moment. Counts are exact for each partition; the
 // partitions are looked at one after the other.
@@ -103,6 +104,10 @@ type GroupStats struct {
 
 	Counts
 	OldestQueued time.Time // the earliest due time of the queued; zero if none
+
+	// HaltedKeys is how many ordering keys wait for a dead letter (redisdelay.GroupLimits.HaltsKeys), among the
+	// newest 1,000 dead letters of each partition: so it is exact if there are no more.
+	HaltedKeys int
 
 	// Overdue is how long ago the oldest due message that this group has not claimed fell due, also
 	// if it is still Due in the topic. 0 if none waits, or the group is paused or not active.
@@ -286,6 +291,9 @@ func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (
 	parts := make([]inspect.TopicCounts, t.partitions)
 	err = each(len(parts), func(i int) (err error) {
 		parts[i], err = inspect.ReadCounts(ctx, t.Partition(i), groups, more)
+		if err == nil && more == inspect.Details {
+			err = parts[i].AddHalted(ctx, t.Partition(i), inspect.Halting(t.roster, parts[i]))
+		}
 		return err
 	})
 	for _, part := range parts {
@@ -319,7 +327,7 @@ func topicStats(t Topic, partitions int, roster inspect.Roster, counts inspect.T
 func groupStats(name string, t TopicStats, roster inspect.Roster, counts inspect.GroupCounts) GroupStats {
 	g := GroupStats{
 		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestQueued: counts.OldestQueued, NextRetry: counts.NextRetry,
-		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead,
+		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead, HaltedKeys: counts.Halted,
 		ExpiresAt: roster.Expiring[name], Alive: counts.Consumers,
 	}
 	if share, limited := roster.Limits[name]; limited {
@@ -356,7 +364,7 @@ func stateOf(name string, roster inspect.Roster, holds int) GroupState {
 
 func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
 	return &redisdelay.GroupLimits{
-		MaxInFlight: l.MaxInFlight, Rate: redisdelay.Rate{Messages: l.Messages, Per: l.Per, Burst: l.Burst},
+		MaxInFlight: l.MaxInFlight, Rate: redisdelay.Rate{Messages: l.Messages, Per: l.Per, Burst: l.Burst}, HaltsKeys: l.HaltsKeys,
 	}
 }
 

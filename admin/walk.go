@@ -95,15 +95,19 @@ func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now tim
 	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
 		add("", inspect.InScheduled)
 	}
-	if place, of := placeOf[q.In]; of {
-		for _, name := range names {
+	for _, name := range names {
+		for _, place := range placesOf[q.In] {
 			add(name, place)
 		}
 	}
 	return list
 }
 
-var placeOf = map[Set]inspect.Place{Waiting: inspect.InQueue, InDelivery: inspect.InUnack, Dead: inspect.InDead}
+// placesOf are the places of a group. Messages come before those whose turns they wait for: when these end, the
+// first in line goes to the other place.
+var placesOf = map[Set][]inspect.Place{
+	Waiting: {inspect.InLine, inspect.InQueue}, InDelivery: {inspect.InUnack}, Dead: {inspect.InDead},
+}
 
 // atOnce is how many calls go to Redis at once.
 const atOnce = 16
@@ -313,11 +317,16 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	return nil
 }
 
-// limit makes sources end where they end now.
+// limit makes sources end where they end now. A queue ends no sooner than the lines from which messages come to it.
 func limit(ctx context.Context, sources []source) error {
 	return each(len(sources), func(i int) error {
 		s := &sources[i]
 		before, err := inspect.End(ctx, s.group, s.request.Place)
+		if err == nil && s.request.Place == inspect.InQueue {
+			var line int64
+			line, err = inspect.End(ctx, s.group, inspect.InLine)
+			before = max(before, line)
+		}
 		s.request.Before = min(s.request.Before, before)
 		return err
 	})
@@ -334,7 +343,10 @@ func (p place) before(other place) bool {
 	if p.partition != other.partition {
 		return p.partition < other.partition
 	}
-	return p.group < other.group
+	if p.group != other.group {
+		return p.group < other.group
+	}
+	return p.in == inspect.InLine && other.in == inspect.InQueue
 }
 
 // walk calls do with each step of a source.

@@ -12,7 +12,7 @@ import (
 type Seen struct{ ID, Score string }
 
 // Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
-// has been given them; InQueue, they end for this group alone. It returns the ids of those that
+// has been given them; InQueue or InLine, they end for this group alone. It returns the ids of those that
 // do not wait there for the time that was seen.
 func Withdraw(ctx context.Context, g *queue.Group, place Place, some []Seen) (left []string, err error) {
 	return withdraw(ctx, g, place, "", some)
@@ -27,7 +27,7 @@ func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time,
 
 func withdraw(ctx context.Context, g *queue.Group, place Place, since any, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := g.Run(ctx, withdrawScript, append([]any{string(place), g.Name(), queue.MaxFreedBytes, since, g.Partition().Channel()}, pairs(some)...))
+		reply, err := g.Run(ctx, withdrawScript, append([]any{place.set(), g.Name(), queue.MaxFreedBytes, since, g.Partition().Channel()}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}
@@ -67,10 +67,10 @@ func only(some []Seen, ids []string) []Seen {
 	return list
 }
 
-// Retime makes messages that wait in a place, InScheduled or InQueue, due at a time by
-// Redis's clock, in ms: up to MaxMessages. It returns the ids of those that do not wait there
+// Retime makes messages that wait in a place, InScheduled, InQueue or InLine, due at a time by
+// Redis's clock, in ms: up to MaxMessages. Messages InLine keep their due times if that time is over. It returns the ids of those that do not wait there
 // for the time that was seen.
 func Retime(ctx context.Context, g *queue.Group, place Place, due int64, some []Seen) (left []string, err error) {
-	args := append([]any{string(place), due, g.Partition().Channel()}, pairs(some)...)
+	args := append([]any{place.set(), due, g.Partition().Channel()}, pairs(some)...)
 	return g.RunForTexts(ctx, retimeScript, args)
 }

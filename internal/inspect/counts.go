@@ -15,6 +15,7 @@ import (
 type Counts struct {
 	Scheduled, Due      int // not given to the groups yet; of these, due
 	Queued, Retrying    int // in queues: due, and due later
+	InLine              int // in queues: due, and in line for their ordering keys
 	InDelivery, Expired int // of those in delivery, with a lease that ran out
 	Dead                int
 }
@@ -25,6 +26,7 @@ func (c *Counts) Add(other Counts) {
 	c.Due += other.Due
 	c.Queued += other.Queued
 	c.Retrying += other.Retrying
+	c.InLine += other.InLine
 	c.InDelivery += other.InDelivery
 	c.Expired += other.Expired
 	c.Dead += other.Dead
@@ -59,6 +61,7 @@ type GroupCounts struct {
 	Counts
 	OldestQueued time.Time // zero if there is none
 
+	Halted    int // ordering keys that dead letters halt; see Halting
 	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows the most
 
 	// Details.
@@ -88,6 +91,7 @@ func (g *GroupCounts) add(other GroupCounts) {
 	g.Add(other.Counts)
 	g.OldestQueued, g.NextRetry = Earliest(g.OldestQueued, other.OldestQueued), Earliest(g.NextRetry, other.NextRetry)
 	g.OldestDead, g.Consumers = Earliest(g.OldestDead, other.OldestDead), max(g.Consumers, other.Consumers)
+	g.Halted += other.Halted
 	if g.OldestUnacked == "" || other.OldestUnacked != "" && other.OldestUnacked < g.OldestUnacked {
 		g.OldestUnacked = other.OldestUnacked
 	}
@@ -200,7 +204,7 @@ func (c countCall) read(ctx context.Context, r script.Reply, sum *TopicCounts) e
 }
 
 func (c countCall) readGroup(ctx context.Context, name string, row script.Reply) (g GroupCounts, err error) {
-	g.Queued, g.Retrying, g.OldestQueued = row.Count(), row.Count(), row.Score()
+	g.Queued, g.Retrying, g.InLine, g.OldestQueued = row.Count(), row.Count(), row.Count(), row.Score()
 	g.InDelivery, g.Expired, g.Dead = row.Count(), row.Count(), row.Count()
 	switch c.more {
 	case LiveConsumers:
@@ -266,7 +270,30 @@ func countAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCoun
 			of[i].Err = calls[i].read(ctx, a.Reply, &of[i].TopicCounts)
 		}
 	}
+	addHalted(ctx, s, topics, all)
 	return all
+}
+
+// addHalted adds how many ordering keys are halted, for groups where some may be.
+func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts) {
+	var groups []string // of each call
+	var of []*ListedCounts
+	var list []script.Call
+	for i := range all {
+		for _, name := range Halting(all[i].Roster, all[i].TopicCounts) {
+			for n := range all[i].Partitions {
+				groups, of = append(groups, name), append(of, &all[i])
+				list = append(list, haltedCall(queue.NewPartition(s, topics[i].Name, n), name))
+			}
+		}
+	}
+	for i, a := range s.RunMany(ctx, list) {
+		halted, err := haltedIn(a.Reply, a.Err)
+		if of[i].Err == nil {
+			of[i].Err = err
+		}
+		of[i].addHalted(groups[i], halted)
+	}
 }
 
 // rosters reads which groups the topics have, and how many partitions.

@@ -16,7 +16,7 @@ import (
 func fillSets(r *scene) {
 	p := r.partition.Names
 	for set, scores := range map[string][]float64{
-		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13, 4e13},
+		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13, 4e13, script.InLine + 1000, script.InLine + 2000},
 		p.Key(script.UnackOf, "g"): {5000, 1e13}, p.Key(script.DeadOf, "g"): {6000, 7000, 8000, 9000},
 	} {
 		for i, score := range scores {
@@ -34,7 +34,7 @@ func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
 	r.group("g")
 	fillSets(r)
 	before := r.State()
-	ofGroup := Counts{Queued: 2, Retrying: 3, InDelivery: 2, Expired: 1, Dead: 4}
+	ofGroup := Counts{Queued: 2, Retrying: 3, InLine: 2, InDelivery: 2, Expired: 1, Dead: 4}
 	ofTopic := ofGroup
 	ofTopic.Scheduled, ofTopic.Due = 3, 2
 	g := GroupCounts{Counts: ofGroup, OldestQueued: time.UnixMilli(3000)}
@@ -94,12 +94,12 @@ func TestEachGroupCountsOnce(t *testing.T) {
 
 func TestCountsOfPartitionsAddUp(t *testing.T) {
 	at := time.UnixMilli
-	ones := Counts{1, 1, 1, 1, 1, 1, 1}
+	ones := Counts{1, 1, 1, 1, 1, 1, 1, 1}
 	one := func(n int64, id string) TopicCounts {
 		return TopicCounts{
 			Counts: ones, Now: at(n), OldestDue: at(n), Messages: 1, Keys: 1, NextDue: at(n), Windows: 1, Bytes: 1,
 			Groups: map[string]GroupCounts{"g": {
-				Counts: ones, OldestQueued: at(n), Consumers: int(n), NextRetry: at(n), OldestDead: at(n), OldestUnacked: id,
+				Counts: ones, OldestQueued: at(n), Halted: 1, Consumers: int(n), NextRetry: at(n), OldestDead: at(n), OldestUnacked: id,
 			}},
 		}
 	}
@@ -107,11 +107,11 @@ func TestCountsOfPartitionsAddUp(t *testing.T) {
 	for _, part := range []TopicCounts{one(9, "9"), one(8, ""), one(7, "8"), {}} {
 		sum.Add(part)
 	}
-	threes := Counts{3, 3, 3, 3, 3, 3, 3}
+	threes := Counts{3, 3, 3, 3, 3, 3, 3, 3}
 	assert.Equal(t, TopicCounts{
 		Counts: threes, Now: at(9), OldestDue: at(7), Messages: 3, Keys: 3, NextDue: at(7), Windows: 3, Bytes: 3,
 		Groups: map[string]GroupCounts{"g": {
-			Counts: threes, OldestQueued: at(7), Consumers: 9, NextRetry: at(7), OldestDead: at(7), OldestUnacked: "8",
+			Counts: threes, OldestQueued: at(7), Halted: 3, Consumers: 9, NextRetry: at(7), OldestDead: at(7), OldestUnacked: "8",
 		}},
 	}, sum)
 }

@@ -30,8 +30,9 @@ type Found struct {
 type FoundFor struct {
 	Group    string
 	State    queue.State
-	At       time.Time // its score; zero if it is done
-	Score    string    // the same, as Redis writes it
+	At       time.Time // its score, for one in line its due time; zero if it is done
+	Score    string    // as it is in Redis
+	InLine   bool      // due, and waits in line for its ordering key
 	Fence    int64     // of its last claim; 0 if it was never claimed
 	Attempts int       // deliveries that count, including one under way
 	Seen     int       // of these, how many a handler has certainly seen
@@ -119,6 +120,10 @@ func parseFound(p *queue.Partition, r script.Reply) (Found, error) {
 // read reads the score and the attempts entry.
 func (f *FoundFor) read(entry string) {
 	if ms, err := script.Score(f.Score); err == nil && f.Score != "" {
+		waits := f.State == queue.StateQueued || f.State == queue.StateRetrying
+		if f.InLine = waits && ms >= script.InLine; f.InLine {
+			ms -= script.InLine
+		}
 		f.At = time.UnixMilli(ms)
 	}
 	if entry != "" {

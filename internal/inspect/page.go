@@ -10,16 +10,69 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Place is a sorted set of a partition that messages are in.
+// Place is a sorted set of a partition that messages are in, or a part of it.
 type Place string
 
-// The places. But for InScheduled, a group has one of each.
+// The places. But for InScheduled, a group has one of each. InLine are messages in the queue of a group that
+// are due and wait for their ordering key. Their scores are script.InLine above their due times; here, their
+// times and positions are the due times. InQueue are the others there.
 const (
 	InScheduled Place = "scheduled"
 	InQueue     Place = "queue"
+	InLine      Place = "line"
 	InUnack     Place = "unack"
 	InDead      Place = "dead"
 )
+
+// set is the sorted set that the messages are in.
+func (p Place) set() string {
+	if p == InLine {
+		return string(InQueue)
+	}
+	return string(p)
+}
+
+// base is what scores in Redis are above those that this package shows.
+func (p Place) base() int64 {
+	if p == InLine {
+		return script.InLine
+	}
+	return 0
+}
+
+// from is where a position is in the sorted set.
+func (p Place) from(at Position) (score string, err error) {
+	switch {
+	case at.Score == "" && p == InLine:
+		return strconv.FormatInt(script.InLine, 10), nil
+	case at.Score == "":
+		return "-inf", nil
+	case p == InLine:
+		ms, err := script.Score(at.Score)
+		return strconv.FormatInt(ms+script.InLine, 10), err
+	}
+	return at.Score, nil
+}
+
+// end is where a time is in the sorted set, no later than the end of the place.
+func (p Place) end(before int64) string {
+	if before == NoEnd && p != InQueue {
+		return "+inf"
+	}
+	if p == InQueue || p == InLine {
+		before = min(before, script.InLine) // than which no due time is later
+	}
+	return strconv.FormatInt(before+p.base(), 10)
+}
+
+// shown is a score of the sorted set, as a position has it.
+func (p Place) shown(score string) (string, error) {
+	if p != InLine || score == "" {
+		return score, nil
+	}
+	ms, err := script.Score(score)
+	return strconv.FormatInt(ms-script.InLine, 10), err
+}
 
 // Position is a place in the order of a sorted set: by score, then by the bytes of the id. The
 // zero value is before everything, and one without an ID before all messages with its score.
@@ -33,13 +86,6 @@ func AtTime(ms int64) Position { return Position{Score: strconv.FormatInt(ms, 10
 
 // Next is the position right after this one.
 func (p Position) Next() Position { return Position{p.Score, p.ID + "\x00"} }
-
-func (p Position) score() string {
-	if p.Score == "" {
-		return "-inf"
-	}
-	return p.Score
-}
 
 // NoEnd is a PageRequest.Before without an end.
 const NoEnd = math.MaxInt64
@@ -60,6 +106,7 @@ type PageRequest struct {
 type PageEntry struct {
 	ID       string
 	Score    int64  // ms
+	Seen     Seen   // as it is in the sorted set
 	Token    string // the attempts entry; "1" if there is none
 	Attempts int    // deliveries that count, including one under way
 	Reason   string
@@ -85,21 +132,18 @@ func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) 
 	if r.Bytes > 0 {
 		bytes, content = min(r.Bytes, queue.MaxReplyBytes), "bodies"
 	}
+	from, err := r.Place.from(r.From)
+	if err != nil {
+		return Page{}, err
+	}
 	reply, err := g.Run(ctx, pageScript, []any{
-		string(r.Place), r.From.score(), r.From.ID, endOf(r.Before),
+		r.Place.set(), from, r.From.ID, r.Place.end(r.Before),
 		r.Limit, r.KeyPrefix, r.Reason, r.MinAttempts, bytes, content,
 	})
 	if err != nil {
 		return Page{}, err
 	}
-	return parsePage(reply, r.From)
-}
-
-func endOf(before int64) string {
-	if before == NoEnd {
-		return "+inf"
-	}
-	return strconv.FormatInt(before, 10)
+	return parsePage(reply, r.Place, r.From)
 }
 
 // Count counts the messages in a place of the group with scores from a position's on and
@@ -123,11 +167,15 @@ func End(ctx context.Context, g *queue.Group, place Place) (before int64, err er
 		return 0, err
 	}
 	ms, err := script.Score(last)
-	return ms + 1, err
+	return ms - place.base() + 1, err
 }
 
 func count(ctx context.Context, g *queue.Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
-	reply, err := g.Run(ctx, countScript, []any{string(place), from.score(), endOf(before), id})
+	start, err := place.from(from)
+	if err != nil {
+		return 0, "", err
+	}
+	reply, err := g.Run(ctx, countScript, []any{place.set(), start, place.end(before), id})
 	if err != nil {
 		return 0, "", err
 	}
@@ -135,19 +183,24 @@ func count(ctx context.Context, g *queue.Group, place Place, from Position, befo
 	return count, last, reply.End()
 }
 
-func parsePage(reply script.Reply, from Position) (Page, error) {
+func parsePage(reply script.Reply, place Place, from Position) (Page, error) {
 	page := Page{Now: reply.Time(), More: reply.Int() == 1, Next: from}
 	if last := (Position{reply.Text(), reply.Text()}); last.Score != "" {
-		page.Next = last.Next()
+		shown, err := place.shown(last.Score)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Next = Position{shown, last.ID}.Next()
 	}
 	for rows := reply.List(); rows.More(); {
 		entry := PageEntry{ID: rows.Text()}
-		score := rows.Text()
-		ms, err := script.Score(score)
-		if err != nil {
-			rows.Fail("message %q has the score %q", entry.ID, score)
+		entry.Seen = Seen{entry.ID, rows.Text()}
+		shown, err := place.shown(entry.Seen.Score)
+		ms, wrong := script.Score(shown)
+		if err != nil || wrong != nil {
+			rows.Fail("message %q has the score %q", entry.ID, entry.Seen.Score)
 		}
-		entry.Score, entry.Position = ms, Position{score, entry.ID}
+		entry.Score, entry.Position = ms, Position{shown, entry.ID}
 		entry.Token, entry.Attempts, entry.Reason = rows.Text(), rows.Count(), string(rows.Bytes())
 		entry.Size, entry.Body, entry.Metadata = rows.Count(), rows.Bytes(), rows.Bytes()
 		page.Entries = append(page.Entries, entry)

@@ -63,7 +63,8 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	scheduledOnes := r.page(r.partition.Group(""), inAll(InScheduled))
 	require.Equal(t, []string{"a", "b", k, "late"}, idsOf(scheduledOnes))
 	assert.Equal(t, PageEntry{
-		ID: k, Score: scheduledOnes.Entries[2].Score, Token: "1", Size: len("body " + k), Position: scheduledOnes.Entries[2].Position,
+		ID: k, Score: scheduledOnes.Entries[2].Score, Token: "1", Size: len("body " + k),
+		Seen: Seen{k, scheduledOnes.Entries[2].Position.Score}, Position: scheduledOnes.Entries[2].Position,
 	}, scheduledOnes.Entries[2])
 	assert.InDelta(t, r.Now().UnixMilli(), scheduledOnes.Now.UnixMilli(), 10000)
 

@@ -32,6 +32,9 @@ var (
 	withdrawScript  = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").
 			With("lib_finish")
 	retimeScript = script.New(lua, "retime", "scheduled queue attempts turns lanes")
+	turnScript   = script.New(lua, "turn", "turns lanes")
+	turnsScript  = script.New(lua, "turns", "turns queue unack dead control")
+	haltedScript = script.New(lua, "halted", "dead turns")
 	namedScript  = script.New(lua, "named", "refs")
 	delistScript = script.New(lua, "delist", "topics")
 	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers turns lanes")
@@ -43,6 +46,6 @@ func Scripts() []*script.Script {
 		countsScript, pageScript, countScript, rosterScript,
 		aliveScript, topicsScript, holderScript, findScript, lookScript,
 		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
-		withdrawScript, retimeScript, namedScript, delistScript, dropScript,
+		withdrawScript, retimeScript, turnScript, turnsScript, haltedScript, namedScript, delistScript, dropScript,
 	}
 }

@@ -1,5 +1,5 @@
 -- count.lua: count the messages of one place within a range of scores, and look for the highest
--- of all scores. It changes nothing.
+-- score there. It changes nothing.
 --
 -- KEYS     scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
@@ -7,14 +7,16 @@
 -- ARGV[3]  before     a score, not included; +inf for no end
 -- ARGV[4]  id         of a message with that score: up to 1,000 that come before it at the same
 --                     score count, too; '' for none
--- Returns  { count, the highest score, or '' in an empty place }
+-- Returns  { count, the highest score within the range, or '' if it is empty }
 
 local place, from, before, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local MOST = 1000
 local set = ({ scheduled = scheduled, queue = queue, unack = unack, dead = dead })[place]
-local count = redis.call('ZCOUNT', set, from, before == '+inf' and before or '(' .. before)
+local last = before == '+inf' and before or '(' .. before
+local count = redis.call('ZCOUNT', set, from, last)
 for i, other in ipairs(id == '' and {} or redis.call('ZRANGEBYSCORE', set, before, before, 'LIMIT', 0, MOST)) do
   if other >= id then break end
   count = count + 1
 end
-return { count, redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2] or '' }
+local highest = redis.call('ZRANGE', set, last, from, 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+return { count, highest or '' }

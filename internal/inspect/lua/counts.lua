@@ -7,8 +7,8 @@
 --          message keys, then with 'details': { when the next of the others is due or '', keys
 --          taken for a window, sizes of a sample of the messages as a list }, else nothing }, and
 --          then for each group
---          { queued and due, queued for later, when the first of the due is due or '', in
---          delivery, those of them whose lease ran out, dead,
+--          { queued and due, queued for later, in line for their ordering keys, when the first of
+--          the due is due or '', in delivery, those of them whose lease ran out, dead,
 --          then with 'consumers': those that are alive, '0' or something else if there are so
 --          many that only some were counted;
 --          or with 'details': when the first of those for later is due or '', the smallest id of
@@ -67,13 +67,14 @@ end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, consumers = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local queued, ready, since = waiting(queue)
+  local in_line = queued > ready and call('ZCOUNT', queue, int(IN_LINE), '+inf') or 0
   local held = call('ZCARD', unack)
   local expired = held > 0 and call('ZCOUNT', unack, '-inf', now_ms) or 0
-  local row = { ready, queued - ready, since, held, expired, call('ZCARD', dead) }
+  local row = { ready, queued - ready - in_line, in_line, since, held, expired, call('ZCARD', dead) }
   if more == 'consumers' then
-    row[7], row[8] = alive(consumers)
+    row[8], row[9] = alive(consumers)
   elseif more == 'details' then
-    row[7], row[8], row[9] = first(queue, '(' .. now_ms, '+inf'), smallest(unack), first(dead, '-inf', '+inf')
+    row[8], row[9], row[10] = first(queue, '(' .. now_ms, '(' .. int(IN_LINE)), smallest(unack), first(dead, '-inf', '+inf')
   end
   reply[#reply + 1] = row
 end

@@ -1,5 +1,5 @@
--- find.lua: look for bodies that contain a text, and for ids that are it or begin with it and a
--- colon. It changes nothing.
+-- find.lua: look for bodies that contain a text, and for ids that are it or begin with it and then
+-- their keys. It changes nothing.
 --
 -- KEYS     messages
 -- ARGV[1]  text      '' for all
@@ -15,7 +15,7 @@ local result, bytes = { found[1], #found[2] / 2, 0 }, 0
 for i = 1, #found[2], 2 do
   local id, body = found[2][i], found[2][i + 1]
   bytes = bytes + #body
-  local begins = string.sub(id, 1, #text) == text and (#id == #text or string.sub(id, #text + 1, #text + 1) == ':')
+  local begins = string.sub(id, 1, #text) == text and string.find(string.sub(id, #text + 1, #text + 1), '^[~=:]?$')
   if begins or string.find(body, text, 1, true) then
     result[#result + 1], result[#result + 2] = id, body
   end

@@ -327,17 +327,25 @@ local function take(budget, batch, source, last_ms)
   if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
 end
 
--- heal passes on turns whose messages are nowhere, and gives those that nobody has to the first in line, among
--- some of the group's. A torn file may leave such; so may an operator who lets dead letters halt no longer.
+-- heal passes on turns whose messages are nowhere, and gives those that nobody has to the first in line, among some of
+-- the group's. It tells whether there were any. A torn file may leave such; so may an operator who lets dead letters
+-- halt no longer.
 local function heal(halts)
-  local some = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES')
+  local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do
-    if not has_turn(some[i + 1], queue, unack, dead, halts) then give_turn(turns, lanes, queue, some[i]) end
+    if not has_turn(some[i + 1], queue, unack, dead, halts) then
+      give_turn(turns, lanes, queue, some[i])
+      healed = true
+    end
   end
   for _, place in ipairs(redis.pcall('ZRANDMEMBER', lanes, 3)) do
     local line = line_in(place)
-    if redis.call('HEXISTS', turns, line) == 0 then give_turn(turns, lanes, queue, line) end
+    if redis.call('HEXISTS', turns, line) == 0 then
+      give_turn(turns, lanes, queue, line)
+      healed = true
+    end
   end
+  return healed
 end
 
 -- wait_us is how long no other message can be due; -2 if the next is only for a free worker.
@@ -345,7 +353,8 @@ local function wait_us(budget, batch)
   local ends, limits = budget.pause_ends, budget.limits
   if ends then return ends == 0 and -1 or ends * 1000 - now end
   if batch.stop == 'worker' then return -2 end
-  local first = batch.stop and 0 or earliest(scheduled, queue, unack)
+  -- Where a turn was to be healed there may be more: the group looks again at once.
+  local first = (batch.stop or batch.healed) and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end
   wait = wait_for_limits(limits, unack, full, group, now)
@@ -377,5 +386,5 @@ local due, source, answered = find_due(budget, lost)
 if answered then return answered end
 local batch = choose(budget, lost, due)
 take(budget, batch, source, last_ms)
-if has_turns then heal(budget.halts) end
+batch.healed = has_turns and heal(budget.halts)
 return report(budget, batch, last_ms)

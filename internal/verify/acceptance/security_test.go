@@ -80,6 +80,9 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	s.Expect(messages, "first")
 	s.Idle(messages)
 
+	require.NoError(t, p.Publish(s.Topic, of("a", "in"), of("a", "order")))
+	s.Expect(messages, "in", "order")
+
 	require.NoError(t, p.Publish(s.Topic, message.NewMessage("woken", nil))) // by a notification
 	msg := s.Next(messages)
 	<-time.After(500 * time.Millisecond) // kept by extending its lease

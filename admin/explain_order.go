@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+)
+
+// behind says which message of its ordering key keeps a group from one that is due, and what else does; "" for none.
+func (e *explainer) behind(ctx context.Context, g GroupStatus) (string, error) {
+	turn, err := inspect.ReadTurn(ctx, e.partition.Group(g.Group), e.message.ID, g.DueAt)
+	switch {
+	case err != nil || turn.Owner == e.message.ID, turn.Owner == "" && !g.InLine:
+		return "", err
+	case turn.Owner == "":
+		return "waits in line for its ordering key, and it is nobody's turn: the next message of the key brings it on", nil
+	}
+	owner, err := inspect.LookIn(ctx, e.partition, turn.Owner, "")
+	if err != nil && !errors.Is(err, ErrMessageNotFound) {
+		return "", err
+	}
+	text := "waits behind " + e.nameOf(turn.Owner, owner) + ", " + e.holds(g.Group, owner)
+	if turn.Before > 0 {
+		text += ", and behind " + humanize.Count(turn.Before, "message", "messages") + " in line"
+	}
+	why, err := e.obstacle(ctx, g.Group)
+	return join(text, why, ""), err
+}
+
+// nameOf is what people know a message by: its UUID, or else its id.
+func (e *explainer) nameOf(id string, m inspect.Found) string {
+	if c := e.admin.content(e.topic.name, m.Body, nil); c.Message != nil && c.Message.UUID != "" {
+		return c.Message.UUID
+	}
+	return id
+}
+
+// holds says how a message holds the turn of its ordering key in a group.
+func (e *explainer) holds(group string, owner inspect.Found) string {
+	for _, f := range owner.Groups {
+		halts := e.roster.Limits[group].Whole.HaltsKeys
+		switch state := redisdelay.State(f.State); {
+		case f.Group != group:
+		case state == redisdelay.StateInDelivery:
+			return "which is in delivery in group " + group
+		case state == redisdelay.StateDead && halts:
+			return "which is dead in group " + group + ", and halts the key until somebody requeues or discards it"
+		case state == redisdelay.StateDead:
+			return "which is dead in group " + group + ": the next claims go on with the key"
+		case f.At.IsZero() || f.InLine:
+		case f.At.After(owner.Now):
+			return "which waits for its retry at " + e.clock(f.At)
+		default:
+			return "whose turn it is in group " + group
+		}
+	}
+	return "which is gone: the next claims go on with the key"
+}

@@ -1,0 +1,273 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// orderedID is an id that carries an ordering key.
+func orderedID(n int, key string) string { return fmt.Sprintf("%026d=%d,%s", n, len(key), key) }
+
+// publishOrdered stores messages with the ordering key "wallet-7". Their names are also their message keys.
+func (s *scene) publishOrdered(names ...string) {
+	s.T.Helper()
+	for _, name := range names {
+		msg := message.NewMessage(name, []byte("x"))
+		redisdelay.SetOrderingKey(msg, "wallet-7")
+		redisdelay.SetKey(msg, msg.UUID)
+		require.NoError(s.T, s.Publisher().Publish(s.Topic, msg))
+	}
+}
+
+// lined is a group that has order-1 in delivery, and order-2 and order-3 in line.
+func (s *scene) lined() (g *queue.Group, first queue.Claimed) {
+	s.T.Helper()
+	g = s.group(0, "billing")
+	s.publishOrdered("order-1", "order-2", "order-3")
+	claimed := s.claim(g, "host-3/01", 10, `{"name":"host-3"}`)
+	require.Len(s.T, claimed, 1)
+	return g, claimed[0]
+}
+
+// behind checks what is explained of a message with a key that is due and waits.
+func (s *scene) behind(key, why string) {
+	s.T.Helper()
+	s.unchanged(func() {
+		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key})
+		require.NoError(s.T, err)
+		assert.Regexp(s.T, "^due for "+soon+"; "+why+"$", e.Summary)
+		assert.Equal(s.T, []string{"billing: " + e.Summary}, e.Lines)
+	})
+}
+
+func (s *scene) halt(halts bool) {
+	s.T.Helper()
+	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: halts}))
+}
+
+func TestExplainNamesTheMessageWhoseTurnItIs(t *testing.T) {
+	s := newScene(t)
+	g, first := s.lined()
+	s.behind("order-2", "waits behind order-1, which is in delivery in group billing")
+	s.behind("order-3", "waits behind order-1, which is in delivery in group billing, and behind 1 message in line")
+
+	s.nack(g, time.Minute, first)
+	s.behind("order-2", "waits behind order-1, which waits for its retry at "+someTime)
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(1000, first.ID)).Err())
+	s.behind("order-2", "waits behind order-1, whose turn it is in group billing")
+	require.NoError(t, s.Client.Del(t.Context(), s.Key("consumers:billing")).Err())
+	s.behind("order-2", "waits behind order-1, whose turn it is in group billing; no consumer of group billing is alive")
+}
+
+func TestExplainNamesTheDeadLetterThatHaltsAKey(t *testing.T) {
+	s := newScene(t)
+	g, first := s.lined()
+	s.halt(true)
+	s.bury(g, "bad", first)
+	s.behind("order-2", "waits behind order-1, which is dead in group billing, and halts the key until somebody requeues or discards it")
+
+	require.NoError(t, s.Client.HDel(t.Context(), s.Key("control"), "limits:billing").Err())
+	s.behind("order-2", "waits behind order-1, which is dead in group billing: the next claims go on with the key")
+
+	id := s.idOf("order-1")
+	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("dead:billing"), id).Err())
+	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
+	s.behind("order-2", "waits behind "+id+", which is gone: the next claims go on with the key")
+	require.NoError(t, s.Client.Del(t.Context(), s.Key("turns:billing")).Err())
+	s.behind("order-2", "waits in line for its ordering key, and it is nobody's turn: the next message of the key brings it on")
+}
+
+// TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine.
+func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
+	s := newScene(t)
+	s.lined()
+	s.publishOrdered("order-4")
+	s.unchanged(func() {
+		e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "order-4"})
+		require.NoError(t, err)
+		assert.True(t, e.Message.Scheduled)
+		assert.Regexp(t, "^due for "+soon+"; waits behind order-1, which is in delivery in group billing, and behind 2 messages in line$", e.Summary)
+	})
+}
+
+func TestWhatWaitsInLineIsCountedAndShown(t *testing.T) {
+	s := newScene(t)
+	g, _ := s.lined()
+	s.publishOrderedLater(g)
+	stats := s.stats()
+	one := stats.Groups[0]
+	assert.Equal(t, Counts{InLine: 2, Retrying: 1, InDelivery: 1}, one.Counts)
+	assert.Equal(t, []any{time.Time{}, time.Duration(0)}, []any{one.OldestQueued, one.Overdue}, "what waits in line is not late")
+	assert.WithinDuration(t, s.Now().Add(time.Minute), one.NextRetry, 5*time.Second)
+	assert.Equal(t, 4, one.held())
+
+	list := s.list(Query{In: Waiting})
+	require.Len(t, list.Entries, 3)
+	for i, want := range []string{"order-2", "order-3", "other"} {
+		e := list.Entries[i]
+		assert.Equal(t, want, e.Content.Message.UUID)
+		assert.Equal(t, i < 2, e.InLine)
+	}
+	e := list.Entries[0]
+	assert.Equal(t, []any{"wallet-7", "order-2", redisdelay.StateQueued}, []any{e.OrderingKey, e.Key, e.State})
+	assert.WithinDuration(t, s.Now(), e.At, 5*time.Second)
+	m := s.message(Ref{Key: "order-2"})
+	assert.Equal(t, "wallet-7", m.OrderingKey)
+	assert.Equal(t, e.At, m.Groups[0].DueAt)
+	assert.True(t, m.Groups[0].InLine)
+
+	for at, want := range map[time.Time][2]int{e.At.Add(-time.Second): {0, 3}, e.At.Add(30 * time.Second): {2, 1}, e.At.Add(2 * time.Minute): {3, 0}} {
+		got := [2]int{s.count(Query{In: Waiting, Before: at}), s.count(Query{In: Waiting, From: at})}
+		assert.Equal(t, want, got, at.Sub(e.At))
+	}
+}
+
+// publishOrderedLater adds a message that waits for a retry.
+func (s *scene) publishOrderedLater(g *queue.Group) {
+	s.T.Helper()
+	require.NoError(s.T, s.Publisher().Publish(s.Topic, message.NewMessage("other", nil)))
+	s.nack(g, time.Minute, s.claim(g, "host-3/01", 1, "{}")...)
+}
+
+func TestPagesGoThroughWhatWaitsInLine(t *testing.T) {
+	s := newScene(t)
+	g, _ := s.lined()
+	s.publishOrderedLater(g)
+	var seen []string
+	q := Query{In: Waiting, Limit: 1}
+	for {
+		page := s.list(q)
+		for _, e := range page.Entries {
+			seen = append(seen, e.Content.Message.UUID)
+		}
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			break
+		}
+	}
+	assert.Equal(t, []string{"order-2", "order-3", "other"}, seen)
+}
+
+// TestBulkOperationsKnowWhatWaitsInLine also while no claim comes: the turn passes on as they go.
+func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(s *scene, which Selection) (Progress, error)
+		want Counts
+	}{
+		"cancel": {
+			func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Cancel(s.T.Context(), s.Topic, which, nil)
+			}, Counts{},
+		},
+		"bury": {
+			func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Bury(s.T.Context(), s.Topic, which, "bad", nil)
+			},
+			Counts{Dead: 3},
+		},
+		"put off": {
+			func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Reschedule(s.T.Context(), s.Topic, which, delay.For(time.Hour), nil)
+			}, Counts{Retrying: 3},
+		},
+		"move": {
+			func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Move(s.T.Context(), s.Topic, which, s.Topic+"/other", nil)
+			}, Counts{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			g, first := s.lined()
+			s.nack(g, 0, first)
+			require.Equal(t, Counts{Queued: 1, InLine: 2}, s.stats().Groups[0].Counts)
+			p, err := test.do(s, Matching(Query{In: Waiting, Group: "billing"}))
+			require.NoError(t, err)
+			assert.Equal(t, Progress{Done: 3}, p)
+			assert.Equal(t, test.want, s.stats().Groups[0].Counts)
+			assert.Empty(t, s.findings(false)[CheckTurns])
+			lanes := s.Client.Exists(t.Context(), s.Key("lanes:billing"), s.Key("turns:billing")).Val()
+			assert.Zero(t, lanes)
+		})
+	}
+}
+
+// TestAWalkMeetsWhoseTurnComes although it leaves its line, for another end of the queue than it had.
+func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
+	s := newScene(t)
+	g, first := s.lined()
+	var met []string
+	require.NoError(t, s.admin.walk(t.Context(), s.Topic, Query{In: Waiting, Group: "billing"}, 0, func(st step) error {
+		if len(met) == 0 {
+			s.ack(g, first.ID) // the queue was empty
+		}
+		for _, e := range st.entries {
+			met = append(met, fmt.Sprint(st.place, " ", keyOf(e.ID)))
+		}
+		return nil
+	}))
+	assert.Equal(t, []string{"line order-2", "line order-3", "queue order-2"}, met)
+}
+
+func TestDeliverNowLeavesWhatWaitsInLine(t *testing.T) {
+	s := newScene(t)
+	s.lined()
+	before := s.stats().Groups[0].Counts
+	p, err := s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{In: Waiting}), nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{}, p)
+	assert.Equal(t, before, s.stats().Groups[0].Counts)
+}
+
+func TestExamineNamesHaltedKeys(t *testing.T) {
+	s := newScene(t)
+	g, first := s.lined()
+	s.halt(true)
+	require.NotContains(t, s.findings(false), CheckHalted)
+	s.bury(g, "bad", first)
+	s.unchanged(func() {
+		f := s.findings(false)[CheckHalted]
+		assert.Equal(t, Finding{
+			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
+			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" of "billing", by %q. Their messages wait until somebody `+
+				"requeues or discards the dead letters", first.ID),
+		}, f)
+		one := s.stats().Groups[0]
+		assert.Equal(t, 1, one.HaltedKeys)
+		assert.True(t, one.Limits.HaltsKeys)
+		backlogs, _ := s.admin.Backlogs(t.Context()) // which cannot read topics of other tests
+		for _, b := range backlogs {
+			if b.Topic == s.Topic {
+				assert.Equal(t, 1, b.Groups[0].HaltedKeys)
+				assert.Equal(t, 2, b.Groups[0].InLine)
+			}
+		}
+	})
+	s.halt(false)
+	found := s.findings(false)
+	assert.NotContains(t, found, CheckHalted)
+	assert.Contains(t, found, CheckTurns)
+	require.Len(t, s.claim(g, "host-3/01", 10, "{}"), 0, "this one heals")
+	assert.NotContains(t, s.findings(false), CheckTurns)
+	assert.Len(t, s.claim(g, "host-3/01", 10, "{}"), 1)
+}
+
+func TestFindKnowsIdsWithAnOrderingKey(t *testing.T) {
+	s := newScene(t)
+	s.lined()
+	id := s.idOf("order-2")
+	var found []string
+	for m, err := range s.admin.Find(t.Context(), s.Topic, id[:26], nil) {
+		require.NoError(t, err)
+		found = append(found, m.ID)
+	}
+	assert.Equal(t, []string{id}, found)
+}

@@ -1,0 +1,91 @@
+package inspect
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Turn says for which message the ordering key of another waits.
+type Turn struct {
+	Owner  string // the id of the message whose turn it is; "" if it is nobody's
+	Before int    // messages that wait in line before the other one
+}
+
+// ReadTurn reads whose turn it is for a message that is due at a time. It is zero without an ordering key.
+func ReadTurn(ctx context.Context, g *queue.Group, id string, due time.Time) (Turn, error) {
+	if script.TraitsOf(id).OrderingKey == "" {
+		return Turn{}, nil
+	}
+	reply, err := g.Run(ctx, turnScript, []any{id, strconv.FormatInt(due.UnixMilli(), 10)})
+	if err != nil {
+		return Turn{}, err
+	}
+	turn := Turn{reply.Text(), reply.Count()}
+	return turn, reply.End()
+}
+
+// FindTurns calls found with the ids of dead letters that halt their ordering keys, and of messages that have
+// turns and are nowhere. Claims pass the turns of these on.
+func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string)) error {
+	return scan(func(cursor string) (next string, err error) {
+		reply, err := g.Run(ctx, turnsScript, []any{g.Name(), cursor, lookedAt})
+		if err != nil {
+			return "", err
+		}
+		next, looked, halted, gone := reply.Text(), reply.Count(), reply.Texts(), reply.Texts()
+		if err := reply.End(); err != nil {
+			return "", err
+		}
+		found(looked, halted, gone)
+		return next, nil
+	})
+}
+
+// maxLetters is among how many dead letters of a group, the newest in a partition, halted keys are counted.
+// That takes Redis about half a millisecond.
+const maxLetters = 1000
+
+// Halting are the groups whose dead letters halt ordering keys, and that have dead letters.
+func Halting(roster Roster, counts TopicCounts) (names []string) {
+	for _, name := range roster.Groups {
+		if roster.Limits[name].Whole.HaltsKeys && counts.Groups[name].Dead > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (t *TopicCounts) addHalted(group string, count int) {
+	g := t.Groups[group]
+	g.Halted += count
+	t.Groups[group] = g
+}
+
+func haltedCall(p *queue.Partition, group string) script.Call {
+	return p.Call(haltedScript, p.Keys(haltedScript, group), []any{maxLetters})
+}
+
+func haltedIn(reply script.Reply, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	count := reply.Count()
+	return count, reply.End()
+}
+
+// AddHalted adds to the counts of a partition how many ordering keys the dead letters of some groups halt. It looks
+// at the newest dead letters, up to maxLetters: so the number is exact if there are no more.
+func (t *TopicCounts) AddHalted(ctx context.Context, p *queue.Partition, groups []string) error {
+	for _, name := range groups {
+		halted, err := haltedIn(p.Client().Run(ctx, haltedCall(p, name)))
+		if err != nil {
+			return err
+		}
+		t.addHalted(name, halted)
+	}
+	return nil
+}
