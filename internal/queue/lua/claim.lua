@@ -209,16 +209,35 @@ local function find_due(budget, lost)
   return nil, nil, ask()
 end
 
+-- lines_in returns the lines of messages that have an ordering key, by their place in a list, and looks up who has
+-- their turns.
+local function lines_in(batch, ids)
+  local lines, unknown = {}, {}
+  for i, id in ipairs(ids) do
+    local line = #id > 27 and line_of(id)
+    if line then
+      lines[i] = line
+      if batch.owners[line] == nil then
+        batch.owners[line] = false
+        unknown[#unknown + 1] = line
+      end
+    end
+  end
+  if #unknown == 0 or not has_turns then return lines end
+  for i, owner in ipairs(redis.call('HMGET', turns, unpack(unknown))) do batch.owners[unknown[i]] = owner end
+  return lines
+end
+
 -- is_busy tells whether another message has the turn of an ordering key.
 local function is_busy(batch, line, id)
   local owner = batch.owners[line]
-  if owner == nil then
-    owner = redis.call('HGET', turns, line)
-    if owner and owner ~= id and not has_turn(owner, queue, unack, dead, batch.halts) then
+  if owner and owner ~= id and not batch.checked[line] then
+    batch.checked[line] = true
+    if not has_turn(owner, queue, unack, dead, batch.halts) then
       pass_turns(turns, lanes, queue, { owner }, { line })
       owner = redis.call('HGET', turns, line)
+      batch.owners[line] = owner
     end
-    batch.owners[line] = owner
   end
   return owner and owner ~= id
 end
@@ -232,17 +251,15 @@ local function consider(batch, list, lost, most)
   if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
   local entries = has_attempts and call('HMGET', attempts, unpack(ids)) or {}
+  local lines = lines_in(batch, ids)
   for i, id in ipairs(ids) do
     local entry, reason = entries[i] or lost and '1', nil
     local length = call('HSTRLEN', messages, id)
     if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
     if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
     if has_metadata then length = length + call('HSTRLEN', changed, id) end
-    local again, line = entry and not string.match(entry, RELEASED_ONCE), nil
-    if #id > 27 then
-      line = line_of(id)
-      if has_ttl(id) then entry = with_due(entry, list[2 * i]) end
-    end
+    local again, line = entry and not string.match(entry, RELEASED_ONCE), lines[i]
+    if #id > 27 and has_ttl(id) then entry = with_due(entry, list[2 * i]) end
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif line and is_busy(batch, line, id) then
@@ -256,7 +273,7 @@ local function consider(batch, list, lost, most)
       batch.ids[n], details[2 * n - 1], details[2 * n] = id, list[2 * i], entry or '1'
       if entry then written[#written + 1], written[#written + 2] = id, entry end
       if line and batch.owners[line] ~= id then
-        batch.owners[line] = id
+        batch.owners[line], batch.checked[line] = id, true
         batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
       end
     end
@@ -269,7 +286,7 @@ local function choose(budget, lost, due)
   local batch = {
     ids = {}, details = {}, entries = {}, bodies = {}, metadata = {}, buried = {}, bytes = 0, stop = nil,
     due = {}, due_count = 0, -- ids, and how many of them the batch has
-    owners = {}, turns = {}, waiting = {}, halts = budget.halts,
+    owners = {}, checked = {}, turns = {}, waiting = {}, halts = budget.halts, -- of lines: who has the turn
   }
   consider(batch, lost, true, budget.limit)
   if batch.stop then return batch end

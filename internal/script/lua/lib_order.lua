@@ -81,13 +81,34 @@ end
 -- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
 -- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again.
 local function pass_turns(turns, lanes, queue, ids, lines, count)
-  local passed = false
+  local some, ending = {}, {}
   for i = 1, count or #ids do
-    if lines[i] and redis.call('HGET', turns, lines[i]) == ids[i] then
-      passed = give_turn(turns, lanes, queue, lines[i]) or passed
+    if lines[i] then
+      some[#some + 1], ending[#ending + 1] = lines[i], ids[i]
     end
   end
-  return passed
+  if #some == 0 then return false end
+  local owners, over, dues, places = redis.call('HMGET', turns, unpack(some)), {}, {}, {}
+  local heads, n = {}, 0 -- whose turn it is now, line by line
+  for i, line in ipairs(some) do
+    local id, due, place
+    if owners[i] == ending[i] then id, due, place = first_in(lanes, queue, line) end
+    if id then
+      n = n + 1
+      heads[2 * n - 1], heads[2 * n] = line, id
+      dues[2 * n - 1], dues[2 * n] = int(due), id
+      places[n] = place
+    elseif id == nil and owners[i] == ending[i] then
+      over[#over + 1] = line
+    end
+  end
+  if n > 0 then
+    redis.call('HSET', turns, unpack(heads))
+    redis.call('ZADD', queue, unpack(dues))
+    redis.call('ZREM', lanes, unpack(places))
+  end
+  if #over > 0 then redis.call('HDEL', turns, unpack(over)) end
+  return n > 0
 end
 
 -- put_off takes messages out of their lines, and ends their turns: they get a later due time or, without one, leave
