@@ -39,6 +39,8 @@ var documented = []struct {
 	{redisdelay.ErrNilMessage, "redisdelay.ErrNilMessage"},
 	{redisdelay.ErrMessageTooLarge, "redisdelay.ErrMessageTooLarge"},
 	{redisdelay.ErrInvalidKey, "redisdelay.ErrInvalidKey"},
+	{redisdelay.ErrInvalidOrderingKey, "redisdelay.ErrInvalidOrderingKey"},
+	{redisdelay.ErrInvalidTTL, "redisdelay.ErrInvalidTTL"},
 	{redisdelay.ErrDuplicateMessage, "redisdelay.ErrDuplicateMessage"},
 	{redisdelay.ErrMessageDead, "redisdelay.ErrMessageDead"},
 	{redisdelay.ErrMessageNotFound, "redisdelay.ErrMessageNotFound"},

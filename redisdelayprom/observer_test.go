@@ -65,7 +65,7 @@ func TestChangesCountByOutcome(t *testing.T) {
 func TestDeliveriesCountFromClaimToSettlement(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	o, at := m.Observer(), observe.Place{Topic: "t", Group: "g", Partition: 3}
-	o.Claimed(observe.Claimed{Place: at, IDs: make([]string, 14)})
+	o.Claimed(observe.Claimed{Place: at, IDs: make([]string, 15)})
 	for i := range 10 {
 		o.HandedOut(observe.HandedOut{Place: at, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
 	}
@@ -78,27 +78,28 @@ func TestDeliveriesCountFromClaimToSettlement(t *testing.T) {
 	o.LeaseLost(observe.LeaseLost{Place: at})
 	o.Settled(observe.Settled{Place: at, How: observe.Released})
 	o.Settled(observe.Settled{Place: at, How: observe.Undecodable})
+	o.Settled(observe.Settled{Place: at, How: observe.Expired})
 	o.Settled(observe.Settled{Place: at, How: observe.Unsettled, Took: 1})
 	o.Settled(observe.Settled{Place: at, How: observe.Unsettled})
 	for _, reason := range []string{
 		"not acked in 3 deliveries", "not acked in 1 deliveries, and lost with its consumer 2 times",
-		"cannot decode: EOF", "message body is missing", "card is stolen",
+		"cannot decode: EOF", "message body is missing", "expired", "card is stolen",
 	} {
 		o.Buried(observe.Buried{Place: at, Reason: reason})
 	}
 	want := map[string]float64{}
 	for name, value := range map[string]float64{
-		"claimed_messages_total": 14, "claim_batch_messages": 1, "handed_out_messages_total": 10, "early_deliveries_total": 1,
+		"claimed_messages_total": 15, "claim_batch_messages": 1, "handed_out_messages_total": 10, "early_deliveries_total": 1,
 		"lateness_seconds": 10, "handling_seconds": 8, "leases_lost_total": 1, "in_flight_messages": 2, "buffered_messages": 1,
 	} {
 		want[name+"{group=g,topic=t}"] = value
 	}
 	for how, n := range map[string]float64{
-		"ack": 2, "nack": 1, "defer": 1, "bury": 1, "abandon": 1, "release": 1, "undecodable": 1, "stale": 1, "unsettled": 2,
+		"ack": 2, "nack": 1, "defer": 1, "bury": 1, "abandon": 1, "release": 1, "undecodable": 1, "expired": 1, "stale": 1, "unsettled": 2,
 	} {
 		want["settled_messages_total{group=g,how="+how+",topic=t}"] = n
 	}
-	for _, class := range []string{"deliveries", "lost", "undecodable", "no_body", "handler"} {
+	for _, class := range []string{"deliveries", "lost", "undecodable", "no_body", "expired", "handler"} {
 		want["buried_messages_total{class="+class+",group=g,topic=t}"] = 1
 	}
 	assert.Equal(t, want, shown(t, registry, ""))

@@ -65,6 +65,7 @@ const (
 	lost        = "lost"
 	undecodable = "undecodable"
 	noBody      = "no_body"
+	expired     = "expired"
 	handler     = "handler"
 )
 
@@ -81,6 +82,8 @@ func classOf(reason string) string {
 		return undecodable
 	case reason == "message body is missing":
 		return noBody
+	case reason == "expired":
+		return expired
 	}
 	return handler
 }

@@ -102,7 +102,7 @@ func (m *Metrics) newPlace(of placeLabels) *placeSeries {
 	}
 	s.acked = s.settled[observe.Acked]
 	s.stale = m.settled.WithLabelValues(s.with("stale")...)
-	for _, class := range []string{deliveries, lost, undecodable, noBody, handler} {
+	for _, class := range []string{deliveries, lost, undecodable, noBody, expired, handler} {
 		m.buried.WithLabelValues(s.with(class)...)
 	}
 	return s

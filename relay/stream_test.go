@@ -169,7 +169,7 @@ type losing struct {
 func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 2 && args[2] == 8 && l.answers < 2 {
+		if args := cmd.Args(); err == nil && len(args) > 2 && args[2] == 11 && l.answers < 2 {
 			l.answers++
 			err = errors.New("connection reset")
 			cmd.SetErr(err)
@@ -203,7 +203,7 @@ type hiding struct {
 
 func (h hiding) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 10 && args[10] == h.stream { // its last key
+		if args := cmd.Args(); len(args) > 13 && args[13] == h.stream { // its last key
 			cmd.SetErr(crossSlot{})
 			return cmd.Err()
 		}

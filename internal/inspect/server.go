@@ -165,8 +165,8 @@ var needed = []string{
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
 	"HSET K x x", "HSTRLEN K x",
 	"SISMEMBER K x", "SMEMBERS K", "SREM K x",
-	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZLEXCOUNT K - +", "ZMSCORE K x", "ZRANGE K 0 1", "ZRANGEBYLEX K - +",
-	"ZRANGEBYSCORE K 0 1", "ZREM K x",
+	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZLEXCOUNT K - +", "ZMSCORE K x", "ZRANDMEMBER K", "ZRANGE K 0 1",
+	"ZRANGEBYLEX K - +", "ZRANGEBYSCORE K 0 1", "ZREM K x",
 	"ZSCAN K 0", "ZSCORE K x",
 }
 

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ var ends = map[script.Kind]string{
 	script.DeadOf:         empties, // once somebody has decided about the dead letters
 	script.ReasonsOf:      empties,
 	script.ConsumersOf:    empties,
+	script.TurnsOf:        empties,
+	script.LanesOf:        empties,
 	script.Taken:          expires,
 	script.Publishers:     expires,
 	script.ClaimsOf:       expires,
@@ -81,8 +84,9 @@ func (r *scene) live(look func()) {
 	topic := r.topicOf(2)
 	g, h := r.expiring("g", time.Hour), r.expiring("h", time.Hour)
 	ids := []string{keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), keyed(4, "d")}
+	line := []string{ordered("5", "e"), ordered("6", "e")}
 	var calls [][]Message
-	for _, id := range ids {
+	for _, id := range slices.Concat(ids, line) {
 		calls = append(calls, []Message{due(id)})
 	}
 	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, calls...))
@@ -107,6 +111,12 @@ func (r *scene) live(look func()) {
 	take(g, 1)
 	ack(r.T, g, ids[0])
 	ack(r.T, h, ids...)
+	for _, id := range line {
+		for _, one := range []*Group{g, h} {
+			ack(r.T, one, id)
+			take(one, 10)
+		}
+	}
 
 	require.NoError(r.T, errOf(r.partition.CancelID(r.Ctx(), fmt.Sprintf("%026d", 9))))
 	for _, left := range []*Group{g, h} {

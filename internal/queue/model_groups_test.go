@@ -45,7 +45,7 @@ func (m *trial) resume(rt *rapid.T) {
 
 func (m *trial) limit(rt *rapid.T) {
 	name := draw(rt, "group", "g", "h")
-	l := Limits{MaxInFlight: rapid.IntRange(0, 4).Draw(rt, "in flight")}
+	l := Limits{MaxInFlight: rapid.IntRange(0, 4).Draw(rt, "in flight"), HaltsKeys: rapid.Bool().Draw(rt, "halts keys")}
 	if l.Messages = draw(rt, "messages", 0, 0, 1, 7); l.Messages > 0 {
 		l.Per, l.Burst = draw(rt, "per", 100*time.Millisecond, 3*time.Second), rapid.IntRange(1, 4).Draw(rt, "burst")
 	}
@@ -57,7 +57,7 @@ func (m *trial) limit(rt *rapid.T) {
 		}
 		m.must(err)
 		m.model.Limit(m.now, name, store.Limits{
-			MaxInFlight: l.MaxInFlight, Messages: l.Messages, Per: l.Per.Microseconds(), Burst: l.Burst,
+			MaxInFlight: l.MaxInFlight, Messages: l.Messages, Per: l.Per.Microseconds(), Burst: l.Burst, HaltsKeys: l.HaltsKeys,
 		}, 1)
 	})
 }

@@ -31,10 +31,11 @@ func (m *trial) push(rt *rapid.T) {
 		for range rapid.IntRange(1, 3).Draw(rt, "messages") {
 			m.ids++
 			msg := Message{
-				ID:    fmt.Sprintf("%026d%s", m.ids, draw(rt, "key", "", "", ":k", ":l")),
+				ID:    fmt.Sprintf("%026d%s%s", m.ids, draw(rt, "ordering key", "", "=1,a", "=1,b", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
 			}
+			msg.Traits = script.TraitsOf(msg.ID)
 			call = append(call, msg)
 			same = append(same, store.Message{ID: msg.ID, Delay: script.Milliseconds(msg.Delay), Body: msg.Body})
 		}
@@ -294,10 +295,10 @@ func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store
 func (m *trial) withdraw(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued, store.Dead)
 	group, seen, args := m.seen(rt, place)
-	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed").With("lib_finish")
+	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").With("lib_finish")
 	m.do(func() {
 		want := m.model.Withdraw(group, place, seen)
-		reply, err := m.group(group).Run(m.scene.Ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, ""}, args...))
+		reply, err := m.group(group).Run(m.scene.Ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, "", m.real.Channel()}, args...))
 		m.must(err)
 		left, again := reply.Texts(), reply.Texts()
 		m.must(reply.End())
@@ -310,7 +311,7 @@ func (m *trial) retime(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued)
 	group, seen, args := m.seen(rt, place)
 	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
-	retime := ofInspect("retime", "scheduled queue")
+	retime := ofInspect("retime", "scheduled queue attempts turns lanes")
 	m.do(func() {
 		want := m.model.Retime(m.now, group, due, seen)
 		left, err := m.group(group).RunForTexts(m.scene.Ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))

@@ -211,7 +211,7 @@ func (m *trial) state() map[string]string {
 	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Taken, script.Control, script.Full, script.Expiries} {
 		reads = append(reads, m.read(pipe, state, k, m.real.Key(k, ""), k.Name()+" "))
 	}
-	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.ChangedOf, script.ConsumersOf} {
+	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.ChangedOf, script.ConsumersOf, script.TurnsOf, script.LanesOf} {
 		for _, g := range trialGroups {
 			reads = append(reads, m.read(pipe, state, k, m.real.Key(k, g), k.Name()+":"+g+" "))
 		}
@@ -271,7 +271,7 @@ func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 	case "paused":
 		value = words[0]
 	case "limits":
-		value = strings.Join(words[:3], " ")
+		value = fmt.Sprint(strings.Join(words[:3], " "), " ", strings.Contains(value, `"halts":true`))
 	case "retired":
 		what, value = "tombstone", cmp.Or(strings.Join(words[1:], " "), "retired")
 	}

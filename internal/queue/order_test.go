@@ -3,7 +3,9 @@ package queue
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -137,6 +139,128 @@ func TestARetryKeepsItsTurn(t *testing.T) {
 			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
 			assert.Equal(t, tokens(fail(r, g), a1), r.claim(g, "d", 10))
 			assert.Equal(t, a1, r.State()["turns:g 1:a"])
+		})
+	}
+}
+
+func TestALetterThatHaltsItsKeyHaltsItNoLongerOnceTheGroupSaysSo(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	_, err := r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")
+	require.NoError(t, err)
+	r.push(due(a1), due(a2), due(a3))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	nack(t, g, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Reason: "bad"})
+	assert.Empty(t, r.claim(g, "c", 10), "it halts")
+	assert.Equal(t, a1, r.State()["turns:g 1:a"])
+
+	_, err = r.partition.limit(t.Context(), "g", Limits{}, 1, "")
+	require.NoError(t, err)
+	claims, err := g.Claim(t.Context(), r.request("c", 10))
+	require.NoError(t, err)
+	assert.Zero(t, claims.Next, "this claim passes the turn on")
+	assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+}
+
+func TestWhatWaitsInLineKeepsItsPlaceUnlessItIsPutOff(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2), due(a3))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	before := r.State()
+	_, err := r.partition.RescheduleID(t.Context(), a3, r.Now().UnixMilli()-60_000)
+	require.NoError(t, err)
+	assert.Equal(t, before, r.State(), "it is due already")
+
+	_, err = r.partition.RescheduleID(t.Context(), a2, r.Now().UnixMilli()+60_000)
+	require.NoError(t, err)
+	assert.Equal(t, "now+60s", r.State()["queue:g "+a2])
+	ack(t, g, a1)
+	assert.Equal(t, tokens("1", a3), r.claim(g, "c", 10))
+}
+
+func TestAMessageThatIsPutOffPassesItsTurnOnAndWakesItsGroup(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	nack(t, g, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Delay: time.Minute})
+	seen := r.Client.ZScore(t.Context(), r.partition.Key(script.QueueOf, "g"), a1).Val()
+	next := r.listen(g, "d")
+	retime := ofInspect("retime", "scheduled queue attempts turns lanes")
+	left, err := g.RunForTexts(t.Context(), retime, []any{"queue", int64(seen) + 60_000, r.partition.Channel(), a1, int64(seen)})
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Zero(t, next().In)
+	assert.Equal(t, tokens("1", a2), r.claim(g, "d", 10))
+}
+
+// TestNothingIsLeftOfTurnsAndLanes when a group ends, also if that is interrupted.
+func TestNothingIsLeftOfTurnsAndLanes(t *testing.T) {
+	inUse := func(t *testing.T) (*scene, *Group) {
+		r := newScene(t)
+		g := r.group("g")
+		r.push(due(a1), due(a2), due(a3), due(b1))
+		require.Equal(t, tokens("1", a1, b1), r.claim(g, "c", 10))
+		return r, g
+	}
+	again := func(r *scene, g *Group) {
+		require.NoError(r.T, g.Register(r.Ctx()))
+		r.push(due(ordered("a4", "a")))
+		assert.Equal(r.T, tokens("1", ordered("a4", "a")), r.claim(g, "c", 10), "it starts anew")
+	}
+	t.Run("retired", func(t *testing.T) {
+		r, _ := inUse(t)
+		_, err := retire(t, r.topicOf(1), "g", RetireForced)
+		require.NoError(t, err)
+		state := r.State()
+		require.Contains(t, state, "control retired:g")
+		delete(state, "control retired:g")
+		assert.Empty(t, state)
+	})
+	t.Run("restored after a retirement that was interrupted", func(t *testing.T) {
+		r, g := inUse(t)
+		require.NoError(t, g.retire(t.Context(), RetireForced))
+		require.NoError(t, r.topicOf(1).Restore(t.Context(), "g"))
+		assert.Empty(t, r.State())
+		again(r, g)
+	})
+	t.Run("ended, and back", func(t *testing.T) {
+		r, g := inUse(t)
+		require.NoError(t, g.retire(t.Context(), retireEnded))
+		again(r, g)
+		ack(t, g, ordered("a4", "a"))
+		assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
+	})
+}
+
+// TestAClaimHealsTurns that torn files have left.
+func TestAClaimHealsTurns(t *testing.T) {
+	for name, damage := range map[string]func(r *scene, turns, lanes string) error{
+		"of a message that is nowhere": func(r *scene, turns, _ string) error {
+			return r.Client.HSet(r.Ctx(), turns, "1:a", ordered("gone", "a")).Err()
+		},
+		"of a message that is in line": func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1:a", a3).Err() },
+		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1:a").Err() },
+		"behind a place of nobody": func(r *scene, turns, lanes string) error {
+			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: fmt.Sprintf("1:a%016d%s", 1, ordered("gone", "a"))})
+			return r.Client.HDel(r.Ctx(), turns, "1:a").Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.push(due(a1), due(a2), due(a3))
+			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+			key := r.partition.Key
+			require.NoError(t, r.Client.ZRem(t.Context(), key(script.UnackOf, "g"), a1).Err())
+			require.NoError(t, damage(r, key(script.TurnsOf, "g"), key(script.LanesOf, "g")))
+			assert.Empty(t, r.claim(g, "c", 10), "it finds nothing, and heals")
+			assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+			ack(t, g, a2)
+			assert.Equal(t, tokens("1", a3), r.claim(g, "c", 10))
+			ack(t, g, a3)
+			assert.Equal(t, map[string]string{"groups g": "member", "messages " + a1: "body " + a1}, r.State())
 		})
 	}
 }

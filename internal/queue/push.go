@@ -177,7 +177,7 @@ func (b Batch) plain() bool {
 	}
 	for _, call := range b.Calls {
 		for i := range call {
-			if call[i].Key != "" {
+			if id := call[i].ID; len(id) > script.IDLength && script.TraitsOf(id).Key != "" {
 				return false
 			}
 		}

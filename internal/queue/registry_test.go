@@ -86,7 +86,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
 	acts["subscribe"] = func() error { _, err := topic().Membership("g", Terms{}).Partitions(t.Context()); return err }
-	for _, version := range []string{"3", "3.1", "10", "10.0"} {
+	for _, version := range []string{"4", "4.1", "10", "10.0"} {
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
 		for name, act := range acts {
@@ -144,7 +144,7 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 func TestARefusalIsNotRemembered(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "3").Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "4").Err())
 	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "1").Err())
 	require.NoError(t, topic.Enlist(t.Context()))

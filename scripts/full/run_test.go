@@ -36,7 +36,7 @@ func rowsOf(t *testing.T, s *suite) map[string]row {
 
 func TestEachFormGetsARowWithItsResult(t *testing.T) {
 	s := small(t,
-		form{name: "good", command: "echo '--- PASS: TestA (0.00s)'; echo '--- SKIP: TestB (0.00s)'", figure: tests},
+		form{name: "good", command: "echo '--- PASS: TestA (0.00s)'; echo '--- SKIP: TestB/7/TestC/5f (0.00s)'; echo '--- SKIP: TestB/8/TestC/3d (0.00s)'", figure: tests},
 		form{name: "bad", command: "echo '--- FAIL: TestA'; exit 1", figure: tests, beside: true},
 		form{name: "endless", command: "sleep 600", limit: 100 * time.Millisecond, beside: true},
 		form{name: "absent", command: "echo 'valkey-9     -                could not be had: no network'; exit 1"},
@@ -47,7 +47,7 @@ func TestEachFormGetsARowWithItsResult(t *testing.T) {
 	assert.ElementsMatch(t, []string{"bad", "endless"}, failures)
 	rows := rowsOf(t, s)
 	assert.Equal(t, passed, rows["good"].result)
-	assert.Equal(t, "1 passed, skipped: TestB", rows["good"].figure)
+	assert.Equal(t, "1 passed, skipped: TestB/TestC", rows["good"].figure)
 	assert.Equal(t, []string{"a CPU", "Redis 7", "abc"}, []string{rows["good"].machine, rows["good"].server, rows["good"].commit})
 	assert.Equal(t, failed, rows["bad"].result)
 	assert.Equal(t, failed+": not over after 100ms", rows["endless"].result)

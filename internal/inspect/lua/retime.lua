@@ -32,8 +32,9 @@ end
 if #moved == 0 then return left end
 
 begin_writes(zset)
-if ordered > 0 and ahead and place == 'queue' then put_off(turns, lanes, queue, ids, lines) end
+local passed = ordered > 0 and ahead and place == 'queue' and put_off(turns, lanes, queue, ids, lines, due)
 if place == 'queue' then due_anew(attempts, anew) end
 redis.call('ZADD', zset, 'XX', unpack(moved))
+if passed then wake(channel, 0, 0) end
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end
 return left

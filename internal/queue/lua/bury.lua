@@ -29,7 +29,7 @@ for i, id in ipairs(ids) do
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
-      leave_line(lanes, lines[i], waits[i], id)
+      leave_lines(lanes, queue, { id }, { lines[i] })
       if not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
     end
     redis.call('ZREM', unack, id)

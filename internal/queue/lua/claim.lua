@@ -41,7 +41,8 @@ local partition_count = tonumber(redis.call('GET', partitions)) or 0
 local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local has_metadata = redis.call('HLEN', changed) > 0
 local has_attempts = redis.call('HLEN', attempts) > 0
-local has_turns = redis.call('HLEN', turns) > 0
+local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', lanes) > 0
+if has_turns then redis.call('ZRANGEBYLEX', lanes, '+', '-') end -- see lines_of
 
 -- ask makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
@@ -326,13 +327,21 @@ local function take(budget, batch, source, last_ms)
   if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
 end
 
--- heal passes on turns whose messages are nowhere, among some of the group's, and tells whether there were any. A torn
--- file may leave such; so may an operator who lets dead letters halt no longer.
+-- heal passes on turns whose messages are nowhere, and gives those that nobody has to the first in line, among some of
+-- the group's. It tells whether there were any. A torn file may leave such; so may an operator who lets dead letters
+-- halt no longer.
 local function heal(halts)
-  local some, healed = redis.call('HRANDFIELD', turns, 3, 'WITHVALUES'), false
+  local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do
     if not has_turn(some[i + 1], queue, unack, dead, halts) then
-      pass_turns(turns, lanes, queue, { some[i + 1] }, { some[i] })
+      give_turn(turns, lanes, queue, some[i])
+      healed = true
+    end
+  end
+  for _, place in ipairs(redis.pcall('ZRANDMEMBER', lanes, 3)) do
+    local line = line_in(place)
+    if redis.call('HEXISTS', turns, line) == 0 then
+      give_turn(turns, lanes, queue, line)
       healed = true
     end
   end

@@ -79,13 +79,11 @@ if not again then
   write_record(publishers, caller, ARGV[2], now_ms, due .. ' ' .. cjson.encode(found), last_ms)
 end
 local earlier = false
+for _, zset in ipairs(waiting) do earlier = earlier or tonumber(due) < (head(zset) or math.huge) end
 for _, attempts in ipairs(old) do due_anew(attempts, { id }) end
 for _, l in ipairs(lines) do
-  if put_off(l.turns, l.lanes, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
+  if put_off(l.turns, l.lanes, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
 end
-for _, zset in ipairs(waiting) do
-  earlier = earlier or tonumber(due) < (head(zset) or math.huge)
-  call('ZADD', zset, due, id)
-end
+for _, zset in ipairs(waiting) do call('ZADD', zset, due, id) end
 if earlier then wake(channel, now, tonumber(due)) end
 return told or found

@@ -24,7 +24,8 @@ local function lines_of(ids, turns, lanes, queue)
   end
   if n > 0 then
     expect_hashes(turns)
-    expect_zsets(lanes, queue)
+    expect_zsets(queue)
+    redis.call('ZRANGEBYLEX', lanes, '+', '-') -- the user may lack the right, which a half-done script must not find out
   end
   return lines, n
 end
@@ -32,10 +33,21 @@ end
 -- A place in line: the line, the due time in sixteen digits, the id.
 local function place_of(line, due, id) return string.format('%s%016.0f%s', line, due, id) end
 
--- leave_line takes a message that waits in line out of lanes. score is that in the queue.
-local function leave_line(lanes, line, score, id)
-  if line and score and tonumber(score) >= IN_LINE then
-    redis.call('ZREM', lanes, place_of(line, score - IN_LINE, id))
+-- line_in is the line in a place.
+local function line_in(place)
+  local length, from = string.match(place, '^(%d+):()')
+  return string.sub(place, 1, from + length - 1)
+end
+
+-- leave_lines takes messages that wait in line out of the queue, or lets them wait there for a due time, and then
+-- out of lanes: a place without its message does no harm, but a message without its place would wait for ever.
+local function leave_lines(lanes, queue, ids, lines, due)
+  for i, id in ipairs(ids) do
+    local score = lines[i] and redis.call('ZSCORE', queue, id)
+    if score and tonumber(score) >= IN_LINE then
+      if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end
+      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))
+    end
   end
 end
 
@@ -53,30 +65,34 @@ local function first_in(lanes, queue, line)
   return false
 end
 
+-- give_turn gives the turn of an ordering key to the first in line, and tells whether there is one.
+local function give_turn(turns, lanes, queue, line)
+  local id, due, place = first_in(lanes, queue, line)
+  if id then
+    redis.call('HSET', turns, line, id)
+    redis.call('ZADD', queue, int(due), id)
+    redis.call('ZREM', lanes, place)
+  elseif id == nil then
+    redis.call('HDEL', turns, line)
+  end
+  return id and true or false
+end
+
 -- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
 -- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again.
 local function pass_turns(turns, lanes, queue, ids, lines, count)
   local passed = false
   for i = 1, count or #ids do
     if lines[i] and redis.call('HGET', turns, lines[i]) == ids[i] then
-      local id, due, place = first_in(lanes, queue, lines[i])
-      if id then
-        redis.call('HSET', turns, lines[i], id)
-        redis.call('ZADD', queue, int(due), id)
-        redis.call('ZREM', lanes, place)
-        passed = true
-      elseif id == nil then
-        redis.call('HDEL', turns, lines[i])
-      end
+      passed = give_turn(turns, lanes, queue, lines[i]) or passed
     end
   end
   return passed
 end
 
--- put_off takes messages that wait and get a later due time out of their lines, and ends their turns.
-local function put_off(turns, lanes, queue, ids, lines)
-  for i, id in ipairs(ids) do
-    if lines[i] then leave_line(lanes, lines[i], redis.call('ZSCORE', queue, id), id) end
-  end
+-- put_off takes messages out of their lines, and ends their turns: they get a later due time or, without one, leave
+-- the queue.
+local function put_off(turns, lanes, queue, ids, lines, due)
+  leave_lines(lanes, queue, ids, lines, due)
   return pass_turns(turns, lanes, queue, ids, lines)
 end

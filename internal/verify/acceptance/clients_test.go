@@ -2,10 +2,10 @@ package acceptance
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -42,35 +43,34 @@ func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 	return replicas
 }
 
-// TestAWrappedClusterClientWaitsForReplicas puts one replica to sleep. The replicas of
+// TestAWrappedClusterClientWaitsForReplicas stops the replica of one master. The replicas of
 // other masters do not have the messages.
 func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
-	cluster := redistest.NewCluster(t, "--enable-debug-command", "yes")
+	cluster := redistest.NewCluster(t)
 	client := cluster.Client(t)
 	s := fixture.NewWith(t, traced{client})
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 100*time.Millisecond })
-	replica := replicasOf(t, cluster)[0]
-	info := replica.InfoMap(t.Context(), "replication")
-	require.NoError(t, info.Err())
-	master := net.JoinHostPort(info.Item("Replication", "master_host"), info.Item("Replication", "master_port"))
-	var topics []string
+	var topics, masters []string
 	for n := 0; len(topics) < 8; n++ {
 		topic := s.Topic + strconv.Itoa(n)
 		node, err := client.MasterForKey(t.Context(), "{redisdelay:"+topic+":0}")
 		require.NoError(t, err)
-		if node.Options().Addr == master {
+		if masters = append(masters, node.Options().Addr); masters[n] == masters[0] {
 			topics = append(topics, topic)
 			require.NoError(t, p.Publish(topic, message.NewMessage("before", nil)))
 		}
 	}
-	slept := make(chan error, 1)
-	go func() { slept <- replica.Do(context.Background(), "DEBUG", "SLEEP", "2").Err() }()
-	<-time.After(200 * time.Millisecond) // until it sleeps
+	replicas, err := cluster.Replicas(t.Context(), script.SlotOf("{redisdelay:"+topics[0]+":0}"))
+	require.NoError(t, err)
+	require.NotEmpty(t, replicas)
+	for _, replica := range replicas {
+		require.NoError(t, replica.Signal(syscall.SIGSTOP))
+		t.Cleanup(func() { _ = replica.Signal(syscall.SIGCONT) })
+	}
 	for _, topic := range topics {
 		var shortfall *redisdelay.ReplicationError
 		assert.ErrorAs(t, p.Publish(topic, message.NewMessage("meanwhile", nil)), &shortfall)
 	}
-	require.NoError(t, <-slept)
 }
 
 // TestNothingIsReadFromReplicas uses clients that read from replicas when possible.

@@ -93,7 +93,7 @@ func TestRelayToAStreamKilled(t *testing.T) {
 			s.drained()
 			s.until("the stream is consumed", quiet, func() bool { return s.history.Count(Handled) == count })
 			stop(workers[:])
-			report := s.judge("g")
+			report := s.judgeDeliveries("g")
 			require.Equal(t, count, report.Published[OK])
 			again := s.inStream(count)
 			t.Logf("%s: %d messages are in the stream again after %d kills", how, again, kills)

@@ -147,8 +147,15 @@ func (s *scene) drained() {
 	}
 }
 
-// judge fails the case if the checker finds a fault or Redis has half a message.
+// judge is judgeDeliveries for workers that ack, and tell of it.
 func (s *scene) judge(groups ...string) Report {
+	s.T.Helper()
+	require.NotZero(s.T, s.history.Count(Acked), "no worker tells of acks that Redis has accepted")
+	return s.judgeDeliveries(groups...)
+}
+
+// judgeDeliveries fails the case if the checker finds a fault or Redis has half a message.
+func (s *scene) judgeDeliveries(groups ...string) Report {
 	s.T.Helper()
 	report := s.history.Check(groups, s.bodies(), nil)
 	s.T.Log(report)

@@ -256,7 +256,7 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 }
 
 // ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
-// script whose seven keys start with an unack set, and of which the sixth is the keys hash.
+// script whose ten keys start with an unack set, and of which the sixth is the keys hash.
 type ackHook struct {
 	redistest.Hook
 	report func(Event)
@@ -267,7 +267,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		args := cmd.Args()
 		call, ok := cmd.(*redis.Cmd)
-		if err != nil || !ok || len(args) < 13 || args[2] != 7 {
+		if err != nil || !ok || len(args) < 16 || args[2] != 10 {
 			return err
 		}
 		first, _ := args[3].(string)
@@ -284,7 +284,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				gone[id] = true
 			}
 		}
-		for _, id := range args[12:] {
+		for _, id := range args[15:] {
 			if !gone[id] {
 				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
 			}

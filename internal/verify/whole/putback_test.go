@@ -57,9 +57,10 @@ var mistakes = []struct {
 		}},
 	},
 	{
-		"windows that are over stay", "keys", "keys", []edit{{
-			"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,",
-		}},
+		"windows that are over stay", "keys", "keys", []edit{
+			{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,"},
+			{"internal/queue/lua/push.lua", "if last then may_expire(taken,", "if last then tostring(taken,"},
+		},
 	},
 }
 

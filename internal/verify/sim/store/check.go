@@ -63,6 +63,9 @@ func (p *Partition) Pending(name string) int {
 func (p *Partition) Check() error {
 	homes := map[string]int{} // how many groups have a message
 	for name, g := range p.groups {
+		if err := g.checkOrder(name); g.registered && err != nil {
+			return err
+		}
 		for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {
 			for _, e := range set.list {
 				if err := p.checkOne(name, g, e.id); err != nil {

@@ -1,5 +1,7 @@
 package store
 
+import "slices"
+
 // fanOutEntries is how many entries one claim gives to the queues of the groups at most.
 const fanOutEntries = 4000
 
@@ -93,40 +95,96 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 // It does not look for pauses.
 func (p *Partition) idle(g *group, r Request, now int64, last claimed) bool {
 	_, seen := g.consumers[r.Consumer]
-	return p.wait(g, now) != 0 && !p.ending(now) && len(g.claims) == 1 && (seen || r.Alive == 0) &&
+	return p.wait(g, now) != 0 && len(g.turns) == 0 && !p.ending(now) && len(g.claims) == 1 && (seen || r.Alive == 0) &&
 		last.ms/hourMS == nowMS(now)/hourMS
 }
 
-// take leases and buries messages within the bounds. It reports whether it has taken all
-// that it has looked at.
+// batch is what a claim takes.
+type batch struct {
+	messages []Claimed
+	buried   []Buried
+	waiting  []waiting
+	owners   map[string]string // line -> whose turn it is, as far as the claim has looked
+	size     int               // bytes
+}
+
+// waiting is a message that is due while its ordering key is busy.
+type waiting struct {
+	entry
+	line string
+}
+
+// take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
+// taken all that it has looked at.
 func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int64) (all bool) {
 	r.Limit = b.limit
-	reach := r.Limit
-	further := r.Limit > 0 && r.MaxDeliveries > 0 &&
-		(g.beginsSpent(&g.unack, nowMS(now), *r) || g.beginsSpent(&g.queue, nowMS(now), *r))
-	if further {
-		reach = max(reach, maxSpent)
-	}
+	halts, hasTurns := p.halts(r.Group), len(g.turns) > 0
+	reach, further := p.reach(g, *r, now)
 	expired := g.unack.upTo(nowMS(now), reach)
-	r.Limit = min(r.Limit, len(expired)+max(0, b.room)) // those of lost leases are in unack already
-	if !further {
-		reach = r.Limit
+	count := min(r.Limit-len(expired), max(0, b.room)) // those of lost leases are in unack already
+	if further {
+		count = reach - len(expired)
 	}
-	source, fresh := p.due(g, nowMS(now), reach-len(expired))
-	size := 0
-	for i, e := range append(expired, fresh...) {
-		lost := i < len(expired)
+	source, fresh := p.due(g, nowMS(now), count)
+	taken := &batch{owners: map[string]string{}}
+	considered, all := 0, true
+	for i, e := range append(slices.Clone(expired), fresh...) {
 		if i == len(expired) {
-			r.Limit = min(r.Limit, max(len(claims.Messages), len(expired)+b.room))
+			r.Limit = min(r.Limit, len(taken.messages)+max(0, b.room+len(taken.buried)))
 		}
-		if !p.give(g, claims, e, lost, *r, now, &size) {
-			return false
+		if all = p.consider(g, taken, e, i < len(expired), halts, *r, claims); !all {
+			break
 		}
-		if !lost {
-			source.remove(e.id)
+		considered++
+	}
+	p.carryOut(g, claims, taken, source, fresh[:max(0, considered-len(expired))], halts, now)
+	if hasTurns {
+		g.heal(halts)
+	}
+	return all
+}
+
+// reach is how many messages a claim looks at, and whether that may be more than its limit.
+func (p *Partition) reach(g *group, r Request, now int64) (count int, further bool) {
+	if r.Limit == 0 {
+		return 0, false
+	}
+	for _, z := range []*zset{&p.scheduled, &g.queue} {
+		if g.beginsBusy(z, nowMS(now)) {
+			return max(r.Limit, maxInLine), true
 		}
 	}
-	return true
+	if r.MaxDeliveries > 0 && (g.beginsSpent(&g.unack, nowMS(now), r) || g.beginsSpent(&g.queue, nowMS(now), r)) {
+		return max(r.Limit, maxSpent), true
+	}
+	return r.Limit, false
+}
+
+// carryOut does what a claim has decided.
+func (p *Partition) carryOut(g *group, claims *Claims, b *batch, source *zset, fresh []entry, halts bool, now int64) {
+	for _, e := range fresh {
+		source.remove(e.id)
+	}
+	for _, w := range b.waiting {
+		g.unack.remove(w.id)
+		g.join(w.line, w.score, w.id)
+	}
+	for _, m := range b.messages {
+		if m.Token != firstClaim {
+			g.attempts[m.ID] = m.Token
+		}
+		g.unack.add(claims.Deadline, m.ID)
+		if line := lineOf(m.ID); line != "" {
+			g.turns[line] = m.ID
+		}
+	}
+	for _, d := range b.buried {
+		p.toDead(g, d.ID, nowMS(now), d.Reason)
+		if !halts {
+			g.passTurn(lineOf(d.ID), d.ID)
+		}
+	}
+	claims.Messages, claims.Buried = b.messages, b.buried
 }
 
 // answer completes the answer to a claim: when to claim again. all says that the claim has
@@ -156,37 +214,51 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 	return false
 }
 
-// give leases a message or buries it; false if the claim must end before it.
-func (p *Partition) give(g *group, claims *Claims, e entry, lost bool, r Request, now int64, size *int) bool {
+// consider adds a message to a batch, to lease it, bury it or send it in line; false if the claim must end
+// before it.
+func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Request, claims *Claims) bool {
 	body, stored := p.messages[e.id]
 	bytes := len(body) + len(g.changed[e.id])
 	last, retried := g.attempts[e.id]
 	if !retried && lost {
 		last = firstClaim
 	}
+	line := lineOf(e.id)
 	switch {
 	case last.spent(r.MaxDeliveries):
-		p.bury(g, claims, e.id, nowMS(now), last.reason(r.MaxDeliveries))
+		b.buried = append(b.buried, Buried{e.id, last.reason(r.MaxDeliveries)})
 		return true
 	case !stored:
-		p.bury(g, claims, e.id, nowMS(now), "message body is missing")
+		b.buried = append(b.buried, Buried{e.id, "message body is missing"})
 		return true
-	case len(claims.Messages) == r.Limit:
+	case line != "" && g.busy(b, line, e.id, halts):
+		b.waiting = append(b.waiting, waiting{e, line})
+		return true
+	case len(b.messages) == r.Limit:
 		return false
-	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(claims.Messages) >= r.Free:
+	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(b.messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
-	case len(claims.Messages) > 0 && *size+bytes > r.Bytes:
+	case len(b.messages) > 0 && b.size+bytes > r.Bytes:
 		return false
 	}
-	token := next(last, retried, lost)
-	if retried || lost {
-		g.attempts[e.id] = token
-	}
-	g.unack.add(claims.Deadline, e.id)
-	*size += bytes
-	claims.Messages = append(claims.Messages, Claimed{e.id, token, e.score, body, g.changed[e.id]})
+	b.size += bytes
+	b.messages = append(b.messages, Claimed{e.id, next(last, retried, lost), e.score, body, g.changed[e.id]})
+	b.owners[line] = e.id
 	return true
+}
+
+// busy tells whether another message has the turn of an ordering key.
+func (g *group) busy(b *batch, line, id string, halts bool) bool {
+	owner, known := b.owners[line]
+	if !known {
+		if owner = g.turns[line]; owner != "" && owner != id && !g.hasTurn(owner, halts) {
+			g.passTurn(line, owner)
+			owner = g.turns[line]
+		}
+		b.owners[line] = owner
+	}
+	return owner != "" && owner != id
 }
 
 // next is the token of a claim after the last one.
@@ -198,11 +270,6 @@ func next(last Token, retried, lost bool) Token {
 		return aheadAgain
 	}
 	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
-}
-
-func (p *Partition) bury(g *group, claims *Claims, id string, ms int64, reason string) {
-	p.toDead(g, id, ms, reason)
-	claims.Buried = append(claims.Buried, Buried{id, reason})
 }
 
 // toDead makes a dead letter of a message that is in no other set than unack.

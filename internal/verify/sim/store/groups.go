@@ -17,6 +17,8 @@ type group struct {
 	changed            map[string][]byte
 	orphans            map[string]bool // messages that were cancelled while the group was retired
 	consumers          map[string]presence
+	turns              map[string]string  // line -> the message whose turn it is
+	lanes              map[string][]entry // line -> due times and ids, in their order
 }
 
 // Tombstone says why a group is gone.
@@ -36,6 +38,8 @@ func newGroup() *group {
 		changed:   map[string][]byte{},
 		orphans:   map[string]bool{},
 		consumers: map[string]presence{},
+		turns:     map[string]string{},
+		lanes:     map[string][]entry{},
 	}
 }
 

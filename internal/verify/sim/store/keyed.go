@@ -73,6 +73,9 @@ func (p *Partition) cancelFor(name, id string) {
 		g.orphans[id] = true
 		return
 	}
+	if g.queue.has(id) || g.unack.has(id) {
+		p.putOff(g, name, id)
+	}
 	waits, held := g.queue.remove(id), g.unack.remove(id)
 	if waits || held {
 		delete(g.attempts, id)
@@ -126,15 +129,20 @@ func (p *Partition) Reschedule(now int64, id string, due int64) (s Standing, ok 
 		return Standing{}, false
 	}
 	s = p.standing(id)
-	sets := []*zset{&p.scheduled}
+	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
-		sets = append(sets, &p.groups[name].queue)
+		g := p.groups[name]
+		// What waits in line is due already, and keeps its place unless it is put off.
+		if !g.queue.has(id) || !ahead && g.queue.scores[id] >= inLine {
+			continue
+		}
+		sets, earlier = append(sets, &g.queue), earlier || due < g.queue.earliest()
+		if ahead {
+			p.putOff(g, name, id)
+		}
 	}
-	earlier := false
 	for _, set := range sets {
 		if set.has(id) {
-			earliest, _ := set.head()
-			earlier = earlier || due < earliest
 			set.add(due, id)
 		}
 	}

@@ -1,5 +1,7 @@
 package store
 
+import "cmp"
+
 // What operators do with messages, and relays. The simulation does not.
 
 // Seen is a message with the score that a caller has seen it with. A message that has another one
@@ -33,6 +35,7 @@ func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) 
 // that are no such dead letters.
 func (p *Partition) Discard(name string, latest int64, ids []string) (missing []string) {
 	g := p.groups[name]
+	var ended []string
 	for _, id := range ids {
 		if !g.buried(id, latest) {
 			missing = append(missing, id)
@@ -41,6 +44,10 @@ func (p *Partition) Discard(name string, latest int64, ids []string) (missing []
 		g.dead.remove(id)
 		delete(g.reasons, id)
 		p.finish(g, name, id)
+		ended = append(ended, id)
+	}
+	if g != nil {
+		p.passTurns(g, name, ended)
 	}
 	return missing
 }
@@ -57,12 +64,18 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	if g == nil {
 		return ids
 	}
+	passed := false
 	for _, id := range ids {
+		g.quit(lineOf(id), id)
 		if g.queue.remove(id) || g.unack.has(id) {
 			p.toDead(g, id, nowMS(now), reason)
+			passed = !p.halts(name) && g.passTurn(lineOf(id), id) || passed
 		} else if why, dead := g.whyDead(id); !dead || why != reason {
 			left = append(left, id)
 		}
+	}
+	if passed {
+		p.wake(0, 0, name)
 	}
 	p.makeRoom(g, name)
 	return left
@@ -76,6 +89,7 @@ func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []stri
 		g = newGroup()
 	}
 	set := map[Place]*zset{Scheduled: &p.scheduled, Queued: &g.queue, Dead: &g.dead}[place]
+	var found []string
 	for _, s := range some {
 		if !set.is(s) {
 			left = append(left, s.ID)
@@ -84,9 +98,15 @@ func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []stri
 		if key := keyOf(s.ID); place == Scheduled && p.keys[key] == s.ID {
 			delete(p.taken, key)
 		}
-		set.remove(s.ID)
-		delete(g.reasons, s.ID)
-		p.finish(g, name, s.ID)
+		found = append(found, s.ID)
+	}
+	if place != Scheduled {
+		p.putOff(g, name, found...)
+	}
+	for _, id := range found {
+		set.remove(id)
+		delete(g.reasons, id)
+		p.finish(g, name, id)
 	}
 	return left
 }
@@ -94,21 +114,29 @@ func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []stri
 // Retime makes scheduled messages or, with a group's name, messages in its queue due at another
 // time, in ms. It returns the ids of those that do not wait there for the time that was seen.
 func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left []string) {
+	g := newGroup()
 	set := &p.scheduled
-	if g := p.groups[name]; g != nil {
+	if name != "" {
+		g = cmp.Or(p.groups[name], g)
 		set = &g.queue
-	} else if name != "" {
-		set = &zset{}
 	}
-	first, _ := set.head()
+	first, ahead := set.earliest(), due > nowMS(now)
+	var moved []string
 	for _, s := range some {
-		if set.is(s) {
-			set.add(due, s.ID)
-		} else {
+		switch {
+		case !set.is(s):
 			left = append(left, s.ID)
+		case ahead || s.Score < inLine:
+			moved = append(moved, s.ID)
 		}
 	}
-	if len(left) < len(some) && due < first {
+	if ahead && name != "" {
+		p.putOff(g, "", moved...)
+	}
+	for _, id := range moved {
+		set.add(due, id)
+	}
+	if len(moved) > 0 && due < first {
 		p.wake(now, due, "")
 	}
 	return left

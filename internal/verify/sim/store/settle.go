@@ -38,7 +38,7 @@ type Held struct {
 }
 
 // Ack ends messages for a group. It returns those that the group does not hold, and whether
-// the group has waited for room.
+// the group has waited for room, or an ordering key has another message.
 func (p *Partition) Ack(name string, ids []string) (missing []string, room bool) {
 	g := p.groups[name]
 	var found []string // an id given twice is found twice
@@ -49,11 +49,15 @@ func (p *Partition) Ack(name string, ids []string) (missing []string, room bool)
 		}
 		found = append(found, id)
 	}
+	if len(found) == 0 {
+		return missing, false
+	}
 	for _, id := range found {
 		g.unack.remove(id)
 		p.finish(g, name, id)
 	}
-	return missing, len(found) > 0 && p.makeRoom(g, name)
+	passed := p.passTurns(g, name, found)
+	return missing, p.makeRoom(g, name) || passed
 }
 
 // finish ends a message for one group; the last group removes the body.
@@ -78,6 +82,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 	}
 	earliest, waiting := g.queue.head()
 	first := int64(-1)
+	var ended []string
 	for _, n := range nacks {
 		if !g.current(n.ID, n.Token) {
 			if reason, dead := g.buriedBy(n); dead {
@@ -95,6 +100,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		if reason != "" {
 			p.toDead(g, n.ID, nowMS(now), reason)
 			buried = append(buried, Buried{n.ID, reason})
+			ended = append(ended, n.ID)
 			continue
 		}
 		due := Due(now, n.Delay)
@@ -105,6 +111,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		g.unack.remove(n.ID)
 	}
 	p.makeRoom(g, name)
+	p.endTurns(g, name, ended)
 	if first >= 0 && (!waiting || first < earliest) {
 		p.wake(now, first, name)
 	}
@@ -178,6 +185,7 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 	if g == nil {
 		g = newGroup()
 	}
+	var ended []string
 	for _, b := range burials {
 		if !g.current(b.ID, b.Token) {
 			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Fence != b.Token.Fence {
@@ -186,7 +194,9 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 			continue
 		}
 		p.toDead(g, b.ID, nowMS(now), b.Reason)
+		ended = append(ended, b.ID)
 	}
+	p.endTurns(g, name, ended)
 	p.makeRoom(g, name)
 	return stale
 }

@@ -30,7 +30,7 @@ func (p *Partition) State() map[string]string {
 		state["control paused "+name] = fmt.Sprint(until)
 	}
 	for name, s := range p.shares {
-		state["control limits "+name] = fmt.Sprintf("%d %.6f %d", s.most, s.interval, s.burst)
+		state["control limits "+name] = fmt.Sprintf("%d %.6f %d %t", s.most, s.interval, s.burst, p.halts(name))
 	}
 	for name, e := range p.expiry {
 		state["control expiry "+name] = fmt.Sprintf("%d %d %d", e.lasts, e.ends, e.noticed)
@@ -56,6 +56,12 @@ func (g *group) put(state map[string]string, name string) {
 	put(state, "changed:"+name, g.changed)
 	for id, token := range g.attempts {
 		state["attempts:"+name+" "+id] = token.entry()
+	}
+	put(state, "turns:"+name, g.turns)
+	for line, places := range g.lanes {
+		for _, e := range places {
+			state[fmt.Sprintf("lanes:%s %s%016d%s", name, line, e.score, e.id)] = "0"
+		}
 	}
 	for consumer, c := range g.consumers {
 		state["consumers:"+name+" "+consumer] = fmt.Sprint(c.until, " ", c.seen)

@@ -109,14 +109,6 @@ func Due(now, delay int64) int64 {
 	return ceilMS(now) + delay
 }
 
-// keyOf is the message key that an id carries after its ULID of 26 characters.
-func keyOf(id string) string {
-	if len(id) > 27 {
-		return id[27:]
-	}
-	return ""
-}
-
 // wake notifies sleeping subscribers when something is due.
 func (p *Partition) wake(now, due int64, group string) {
 	p.notify(Notice{Wait: max(0, due*1000-now), Group: group})

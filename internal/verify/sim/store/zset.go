@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -64,12 +65,20 @@ func (z *zset) has(id string) bool {
 	return known
 }
 
-// head is the lowest score.
+// head is the lowest score, unless all wait in line.
 func (z *zset) head() (score int64, ok bool) {
-	if len(z.list) == 0 {
+	if len(z.list) == 0 || z.list[0].score >= inLine {
 		return 0, false
 	}
 	return z.list[0].score, true
+}
+
+// earliest is the lowest score; later than any time if there is none.
+func (z *zset) earliest() int64 {
+	if score, ok := z.head(); ok {
+		return score
+	}
+	return math.MaxInt64
 }
 
 // upTo copies the first entries whose score is not above a limit.

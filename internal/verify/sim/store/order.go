@@ -1,0 +1,171 @@
+package store
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// inLine is added to the due time of a message that waits in its group's queue for its ordering key.
+const inLine = 1 << 52
+
+// linesLooked is how many places in a line one call may find empty.
+const linesLooked = 100
+
+// maxInLine is how many messages a claim may send in line if its limit is lower.
+const maxInLine = 500
+
+var ordered = regexp.MustCompile(`^.{26}=(\d+),`)
+
+// keysOf are the ordering key, as its length and itself, and the message key that an id carries after its
+// ULID of 26 characters; "" for none.
+func keysOf(id string) (line, key string) {
+	from := 26
+	if match := ordered.FindStringSubmatch(id); match != nil {
+		length, _ := strconv.Atoi(match[1])
+		begin := len(match[0])
+		from = begin + length
+		line = match[1] + ":" + id[begin:from]
+	}
+	if len(id) > from {
+		key = id[from+1:]
+	}
+	return line, key
+}
+
+func keyOf(id string) string {
+	_, key := keysOf(id)
+	return key
+}
+
+func lineOf(id string) string {
+	line, _ := keysOf(id)
+	return line
+}
+
+// hasTurn tells whether a message has its turn if turns names it: it is in delivery, or waits for a retry or a
+// claim, or is dead and halts its key.
+func (g *group) hasTurn(id string, halts bool) bool {
+	score, waits := g.queue.scores[id]
+	return g.unack.has(id) || waits && score < inLine || halts && g.dead.has(id)
+}
+
+// join sends a message that is due in line.
+func (g *group) join(line string, due int64, id string) {
+	e := entry{due, id}
+	if at, found := slices.BinarySearchFunc(g.lanes[line], e, compare); !found {
+		g.lanes[line] = slices.Insert(g.lanes[line], at, e)
+	}
+	g.queue.add(due+inLine, id)
+}
+
+// quit takes a message that waits in line out of it.
+func (g *group) quit(line, id string) {
+	score, waits := g.queue.scores[id]
+	if line == "" || !waits || score < inLine {
+		return
+	}
+	if at, found := slices.BinarySearchFunc(g.lanes[line], entry{score - inLine, id}, compare); found {
+		g.drop(line, at)
+	}
+}
+
+func (g *group) drop(line string, at int) {
+	if g.lanes[line] = slices.Delete(g.lanes[line], at, at+1); len(g.lanes[line]) == 0 {
+		delete(g.lanes, line)
+	}
+}
+
+// passTurn ends the turn of a message, if it has it, and tells whether another one has it now.
+func (g *group) passTurn(line, id string) (passed bool) {
+	if line == "" || g.turns[line] != id {
+		return false
+	}
+	for range linesLooked {
+		if len(g.lanes[line]) == 0 {
+			delete(g.turns, line)
+			return false
+		}
+		first := g.lanes[line][0]
+		if score, waits := g.queue.scores[first.id]; waits && score == first.score+inLine {
+			g.turns[line] = first.id
+			g.queue.add(first.score, first.id)
+			g.drop(line, 0)
+			return true
+		}
+		g.drop(line, 0)
+	}
+	return false
+}
+
+// passTurns ends the turns of messages, and wakes the group if others have them now.
+func (p *Partition) passTurns(g *group, name string, ids []string) (passed bool) {
+	for _, id := range ids {
+		passed = g.passTurn(lineOf(id), id) || passed
+	}
+	if passed {
+		p.wake(0, 0, name)
+	}
+	return passed
+}
+
+// endTurns passes on the turns of new dead letters, unless they halt their keys.
+func (p *Partition) endTurns(g *group, name string, dead []string) {
+	if !p.halts(name) {
+		p.passTurns(g, name, dead)
+	}
+}
+
+// putOff takes messages that wait out of their lines, ends their turns, and wakes the group, or with "" all, if
+// others have them now.
+func (p *Partition) putOff(g *group, name string, ids ...string) {
+	for _, id := range ids {
+		g.quit(lineOf(id), id)
+	}
+	p.passTurns(g, name, ids)
+}
+
+// halts tells whether a dead letter of a group halts its ordering key.
+func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
+
+// beginsBusy tells whether another message has the turn of the first one that is due.
+func (g *group) beginsBusy(z *zset, now int64) bool {
+	for _, e := range z.upTo(now, 1) {
+		owner := g.turns[lineOf(e.id)]
+		return owner != "" && owner != e.id
+	}
+	return false
+}
+
+// heal passes on turns whose messages are nowhere. The scripts look at some of many.
+func (g *group) heal(halts bool) {
+	for line, id := range g.turns {
+		if !g.hasTurn(id, halts) {
+			g.passTurn(line, id)
+		}
+	}
+}
+
+// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A claim passes on
+// the turns of dead letters that have halted their keys, and may do so no longer.
+func (g *group) checkOrder(name string) error {
+	for _, e := range g.unack.list {
+		if line := lineOf(e.id); line != "" && g.turns[line] != e.id {
+			return fmt.Errorf("%s is in delivery to group %s, and %q has the turn of %q", e.id, name, g.turns[line], line)
+		}
+	}
+	for _, e := range g.queue.list {
+		if e.score < inLine {
+			continue
+		}
+		line := lineOf(e.id)
+		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, true) {
+			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, line, owner)
+		}
+		if !slices.Contains(g.lanes[line], entry{e.score - inLine, e.id}) {
+			return fmt.Errorf("%s waits in group %s, and is not in line", e.id, name)
+		}
+	}
+	return nil
+}
