@@ -103,6 +103,7 @@ func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
 func TestWhatWaitsInLineIsCountedAndShown(t *testing.T) {
 	s := newScene(t)
 	g, _ := s.lined()
+	assert.Zero(t, s.stats().Groups[0].NextRetry)
 	s.publishOrderedLater(g)
 	stats := s.stats()
 	one := stats.Groups[0]

@@ -222,7 +222,9 @@ func TestOnlyTheNewestDeadLettersAreCounted(t *testing.T) {
 	for i := range maxLetters + 5 {
 		id := ordered(i, fmt.Sprint(i))
 		require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(1000+i), id)).Err())
-		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d:%d", len(fmt.Sprint(i)), i), id).Err())
+		if i < 3 || i >= maxLetters {
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d:%d", len(fmt.Sprint(i)), i), id).Err())
+		}
 	}
-	assert.Equal(t, maxLetters, r.halted())
+	assert.Equal(t, 5, r.halted())
 }
