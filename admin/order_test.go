@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -102,6 +103,7 @@ func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
 func TestWhatWaitsInLineIsCountedAndShown(t *testing.T) {
 	s := newScene(t)
 	g, _ := s.lined()
+	assert.Zero(t, s.stats().Groups[0].NextRetry)
 	s.publishOrderedLater(g)
 	stats := s.stats()
 	one := stats.Groups[0]
@@ -270,4 +272,29 @@ func TestFindKnowsIdsWithAnOrderingKey(t *testing.T) {
 		found = append(found, m.ID)
 	}
 	assert.Equal(t, []string{id}, found)
+}
+
+// TestAWalkGoesOnInTheQueueAfterTheLine and not with the line again.
+func TestAWalkGoesOnInTheQueueAfterTheLine(t *testing.T) {
+	s := newScene(t)
+	g, first := s.lined()
+	s.nack(g, 0, first)
+	q := Query{In: Waiting, Group: "billing"}
+	for range 2 {
+		var places []inspect.Place
+		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, 0, func(st step) error {
+			if places = append(places, st.place); st.place == inspect.InQueue {
+				q.Cursor = st.cursor
+			}
+			return nil
+		}))
+		if q.Cursor == "" {
+			require.FailNow(t, "no cursor")
+		}
+		assert.Contains(t, [][]inspect.Place{{inspect.InLine, inspect.InQueue}, {inspect.InQueue}}, places)
+		if len(places) == 1 {
+			return
+		}
+	}
+	assert.Fail(t, "it has begun with the line again")
 }

@@ -156,7 +156,7 @@ func (r *trial) agree() {
 		acked, nacked := p.query(c, total(`settled_messages_total{how="ack"}`, "group")), p.query(c, total(`settled_messages_total{how=~"nack|bury"}`, "group"))
 		buried, dead := p.query(c, total(`buried_messages_total`, "group")), p.query(c, "sum by (group) (redisdelay_group_dead_letters)")
 		scheduled := p.query(c, "sum(redisdelay_topic_scheduled_messages)")[""]
-		waiting := p.query(c, "sum by (group) (redisdelay_group_queued_messages + redisdelay_group_retrying_messages + redisdelay_group_in_delivery_messages)")
+		waiting := p.query(c, "sum by (group) (redisdelay_group_queued_messages + redisdelay_group_in_line_messages + redisdelay_group_retrying_messages + redisdelay_group_in_delivery_messages)")
 		for _, g := range workerGroups {
 			assert.Equal(c, float64(handled[g]), acked[g], "acked by %s", g)
 			assert.Equal(c, float64(refused[g]), nacked[g], "nacked by %s", g)

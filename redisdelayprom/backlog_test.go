@@ -56,8 +56,8 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 		"group_overdue_seconds{group=g,topic=t}": 0,
 	}
 	for name, values := range map[string][2]float64{
-		"queued_messages": {0, 3}, "retrying_messages": {1, 0}, "in_delivery_messages": {2, 0}, "expired_leases": {0, 0},
-		"dead_letters": {0, 0}, "consumers": {1, 0}, "paused": {0, 0}, "retired": {0, 0},
+		"queued_messages": {0, 3}, "in_line_messages": {0, 0}, "retrying_messages": {1, 0}, "in_delivery_messages": {2, 0}, "expired_leases": {0, 0},
+		"dead_letters": {0, 0}, "halted_keys": {0, 0}, "consumers": {1, 0}, "paused": {0, 0}, "retired": {0, 0},
 	} {
 		want["group_"+name+"{group=g,topic=t}"] = values[0]
 		want["group_"+name+"{group=absent,topic=t}"] = values[1]
@@ -74,6 +74,28 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 	assert.Equal(t, 1.0, shown(t, registry, "retired")["group_retired{group=absent,topic=t}"])
 	held[1].Ack()
 	held[2].Ack()
+}
+
+func TestBacklogShowsHaltedKeysAndWhatWaitsInLine(t *testing.T) {
+	s := onOwnServer(t)
+	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1})
+	messages := s.Subscribe(func(c *subConfig) {
+		c.ConsumerGroup, c.MaxDeliveries, c.GroupLimits = "g", 1, redisdelay.GroupLimits{HaltsKeys: true}
+	})
+	for _, name := range []string{"a1", "a2", "a3"} {
+		msg := message.NewMessage(name, nil)
+		redisdelay.SetOrderingKey(msg, "a")
+		require.NoError(t, s.Publisher().Publish("t", msg))
+	}
+	s.Next(messages).Nack()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		got := shown(t, registry, "")
+		assert.Equal(c, []float64{1, 1, 2, 0, 0}, []float64{
+			got["group_halted_keys{group=g,topic=t}"], got["group_dead_letters{group=g,topic=t}"],
+			got["group_in_line_messages{group=g,topic=t}"], got["group_queued_messages{group=g,topic=t}"],
+			got["group_overdue_seconds{group=g,topic=t}"],
+		})
+	}, fixture.Soon, 10*time.Millisecond)
 }
 
 func TestBacklogReadsRedisOnceInAWhile(t *testing.T) {
@@ -130,7 +152,7 @@ func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
 	dead := func(n int) admin.Counts { return admin.Counts{Dead: n} }
 	for _, name := range []string{"a", "other", "b\xff", "b\xfe", "c", "d", "e"} {
 		groups := []admin.GroupStats{
-			{Group: "g", Counts: dead(1), Overdue: time.Second}, {Group: "other", Counts: dead(10)}, {Group: "h", Counts: dead(100)},
+			{Group: "g", Counts: dead(1), HaltedKeys: 1, Overdue: time.Second}, {Group: "other", Counts: dead(10), HaltedKeys: 2}, {Group: "h", Counts: dead(100)},
 		}
 		topics = append(topics, admin.TopicStats{Topic: name, Counts: admin.Counts{Scheduled: 1}, Overdue: time.Second, Groups: groups})
 	}
@@ -139,12 +161,12 @@ func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
 	for _, topic := range got {
 		line := fmt.Sprint(topic.Topic, " ", topic.Scheduled, " ", topic.Overdue)
 		for _, g := range topic.Groups {
-			line += fmt.Sprint(" ", g.Group, " ", g.Dead)
+			line += fmt.Sprint(" ", g.Group, " ", g.Dead, " ", g.HaltedKeys)
 		}
 		lines = append(lines, line)
 	}
 	assert.Equal(t, []string{
-		"a 1 1s g 1 other 10 h 100", "b\uFFFD 1 1s g 1", "c 1 1s", "d 1 1s", "other 3 1s other 665",
+		"a 1 1s g 1 1 other 10 2 h 100 0", "b\uFFFD 1 1s g 1 1", "c 1 1s", "d 1 1s", "other 3 1s other 665 17",
 	}, lines)
 }
 

@@ -44,6 +44,7 @@ func sum(topics []admin.TopicStats, groups []admin.GroupStats) admin.TopicStats 
 	for _, g := range groups {
 		group.Add(g.Counts)
 		group.Alive += g.Alive
+		group.HaltedKeys += g.HaltedKeys
 		group.Overdue = max(group.Overdue, g.Overdue)
 	}
 	all.Groups = []admin.GroupStats{group}

@@ -48,6 +48,8 @@ var topicGauges = []topicGauge{
 var groupGauges = []groupGauge{
 	ofGroup("queued_messages", "Messages already given to the group, due and waiting for a consumer; those in topic_due_messages wait for it, too.",
 		func(g admin.GroupStats) float64 { return float64(g.Queued) }),
+	ofGroup("in_line_messages", "Messages that are due and wait in line for their ordering keys.",
+		func(g admin.GroupStats) float64 { return float64(g.InLine) }),
 	ofGroup("retrying_messages", "Messages that wait for a later time: a retry, or because they were put off.",
 		func(g admin.GroupStats) float64 { return float64(g.Retrying) }),
 	ofGroup("in_delivery_messages", "Messages that consumers hold.",
@@ -56,6 +58,8 @@ var groupGauges = []groupGauge{
 		func(g admin.GroupStats) float64 { return float64(g.Expired) }),
 	ofGroup("dead_letters", "Dead letters.",
 		func(g admin.GroupStats) float64 { return float64(g.Dead) }),
+	ofGroup("halted_keys", "Ordering keys that wait for a dead letter, among the newest 1,000 dead letters of each partition.",
+		func(g admin.GroupStats) float64 { return float64(g.HaltedKeys) }),
 	ofGroup("consumers", "Consumers that are alive.",
 		func(g admin.GroupStats) float64 { return float64(g.Alive) }),
 	ofGroup("paused", "1 if the group is paused, by itself or with all others, else 0.",

@@ -54,8 +54,13 @@ func rerun(t *testing.T, page string) string {
 		require.NoError(t, publisher.Publish(orders, order(key, 24*time.Hour)))
 	}
 	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	staged := false
 	page = console.ReplaceAllStringFunc(page, func(block string) string {
 		var b strings.Builder
+		if !staged && strings.Contains(block, "wallets") {
+			stageWallets(t, client, 1)
+			staged = true
+		}
 		for _, command := range prompt.FindAllStringSubmatch(block, -1) {
 			fmt.Fprintf(&b, "$ %s\n%s", command[1], p.shell(command[1]+" 2>&1").out)
 		}

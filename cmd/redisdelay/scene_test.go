@@ -55,6 +55,40 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	require.NoError(t, publisher.Publish("parcels", message.NewMessage("parcel", []byte{0xff, 0x00, 0x1b})))
 }
 
+// stageWallets adds topic wallets, where a dead letter halts its ordering key, and two messages wait in line.
+func stageWallets(t *testing.T, client redis.UniversalClient, partitions int) {
+	t.Helper()
+	s := fixture.NewWith(t, client)
+	s.Topic = "wallets"
+	publisher := s.Publisher(fixture.Partitions(partitions))
+	a, err := admin.New(admin.Config{Client: client})
+	require.NoError(t, err)
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
+		c.ConsumerGroup, c.Consumer, c.GroupLimits = billing, "host-3", redisdelay.GroupLimits{HaltsKeys: true}
+	})
+	transfer := func(name string) *message.Message {
+		msg := order(name, 0)
+		redisdelay.SetOrderingKey(msg, "wallet-7")
+		return msg
+	}
+	until := func(done func(admin.Counts) bool) {
+		require.Eventually(t, func() bool {
+			stats, err := a.Stats(context.Background(), s.Topic)
+			require.NoError(t, err)
+			return done(stats.Counts)
+		}, fixture.Soon, 5*time.Millisecond)
+	}
+	require.NoError(t, publisher.Publish(s.Topic, transfer("transfer-1")))
+	msg := s.Next(messages)
+	require.NoError(t, fixture.Delivery(t, msg).Bury("no such account"))
+	msg.Nack()
+	until(func(c admin.Counts) bool { return c.Dead == 1 })
+	for n, name := range []string{"transfer-2", "transfer-3"} {
+		require.NoError(t, publisher.Publish(s.Topic, transfer(name)))
+		until(func(c admin.Counts) bool { return c.InLine == n+1 })
+	}
+}
+
 // initialize registers a group of the scene's topic.
 func initialize(s *fixture.Scene, group string) {
 	s.T.Helper()

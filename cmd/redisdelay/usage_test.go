@@ -66,7 +66,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"pause orders", "GROUP is missing", "want the name of a group, or --all"},
 	{"pause orders billing --all", "--all cannot be given with a GROUP", "want one of them"},
 	{"pause orders billing --for 0s", `--for is "0s"`, "want at least 1ms"},
-	{"limit orders billing", "a limit is missing", "want --max-in-flight N, --rate N/s, or --none"},
+	{"limit orders billing", "a limit is missing", "want --max-in-flight N, --rate N/s, --halt-keys, or --none"},
 	{"limit orders billing --rate fast", `--rate is "fast"`, "want a rate such as 100/s, 30/m or 10/5s"},
 	{"limit orders billing --burst 5 --max-in-flight 1", "--burst needs --rate", "want --rate N/s"},
 	{"retire orders billing", "--yes is missing", "want --yes or --dry-run"},

@@ -171,11 +171,14 @@ func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 	require.NoError(t, err)
 	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: retry, Token: "1"}, Delay: time.Minute})
 	require.NoError(t, r.Client.ZRem(t.Context(), r.partition.Key(script.UnackOf, "g"), gone).Err())
+	astray := ordered(6, "astray") // in line behind itself
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), "6:astray", astray).Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(script.InLine+1000, astray)).Err())
 
 	for halts, want := range map[bool]struct {
 		count        int
 		halted, gone []string
-	}{true: {1, []string{dead}, []string{gone}}, false: {0, nil, []string{dead, gone}}} {
+	}{true: {1, []string{dead}, []string{gone, astray}}, false: {0, nil, []string{dead, gone, astray}}} {
 		r.halting("g", halts)
 		before := r.State()
 		halted, lost := turnsOf(t, g)
@@ -192,7 +195,7 @@ func turnsOf(t *testing.T, g *queue.Group) (halted, gone []string) {
 	require.NoError(t, FindTurns(t.Context(), g, func(n int, some, others []string) {
 		looked, halted, gone = looked+n, append(halted, some...), append(gone, others...)
 	}))
-	assert.Equal(t, 4, looked)
+	assert.Equal(t, 5, looked)
 	return halted, gone
 }
 
@@ -219,7 +222,9 @@ func TestOnlyTheNewestDeadLettersAreCounted(t *testing.T) {
 	for i := range maxLetters + 5 {
 		id := ordered(i, fmt.Sprint(i))
 		require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(1000+i), id)).Err())
-		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d:%d", len(fmt.Sprint(i)), i), id).Err())
+		if i < 3 || i >= maxLetters {
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d:%d", len(fmt.Sprint(i)), i), id).Err())
+		}
 	}
-	assert.Equal(t, maxLetters, r.halted())
+	assert.Equal(t, 5, r.halted())
 }

@@ -74,6 +74,31 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			require.Equal(r.T, 30000, errless(ReadCounts(r.Ctx(), r.partition, names, Details)).InDelivery)
 		}
 	},
+	"20,000 halted keys of 500 bytes, and 20,000 messages in line": func(r *scene, g *queue.Group) func() {
+		fill := `
+			redis.call('HSET', KEYS[4], 'limits:g', '0 0 0 0 {"halts":true}')
+			for i = 1, 20000 do
+				local key = string.rep('k', 490) .. string.format('%010d', i)
+				local id = string.format('%026d=500,%s', i, key)
+				redis.call('HSET', KEYS[1], '500:' .. key, id)
+				redis.call('ZADD', KEYS[2], i, id)
+				redis.call('ZADD', KEYS[3], 4503599627370496 + i, 'x' .. id)
+			end
+			return 1`
+		var keys []string
+		for _, kind := range []script.Kind{script.TurnsOf, script.DeadOf, script.QueueOf} {
+			keys = append(keys, r.partition.Key(kind, "g"))
+		}
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, append(keys, r.partition.Key(script.Control, ""))).Err())
+		return func() {
+			counts := errless(ReadCounts(r.Ctx(), r.partition, []string{"g"}, Details))
+			require.NoError(r.T, counts.AddHalted(r.Ctx(), r.partition, []string{"g"}))
+			require.Equal(r.T, []int{20000, maxLetters}, []int{counts.InLine, counts.Groups["g"].Halted})
+			halted := 0
+			require.NoError(r.T, FindTurns(r.Ctx(), g, func(_ int, some, _ []string) { halted += len(some) }))
+			require.GreaterOrEqual(r.T, halted, 20000)
+		}
+	},
 	"the roster of 1,000 groups": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(999)
 		for i := range 1000 {

@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -41,4 +42,28 @@ func TestAllHaltedKeysGoOnWhenTheGroupHaltsThemNoLonger(t *testing.T) {
 		got = append(got, msg.UUID)
 	}
 	assert.ElementsMatch(t, want, got)
+}
+
+// TestDrainWaitsForWhatWaitsInLine behind a dead letter.
+func TestDrainWaitsForWhatWaitsInLine(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) {
+		c.MaxDeliveries, c.GroupLimits = 1, redisdelay.GroupLimits{HaltsKeys: true}
+	})
+	require.NoError(t, s.Publisher().Publish(s.Topic, of("a", "a1"), of("a", "a2")))
+	a1 := s.Next(messages)
+	a1.Nack()
+	letters := dead.Letters(s, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := newControl(t, s).Drain(ctx, s.Topic, "default", func(left redisdelay.Remaining) {
+		assert.Equal(t, 1, left.Due+left.Queued+left.InDelivery)
+		if left.Queued == 1 { // it is in line
+			cancel()
+		}
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 1, dead.Discard(s, letters[0].ID))
+	s.Expect(messages, "a2")
+	require.NoError(t, newControl(t, s).Drain(t.Context(), s.Topic, "default", nil))
 }

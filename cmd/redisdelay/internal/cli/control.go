@@ -165,12 +165,12 @@ func (a *app) limit() *cobra.Command {
 	var none bool
 	cmd := a.command("limit TOPIC GROUP", "Limit how many messages a group gets, over all its consumers",
 		func(cmd *cobra.Command, _ []string) error {
-			given := cmd.Flags().Changed("max-in-flight") || cmd.Flags().Changed("rate")
+			given := cmd.Flags().Changed("max-in-flight") || cmd.Flags().Changed("rate") || limits.HaltsKeys
 			switch {
 			case none && given:
 				return usagef("--none cannot be given with a limit: want one or the other")
 			case !none && !given:
-				return usagef("a limit is missing: want --max-in-flight N, --rate N/s, or --none")
+				return usagef("a limit is missing: want --max-in-flight N, --rate N/s, --halt-keys, or --none")
 			case cmd.Flags().Changed("burst") && !cmd.Flags().Changed("rate"):
 				return usagef("--burst needs --rate: want --rate N/s")
 			}
@@ -182,13 +182,15 @@ func (a *app) limit() *cobra.Command {
 			if none {
 				return a.result("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
 			}
-			return a.result("limit", args[0], args[1], "limited %s to %s", nameOf(args[0], args[1]), limitsText(&limits))
+			return a.result("limit", args[0], args[1], "limited %s: %s", nameOf(args[0], args[1]), limitsText(&limits))
 		})
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")
 	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "how many at once after idling (default: as many as the rate has)")
-	cmd.Flags().BoolVar(&none, "none", false, "end the limits")
-	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more."
+	cmd.Flags().BoolVar(&limits.HaltsKeys, "halt-keys", false, "a dead letter halts its ordering key until it is requeued or discarded")
+	cmd.Flags().BoolVar(&none, "none", false, "end the limits, and halt no keys")
+	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more, and without --halt-keys\n" +
+		"dead letters halt no keys: those that are halted go on."
 	cmd.Example = "redisdelay limit orders billing --rate 100/s --max-in-flight 20"
 	return cmd
 }
@@ -229,7 +231,7 @@ func (a *app) retire() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			held := g.Queued + g.Retrying + g.InDelivery + g.Dead
+			held := g.Queued + g.InLine + g.Retrying + g.InDelivery + g.Dead
 			if dryRun {
 				if a.json() {
 					return a.object(operationJSON{Topic: args[0], Operation: "retire", Group: args[1], Matching: &held, DryRun: true})

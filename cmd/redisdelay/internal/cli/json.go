@@ -35,6 +35,7 @@ type statsJSON struct {
 	NextDue    stamp       `json:"nextDue,omitzero"`
 	OverdueMs  int64       `json:"overdueMs"`
 	Queued     int         `json:"queued"`
+	InLine     int         `json:"inLine"`
 	Retrying   int         `json:"retrying"`
 	InDelivery int         `json:"inDelivery"`
 	Dead       int         `json:"dead"`
@@ -53,10 +54,12 @@ type groupJSON struct {
 	State         string         `json:"state"`
 	At            stamp          `json:"at"`
 	Queued        int            `json:"queued"`
+	InLine        int            `json:"inLine"`
 	Retrying      int            `json:"retrying"`
 	InDelivery    int            `json:"inDelivery"`
 	Expired       int            `json:"expired"`
 	Dead          int            `json:"dead"`
+	HaltedKeys    int            `json:"haltedKeys"`
 	OldestQueued  stamp          `json:"oldestQueued,omitzero"`
 	NextRetry     stamp          `json:"nextRetry,omitzero"`
 	OldestUnacked stamp          `json:"oldestUnacked,omitzero"`
@@ -80,6 +83,7 @@ type limitsJSON struct {
 	Messages    int   `json:"messages,omitempty"`
 	PerMs       int64 `json:"perMs,omitempty"`
 	Burst       int   `json:"burst,omitempty"`
+	HaltsKeys   bool  `json:"haltsKeys,omitempty"`
 }
 
 type consumerJSON struct {
@@ -98,7 +102,8 @@ func inStats(s admin.TopicStats) statsJSON {
 	o := statsJSON{
 		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
-		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, Retrying: s.Retrying, InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
+		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, InLine: s.InLine, Retrying: s.Retrying,
+		InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
 		Keys: s.Keys, Windows: s.Windows, Pause: inPause(s.Pause), Groups: []groupJSON{},
 	}
 	for _, g := range s.Groups {
@@ -110,13 +115,13 @@ func inStats(s admin.TopicStats) statsJSON {
 func inGroup(topic string, g admin.GroupStats) groupJSON {
 	o := groupJSON{
 		Topic: topic, Group: g.Group, State: stateOf(g), At: stamp{g.At},
-		Queued: g.Queued, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired, Dead: g.Dead,
+		Queued: g.Queued, InLine: g.InLine, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired, Dead: g.Dead, HaltedKeys: g.HaltedKeys,
 		OldestQueued: stamp{g.OldestQueued}, NextRetry: stamp{g.NextRetry},
 		OldestUnacked: stamp{g.OldestUnacked}, OldestDead: stamp{g.OldestDead},
 		Pause: inPause(g.Pause), ExpiresAt: stamp{g.ExpiresAt}, Consumers: []consumerJSON{},
 	}
 	if l := g.Limits; l != nil {
-		o.Limits = &limitsJSON{l.MaxInFlight, l.Rate.Messages, l.Rate.Per.Milliseconds(), l.Rate.Burst}
+		o.Limits = &limitsJSON{l.MaxInFlight, l.Rate.Messages, l.Rate.Per.Milliseconds(), l.Rate.Burst, l.HaltsKeys}
 	}
 	for _, c := range g.Consumers {
 		o.Consumers = append(o.Consumers, inConsumer(c))
@@ -194,6 +199,14 @@ func inKey(key string) []byte {
 	return []byte(key)
 }
 
+// orderingJSON is an ordering key.
+type orderingJSON struct {
+	OrderingKey   string `json:"orderingKey,omitempty"`
+	OrderingKey64 []byte `json:"orderingKey64,omitempty"` // of one that is not UTF-8
+}
+
+func inOrder(key string) orderingJSON { return orderingJSON{key, inKey(key)} }
+
 // stateOf is the state of a group, as tables show it.
 func stateOf(g admin.GroupStats) string {
 	if g.State == admin.GroupActive && g.Pause != nil {
@@ -203,15 +216,17 @@ func stateOf(g admin.GroupStats) string {
 }
 
 type entryJSON struct {
-	Topic       string `json:"topic"`
-	ID          string `json:"id"`
-	Key         string `json:"key,omitempty"`
-	Key64       []byte `json:"key64,omitempty"` // of a key that is not UTF-8
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+	Key   string `json:"key,omitempty"`
+	Key64 []byte `json:"key64,omitempty"` // of a key that is not UTF-8
+	orderingJSON
 	Partition   int    `json:"partition"`
 	Set         string `json:"set"`
 	Group       string `json:"group,omitempty"`
 	State       string `json:"state,omitempty"`
 	DueAt       stamp  `json:"dueAt,omitzero"`
+	InLine      bool   `json:"inLine,omitempty"`
 	LeasedUntil stamp  `json:"leasedUntil,omitzero"`
 	BuriedAt    stamp  `json:"buriedAt,omitzero"`
 	PublishedAt stamp  `json:"publishedAt,omitzero"`
@@ -224,8 +239,8 @@ type entryJSON struct {
 
 func inEntry(e admin.Entry) entryJSON {
 	o := entryJSON{
-		Topic: e.Topic, ID: e.ID, Key: e.Key, Key64: inKey(e.Key), Partition: e.Partition, Set: string(e.Set), Group: e.Group,
-		State: string(e.State), PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
+		Topic: e.Topic, ID: e.ID, Key: e.Key, Key64: inKey(e.Key), orderingJSON: inOrder(e.OrderingKey), Partition: e.Partition,
+		Set: string(e.Set), Group: e.Group, State: string(e.State), InLine: e.InLine, PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
 		LastError: e.Content.LastError, Size: e.Size, contentJSON: inContent(e.Content),
 	}
 	switch e.Set {
@@ -240,10 +255,11 @@ func inEntry(e admin.Entry) entryJSON {
 }
 
 type messageJSON struct {
-	Topic       string         `json:"topic"`
-	ID          string         `json:"id"`
-	Key         string         `json:"key,omitempty"`
-	Key64       []byte         `json:"key64,omitempty"`
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+	Key   string `json:"key,omitempty"`
+	Key64 []byte `json:"key64,omitempty"`
+	orderingJSON
 	Partition   int            `json:"partition"`
 	PublishedAt stamp          `json:"publishedAt,omitzero"`
 	At          stamp          `json:"at"`
@@ -259,6 +275,7 @@ type standingJSON struct {
 	State       string            `json:"state"`
 	Attempts    int               `json:"attempts"`
 	DueAt       stamp             `json:"dueAt,omitzero"`
+	InLine      bool              `json:"inLine,omitempty"`
 	LeasedUntil stamp             `json:"leasedUntil,omitzero"`
 	Consumer    string            `json:"consumer,omitempty"`
 	Extended    int               `json:"extended,omitempty"`
@@ -271,13 +288,13 @@ type standingJSON struct {
 
 func inMessage(m admin.Message) messageJSON {
 	o := messageJSON{
-		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
+		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), orderingJSON: inOrder(m.OrderingKey), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
 		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt},
 		Groups: []standingJSON{}, contentJSON: inContent(m.Content),
 	}
 	for _, g := range m.Groups {
 		s := standingJSON{
-			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt},
+			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt}, InLine: g.InLine,
 			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
 			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason, LastError: g.Content.LastError,
 		}
@@ -290,11 +307,12 @@ func inMessage(m admin.Message) messageJSON {
 }
 
 type explanationJSON struct {
-	Topic   string   `json:"topic"`
-	ID      string   `json:"id"`
-	Key     string   `json:"key,omitempty"`
-	Summary string   `json:"summary"`
-	Lines   []string `json:"lines"`
+	Topic       string   `json:"topic"`
+	ID          string   `json:"id"`
+	Key         string   `json:"key,omitempty"`
+	OrderingKey string   `json:"orderingKey,omitempty"`
+	Summary     string   `json:"summary"`
+	Lines       []string `json:"lines"`
 }
 
 // cursorJSON is the line after the last entry of a page, if there is more.

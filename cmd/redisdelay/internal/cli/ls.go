@@ -130,7 +130,7 @@ func (l *lister) runKey(ctx context.Context, topic string) error {
 // places returns an entry for each place where a message stands.
 func places(m admin.Message) []admin.Entry {
 	entry := admin.Entry{
-		ID: m.ID, Key: m.Key, Topic: m.Topic, Partition: m.Partition, Set: admin.Scheduled, At: m.DueAt,
+		ID: m.ID, Key: m.Key, OrderingKey: m.OrderingKey, Topic: m.Topic, Partition: m.Partition, Set: admin.Scheduled, At: m.DueAt,
 		PublishedAt: m.PublishedAt, Size: m.Size, Content: m.Content,
 	}
 	if m.Scheduled {
@@ -146,7 +146,7 @@ func places(m admin.Message) []admin.Entry {
 		case !g.LeasedUntil.IsZero():
 			e.Set, e.At = admin.InDelivery, g.LeasedUntil
 		case !g.DueAt.IsZero():
-			e.Set, e.At = admin.Waiting, g.DueAt
+			e.Set, e.At, e.InLine = admin.Waiting, g.DueAt, g.InLine
 		default:
 			continue // done
 		}
@@ -177,7 +177,7 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 	if at == "" {
 		at = "DUE"
 	}
-	g := a.newGrid("ID", "KEY", "SET", "GROUP", "#"+at, "+AT", "#ATTEMPTS", "+PUBLISHED", "#+PARTITION", "#SIZE", "REASON", "PAYLOAD")
+	g := a.newGrid("ID", "KEY", "ORDERING KEY", "SET", "GROUP", "#"+at, "IN LINE", "+AT", "#ATTEMPTS", "+PUBLISHED", "#+PARTITION", "#SIZE", "REASON", "PAYLOAD")
 	now := a.now()
 	for _, e := range entries {
 		shownSet := ""
@@ -188,12 +188,20 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 		if e.Attempts > 0 {
 			attempts = humanize.Number(e.Attempts)
 		}
-		g.add(a.short(e.ID), a.cut(e.Key, 40), shownSet, e.Group, humanize.Relative(e.At, now),
+		g.add(a.short(e.ID), a.cut(e.Key, 40), a.cut(e.OrderingKey, 40), shownSet, e.Group, humanize.Relative(e.At, now), yes(e.InLine),
 			humanize.Full(e.At, now), attempts, humanize.Full(e.PublishedAt, now), count(e.Partition), humanize.Bytes(int64(e.Size)),
 			a.cut(e.Reason, 60), a.preview(e.Content))
 	}
-	g.spare = []string{"SIZE", "ATTEMPTS", "KEY", "PAYLOAD"}
-	return a.print(g.without("KEY", "SET", "GROUP", "ATTEMPTS", "REASON"))
+	g.spare = []string{"SIZE", "ATTEMPTS", "ORDERING KEY", "KEY", "PAYLOAD"}
+	return a.print(g.without("KEY", "ORDERING KEY", "SET", "GROUP", "IN LINE", "ATTEMPTS", "REASON"))
+}
+
+// yes is how tables show what is the case.
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return ""
 }
 
 // preview is the beginning of a payload, on one line.

@@ -231,6 +231,16 @@ func (g *grid) without(names ...string) *grid {
 	return g
 }
 
+// withoutZeros leaves out the columns with these names that are 0 in all rows.
+func (g *grid) withoutZeros(names ...string) *grid {
+	zero := string(count(0))
+	g.drop(func(i int) bool {
+		return slices.Contains(names, g.columns[i].name) &&
+			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != zero })
+	})
+	return g
+}
+
 func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
 
 // count writes a number, dimmed if it is 0.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // shower shows messages, or their payloads.
@@ -97,6 +98,7 @@ func (a *app) showOne(m admin.Message) error {
 	f := &fields{}
 	f.add("id", paint(headerStyle, m.ID))
 	f.add("key", m.Key)
+	f.add("ordering key", m.OrderingKey)
 	f.add("topic", fmt.Sprintf("%s, partition %d", m.Topic, m.Partition))
 	f.add("published", humanize.Full(m.PublishedAt, now))
 	if m.Scheduled {
@@ -181,9 +183,17 @@ func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
 		if s.Content.Message != nil {
 			changed = fmt.Sprint(s.Content.Message.Metadata)
 		}
-		g.add(s.Group, string(s.State), count(s.Attempts), when, changed, why)
+		g.add(s.Group, stateText(s), count(s.Attempts), when, changed, why)
 	}
 	return a.print(g.without("WHY", "CHANGED METADATA"))
+}
+
+// stateText is the state of a message for a group, as tables show it.
+func stateText(s admin.GroupStatus) string {
+	if s.InLine {
+		return string(s.State) + ", in line"
+	}
+	return string(s.State)
 }
 
 func (a *app) explain() *cobra.Command {
@@ -198,7 +208,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Summary, append([]string{}, e.Lines...)})
+		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Summary, append([]string{}, e.Lines...)})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
@@ -345,11 +355,13 @@ var usualUUID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-f
 
 func isUUID(text string) bool { return usualUUID.MatchString(text) }
 
-// isID tells whether a text has the form of an id: a ULID, and perhaps a key.
+// isID tells whether a text has the form of an id: a ULID, and perhaps the message's traits.
 func isID(text string) bool {
-	id, key, keyed := strings.Cut(text, ":")
-	_, err := ulid.ParseStrict(id)
-	return err == nil && keyed == (key != "")
+	if len(text) < ulid.EncodedSize {
+		return false
+	}
+	_, err := ulid.ParseStrict(text[:ulid.EncodedSize])
+	return err == nil && script.TraitsOf(text).String() == text[ulid.EncodedSize:]
 }
 
 // short is an id as tables show it, beside the key.

@@ -74,6 +74,7 @@ func (p probe) failed(s admin.TopicStats) string {
 
 const statsLong = `SCHEDULED    messages that no group has been given yet; of these, DUE are due
 QUEUED       messages that are due and wait for a consumer, in each group
+IN LINE      messages that are due and wait for their ordering keys, in each group
 RETRYING     messages that wait for a retry, or were put off, in each group
 IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their lease
 DEAD         dead letters
@@ -178,15 +179,15 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	if one {
 		return a.showTopic(all[0])
 	}
-	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
+	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
 		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for _, s := range all {
-		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Queued), count(s.Retrying), count(s.InDelivery),
+		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Queued), count(s.InLine), count(s.Retrying), count(s.InDelivery),
 			bad(s.Dead), overdue(s.Overdue), humanize.Relative(s.NextDue, s.At),
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
-	return a.printOr(g.without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
+	return a.printOr(g.withoutZeros("IN LINE").without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
 }
 
 // memory writes a size that may not be known.
@@ -383,15 +384,15 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	if len(groups) == 0 {
 		return a.printf("no group is registered\n")
 	}
-	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#CONSUMERS",
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
 		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
 		topic := ""
 		if topics {
 			topic = s.topic
 		}
-		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.Retrying), count(s.InDelivery), bad(s.Expired),
-			bad(s.Dead), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
+		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.InLine), count(s.Retrying), count(s.InDelivery),
+			bad(s.Expired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
@@ -401,7 +402,7 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	} else {
 		g.drop(func(i int) bool { return g.columns[i].name == "LAG" })
 	}
-	return a.print(g.without("TOPIC", "LIMITS", "PAUSED"))
+	return a.print(g.withoutZeros("IN LINE", "HALTED KEYS").without("TOPIC", "LIMITS", "PAUSED"))
 }
 
 // lag is a lateness; that of a group that is paused is meant.
@@ -440,6 +441,9 @@ func limitsText(limits *redisdelay.GroupLimits) string {
 		if r.Burst > 0 && r.Burst != r.Messages {
 			parts = append(parts, "burst "+humanize.Number(r.Burst))
 		}
+	}
+	if limits.HaltsKeys {
+		parts = append(parts, "dead letters halt keys")
 	}
 	return strings.Join(parts, ", ")
 }

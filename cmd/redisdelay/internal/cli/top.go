@@ -113,6 +113,12 @@ func (a *app) describe(g admin.GroupStats) []string {
 		add("paused", pauseWords(g.Pause, g.At))
 	}
 	add("limits", limitsText(g.Limits))
+	if g.InLine > 0 {
+		add("in line", humanize.Count(g.InLine, "message", "messages"))
+	}
+	if g.HaltedKeys > 0 {
+		add("halted", humanize.Count(g.HaltedKeys, "ordering key", "ordering keys"))
+	}
 	add("expired", humanize.Count(g.Expired, "lease", "leases"))
 	add("next retry", humanize.Relative(g.NextRetry, g.At))
 	add("oldest", humanize.Relative(g.OldestUnacked, g.At))
