@@ -30,8 +30,9 @@ local function lines_of(ids, turns, lanes, queue)
   return lines, n
 end
 
--- A place in line: the line, the due time in sixteen digits, the id.
-local function place_of(line, due, id) return string.format('%s%016.0f%s', line, due, id) end
+-- A place in line: the line, the due time in sixteen digits, the id. The Redis of redisdelaytest formats no text as a
+-- number.
+local function place_of(line, due, id) return string.format('%s%016.0f%s', line, tonumber(due), id) end
 
 -- line_in is the line in a place.
 local function line_in(place)

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ func (t *step) claimTruth() string {
 	case ok && recordNumber(record) == o.number:
 		return t.replayTruth(record)
 	}
-	for _, check := range []func() string{t.freshTruth, t.buriedTruth, t.waitTruth, t.recordTruth} {
+	for _, check := range []func() string{t.freshTruth, t.healed, t.buriedTruth, t.waitTruth, t.recordTruth} {
 		if bad := check(); bad != "" {
 			return bad
 		}
@@ -75,7 +76,7 @@ func (t *step) freshTruth() string {
 		return fmt.Sprintf("idle claim: took %v of %v, want %v", taken, due, want)
 	}
 	for _, change := range diff(t.before, t.after) {
-		if !strings.HasPrefix(change.key, "claims:") && change.key != "full" && !slices.Contains(due, change.field) && change.key != "keys" {
+		if !strings.HasPrefix(change.key, "claims:") && !t.passes(change) && change.key != "full" && !slices.Contains(due, change.field) && change.key != "keys" {
 			return fmt.Sprintf("frame: claim changed %s of %s, which is not due", change.key, change.field)
 		}
 	}
@@ -92,17 +93,22 @@ func (t *step) wanted() []string {
 		waiting = append(waiting, t.dueUnder("scheduled")...)
 	}
 	slices.Sort(waiting)
-	lost := t.dueUnder("unack:" + o.group)
+	lost, owners := t.dueUnder("unack:"+o.group), map[string]string{}
 	limit, reach := t.limits(len(lost))
 	for i, msg := range append(lost, waiting...) {
 		entry, before := t.before.get("attempts:"+o.group, msg)
 		before = before && t.before.claimToken(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
-		if len(list) == reach || !buried && chosen == limit || !buried && before && chosen >= o.free {
+		line := t.u.lineOf(msg)
+		if owner := cmp.Or(owners[line], t.before.value("turns:"+o.group, line)); i < reach && !buried && line != "" && owner != "" && owner != msg {
+			continue // it goes in line
+		}
+		if i == reach || !buried && chosen == limit || !buried && before && chosen >= o.free {
 			break
 		}
 		if !buried {
 			chosen++
+			owners[line] = msg
 		}
 		list = append(list, msg)
 	}
@@ -129,6 +135,14 @@ func (t *step) limits(lost int) (limit, reach int) {
 
 // reach is how many messages a claim looks at without limits of its group.
 func (t *step) reach() int {
+	for _, key := range []string{"scheduled", "queue:" + t.op.group} {
+		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 {
+			owner := t.before.value("turns:"+t.op.group, t.u.lineOf(first[0]))
+			if owner != "" && owner != first[0] {
+				return 500
+			}
+		}
+	}
 	for _, key := range []string{"unack:" + t.op.group, "queue:" + t.op.group} {
 		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 && exhausted(t.before.value("attempts:"+t.op.group, first[0]), t.u.most) != "" {
 			return max(t.op.limit, 100)

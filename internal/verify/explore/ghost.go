@@ -14,7 +14,7 @@ import (
 //	~last:G      id -> token of the last delivery, its consumer, the token before
 //	~view:G      id -> the metadata as the group's middleware changed it
 //	~requests:G  each consumer that has claimed; its last request is number firstRequest
-//	~calls       each caller of cancel and reschedule that has called, likewise
+//	~calls       each caller of cancel and reschedule that has called, likewise -> the id that it named
 //	~again       each id that was stored twice, since a record was lost, or was cancelled
 //	             while a group that has it was not registered
 //	~came after:G  id of a message that is in scheduled, and was due when the group came
@@ -90,7 +90,7 @@ func (t *step) learn() {
 		}
 	case "cancel", "reschedule":
 		if o.arg == "new" || o.arg == "lost" {
-			t.after.set("~calls", "z", "")
+			t.after.set("~calls", "z", o.target)
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.learnCanceled(msg)

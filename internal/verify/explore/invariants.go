@@ -21,6 +21,9 @@ func (u *Universe) invariants(s state, count func(string)) string {
 	if bad := u.limited(s); bad != "" {
 		return bad
 	}
+	if bad := u.ordered(s); bad != "" {
+		return bad
+	}
 	if isLater(s.value("taken", theKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
 		return s.has("~life", msg) || s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	}) {

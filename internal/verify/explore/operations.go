@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ type op struct {
 	kind, group, consumer, msg, token, arg string
 	knows                                  string // which other groups a claim names; "" for all
 	number, limit, free                    int
+	target                                 string // the message that a cancel or reschedule names, "" for the key's
 }
 
 // ops lists the operations that are possible in a state.
@@ -43,7 +45,12 @@ func (u *Universe) ops(s state) []op {
 		add(op{kind: "due", arg: "taken", msg: theKey})
 	}
 	if u.keyed {
-		u.keyCalls(s, add)
+		u.keyCalls(s, "", add)
+	}
+	for _, msg := range u.msgs() {
+		if len(u.verbs) > 0 && !u.keyed && s.has("~sent", msg) {
+			u.keyCalls(s, msg, add)
+		}
 	}
 	if u.damage {
 		u.losses(s, add)
@@ -198,7 +205,13 @@ func (u *Universe) losses(s state, add func(op)) {
 
 // keyCalls are the requests of one caller: new ones, some of which never arrive, the last
 // one again, and late ones that nobody waits for.
-func (u *Universe) keyCalls(s state, add func(op)) {
+func (u *Universe) keyCalls(s state, target string, every func(op)) {
+	add := func(o op) {
+		o.target = target
+		if o.arg == "new" || o.arg == "lost" || s.value("~calls", "z") == target { // others are repeated
+			every(o)
+		}
+	}
 	number := firstRequest
 	if s.has("~calls", "z") {
 		number++
@@ -252,7 +265,7 @@ func (o op) String() string {
 	case "forget":
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
-		return strings.TrimSpace(fmt.Sprintf("%s the holder of the key: %s, request %d %s", o.kind, o.arg, o.number, o.knows))
+		return strings.TrimSpace(fmt.Sprintf("%s %s: %s, request %d %s", o.kind, cmp.Or(o.target, "the holder of the key"), o.arg, o.number, o.knows))
 	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":
@@ -279,12 +292,12 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "register":
 		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full"), []string{g, "wake", o.msg}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full", "turns:", "lanes:", "queue:"), []string{g, "wake", o.msg}}, true
 	case "nack", "defer", "condemn":
 		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
-			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full"),
+			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full", "turns:", "lanes:", "control"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
@@ -294,13 +307,13 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "bury":
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:", "turns:", "lanes:", "control"),
 			[]string{g, "wake", "0", o.msg, o.token, "bad"},
 		}, true
 	case "put away": // by a person, who has no token
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:"),
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:", "turns:", "lanes:", "control"),
 			[]string{g, "wake", never, o.msg, "", putAway},
 		}, true
 	case "requeue":
@@ -308,8 +321,8 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "discard":
 		return call{
 			"discard",
-			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys"),
-			[]string{g, strconv.Itoa(queue.MaxFreedBytes), never, o.msg},
+			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys", "turns:", "lanes:", "queue:"),
+			[]string{g, "wake", strconv.Itoa(queue.MaxFreedBytes), never, o.msg},
 		}, true
 	case "cancel", "reschedule":
 		return u.keyCall(s, o), o.arg != "lost"
@@ -350,7 +363,7 @@ func others(s state, g string) []string {
 func (u *Universe) claimCall(s state, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry")
+		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry", "turns:", "lanes:")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(queue.MaxReplyBytes), "wake", "0", "", "1",
@@ -377,10 +390,14 @@ func (u *Universe) keyCall(s state, o op) call {
 	if o.arg == "overdue" {
 		until = "1000"
 	}
+	by, name := "key", theKey
+	if o.target != "" {
+		by, name = "id", o.target
+	}
 	c := call{
 		o.kind,
 		[]string{"scheduled", "messages", "publishers", "groups", "refs", "keys"},
-		[]string{"z", strconv.Itoa(o.number), until, "key", theKey},
+		[]string{"z", strconv.Itoa(o.number), until, by, name},
 	}
 	if o.kind == "cancel" {
 		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
@@ -393,6 +410,7 @@ func (u *Universe) keyCall(s state, o op) call {
 		if o.kind == "cancel" {
 			c.keys = append(c.keys, "changed:"+g)
 		}
+		c.keys = append(c.keys, "turns:"+g, "lanes:"+g)
 		c.args = append(c.args, g)
 	}
 	return c
@@ -422,6 +440,9 @@ func (s state) meant(o op) string {
 			return told[1]
 		}
 		return ""
+	}
+	if o.target != "" {
+		return map[bool]string{true: o.target}[s.has("messages", o.target)]
 	}
 	return s.keyLead()
 }

@@ -33,8 +33,14 @@ func newProtocol(of script.Names, u *Universe) *protocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
-		if u.keyed { // records name an id without its key
-			bare, withKey := fmt.Sprintf("@#%d", n), id+":"+theKey
+		if u.keyed || len(u.lines) > 0 { // records name an id without its keys
+			bare, withKey := fmt.Sprintf("@#%d", n), id
+			if len(u.lines) > 0 {
+				withKey += fmt.Sprintf("=%d,%s", len(u.lines[n-1]), u.lines[n-1])
+			}
+			if u.keyed {
+				withKey += ":" + theKey
+			}
 			long, short = append(long, bare, id, name, withKey), append(short, withKey, name, id, bare)
 			continue
 		}
@@ -77,7 +83,7 @@ func (p *protocol) shortReply(reply any) any {
 func (p *protocol) allKeys() []string {
 	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control", "full"}
 	for _, g := range p.u.groups {
-		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:"} {
+		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:", "turns:", "lanes:"} {
 			keys = append(keys, kind+g)
 		}
 	}
@@ -104,6 +110,10 @@ func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix
 // score turns a class of times into a time; class does the reverse. Leases of different
 // makers differ by hours, which distinguishes them.
 func (p *protocol) score(class string) string {
+	if due, waits := strings.CutPrefix(class, inLine); waits {
+		ms, _ := strconv.ParseInt(p.score(due), 10, 64)
+		return strconv.FormatInt(script.InLine+ms, 10)
+	}
 	hours, _ := strconv.ParseInt(class[1:], 10, 64)
 	if !isLater(class) {
 		return strconv.FormatInt(1000+hours, 10)
@@ -115,6 +125,9 @@ func (p *protocol) class(score string) string {
 	ms, err := strconv.ParseFloat(score, 64)
 	if err != nil {
 		panic("not a score: " + score)
+	}
+	if ms >= script.InLine {
+		return inLine + p.class(strconv.FormatInt(int64(ms)-script.InLine, 10))
 	}
 	switch hours := (int64(ms)-p.base)/hour - longDelay/hour; {
 	case int64(ms) > 1000 && int64(ms) < 1100:

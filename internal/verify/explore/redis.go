@@ -35,7 +35,7 @@ const runnerHead = `
 local real, writes = redis, {}
 local reads = {}
 for command in string.gmatch([[TIME GET HGET HMGET HLEN HEXISTS HSTRLEN HKEYS HGETALL HRANDFIELD ZMSCORE
-  ZSCORE ZRANGE ZRANGEBYSCORE ZCARD ZCOUNT SMEMBERS SISMEMBER SMISMEMBER SCARD EXISTS TYPE PTTL
+  ZSCORE ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ZRANDMEMBER ZCARD ZCOUNT SMEMBERS SISMEMBER SMISMEMBER SCARD EXISTS TYPE PTTL
   PUBLISH SPUBLISH INFO]], '%S+') do reads[command] = true end
 local function note(...)
   if reads[(...)] then return end
@@ -217,7 +217,11 @@ func (r *runner) restore(key string, entries state) []any {
 	case "zset":
 		command[1] = "ZADD"
 		for _, e := range entries {
-			command = append(command, r.p.score(e.value), r.p.long(e.field))
+			score := r.p.score(e.value)
+			if strings.HasPrefix(key, "lanes:") {
+				score = "0"
+			}
+			command = append(command, score, r.p.long(e.field))
 		}
 	case "set":
 		command[1] = "SADD"

@@ -245,6 +245,9 @@ func (t *step) take() (bad string, err error) {
 		t.claim = claimReply(t.out.reply)
 	}
 	if bad = t.truth(); bad == "" {
+		bad = t.inOrder()
+	}
+	if bad == "" {
 		t.learn()
 		bad = t.u.invariants(t.after, t.count)
 	}
@@ -388,7 +391,7 @@ func (x *Explorer) unanswered(number int32, o op, moves []move) (memory int32, o
 		return number, true
 	}
 	for _, m := range moves {
-		if m.op.kind == o.kind && m.op.number == o.number && m.op.arg == "lost" {
+		if m.op.kind == o.kind && m.op.number == o.number && m.op.target == o.target && m.op.arg == "lost" {
 			return m.next, o.arg == "new" && m.next >= 0
 		}
 	}

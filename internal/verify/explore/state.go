@@ -11,7 +11,7 @@ import (
 // state is what the explorer visits: what a partition has in Redis and, in keys that begin
 // with "~", what the clients know (ghost.go). It is sorted, so equal states have equal
 // encodings. Times are only due (".") or not due ("+"); those of leases also show who made
-// them ("+1", ".1"). Ids are #1, #2 and so on. Keys have no tag.
+// them ("+1", ".1"), and what waits in line for its ordering key has "=" in front. Ids are #1, #2 and so on. Keys have no tag.
 type state []entry
 
 type entry struct{ key, field, value string }
@@ -19,6 +19,7 @@ type entry struct{ key, field, value string }
 const (
 	past   = "."
 	future = "+"
+	inLine = "=" // and when it was due
 )
 
 func isLater(time string) bool { return strings.HasPrefix(time, future) }

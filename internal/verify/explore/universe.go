@@ -22,6 +22,7 @@ type Universe struct {
 	consumers  []string
 	messages   int
 	keyed      bool
+	lines      []string // the ordering keys of the messages, if they have any
 	window     bool     // keys stay taken until their windows end
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
@@ -58,6 +59,16 @@ func Universes() []*Universe {
 		{Name: "damage, a key taken twice", groups: g, consumers: a, messages: 2, keyed: true, deliveries: 1, policies: []string{"replace"}, damage: true},
 		{Name: "damage, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
 		{Name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
+		{Name: "ordering keys", groups: g, consumers: a, messages: 3, lines: []string{"x", "x", "y"}, deliveries: 1, policies: reject},
+		{Name: "an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject},
+		{Name: "an ordering key, two consumers", groups: g, consumers: ab, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, decides: true},
+		{Name: "an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 3, lines: []string{"x", "x", "x"}, deliveries: 2, most: 1, policies: reject},
+		{Name: "an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, verbs: both},
+		{Name: "an ordering key, two groups", groups: gh, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject},
+		{Name: "torn, an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, between: 3, after: 3},
+		{Name: "torn, an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, most: 1, policies: reject, decides: true, between: 2, after: 3},
+		{Name: "torn, an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject, verbs: both, between: 2, after: 3},
+		{Name: "torn, an ordering key, two groups", groups: gh, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject, between: 2, after: 2},
 		{Name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
 		{Name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{Name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
@@ -76,6 +87,14 @@ func (u *Universe) msgs() []string {
 		list[i] = fmt.Sprintf("#%d", i+1)
 	}
 	return list
+}
+
+// lineOf is what turns has of a message's ordering key; "" if it has none.
+func (u *Universe) lineOf(msg string) string {
+	if i := slices.Index(u.msgs(), msg); i >= 0 && len(u.lines) > 0 {
+		return fmt.Sprintf("%d:%s", len(u.lines[i]), u.lines[i])
+	}
+	return ""
 }
 
 // first is the state before the first operation.

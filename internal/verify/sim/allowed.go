@@ -76,7 +76,12 @@ func (t *track) claimable(now time.Time) (since time.Time, ok bool) {
 		lasts, _ := t.rules().paused(now)
 		return since, !lasts && !t.rules().retired
 	}
-	return t.rules().open(now, lost)
+	free, ok := t.turnFree()
+	if !ok {
+		return since, false
+	}
+	since, ok = t.rules().open(now, lost)
+	return latest(since, free), ok
 }
 
 // pauseHeard is that a consumer has heard of a pause.

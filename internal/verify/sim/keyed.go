@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
@@ -16,9 +17,6 @@ type change struct {
 	held      []string // by partition: the id that held the key when the call began
 	did       []string // the messages it acted on
 }
-
-// keyStart is where the key begins in an id.
-const keyStart = 27
 
 // changeKey is the context key of a call's change.
 type changeKey struct{}
@@ -146,10 +144,11 @@ func (m *item) concerned(c *change) bool {
 // checkKey fails if another partition has a message with the key of one that is stored now,
 // although the number of partitions has never changed.
 func (w *World) checkKey(m *item) {
-	if len(m.id) <= keyStart || w.plan.Raise > 0 {
+	key := script.TraitsOf(m.id).Key
+	if key == "" || w.plan.Raise > 0 {
 		return
 	}
-	for n, id := range w.holders(m.id[keyStart:]) {
+	for n, id := range w.holders(key) {
 		if id != "" && n != m.partition {
 			w.fail("keys", m.id, "is stored at %d, while %s holds its key at %d", m.partition, alias(id), n)
 		}
@@ -167,7 +166,7 @@ func (w *World) checkEnd(p *publisher, start time.Time) {
 func (p *publisher) checkIDs(messages []queue.Message) {
 	last := ""
 	for _, m := range messages {
-		if m.ID <= last || m.Key != "" && m.ID[keyStart:] != m.Key {
+		if m.ID <= last || script.TraitsOf(m.ID) != m.Traits {
 			p.w.failNow("ids", "%q comes after %q, for %q", m.ID, last, m.Name)
 		}
 		last = m.ID

@@ -110,6 +110,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.fail("limit", m.ID, "is claimed by %s, the group has %d in delivery at %d, at most %d",
 			c.name, t.rules().held, t.m.partition, t.rules().max)
 	}
+	w.takeTurn(t)
 	t.release()
 	t.place, t.holder, t.token, t.deadline, t.claimed = leased, c, m.Token, deadline, now
 	t.group.add(t)

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Plan is what a simulation runs. A profile makes one from a seed.
 type Plan struct {
@@ -34,7 +37,8 @@ type GroupPlan struct {
 func (p *Plan) ordered(g GroupPlan) bool {
 	f := p.Faults
 	crashes := f.Killed+f.Stopped+f.Leaves > 0
-	return len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
+	lines := slices.ContainsFunc(p.Publishers, func(pub PublisherPlan) bool { return pub.Lines > 0 })
+	return !lines && len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
 }
 
 // ConsumerPlan is a consumer, and those that replace it.
@@ -69,6 +73,7 @@ type PublisherPlan struct {
 	First              []Scripted // what it publishes first
 	Keyed              float64    // chance that a message has a key
 	Keys               int        // how many different keys there are
+	Lines              int        // how many different ordering keys there are; 0: messages have none
 	Changes            float64    // chance that a Cancel or Reschedule follows a call
 	Partitions         int        // what it raises the number to; 0: it does not
 	PublishTimeout     time.Duration

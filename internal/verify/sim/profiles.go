@@ -10,7 +10,7 @@ import (
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
-	"paused", "limited", "retired", "told", "crowd",
+	"paused", "limited", "retired", "told", "crowd", "turns",
 }
 
 // PlanOf makes a plan of a profile; nil if there is no such profile.
@@ -70,6 +70,8 @@ func PlanOf(profile string, seed uint64) *Plan {
 		crowd(r, p)
 	case "told":
 		operated(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
+	case "turns":
+		turns(r, p)
 	case "churn":
 		p.Faults.Every, p.Faults.Leaves = 3*time.Second, 1
 	default:

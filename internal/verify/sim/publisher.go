@@ -125,12 +125,12 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	list := make([]publish.Message, n)
 	for i := range list {
 		p.last++
-		key := ""
+		traits := script.Traits{OrderingKey: p.anyLine()}
 		if chance(p.rng, p.plan.Keyed) {
-			key = p.anyKey()
+			traits.Key = p.anyKey()
 		}
 		m := &item{
-			id: newID(now, p.number, p.last, key), publisher: p.name, made: now, notBefore: now.Add(delay),
+			id: newID(now, p.number, p.last, traits), publisher: p.name, made: now, notBefore: now.Add(delay),
 			slow: slow, tracks: map[string]*track{}, size: 100,
 		}
 		if chance(p.rng, p.plan.Slow) {
@@ -141,7 +141,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 		}
 		m.killer = chance(p.rng, p.plan.Killers)
 		p.w.messages[m.id] = m
-		list[i] = publish.Message{Name: m.id, Traits: script.Traits{Key: key}, Delay: delay, Body: large[:m.size]}
+		list[i] = publish.Message{Name: m.id, Traits: traits, Delay: delay, Body: large[:m.size]}
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"strings"
 	"time"
 )
@@ -80,12 +81,8 @@ func (e event) write(text *strings.Builder, start time.Time) {
 }
 
 // newID makes a readable id that sorts like a ULID.
-func newID(now time.Time, publisher, number int, key string) string {
-	id := fmt.Sprintf("%013d%05d%08d", now.UnixMilli(), publisher, number)
-	if key != "" {
-		id += ":" + key
-	}
-	return id
+func newID(now time.Time, publisher, number int, traits script.Traits) string {
+	return fmt.Sprintf("%013d%05d%08d%s", now.UnixMilli(), publisher, number, traits)
 }
 
 // alias is the readable part of an id.

@@ -77,6 +77,7 @@ type group struct {
 	plan      GroupPlan
 	ordered   bool
 	rules     map[int]*rules // by partition
+	turns     map[line]*turn
 	usage     usage
 	open      []*track // waiting, or leased and not handed out
 	consumers []*consumer
@@ -135,6 +136,7 @@ func (t *track) end() {
 	t.release()
 	t.place = done
 	t.group.drop(t)
+	t.endTurn()
 }
 
 // back makes the message due again.

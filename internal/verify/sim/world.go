@@ -86,7 +86,7 @@ func NewWorld(seed uint64, plan Plan) *World {
 	w.topic.Raise(plan.Partitions)
 	w.topic.Notify = w.notify
 	for _, g := range plan.Groups {
-		w.groups = append(w.groups, &group{name: g.Name, plan: g, ordered: plan.ordered(g), rules: map[int]*rules{}})
+		w.groups = append(w.groups, &group{name: g.Name, plan: g, ordered: plan.ordered(g), rules: map[int]*rules{}, turns: map[line]*turn{}})
 	}
 	return w
 }

@@ -84,7 +84,7 @@ func (w *world) handle(c *consumer, messages <-chan *message.Message) {
 		switch {
 		case c.process.gone(): // so nobody sees it
 			msg.Nack()
-		case w.delivered(c, msg):
+		case w.handled(c, msg):
 			msg.Ack()
 		default:
 			msg.Nack()

@@ -18,6 +18,7 @@ type ledger struct {
 	mu       sync.Mutex
 	entries  map[string]*entry  // guarded by mu; by UUID
 	order    []*entry           // guarded by mu
+	turns    map[string]*turn   // guarded by mu; by group and ordering key
 	troubles []trouble          // guarded by mu
 	losses   []trouble          // guarded by mu
 	failures map[string]*broken // guarded by mu; by rule
@@ -49,6 +50,7 @@ const (
 // entry is a message.
 type entry struct {
 	uuid, key        string
+	ordering         string // key
 	called, answered time.Time
 	earliest, latest time.Time // between which it falls due
 	outcome          outcome
@@ -166,8 +168,12 @@ func (l *ledger) delivered(c *consumer, msg *message.Message) bool {
 	case !e.canceled.IsZero() && now.After(e.canceled):
 		l.broke("unexpected", "%s was delivered to %s %v after it was cancelled", e.uuid, c.name, now.Sub(e.canceled))
 	}
+	free := l.begins(e, c, d)
+	if free.Before(d.DueAt) {
+		free = d.DueAt
+	}
 	if d.Attempt == 1 {
-		l.punctual(e, c, l.waited(d.DueAt, now, c.group))
+		l.punctual(e, c, l.waited(free, now, c.group))
 	}
 	if e.fails {
 		return false

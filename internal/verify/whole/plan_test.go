@@ -32,6 +32,7 @@ type PublisherPlan struct {
 	MostDelay  time.Duration
 	Immediate  float64       // the share of messages without a delay
 	Keyed      float64       // the share of messages with a key
+	Ordered    int           // how many ordering keys there are; 0: messages have none
 	Window     time.Duration // DeduplicationWindow
 	Changes    float64       // the share of keyed messages that are cancelled or rescheduled
 	Failing    float64       // the share of messages that fail until they are dead letters
@@ -96,6 +97,13 @@ var profiles = []struct {
 	{"keys", func(p *Plan) {
 		p.Strict = true
 		p.Publishers[0].Keyed, p.Publishers[0].Window, p.Publishers[0].Changes = 1, 3*time.Second, 0.6
+	}},
+	{"ordered", func(p *Plan) {
+		p.Strict, p.Partitions = true, 2
+		p.Groups = map[string]int{"billing": 4, "audit": 1}
+		for i := range p.Publishers {
+			p.Publishers[i].Gap, p.Publishers[i].Ordered, p.Publishers[i].Failing = 50*time.Millisecond, 3, 0.01
+		}
 	}},
 	{"requests", func(p *Plan) {
 		p.Strict = true

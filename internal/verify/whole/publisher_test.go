@@ -31,6 +31,9 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		if r.Float64() < plan.Keyed {
 			e.key = "key of " + e.uuid
 		}
+		if plan.Ordered > 0 {
+			e.ordering = fmt.Sprintf("order %d", r.IntN(plan.Ordered))
+		}
 		after := between(r, 10*time.Millisecond, plan.MostDelay)
 		if r.Float64() < plan.Immediate {
 			after = 0
@@ -74,6 +77,9 @@ func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, 
 	msg := message.NewMessage(e.uuid, []byte("{}"))
 	if e.key != "" {
 		redisdelay.SetKey(msg, e.key)
+	}
+	if e.ordering != "" {
+		redisdelay.SetOrderingKey(msg, e.ordering)
 	}
 	w.publishing(e, after)
 	if after > 0 {

@@ -40,7 +40,7 @@ func newWorld(t *testing.T, seed uint64, plan *Plan) *world {
 	r := redisdelaytest.New(t)
 	dial := r.Options().Dialer
 	w := &world{
-		ledger: &ledger{plan: plan, start: time.Now(), entries: map[string]*entry{}, failures: map[string]*broken{}},
+		ledger: &ledger{plan: plan, start: time.Now(), entries: map[string]*entry{}, turns: map[string]*turn{}, failures: map[string]*broken{}},
 		t:      t, seed: seed, redis: r, over: make(chan struct{}), closing: make(chan struct{}),
 	}
 	w.network = &network{trip: plan.Trip, trace: *wholeTrace, dial: func() (net.Conn, error) { return dial(t.Context(), "", "") }}

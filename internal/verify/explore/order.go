@@ -1,0 +1,107 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ordered checks turns and lines: a message in delivery has its turn, a turn is that of a message that is in
+// delivery or waits for a retry or a claim, and what is in line waits for such a message and has its place. A
+// torn file may break that until the next claim; but a message without its place would wait for ever.
+func (u *Universe) ordered(s state) string {
+	torn := slices.ContainsFunc(u.msgs(), s.relaxed)
+	for _, g := range u.groups {
+		places := 0
+		for _, msg := range u.msgs() {
+			line := u.lineOf(msg)
+			due, waits := strings.CutPrefix(s.value("queue:"+g, msg), inLine)
+			owner, busy := s.get("turns:"+g, line)
+			if waits {
+				places++
+			}
+			switch {
+			case waits && !s.has("lanes:"+g, placeOf(line, due, msg)):
+				return fmt.Sprintf("lost in line: %s has no place in %s", msg, g)
+			case torn:
+			case waits && !busy:
+				return fmt.Sprintf("waits for nobody: %s in %s", msg, g)
+			case s.has("unack:"+g, msg) && line != "" && owner != msg:
+				return fmt.Sprintf("two at a time: %s is in delivery to %s, and %q has the turn", msg, g, owner)
+			case line != "" && busy && !s.hasTurn(g, owner):
+				return fmt.Sprintf("turn of nobody: %s in %s", owner, g)
+			}
+		}
+		if !torn && len(s.all("lanes:"+g)) != places {
+			return fmt.Sprintf("place of nobody: in %s", g)
+		}
+	}
+	return ""
+}
+
+// placeOf is a place in line. due is a class of times that are past.
+func placeOf(line, due, msg string) string {
+	n, _ := strconv.Atoi(due[1:])
+	return fmt.Sprintf("%s%016d%s", line, 1000+n, msg)
+}
+
+// hasTurn tells whether a message counts as the one whose turn it is.
+func (s state) hasTurn(g, msg string) bool {
+	waits, queued := s.get("queue:"+g, msg)
+	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine)
+}
+
+// passes tells whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
+// line and has the turn now.
+func (t *step) passes(change entry) bool {
+	kind, g, _ := strings.Cut(change.key, ":")
+	if kind == "turns" || kind == "lanes" {
+		return true
+	}
+	was := t.before.value(change.key, change.field)
+	return kind == "queue" && strings.HasPrefix(was, inLine) && isDue(change.value) &&
+		t.after.value("turns:"+g, t.u.lineOf(change.field)) == change.field
+}
+
+// inOrder checks that whoever gets a turn is the first in its line, and that a message that is still to be delivered
+// keeps its turn, unless it is put off.
+func (t *step) inOrder() string {
+	if slices.ContainsFunc(t.u.msgs(), t.after.relaxed) {
+		return ""
+	}
+	for _, g := range t.u.groups {
+		for _, msg := range t.u.msgs() {
+			line := t.u.lineOf(msg)
+			had, has := t.before.value("turns:"+g, line), t.after.value("turns:"+g, line)
+			switch {
+			case line == "" || had == has:
+			case had == msg && t.after.hasTurn(g, msg) && t.op.kind != "reschedule":
+				return fmt.Sprintf("turn given up: by %s in %s", msg, g)
+			case msg < has && t.aheadOf(has, g, msg):
+				return fmt.Sprintf("order: %s gets the turn before %s in %s", has, msg, g)
+			}
+		}
+	}
+	return ""
+}
+
+// aheadOf tells whether a message is in line still, or due before one that a claim gives. One that was requeued is
+// due later than what is in line, which the explorer cannot see.
+func (t *step) aheadOf(other, g, msg string) bool {
+	waits := t.after.value("queue:"+g, msg)
+	return strings.HasPrefix(waits, inLine) || isDue(waits) &&
+		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
+}
+
+// healed checks that, after a claim, whoever is in line waits for a message that has its turn.
+func (t *step) healed() string {
+	g := t.op.group
+	for _, msg := range t.u.msgs() {
+		owner := t.after.value("turns:"+g, t.u.lineOf(msg))
+		if strings.HasPrefix(t.after.value("queue:"+g, msg), inLine) && !t.after.hasTurn(g, owner) {
+			return fmt.Sprintf("not healed: %s waits for %q in %s", msg, owner, g)
+		}
+	}
+	return ""
+}
