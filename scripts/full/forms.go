@@ -85,10 +85,10 @@ var (
 func tests(log string) string {
 	passed, skipped := 0, []string(nil)
 	for _, m := range verdict.FindAllStringSubmatch(log, -1) {
-		switch {
-		case m[1] == "PASS":
+		switch m[1] {
+		case "PASS":
 			passed++
-		case m[1] == "SKIP":
+		case "SKIP":
 			parts := slices.DeleteFunc(strings.Split(m[2], "/"), func(part string) bool { return !strings.HasPrefix(part, "Test") })
 			skipped = append(skipped, strings.Join(parts, "/"))
 		}
