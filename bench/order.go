@@ -114,7 +114,7 @@ func coldRun(hot int) func(ctx context.Context, l *lab) (sample, error) {
 		}
 		var c crowd
 		measured := make(chan struct{})
-		if err := c.join(ctx, subscriber, topic, func(msg *message.Message) { d.receiveCold(msg, measured) }); err != nil {
+		if err := c.join(ctx, subscriber, topic, func(msg *message.Message) { d.receiveCold(msg, measured) }); err != nil { //nolint:contextcheck // it needs none
 			return nil, err
 		}
 		if err := errors.Join(pause(ctx, 2*time.Second), l.admin.Do(ctx, "SLOWLOG", "RESET").Err()); err != nil {
