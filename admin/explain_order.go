@@ -16,7 +16,7 @@ func (e *explainer) behind(ctx context.Context, g GroupStatus) (string, error) {
 	case err != nil || turn.Owner == e.message.ID, turn.Owner == "" && !g.InLine:
 		return "", err
 	case turn.Owner == "":
-		return "waits in line for its ordering key, and it is nobody's turn: the next message of the key brings it on", nil
+		return "waits in line for its ordering key, and it is nobody's turn: the next claims go on with the key", nil
 	}
 	owner, err := inspect.LookIn(ctx, e.partition, turn.Owner, "")
 	if err != nil && !errors.Is(err, ErrMessageNotFound) {

@@ -84,7 +84,7 @@ func TestExplainNamesTheDeadLetterThatHaltsAKey(t *testing.T) {
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
 	s.behind("order-2", "waits behind "+id+", which is gone: the next claims go on with the key")
 	require.NoError(t, s.Client.Del(t.Context(), s.Key("turns:billing")).Err())
-	s.behind("order-2", "waits in line for its ordering key, and it is nobody's turn: the next message of the key brings it on")
+	s.behind("order-2", "waits in line for its ordering key, and it is nobody's turn: the next claims go on with the key")
 }
 
 // TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine.

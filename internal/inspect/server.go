@@ -165,12 +165,12 @@ var needed = []string{
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
 	"HSET K x x", "HSTRLEN K x",
 	"SISMEMBER K x", "SMEMBERS K", "SREM K x",
-	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZLEXCOUNT K - +", "ZMSCORE K x", "ZRANDMEMBER K", "ZRANGE K 0 1",
+	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZLEXCOUNT K - +", "ZMSCORE K x", "ZRANGE K 0 1",
 	"ZRANGEBYLEX K - +", "ZRANGEBYSCORE K 0 1", "ZREM K x",
 	"ZSCAN K 0", "ZSCORE K x",
 }
 
-var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K"}
+var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K", "ZRANDMEMBER K"}
 
 // neededOnACluster is what go-redis asks there before it chooses a node. If that is refused, it asks again before
 // each call.
