@@ -76,7 +76,7 @@ func TestATurnPassesOn(t *testing.T) {
 			require.NoError(r.T, err)
 			assert.Empty(r.T, left)
 		},
-		"cancel": func(r *scene, g *Group) {
+		"cancel": func(r *scene, _ *Group) {
 			_, err := r.partition.CancelID(r.Ctx(), a1)
 			require.NoError(r.T, err)
 		},
@@ -127,7 +127,7 @@ func TestARetryKeepsItsTurn(t *testing.T) {
 			require.NoError(r.T, err)
 			return "2/0/0"
 		},
-		"lost": func(r *scene, g *Group) string {
+		"lost": func(r *scene, _ *Group) string {
 			r.Expire("g", a1)
 			return "2/0/1"
 		},

@@ -2,9 +2,10 @@ package sim
 
 import (
 	"fmt"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"strings"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // traceLength is how many events are remembered.
