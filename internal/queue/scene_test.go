@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -120,11 +121,13 @@ func (r *scene) push(messages ...Message) {
 }
 
 // due is a message that is due now.
-func due(id string) Message { return Message{ID: id, Body: []byte("body " + id)} }
+func due(id string) Message {
+	return Message{ID: id, Traits: script.TraitsOf(id), Body: []byte("body " + id)}
+}
 
 // after is a message with a delay in seconds.
 func after(id string, seconds int64) Message {
-	return Message{ID: id, Delay: time.Duration(seconds) * time.Second, Body: []byte("body " + id)}
+	return Message{ID: id, Traits: script.TraitsOf(id), Delay: time.Duration(seconds) * time.Second, Body: []byte("body " + id)}
 }
 
 // keyed is an id that carries a message key.

@@ -92,8 +92,7 @@ func diff(before, after state) (list []entry) {
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		left := change.key == "full" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("full", change.field)
-		turn := len(but) > 1 && t.passes(change)
-		if !slices.Contains(but, change.key) && !left && !turn {
+		if !slices.Contains(but, change.key) && !left && (len(but) <= 1 || !t.passes(change)) {
 			return fmt.Sprintf("no effect: %s says that it did nothing, but changed %s of %s", t.op.kind, change.key, change.field)
 		}
 	}

@@ -102,7 +102,7 @@ var profiles = []struct {
 		p.Strict, p.Partitions = true, 2
 		p.Groups = map[string]int{"billing": 4, "audit": 1}
 		for i := range p.Publishers {
-			p.Publishers[i].Gap, p.Publishers[i].Ordered, p.Publishers[i].Failing = 50*time.Millisecond, 3, 0.01
+			p.Publishers[i].Gap, p.Publishers[i].Ordered, p.Publishers[i].Failing = 50*time.Millisecond, 3, 0.03
 		}
 	}},
 	{"requests", func(p *Plan) {
