@@ -42,6 +42,7 @@ type Event struct {
 	UUID    string  `json:"uuid,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"` // of Published
 	Due     int64   `json:"due,omitempty"`     // of Published: must not be delivered before
+	Wait    int64   `json:"wait,omitempty"`    // of Published: due so many µs after the call, at the latest
 	ID      string  `json:"id,omitempty"`      // of all but Published
 	Worker  string  `json:"worker,omitempty"`  // of all but Published, if it has a name
 	Group   string  `json:"group,omitempty"`   // of all but Published

@@ -140,14 +140,13 @@ func (s *scene) handlings() (byKey map[string][]handling, last map[string]int64)
 func (s *scene) dueTimes() (earliest, latest map[string]int64) {
 	const rounding = 2000
 	earliest, latest = map[string]int64{}, map[string]int64{}
-	began := map[string]int64{}
 	for _, e := range s.history.Events() {
 		switch {
 		case e.Kind != Published:
-		case e.Outcome == Unknown && began[e.UUID] == 0:
-			began[e.UUID], earliest[e.UUID], latest[e.UUID] = e.At, e.Due, 1<<62
 		case e.Outcome == OK:
-			latest[e.UUID] = e.Due + e.At - began[e.UUID] + rounding
+			earliest[e.UUID], latest[e.UUID] = e.Due, e.At+e.Wait+rounding
+		case latest[e.UUID] == 0:
+			earliest[e.UUID], latest[e.UUID] = e.Due, 1<<62
 		}
 	}
 	return earliest, latest

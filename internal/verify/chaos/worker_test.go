@@ -161,7 +161,7 @@ func (j job) publish(ctx context.Context, client redis.UniversalClient, report f
 func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
 	start := time.Now()
 	var call []*message.Message
-	var dues []int64
+	var dues, waits []int64
 	for i := range max(j.Batch, 1) {
 		msg := message.NewMessage(fmt.Sprintf("%s-%d", j.Name, n+i), []byte("payload"))
 		wait := j.Delay
@@ -174,7 +174,7 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 		if j.Keys > 0 {
 			redisdelay.SetOrderingKey(msg, fmt.Sprint("k", rand.IntN(j.Keys)))
 		}
-		call, dues = append(call, msg), append(dues, start.Add(wait).UnixMicro())
+		call, dues, waits = append(call, msg), append(dues, start.Add(wait).UnixMicro()), append(waits, wait.Microseconds())
 		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: dues[i]})
 	}
 	err := publisher.Publish(j.Topic, call...)
@@ -189,7 +189,7 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 		outcome = Failed
 	}
 	for i, msg := range call {
-		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: dues[i]})
+		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: dues[i], Wait: waits[i]})
 	}
 }
 

@@ -102,7 +102,7 @@ var faults = []fault{
 		"      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n      if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end\n",
 		"torn, an ordering key, cancelled",
 	},
-	{"turns: torn: no claim heals", "claim", "if has_turns then heal(budget.halts) end", "", "torn, an ordering key"},
+	{"turns: torn: no claim heals", "claim", "batch.healed = has_turns and heal(budget.halts)", "", "torn, an ordering key"},
 	{
 		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(batch.due, 1, batch.due_count))",
 		"call('ZREMRANGEBYRANK', source, 0, batch.due_count - 1)", "torn, two messages",
