@@ -128,7 +128,8 @@ func TestABroadcastSubscriberThatCrashesIsForgotten(t *testing.T) {
 			s.Next(messages).Nack()
 			s.Next(messages)
 			link.cut()
-			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 40*time.Second, 50*time.Millisecond)
+			// Where partition 0 has ended the group before another one is due to, the next look comes after a minute.
+			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 100*time.Second, 50*time.Millisecond)
 			told := s.Log.Count("Ended a consumer group that had no live subscriber")
 			assert.Positive(t, told)
 			assert.LessOrEqual(t, told, partitions, "at most once for each partition: %v", s.Log.Lines())
