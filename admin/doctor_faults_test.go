@@ -155,7 +155,7 @@ var faults = map[string]fault{
 		text: `2 ordering keys have the turn of a message that neither waits nor is in delivery: "a" of "g", "b" of "g". The next claims`,
 		plant: func(s *scene) {
 			s.worker("g")
-			s.hset("turns:g", "1:a", orderedID(1, "a"), "1:b", orderedID(2, "b"))
+			s.hset("turns:g", "1,a", orderedID(1, "a"), "1,b", orderedID(2, "b"))
 		},
 	},
 	"dead letters": {

@@ -99,7 +99,7 @@ func TestActsKnowWhatWaitsInLine(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "turns:g 1:k": ordered(1, "k"),
+		"groups g": "member", "turns:g 1,k": ordered(1, "k"),
 		"unack:g " + ordered(1, "k"): "now+30s", "messages " + ordered(1, "k"): "body " + ordered(1, "k"),
 		"queue:g " + ordered(3, "k"): "10000000000000", "messages " + ordered(3, "k"): "body " + ordered(3, "k"),
 	}, r.State())
@@ -140,7 +140,7 @@ func TestATurnHasAnOwnerAndALine(t *testing.T) {
 	g := r.lined("g")
 	r.push(due(ordered(4, "k")), due(ordered(5, "free")))
 	before := r.State()
-	now := r.Now()
+	now := r.Now().Add(time.Second) // after all of them
 	for id, want := range map[string]Turn{
 		ordered(1, "k"): {ordered(1, "k"), 2}, ordered(2, "k"): {ordered(1, "k"), 0},
 		ordered(3, "k"): {ordered(1, "k"), 1}, ordered(4, "k"): {ordered(1, "k"), 2},
@@ -172,7 +172,7 @@ func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: retry, Token: "1"}, Delay: time.Minute})
 	require.NoError(t, r.Client.ZRem(t.Context(), r.partition.Key(script.UnackOf, "g"), gone).Err())
 	astray := ordered(6, "astray") // in line behind itself
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), "6:astray", astray).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), "6,astray", astray).Err())
 	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(script.InLine+1000, astray)).Err())
 
 	for halts, want := range map[bool]struct {
@@ -223,7 +223,7 @@ func TestOnlyTheNewestDeadLettersAreCounted(t *testing.T) {
 		id := ordered(i, fmt.Sprint(i))
 		require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(1000+i), id)).Err())
 		if i < 3 || i >= maxLetters {
-			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d:%d", len(fmt.Sprint(i)), i), id).Err())
+			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d,%d", len(fmt.Sprint(i)), i), id).Err())
 		}
 	}
 	assert.Equal(t, 5, r.halted())

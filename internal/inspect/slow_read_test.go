@@ -80,7 +80,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			for i = 1, 20000 do
 				local key = string.rep('k', 490) .. string.format('%010d', i)
 				local id = string.format('%026d=500,%s', i, key)
-				redis.call('HSET', KEYS[1], '500:' .. key, id)
+				redis.call('HSET', KEYS[1], '500,' .. key, id)
 				redis.call('ZADD', KEYS[2], i, id)
 				redis.call('ZADD', KEYS[3], 4503599627370496 + i, 'x' .. id)
 			end

@@ -37,8 +37,8 @@ func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
 		"unack:g " + b1: "now+30s", "messages " + b1: "body " + b1,
 		"queue:g " + a2: "in line now+0s", "messages " + a2: "body " + a2,
 		"queue:g " + a3: "in line now+0s", "messages " + a3: "body " + a3,
-		"turns:g 1:a": a1, "turns:g 1:b": b1,
-		"lanes:g 1:a " + a2: "0", "lanes:g 1:a " + a3: "0",
+		"turns:g 1,a": a1, "turns:g 1,b": b1,
+		"lanes:g 1,a " + a2: "0", "lanes:g 1,a " + a3: "0",
 	}, r.State())
 
 	claims, err := g.Claim(t.Context(), r.request("d", 10))
@@ -104,7 +104,7 @@ func TestATurnPassesOn(t *testing.T) {
 			r.push(due(a1), due(a2), due(a3), due(b1))
 			require.Equal(t, tokens("1", a1, b1), r.claim(g, "c", 10))
 			end(r, g)
-			assert.Equal(t, a2, r.State()["turns:g 1:a"])
+			assert.Equal(t, a2, r.State()["turns:g 1,a"])
 			assert.Equal(t, tokens("1", a2), r.claim(g, "d", 10))
 		})
 	}
@@ -138,7 +138,7 @@ func TestARetryKeepsItsTurn(t *testing.T) {
 			r.push(due(a1), due(a2), due(a3))
 			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
 			assert.Equal(t, tokens(fail(r, g), a1), r.claim(g, "d", 10))
-			assert.Equal(t, a1, r.State()["turns:g 1:a"])
+			assert.Equal(t, a1, r.State()["turns:g 1,a"])
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestALetterThatHaltsItsKeyHaltsItNoLongerOnceTheGroupSaysSo(t *testing.T) {
 	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
 	nack(t, g, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Reason: "bad"})
 	assert.Empty(t, r.claim(g, "c", 10), "it halts")
-	assert.Equal(t, a1, r.State()["turns:g 1:a"])
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
 
 	_, err = r.partition.limit(t.Context(), "g", Limits{}, 1, "")
 	require.NoError(t, err)
@@ -238,13 +238,13 @@ func TestNothingIsLeftOfTurnsAndLanes(t *testing.T) {
 func TestAClaimHealsTurns(t *testing.T) {
 	for name, damage := range map[string]func(r *scene, turns, lanes string) error{
 		"of a message that is nowhere": func(r *scene, turns, _ string) error {
-			return r.Client.HSet(r.Ctx(), turns, "1:a", ordered("gone", "a")).Err()
+			return r.Client.HSet(r.Ctx(), turns, "1,a", ordered("gone", "a")).Err()
 		},
-		"of a message that is in line": func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1:a", a3).Err() },
-		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1:a").Err() },
+		"of a message that is in line": func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1,a", a3).Err() },
+		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1,a").Err() },
 		"behind a place of nobody": func(r *scene, turns, lanes string) error {
-			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: fmt.Sprintf("1:a%016d%s", 1, ordered("gone", "a"))})
-			return r.Client.HDel(r.Ctx(), turns, "1:a").Err()
+			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: fmt.Sprintf("1,a%016d%s", 1, ordered("gone", "a"))})
+			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

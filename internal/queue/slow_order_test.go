@@ -52,7 +52,7 @@ func (r *scene) lane(key string, count int) (held string) {
 	r.T.Helper()
 	const source = `
 		local key, count = ARGV[1], tonumber(ARGV[2])
-		local line = #key .. ':' .. key
+		local line = #key .. ',' .. key
 		for i = 0, count do
 			local id = string.format('%026d=%d,%s', i, #key, key)
 			redis.call('HSET', KEYS[1], id, 'body')

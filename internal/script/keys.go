@@ -64,7 +64,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	ChangedOf:  {"changed", "hash", "id → metadata as a middleware of G left them at a nack"},
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and what it says about itself"},
-	TurnsOf: {"turns", "hash", "ordering key, as its length, : and the key → id of the message whose turn it is"},
+	TurnsOf: {"turns", "hash", "ordering key, as its length, a comma and the key → id of the message whose turn it is"},
 	LanesOf: {"lanes", "zset", "ordering key likewise, due, ms, in 16 digits, id → 0: due, and waiting for its turn"},
 }
 

@@ -209,12 +209,14 @@ local function find_due(budget, lost)
   return nil, nil, ask()
 end
 
--- lines_in returns the lines of messages that have an ordering key, by their place in a list, and looks up who has
--- their turns.
-local function lines_in(batch, ids)
+local LINES_AT_ONCE = 100
+
+-- lines_in returns the lines of the next messages of a list that have an ordering key, by their place in the list, and
+-- looks up who has their turns.
+local function lines_in(batch, ids, from)
   local lines, unknown = {}, {}
-  for i, id in ipairs(ids) do
-    local line = #id > 27 and line_of(id)
+  for i = from, math.min(#ids, from + LINES_AT_ONCE - 1) do
+    local line = #ids[i] > 27 and line_of(ids[i])
     if line then
       lines[i] = line
       if batch.owners[line] == nil then
@@ -251,18 +253,22 @@ local function consider(batch, list, lost, most)
   if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
   local entries = has_attempts and call('HMGET', attempts, unpack(ids)) or {}
-  local lines = lines_in(batch, ids)
+  local lines
   for i, id in ipairs(ids) do
-    local entry, reason = entries[i] or lost and '1', nil
-    local length = call('HSTRLEN', messages, id)
+    if i % LINES_AT_ONCE == 1 then lines = lines_in(batch, ids, i) end
+    local entry, line, reason = entries[i] or lost and '1', lines[i], nil
     if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
-    if not reason and length == 0 and call('HEXISTS', messages, id) == 0 then reason = 'message body is missing' end
+    local waits = line and not reason and is_busy(batch, line, id)
+    local length = waits and 0 or call('HSTRLEN', messages, id)
+    if length == 0 and not (waits or reason) and call('HEXISTS', messages, id) == 0 then
+      reason = 'message body is missing'
+    end
     if has_metadata then length = length + call('HSTRLEN', changed, id) end
-    local again, line = entry and not string.match(entry, RELEASED_ONCE), lines[i]
+    local again = entry and not string.match(entry, RELEASED_ONCE)
     if #id > 27 and has_ttl(id) then entry = with_due(entry, list[2 * i]) end
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
-    elseif line and is_busy(batch, line, id) then
+    elseif waits then
       batch.waiting[#batch.waiting + 1] = { id = id, line = line, due = list[2 * i], lost = lost }
     else
       batch.stop = n >= most and 'limit'
@@ -351,14 +357,14 @@ local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do
     if not has_turn(some[i + 1], queue, unack, dead, halts) then
-      give_turn(turns, lanes, queue, some[i])
+      pass_turns(turns, lanes, queue, { some[i + 1] }, { some[i] })
       healed = true
     end
   end
   for _, place in ipairs(redis.pcall('ZRANDMEMBER', lanes, 3)) do
     local line = line_in(place)
     if redis.call('HEXISTS', turns, line) == 0 then
-      give_turn(turns, lanes, queue, line)
+      pass_turns(turns, lanes, queue, { false }, { line })
       healed = true
     end
   end

@@ -7,11 +7,11 @@
 -- in lanes, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
 -- the queue then. A turn whose message is nowhere is passed on by a claim.
 
--- line_of is what fields of turns, and members of lanes, begin with, for the ordering key of a message; nil if it
--- has none. The length makes sure that no line begins with another one.
+-- line_of is what fields of turns, and members of lanes, begin with, for the ordering key of a message: the key with
+-- its length in front, as the id has it; nil if it has none. The length makes sure that no line begins with another one.
 local function line_of(id)
-  local length, from = string.match(id, '^~?%d*=(%d+),()', 27)
-  return length and string.format('%s:%s', length, string.sub(id, from, from + length - 1)) or nil
+  local from, length, key = string.match(id, '^~?%d*=()(%d+),()', 27)
+  return from and string.sub(id, from, key + length - 1)
 end
 
 -- lines_of returns the lines of messages, and how many have one. If any has, it checks the types of keys.
@@ -36,7 +36,7 @@ local function place_of(line, due, id) return string.format('%s%016.0f%s', line,
 
 -- line_in is the line in a place.
 local function line_in(place)
-  local length, from = string.match(place, '^(%d+):()')
+  local length, from = string.match(place, '^(%d+),()')
   return string.sub(place, 1, from + length - 1)
 end
 
@@ -66,21 +66,9 @@ local function first_in(lanes, queue, line)
   return false
 end
 
--- give_turn gives the turn of an ordering key to the first in line, and tells whether there is one.
-local function give_turn(turns, lanes, queue, line)
-  local id, due, place = first_in(lanes, queue, line)
-  if id then
-    redis.call('HSET', turns, line, id)
-    redis.call('ZADD', queue, int(due), id)
-    redis.call('ZREM', lanes, place)
-  elseif id == nil then
-    redis.call('HDEL', turns, line)
-  end
-  return id and true or false
-end
-
 -- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
--- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again.
+-- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again. An id that
+-- is false ends the turn that nobody has.
 local function pass_turns(turns, lanes, queue, ids, lines, count)
   local some, ending = {}, {}
   for i = 1, count or #ids do

@@ -92,7 +92,7 @@ func (u *Universe) msgs() []string {
 // lineOf is what turns has of a message's ordering key; "" if it has none.
 func (u *Universe) lineOf(msg string) string {
 	if i := slices.Index(u.msgs(), msg); i >= 0 && len(u.lines) > 0 {
-		return fmt.Sprintf("%d:%s", len(u.lines[i]), u.lines[i])
+		return fmt.Sprintf("%d,%s", len(u.lines[i]), u.lines[i])
 	}
 	return ""
 }

@@ -26,7 +26,7 @@ func keysOf(id string) (line, key string) {
 		length, _ := strconv.Atoi(match[1])
 		begin := len(match[0])
 		from = begin + length
-		line = match[1] + ":" + id[begin:from]
+		line = id[27:from]
 	}
 	if len(id) > from {
 		key = id[from+1:]
