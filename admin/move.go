@@ -73,6 +73,12 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
 	t.move = rand.Text()
+	// What a move brings here in the millisecond in which another one looks stays here: it may have come later.
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+		return Progress{}, wrap(ctx.Err(), "move from %q to %q", topic, to)
+	}
 	return t.run(ctx, which, t.moveOperation(), progress)
 }
 
