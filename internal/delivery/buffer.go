@@ -42,6 +42,7 @@ type buffer struct {
 func newBuffer(maxBytes, workers, each int) *buffer {
 	b := &buffer{maxBytes: maxBytes, each: each, watch: make(chan struct{}, 1)}
 	b.window.Store(int64(each))
+	b.budget.most = maxClaim
 	for range workers {
 		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
 	}
@@ -139,6 +140,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	if b.closed || r.takeBacks != b.takeBacks {
 		return items
 	}
+	b.budget.claimed(items[len(items)-1].ID)
 	now := time.Now()
 	for _, it := range items {
 		b.count(1, it)

@@ -17,10 +17,6 @@ const (
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
-	// maxHeld is how many messages of a partition may be held before claiming stops.
-	// Only acks that do not reach Redis make them that many.
-	maxHeld = 4 * maxClaim
-
 	// lastRetries is how long an ended subscription repeats a claim whose reply was lost,
 	// to learn what it got.
 	lastRetries = time.Second
@@ -64,7 +60,7 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being given back, and others must not overtake them.
-func (p *partition) behind() bool { return p.leases.count() >= maxHeld || p.settler.hasReleases() }
+func (p *partition) behind() bool { return p.leases.count() >= p.subscription.buffer.maxHeld() || p.settler.hasReleases() }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
 	for p.behind() {

@@ -226,7 +226,16 @@ local function lines_in(batch, ids, from)
     end
   end
   if #unknown == 0 or not has_turns then return lines end
-  for i, owner in ipairs(redis.call('HMGET', turns, unpack(unknown))) do batch.owners[unknown[i]] = owner end
+  local holders, held = {}, {}
+  for i, owner in ipairs(redis.call('HMGET', turns, unpack(unknown))) do
+    local line = unknown[i]
+    batch.owners[line] = owner
+    if owner then holders[#holders + 1], held[#held + 1] = owner, line end
+  end
+  if #holders == 0 then return lines end
+  for i, leased in ipairs(redis.call('ZMSCORE', unack, unpack(holders))) do
+    if leased then batch.checked[held[i]] = true end
+  end
   return lines
 end
 
@@ -269,7 +278,9 @@ local function consider(batch, list, lost, most)
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif waits then
-      batch.waiting[#batch.waiting + 1] = { id = id, line = line, due = list[2 * i], lost = lost }
+      local m = #batch.waiting + 1
+      batch.waiting[m], batch.places[2 * m - 1], batch.places[2 * m] = id, 0, place_of(line, list[2 * i], id)
+      batch.scores[2 * m - 1], batch.scores[2 * m] = int(list[2 * i] + IN_LINE), id
     else
       batch.stop = n >= most and 'limit'
         or again and n >= free_workers and 'worker'
@@ -292,9 +303,11 @@ local function choose(budget, lost, due)
   local batch = {
     ids = {}, details = {}, entries = {}, bodies = {}, metadata = {}, buried = {}, bytes = 0, stop = nil,
     due = {}, due_count = 0, -- ids, and how many of them the batch has
-    owners = {}, checked = {}, turns = {}, waiting = {}, halts = budget.halts, -- of lines: who has the turn
+    owners = {}, checked = {}, turns = {}, halts = budget.halts, -- of lines: who has the turn, and who gets it
+    waiting = {}, places = {}, scores = {}, lost = 0, -- ids to send in line; how many of them lost their leases
   }
   consider(batch, lost, true, budget.limit)
+  batch.lost = #batch.waiting
   if batch.stop then return batch end
   -- Those of lost leases are in unack already, and those to bury leave it.
   local room = math.max(0, budget.capacity + #batch.buried / 2)
@@ -305,19 +318,12 @@ end
 
 -- line_up sends messages in line whose ordering keys are busy. Those of the batch that are not in it stay in due.
 local function line_up(batch, source)
-  local places, scores, left, gone = {}, {}, {}, {}
-  for i, m in ipairs(batch.waiting) do
-    local n = 2 * i - 1
-    places[n], places[n + 1] = 0, place_of(m.line, m.due, m.id)
-    scores[n], scores[n + 1] = int(m.due + IN_LINE), m.id
-    gone[m.id] = true
-    if m.lost then left[#left + 1] = m.id end
-  end
-  redis.call('ZADD', lanes, unpack(places))
-  redis.call('ZADD', queue, unpack(scores))
-  if #left > 0 then redis.call('ZREM', unack, unpack(left)) end
+  redis.call('ZADD', lanes, unpack(batch.places))
+  redis.call('ZADD', queue, unpack(batch.scores))
+  if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
   if source ~= queue then return end
-  local due, n = {}, 0
+  local gone, due, n = {}, {}, 0
+  for _, id in ipairs(batch.waiting) do gone[id] = true end
   for i = 1, batch.due_count do
     local id = batch.due[i]
     if not gone[id] then

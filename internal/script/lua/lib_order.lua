@@ -52,15 +52,20 @@ local function leave_lines(lanes, queue, ids, lines, due)
   end
 end
 
--- first_in returns the first message in a line, when it was due, and its place; nil if nobody waits; false if it
--- has dropped many places whose messages are not there, and there may be more.
+-- first_place returns the first place of a line, the message there, and when it was due; nil if nobody waits.
+local function first_place(lanes, line)
+  local place = redis.call('ZRANGEBYLEX', lanes, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
+  if not place then return end
+  return place, string.sub(place, #line + 17), tonumber(string.sub(place, #line + 1, #line + 16))
+end
+
+-- first_in returns the same, but drops places whose messages are not there; false if there may be more of them.
 local function first_in(lanes, queue, line)
   for _ = 1, 100 do
-    local place = redis.call('ZRANGEBYLEX', lanes, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
+    local place, id, due = first_place(lanes, line)
     if not place then return end
-    local due, id = tonumber(string.sub(place, #line + 1, #line + 16)), string.sub(place, #line + 17)
     local score = redis.call('ZSCORE', queue, id)
-    if score and tonumber(score) == due + IN_LINE then return id, due, place end
+    if score and tonumber(score) == due + IN_LINE then return place, id, due end
     redis.call('ZREM', lanes, place)
   end
   return false
@@ -77,27 +82,37 @@ local function pass_turns(turns, lanes, queue, ids, lines, count)
     end
   end
   if #some == 0 then return false end
-  local owners, over, dues, places = redis.call('HMGET', turns, unpack(some)), {}, {}, {}
-  local heads, n = {}, 0 -- whose turn it is now, line by line
-  for i, line in ipairs(some) do
-    local id, due, place
-    if owners[i] == ending[i] then id, due, place = first_in(lanes, queue, line) end
-    if id then
-      n = n + 1
-      heads[2 * n - 1], heads[2 * n] = line, id
-      dues[2 * n - 1], dues[2 * n] = int(due), id
-      places[n] = place
-    elseif id == nil and owners[i] == ending[i] then
+  local heads, places, waiting, whens, over = {}, {}, {}, {}, {} -- the first in line, line by line
+  for i, owner in ipairs(redis.call('HMGET', turns, unpack(some))) do
+    if owner == ending[i] then
+      local line, n = some[i], #heads + 1
+      local place, id, due = first_place(lanes, line)
+      if place then
+        heads[n], places[n], waiting[n], whens[n] = line, place, id, due
+      else
+        over[#over + 1] = line
+      end
+    end
+  end
+  local scores, given, dues, left = #heads > 0 and redis.call('ZMSCORE', queue, unpack(waiting)) or {}, {}, {}, {}
+  for i, line in ipairs(heads) do
+    local place, id, due, n = places[i], waiting[i], whens[i], 2 * #left
+    if tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(lanes, queue, line) end
+    if place then
+      given[n + 1], given[n + 2] = line, id
+      dues[n + 1], dues[n + 2] = int(due), id
+      left[#left + 1] = place
+    elseif place == nil then
       over[#over + 1] = line
     end
   end
-  if n > 0 then
-    redis.call('HSET', turns, unpack(heads))
+  if #left > 0 then
+    redis.call('HSET', turns, unpack(given))
     redis.call('ZADD', queue, unpack(dues))
-    redis.call('ZREM', lanes, unpack(places))
+    redis.call('ZREM', lanes, unpack(left))
   end
   if #over > 0 then redis.call('HDEL', turns, unpack(over)) end
-  return n > 0
+  return #left > 0
 end
 
 -- put_off takes messages out of their lines, and ends their turns: they get a later due time or, without one, leave
