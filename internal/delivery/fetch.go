@@ -60,7 +60,9 @@ func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, 
 
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being given back, and others must not overtake them.
-func (p *partition) behind() bool { return p.leases.count() >= p.subscription.buffer.maxHeld() || p.settler.hasReleases() }
+func (p *partition) behind() bool {
+	return p.leases.count() >= p.subscription.buffer.maxHeld() || p.settler.hasReleases()
+}
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
 	for p.behind() {
