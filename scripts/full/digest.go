@@ -3,48 +3,94 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"go/scanner"
 	"go/token"
 	"hash"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
 // without are the folders that hold no code of the product.
-var without = []string{
-	".cache", ".git", "bench", "bin", "docs", "examples", "scripts",
-	"internal/verify",
+var without = []string{"bench", "examples", "scripts", "internal/verify"}
+
+// digest is the same as long as the code that some packages are built from does the same: comments, blank lines and
+// layout do not count, and neither does the code of tests.
+func digest(root, packages string) (string, error) {
+	folders, modules, err := builtFrom(root, packages)
+	if err != nil {
+		return "", err
+	}
+	all := sha256.New()
+	fmt.Fprintf(all, "%s\n", strings.Join(modules, "\n")) //nolint:errcheck // a hash takes all
+	for _, folder := range folders {
+		if slices.ContainsFunc(without, func(w string) bool { return folder == w || strings.HasPrefix(folder, w+"/") }) {
+			continue
+		}
+		for _, dir := range []string{folder, folder + "/lua"} {
+			if err := addFolder(all, root, dir); err != nil {
+				return "", err
+			}
+		}
+	}
+	return hex.EncodeToString(all.Sum(nil))[:12], nil
 }
 
-// digest is the same as long as the product's code does the same: comments, blank lines and layout do not count.
-func digest(root string) (string, error) {
-	all := sha256.New()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+// builtFrom returns the folders of the repository, relative to its root, and the modules of others, that some packages
+// and their tests are built from.
+func builtFrom(root, packages string) (folders, modules []string, err error) {
+	const form = "{{with .Module}}{{if .Main}}{{$.Dir}}{{else}}{{.Path}}@{{.Version}}{{end}}{{end}}"
+	list := exec.Command("go", append([]string{"list", "-deps", "-test", "-f", form}, strings.Fields(packages)...)...)
+	list.Dir = root
+	said, err := list.Output()
+	if err != nil {
+		var failure *exec.ExitError
+		if errors.As(err, &failure) {
+			err = fmt.Errorf("go list %s: %w: %s", packages, err, failure.Stderr)
+		}
+		return nil, nil, err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, nil, err
+	}
+	for line := range strings.FieldsSeq(string(said)) {
+		if !filepath.IsAbs(line) {
+			modules = append(modules, line)
+			continue
+		}
+		dir, err := filepath.Rel(root, line)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
+		folders = append(folders, filepath.ToSlash(dir))
+	}
+	slices.Sort(folders)
+	slices.Sort(modules)
+	return slices.Compact(folders), slices.Compact(modules), nil
+}
+
+// addFolder adds the files of a folder, if there is one.
+func addFolder(all hash.Hash, root, dir string) error {
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		if err == nil {
+			err = add(all, filepath.Join(root, dir, entry.Name()), path.Join(dir, entry.Name()))
 		}
-		name = filepath.ToSlash(name)
-		if entry.IsDir() {
-			if slices.Contains(without, name) || entry.Name() == "testdata" {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		return add(all, path, name)
-	})
-	return hex.EncodeToString(all.Sum(nil))[:12], err
+	}
+	return err
 }
 
 // add adds one file, if it decides what the product does.
-func add(all hash.Hash, path, name string) error {
+func add(all hash.Hash, file, name string) error {
 	var strip func([]byte) string
 	switch {
 	case strings.HasSuffix(name, "_test.go"):
@@ -53,12 +99,10 @@ func add(all hash.Hash, path, name string) error {
 		strip = goCode
 	case filepath.Ext(name) == ".lua":
 		strip = luaCode
-	case filepath.Base(name) == "go.mod": // it chooses the dependencies
-		strip = func(text []byte) string { return string(text) }
 	default:
 		return nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(file)
 	if err == nil {
 		_, err = fmt.Fprintf(all, "%s\n%s\n", name, strip(text))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type form struct {
 	name    string
 	command string        // for sh, in the root of the repository
+	of      string        // the packages that it tests, in the form of `go list`; "" for everything
 	limit   time.Duration // ends a run that hangs
 	beside  bool          // it measures no time and needs no more than a processor, so that another one may run beside it
 	figure  figure        // may be nil
@@ -21,31 +23,41 @@ type form struct {
 // A figure finds in a log how much a form did.
 type figure func(log string) string
 
+const (
+	everything = "./... ./cmd/redisdelay/... ./redisdelayprom/... ./redisdelayotel/..."
+	chaos      = "./internal/verify/chaos"
+	delivering = "./internal/verify/sim"
+	whole      = "./internal/verify/whole"
+)
+
 // forms are all forms, in the order of the page.
 var forms = []form{
-	{name: "chaos-faults", command: "make chaos-faults", limit: 45 * time.Minute, figure: tests},
-	{name: "chaos-churn", command: "make chaos-churn", limit: 25 * time.Minute, beside: true, figure: tests},
-	{name: "chaos-metrics", command: "make chaos-metrics", limit: 12 * time.Minute, figure: tests},
-	{name: "failover", command: "make failover", limit: 20 * time.Minute, figure: tests}, // its cases have 10 s to go on
-	{name: "model", command: "make model", limit: 8 * time.Minute, beside: true, figure: tests},
+	{name: "chaos-faults", command: "make chaos-faults", of: chaos, limit: 45 * time.Minute, figure: tests},
+	{name: "chaos-churn", command: "make chaos-churn", of: chaos, limit: 25 * time.Minute, beside: true, figure: tests},
+	{name: "chaos-metrics", command: "make chaos-metrics", of: "./redisdelayprom", limit: 12 * time.Minute, figure: tests},
+	{name: "failover", command: "make failover", of: chaos, limit: 20 * time.Minute, figure: tests}, // its cases have 10 s to go on
+	{name: "model", command: "make model", of: "./internal/queue", limit: 8 * time.Minute, beside: true, figure: tests},
 	explored("explore-sound"), explored("explore-damage"), explored("explore-torn"),
-	{name: "sim-delivery", command: "SIM=5m make sim-delivery", limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
-	{name: "sim-whole", command: "SIM=5m make sim-whole", limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
-	{name: "sim-mistakes", command: "make sim-mistakes", limit: 40 * time.Minute, beside: true, figure: tests},
-	{name: "months", command: "make months", limit: 20 * time.Minute, beside: true, figure: tests},
-	{name: "stress", command: "make stress", limit: 20 * time.Minute, figure: tests},
+	{name: "sim-delivery", command: "SIM=5m make sim-delivery", of: delivering, limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
+	{name: "sim-whole", command: "SIM=5m make sim-whole", of: whole, limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
+	{name: "sim-mistakes", command: "make sim-mistakes", of: whole, limit: 40 * time.Minute, beside: true, figure: tests},
+	{name: "months", command: "make months", of: "./redisdelaytest", limit: 20 * time.Minute, beside: true, figure: tests},
+	{name: "stress", command: "make stress", of: "./internal/verify/acceptance", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
-	{name: "bench", command: "make bench", limit: 60 * time.Minute, figure: bars},
+	{name: "bench", command: "make bench", of: "./bench", limit: 60 * time.Minute, figure: bars},
 }
+
+// code is the digest of the code that a form runs on.
+func (f form) code(root string) (string, error) { return digest(root, cmp.Or(f.of, everything)) }
 
 // explored is a form that visits all states of some universes.
 func explored(name string) form {
-	return form{name: name, command: "make " + name, limit: 30 * time.Minute, beside: true, figure: both(states, tests)}
+	return form{name: name, command: "make " + name, of: "./internal/verify/explore", limit: 30 * time.Minute, beside: true, figure: both(states, tests)}
 }
 
 // onServer is the form that runs all tests on a server that scripts/matrix.sh knows.
 func onServer(name string) form {
-	return form{name: "matrix-" + name, command: "SERVERS=" + name + " make matrix", limit: 30 * time.Minute}
+	return form{name: "matrix-" + name, command: "SERVERS=" + name + " make matrix", of: "./...", limit: 30 * time.Minute}
 }
 
 // choose returns the forms whose names are given, or begin with one of them and a dash; all if none is given.

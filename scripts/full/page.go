@@ -30,9 +30,10 @@ const (
 const top = `# Evidence
 
 What the long forms of the tests say, and on which code. ` + "`make full`" + ` runs them and writes this page after each;
-` + "`make full FORMS='explore sim'`" + ` runs some again and replaces their rows. A digest names the code: it stays the same as
-long as only comments and documentation change. ` + "`make test`" + ` fails if a row is red. It also
-fails if a row is missing or older than the code, unless a line at the end names today's digest.
+` + "`make full FORMS='explore sim'`" + ` runs some again and replaces their rows. A digest names the code that a form is built
+from: it stays the same as long as only comments, documentation and other packages change. ` + "`make test`" + ` fails if a
+row is red. It also fails if a row is missing or older than its code, unless a line at the end names the digest of all
+code of today.
 
 | form | result | figure | took | server | machine | commit | code | command |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -99,20 +100,20 @@ func (p *page) text(forms []form) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// problems says what the page lacks as evidence for a state of the code.
-func (p *page) problems(forms []form, code string) []string {
+// problems says what the page lacks as evidence for a state of the code: the digests of all of it, and of each form's.
+func (p *page) problems(forms []form, all string, codes map[string]string) []string {
 	var list []string
 	for _, f := range forms {
 		again := "; run `make full FORMS=" + f.name + "`"
 		r, ran := p.rows[f.name]
 		switch {
-		case !ran && p.changed[code] == "":
+		case !ran && p.changed[all] == "":
 			list = append(list, f.name+" has never run"+again)
 		case strings.HasPrefix(r.result, failed):
 			list = append(list, f.name+" failed: mend it"+again)
-		case ran && r.code != code && p.changed[code] == "":
+		case ran && r.code != codes[f.name] && p.changed[all] == "":
 			list = append(list, fmt.Sprintf("%s ran on code %s, and today's is %s%s, or, if the change cannot matter to it, "+
-				"say what has changed at the end of %s: - `%s` what has changed", f.name, r.code, code, again, pageFile, code))
+				"say what has changed at the end of %s: - `%s` what has changed", f.name, r.code, codes[f.name], again, pageFile, all))
 		}
 	}
 	return list

@@ -13,11 +13,19 @@ import (
 const root = "../.."
 
 func TestTheEvidenceIsOfTodaysCode(t *testing.T) {
-	code, err := digest(root)
+	all, err := digest(root, everything)
 	require.NoError(t, err)
+	codes, of := map[string]string{}, map[string]string{everything: all}
+	for _, f := range forms {
+		if of[f.of] == "" {
+			of[f.of], err = f.code(root)
+			require.NoError(t, err)
+		}
+		codes[f.name] = of[f.of]
+	}
 	p, err := load(filepath.Join(root, pageFile))
 	require.NoError(t, err)
-	for _, problem := range p.problems(forms, code) {
+	for _, problem := range p.problems(forms, all, codes) {
 		t.Error(problem)
 	}
 }
@@ -42,7 +50,7 @@ func TestAPageIsReadAsItIsWritten(t *testing.T) {
 
 func TestWhatAPageLacks(t *testing.T) {
 	sim := []form{{name: "sim"}}
-	const today, other = "0123456789ab", "ffffffffffff"
+	const all, today, other = "999999999999", "0123456789ab", "ffffffffffff"
 	for name, c := range map[string]struct {
 		rows    map[string]row
 		changed map[string]string
@@ -51,16 +59,16 @@ func TestWhatAPageLacks(t *testing.T) {
 		"it passed today":                {rows: map[string]row{"sim": {result: passed, code: today}}},
 		"its server was missing":         {rows: map[string]row{"sim": {result: "skipped: no server", code: today}}},
 		"it never ran":                   {want: "never run"},
-		"the page says what never ran":   {changed: map[string]string{today: "sim has not run."}},
+		"the page says what never ran":   {changed: map[string]string{all: "sim has not run."}},
 		"it failed":                      {rows: map[string]row{"sim": {result: failed, code: today}}, want: "failed"},
-		"it failed, and the code is new": {rows: map[string]row{"sim": {result: failed + ": x", code: other}}, changed: map[string]string{today: "Much."}, want: "failed"},
+		"it failed, and the code is new": {rows: map[string]row{"sim": {result: failed + ": x", code: other}}, changed: map[string]string{all: "Much."}, want: "failed"},
 		"the code is new":                {rows: map[string]row{"sim": {result: passed, code: other}}, want: "today's is " + today},
-		"the page says what is new":      {rows: map[string]row{"sim": {result: passed, code: other}}, changed: map[string]string{today: "A log line."}},
+		"the page says what is new":      {rows: map[string]row{"sim": {result: passed, code: other}}, changed: map[string]string{all: "A log line."}},
 		"the page says what was new":     {rows: map[string]row{"sim": {result: passed, code: other}}, changed: map[string]string{"aaaaaaaaaaaa": "A log line."}, want: "today's is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &page{rows: c.rows, changed: c.changed}
-			found := strings.Join(p.problems(sim, today), "\n")
+			found := strings.Join(p.problems(sim, all, map[string]string{"sim": today}), "\n")
 			if c.want == "" {
 				assert.Empty(t, found)
 				return
@@ -72,42 +80,59 @@ func TestWhatAPageLacks(t *testing.T) {
 }
 
 func TestTheDigestIsOfWhatTheCodeDoes(t *testing.T) {
-	const code = "// Package a is first.\npackage a\n\n//go:embed b.lua\nvar B string\n"
-	const script = "-- b.lua: does b.\nlocal b = 1\nreturn b\n"
-	of := func(files map[string]string) string {
+	first := map[string]string{
+		"go.mod":    "module a\n\ngo 1.26\n\nrequire c.d/e v1.0.0\n\nreplace c.d/e => ./e\n",
+		"a.go":      "// Package a is first.\npackage a\n\nimport (\n\t_ \"a/b\"\n\t_ \"c.d/e\"\n\t_ \"embed\"\n)\n\n//go:embed lua/b.lua\nvar B string\n",
+		"lua/b.lua": "-- b.lua: does b.\nlocal b = 1\nreturn b\n",
+		"b/b.go":    "package b\n",
+		"x/x.go":    "package x\n",
+		"e/go.mod":  "module c.d/e\n",
+		"e/e.go":    "package e\n",
+	}
+	of := func(changed map[string]string) string {
 		dir := t.TempDir()
-		for name, text := range files {
-			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		for _, files := range []map[string]string{first, changed} {
+			for name, text := range files {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
 		}
-		code, err := digest(dir)
+		code, err := digest(dir, ".")
 		require.NoError(t, err)
 		return code
 	}
-	before := of(map[string]string{"a.go": code, "b.lua": script})
-	for name, files := range map[string]map[string]string{
-		"a comment in Go":        {"a.go": strings.Replace(code, "first", "the first", 1), "b.lua": script},
-		"a comment in Lua":       {"a.go": code, "b.lua": "-- more\n\n" + script},
-		"a test and a benchmark": {"a.go": code, "b.lua": script, "a_test.go": code, "bench/main.go": code, "internal/verify/chaos/c.go": code},
-		"documentation":          {"a.go": code, "b.lua": script, "docs/a.md": "# A", "README.md": "# A"},
-	} {
-		assert.Equal(t, before, of(files), name)
+	edit := func(name, before, after string) map[string]string {
+		require.Contains(t, first[name], before)
+		return map[string]string{name: strings.Replace(first[name], before, after, 1)}
 	}
-	for name, files := range map[string]map[string]string{
-		"a statement in Go":    {"a.go": strings.Replace(code, "B string", `B = "b"`, 1), "b.lua": script},
-		"a compiler directive": {"a.go": strings.Replace(code, "b.lua", "c.lua", 1), "b.lua": script},
-		"a statement in Lua":   {"a.go": code, "b.lua": strings.Replace(script, "1", "2", 1)},
-		"one more script":      {"a.go": code, "b.lua": script, "internal/queue/c.lua": script},
-		"a dependency":         {"a.go": code, "b.lua": script, "go.mod": "module a\n"},
+	before := of(nil)
+	for name, changed := range map[string]map[string]string{
+		"a comment in Go":                edit("a.go", "first", "the first"),
+		"a comment in Lua":               edit("lua/b.lua", "does b", "does it"),
+		"a test":                         {"a_test.go": "package a\n\nvar C = 1\n"},
+		"a package that is not imported": edit("x/x.go", "x\n", "x\n\nvar X int\n"),
+		"documentation":                  {"docs/a.md": "# A", "README.md": "# A"},
+		"a module for nobody":            edit("go.mod", "go 1.26\n", "go 1.26\n\nrequire f.g/h v1.0.0\n\nreplace f.g/h => ./h\n"),
 	} {
-		assert.NotEqual(t, before, of(files), name)
+		if name == "a module for nobody" {
+			changed["h/go.mod"] = "module f.g/h\n"
+		}
+		assert.Equal(t, before, of(changed), name)
+	}
+	for name, changed := range map[string]map[string]string{
+		"a statement in Go":               edit("a.go", "B string", `B = "b"`),
+		"a compiler directive":            edit("a.go", "b.lua", "*.lua"),
+		"a statement in Lua":              edit("lua/b.lua", "1", "2"),
+		"one more script":                 {"lua/c.lua": "return 1\n"},
+		"an imported package":             edit("b/b.go", "b\n", "b\n\nvar B int\n"),
+		"another version of a dependency": edit("go.mod", "v1.0.0", "v1.1.0"),
+	} {
+		assert.NotEqual(t, before, of(changed), name)
 	}
 }
 
 func TestTheDigestKnowsTheFoldersOfTheRepository(t *testing.T) {
 	for _, name := range without {
-		if strings.Contains(name, "internal/") || name == "bench" || name == "scripts" {
-			assert.DirExists(t, filepath.Join(root, name))
-		}
+		assert.DirExists(t, filepath.Join(root, name))
 	}
 }

@@ -56,7 +56,7 @@ func (s *suite) one(ctx context.Context, f form) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	before, err := digest(s.root)
+	before, err := f.code(s.root)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *suite) one(ctx context.Context, f form) error {
 		commit: s.commit, code: before,
 	}
 	r.read(f, said)
-	after, err := digest(s.root)
+	after, err := f.code(s.root)
 	if err != nil {
 		return err
 	}

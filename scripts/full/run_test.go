@@ -17,9 +17,13 @@ func small(t *testing.T, forms ...form) *suite {
 	t.Helper()
 	dir := t.TempDir()
 	for i := range forms {
+		forms[i].of = "."
 		if forms[i].limit == 0 {
 			forms[i].limit = time.Minute
 		}
+	}
+	for name, text := range map[string]string{"go.mod": "module small\n", "small.go": "package small\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return &suite{
 		root: dir, page: filepath.Join(dir, "page.md"), logs: filepath.Join(dir, "logs"), forms: forms,
@@ -94,7 +98,7 @@ func TestAnInterruptedRunKeepsWhatWasDone(t *testing.T) {
 }
 
 func TestCodeThatChangesUnderAFormIsNoEvidence(t *testing.T) {
-	s := small(t, form{name: "a", command: "echo package a >a.go"})
+	s := small(t, form{name: "a", command: "echo package small >a.go"})
 	failures, err := s.run(t.Context(), s.forms)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, failures)
