@@ -14,8 +14,8 @@ const (
 	// few hundred save nothing and keep Redis busy for milliseconds.
 	maxClaim = 500
 
-	// maxOrdered is how many, while messages with ordering keys come: others with the keys of those that a
-	// consumer holds go in line, which costs more than small batches.
+	// maxOrdered is how many it asks for while messages with ordering keys come. Messages whose keys are busy go in
+	// line, which costs more than small batches.
 	maxOrdered = 100
 
 	// claimBytes is how many bytes of messages one claim asks for at most.
@@ -36,7 +36,7 @@ const (
 // guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
-	most     int // messages that a claim asks for at most
+	limit    int // messages that a claim asks for at most: maxClaim or maxOrdered
 	reserved int // messages that claims under way may get
 	bytes    int // bytes that those claims may get
 
@@ -112,7 +112,7 @@ func (b *buffer) grant() {
 		if next < 0 {
 			return
 		}
-		share := min(max(1, messages/len(b.budget.asking)), b.budget.most)
+		share := min(max(1, messages/len(b.budget.asking)), b.budget.limit)
 		b.budget.asking[next].answer <- b.reservation(share, min(free, share), min(claimBytes, bytes))
 		b.budget.asking = slices.Delete(b.budget.asking, next, next+1)
 	}
@@ -132,8 +132,8 @@ func (b *buffer) claimable() (messages, free int) {
 		return 1, 1
 	}
 	taken := b.queued() + b.budget.reserved - idle
-	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, b.budget.most/2) }
-	if !enough(b.pace.ahead(len(b.workers), b.each, 2*b.budget.most)) { // not even if all workers were fast
+	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, b.budget.limit/2) }
+	if !enough(b.pace.ahead(len(b.workers), b.each, 2*b.budget.limit)) { // not even if all workers were fast
 		return 0, 0
 	}
 	ahead := b.ahead(time.Now())
@@ -153,14 +153,15 @@ func (b *buffer) ahead(now time.Time) int {
 			rate += b.pace.rate(now.Sub(w.since))
 		}
 	}
-	return min(2*b.budget.most, int(rate)*b.each)
+	return min(2*b.budget.limit, int(rate)*b.each)
 }
 
-// claimed sets how many messages the next claims ask for at most, by one that has come. The caller holds mu.
+// claimed takes the id of a message that has come, which tells how many messages the next claims ask for at most. The
+// caller holds mu.
 func (b *budget) claimed(id string) {
-	b.most = maxClaim
+	b.limit = maxClaim
 	if script.TraitsOf(id).OrderingKey != "" {
-		b.most = maxOrdered
+		b.limit = maxOrdered
 	}
 }
 
@@ -169,7 +170,7 @@ func (b *budget) claimed(id string) {
 func (b *buffer) maxHeld() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return 4 * b.budget.most
+	return 4 * b.budget.limit
 }
 
 // reservation makes a reservation that holds for maxReserved. The caller holds mu.

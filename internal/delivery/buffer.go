@@ -42,7 +42,7 @@ type buffer struct {
 func newBuffer(maxBytes, workers, each int) *buffer {
 	b := &buffer{maxBytes: maxBytes, each: each, watch: make(chan struct{}, 1)}
 	b.window.Store(int64(each))
-	b.budget.most = maxClaim
+	b.budget.limit = maxClaim
 	for range workers {
 		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
 	}

@@ -34,7 +34,7 @@ func (p *pace) rate(busy time.Duration) float64 {
 	return float64(lookAhead) / float64(max(p.cycle, busy))
 }
 
-// ahead is the rate of all workers together if none is slow, but no more than most.
-func (p *pace) ahead(workers, each, most int) int {
-	return min(most, int(float64(workers)*p.rate(0))*each)
+// ahead is the rate of all workers together if none is slow, but at most a limit.
+func (p *pace) ahead(workers, each, limit int) int {
+	return min(limit, int(float64(workers)*p.rate(0))*each)
 }
