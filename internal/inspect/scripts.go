@@ -12,32 +12,30 @@ import (
 //go:embed lua/*.lua
 var lua embed.FS
 
-// The scripts, with the kinds of their KEYS.
+// The scripts.
 var (
-	countsScript = script.New(lua, "counts", "scheduled messages keys taken").Each("queue unack dead consumers")
-	pageScript   = script.New(lua, "page", "scheduled queue unack dead attempts reasons messages changed")
-	countScript  = script.New(lua, "count", "scheduled queue unack dead")
-	rosterScript = script.New(lua, "roster", "groups control")
-	aliveScript  = script.New(lua, "alive", "consumers")
-	topicsScript = script.New(lua, "topics", "topics")
-	holderScript = script.New(lua, "holder", "claims")
-	findScript   = script.New(lua, "find", "messages")
-	lookScript   = script.New(lua, "look", "scheduled messages groups refs keys").With("lib_keyed").
-			Each("queue unack dead attempts reasons changed")
-	arriveScript    = script.New(lua, "arrive", "scheduled messages keys taken arrived")
-	orphansScript   = script.New(lua, "orphans", "messages groups refs scheduled").Each("queue unack dead")
-	bodilessScript  = script.New(lua, "bodiless", "messages scheduled queue unack dead")
-	straysScript    = script.New(lua, "strays", "keys messages")
-	leftoversScript = script.New(lua, "leftovers", "messages refs queue unack dead attempts reasons changed")
-	withdrawScript  = script.New(lua, "withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").
-			With("lib_finish")
-	retimeScript = script.New(lua, "retime", "scheduled queue attempts turns lanes")
-	turnScript   = script.New(lua, "turn", "turns lanes")
-	turnsScript  = script.New(lua, "turns", "turns queue unack dead control")
-	haltedScript = script.New(lua, "halted", "dead turns")
-	namedScript  = script.New(lua, "named", "refs")
-	delistScript = script.New(lua, "delist", "topics")
-	dropScript   = script.New(lua, "drop", "scheduled messages groups refs keys taken publishers control full partitions expiry arrived").Each("queue unack attempts claims dead reasons changed consumers turns lanes")
+	countsScript    = script.New(lua, "counts")
+	pageScript      = script.New(lua, "page")
+	countScript     = script.New(lua, "count")
+	rosterScript    = script.New(lua, "roster")
+	aliveScript     = script.New(lua, "alive")
+	topicsScript    = script.New(lua, "topics")
+	holderScript    = script.New(lua, "holder")
+	findScript      = script.New(lua, "find")
+	lookScript      = script.New(lua, "look").With("lib_keyed")
+	arriveScript    = script.New(lua, "arrive")
+	orphansScript   = script.New(lua, "orphans")
+	bodilessScript  = script.New(lua, "bodiless")
+	straysScript    = script.New(lua, "strays")
+	leftoversScript = script.New(lua, "leftovers")
+	withdrawScript  = script.New(lua, "withdraw").With("lib_finish")
+	retimeScript    = script.New(lua, "retime")
+	turnScript      = script.New(lua, "turn")
+	turnsScript     = script.New(lua, "turns")
+	haltedScript    = script.New(lua, "halted")
+	namedScript     = script.New(lua, "named")
+	delistScript    = script.New(lua, "delist")
+	dropScript      = script.New(lua, "drop")
 )
 
 // Scripts are all scripts.

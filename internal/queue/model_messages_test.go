@@ -295,7 +295,7 @@ func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store
 func (m *trial) withdraw(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued, store.Dead)
 	group, seen, args := m.seen(rt, place)
-	withdraw := ofInspect("withdraw", "scheduled messages keys taken refs arrived queue dead attempts reasons changed turns lanes").With("lib_finish")
+	withdraw := ofInspect("withdraw").With("lib_finish")
 	m.do(func() {
 		want := m.model.Withdraw(group, place, seen)
 		reply, err := m.group(group).Run(m.scene.Ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, "", m.real.Channel()}, args...))
@@ -311,7 +311,7 @@ func (m *trial) retime(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued)
 	group, seen, args := m.seen(rt, place)
 	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
-	retime := ofInspect("retime", "scheduled queue attempts turns lanes")
+	retime := ofInspect("retime")
 	m.do(func() {
 		want := m.model.Retime(m.now, group, due, seen)
 		left, err := m.group(group).RunForTexts(m.scene.Ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))

@@ -187,7 +187,7 @@ func TestAMessageThatIsPutOffPassesItsTurnOnAndWakesItsGroup(t *testing.T) {
 	nack(t, g, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Delay: time.Minute})
 	seen := r.Client.ZScore(t.Context(), r.partition.Key(script.QueueOf, "g"), a1).Val()
 	next := r.listen(g, "d")
-	retime := ofInspect("retime", "scheduled queue attempts turns lanes")
+	retime := ofInspect("retime")
 	left, err := g.RunForTexts(t.Context(), retime, []any{"queue", int64(seen) + 60_000, r.partition.Channel(), a1, int64(seen)})
 	require.NoError(t, err)
 	assert.Empty(t, left)

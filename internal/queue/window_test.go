@@ -259,7 +259,7 @@ func failingPush(t *testing.T) *script.Script {
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(source), end))
 	failing := strings.Replace(string(source), end, "  error('seeded')\n"+end, 1)
-	return script.New(fstest.MapFS{"lua/push.lua": {Data: []byte(failing)}}, "push", "scheduled messages publishers keys taken")
+	return script.New(fstest.MapFS{"lua/push.lua": {Data: []byte(failing)}}, "push")
 }
 
 func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {

@@ -77,24 +77,12 @@ func TestScriptsUseTheKeysThatTheyDeclare(t *testing.T) {
 			for _, name := range names {
 				assert.Regexp(t, `\b`+name+`\b`, body, "declared, and not used")
 			}
-			want := strings.Join(names, ", ")
-			if len(each) > 0 {
-				want += "; for each group: " + strings.Join(called(each), ", ")
-			}
-			assert.Equal(t, want, keysOf(header))
 			assert.NotRegexp(t, `KEYS\[\d|\d+, #KEYS`, body, "the runner numbers keys")
 			checkEach(t, each, body)
 			checkRows(t, header, body)
 			checkTypes(t, keys, body)
 		})
 	}
-}
-
-// keysOf is what a header says of KEYS.
-func keysOf(header string) string {
-	_, list, _ := strings.Cut(header, "\n-- KEYS ")
-	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\n--    ", ""), "\n")
-	return inOneLine(list)
 }
 
 // checkEach checks that a body names the keys of each group in their order.

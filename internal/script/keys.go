@@ -86,16 +86,12 @@ func namesOf(kinds []Kind) []string {
 	return names
 }
 
-func kindsNamed(names string) []Kind {
-	var list []Kind
-	for name := range strings.FieldsSeq(names) {
-		at := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name() == name })
-		if at < 0 {
-			panic("no keys are called " + name) // a mistake in a declaration, which each test finds
-		}
-		list = append(list, Kind(at))
+func kindNamed(name string) Kind {
+	at := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name() == name })
+	if at < 0 {
+		panic("no keys are called " + name) // a mistake in a header, which each test finds
 	}
-	return list
+	return Kind(at)
 }
 
 // Name is the kind's name in Redis and in the scripts.

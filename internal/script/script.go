@@ -32,19 +32,41 @@ type Script struct {
 // File is a file of Lua code.
 type File struct{ Name, Text string }
 
-// New returns the script in the file <name>.lua of a folder named lua, with the names of the kinds
-// of its KEYS, behind the libraries that scripts with such keys need: each function of a library
-// takes time in each call.
-func New(folder fs.FS, name, keys string) *Script {
-	s := &Script{name: name, keys: kindsNamed(keys), folder: folder}
-	for _, library := range librariesFor(s.keys) {
+// New returns the script in the file <name>.lua of a folder named lua, behind the libraries that scripts with
+// such KEYS need: each function of a library takes time in each call. The file's header declares its KEYS.
+func New(folder fs.FS, name string) *Script {
+	file := fileOf(folder, name)
+	s := &Script{name: name, folder: folder}
+	s.keys, s.each, s.foreign = declaredKeys(file.Text)
+	for _, library := range librariesFor(s.keys, s.each) {
 		s.files = append(s.files, fileOf(shared, library))
 	}
-	s.files = append(s.files, fileOf(folder, name))
+	s.files = append(s.files, file)
 	return s.compiled()
 }
 
-func librariesFor(keys []Kind) []string {
+// declaredKeys reads the part "KEYS a, b; for each group: c, d" of a header. What has the name of a type of values
+// is the key of another program.
+func declaredKeys(header string) (keys, each []Kind, foreign []string) {
+	_, list, _ := strings.Cut(header, "\n-- KEYS ")
+	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\n--    ", ""), "\n")
+	list, repeated, _ := strings.Cut(list, "; for each group:")
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name == "stream" {
+			foreign = append(foreign, name)
+		} else {
+			keys = append(keys, kindNamed(name))
+		}
+	}
+	if repeated != "" {
+		for name := range strings.SplitSeq(repeated, ",") {
+			each = append(each, kindNamed(strings.TrimSpace(name)))
+		}
+	}
+	return keys, each, foreign
+}
+
+func librariesFor(keys, each []Kind) []string {
 	libraries := []string{"lib"}
 	if slices.Contains(keys, Refs) {
 		libraries = append(libraries, "lib_refs")
@@ -52,7 +74,7 @@ func librariesFor(keys []Kind) []string {
 	if slices.ContainsFunc(keys, func(k Kind) bool { return k == Groups || k == Control || k == ConsumersOf }) {
 		libraries = append(libraries, "lib_groups")
 	}
-	if slices.Contains(keys, TurnsOf) {
+	if slices.Contains(keys, TurnsOf) || slices.Contains(each, TurnsOf) {
 		libraries = append(libraries, "lib_order")
 	}
 	if slices.Contains(keys, Expiries) {
@@ -82,21 +104,6 @@ func (s *Script) Behind(library string) *Script {
 // Alone makes the script do without libraries.
 func (s *Script) Alone() *Script {
 	s.files = s.files[len(s.files)-1:]
-	return s.compiled()
-}
-
-// Each adds the names of the kinds of KEYS that follow for each of several groups.
-func (s *Script) Each(keys string) *Script {
-	s.each = kindsNamed(keys)
-	if slices.Contains(s.each, TurnsOf) {
-		return s.With("lib_order")
-	}
-	return s.compiled()
-}
-
-// Foreign adds keys of other programs, by their types.
-func (s *Script) Foreign(types ...string) *Script {
-	s.foreign = types
 	return s.compiled()
 }
 
