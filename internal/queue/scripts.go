@@ -14,7 +14,7 @@ var (
 	pushScript     = script.New(lua, "push", "scheduled messages publishers keys taken").Awaited()
 	putScript      = script.New(lua, "put", "scheduled messages publishers").Alone().Awaited()
 	unrecordScript = script.New(lua, "unrecord", "publishers")
-	sweepScript    = script.New(lua, "sweep", "publishers taken arrived claims")
+	sweepScript    = script.New(lua, "sweep", "publishers taken arrived claims expiry")
 	registerScript = script.New(lua, "register", "groups control expiry")
 	raiseScript    = script.New(lua, "raise", "partitions groups control expiry")
 	adoptScript    = script.New(lua, "adopt", "groups control expiry")
@@ -37,10 +37,9 @@ var (
 	retireScript = script.New(lua, "retire", "groups control consumers")
 	forgetScript = script.New(lua, "forget", "control queue unack dead attempts reasons changed "+
 		"claims consumers messages refs keys full expiry turns lanes").With("lib_finish")
-	restoreScript  = script.New(lua, "restore", "control queue unack dead")
-	leaveScript    = script.New(lua, "leave", "consumers control expiry claims")
-	expireScript   = script.New(lua, "expire", "groups control consumers expiry")
-	expiringScript = script.New(lua, "expiring", "expiry")
+	restoreScript = script.New(lua, "restore", "control queue unack dead")
+	leaveScript   = script.New(lua, "leave", "consumers control expiry claims")
+	expireScript  = script.New(lua, "expire", "groups control consumers expiry")
 
 	cancelScript = script.New(lua, "cancel", "scheduled messages publishers groups refs keys taken full").With("lib_keyed").
 			Each("queue unack dead attempts changed turns lanes")
@@ -58,6 +57,6 @@ func Scripts() []*script.Script {
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,
-		expiringScript, cancelScript, rescheduleScript,
+		cancelScript, rescheduleScript,
 	}
 }
