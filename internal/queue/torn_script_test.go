@@ -88,7 +88,9 @@ func TestATornBurialByAPersonLosesNothing(t *testing.T) {
 	tornEverywhere(t, "burial", arrange, func(r *scene) {
 		r.Reload()
 		bury(r)
-		assert.Equal(r.T, "by anna", r.State()["reasons:g a"])
+		state := r.State()
+		assert.Equal(r.T, "by anna", state["reasons:g a"])
+		assert.Empty(r.T, state["queue:g a"]+state["unack:g a"])
 		r.drain(r.partition.Group("g"))
 		r.hStillGetsIt()
 	})
