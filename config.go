@@ -232,7 +232,7 @@ type SubscriberConfig struct {
 	// two PollIntervals after its last call, whichever is longer; the group lasts at least that
 	// long. For subscribers that differ, the last Subscribe or SubscribeInitialize decides. At
 	// least 1s. Default: 0, never; for Broadcast 50s, so that nothing is left a minute after a
-	// crash, or two minutes with several partitions.
+	// crash.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be

@@ -70,10 +70,12 @@ func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
 }
 
-// look looks whether a group has expired.
-func (r *scene) look(g *Group) string {
+// look looks whether a group has expired, and ends it.
+func (r *scene) look(g *Group) string { r.T.Helper(); return r.lookTo(mayEnd, g) }
+
+func (r *scene) lookTo(how string, g *Group) string {
 	r.T.Helper()
-	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name)
+	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name, how)
 	require.NoError(r.T, err)
 	return word
 }
@@ -143,17 +145,18 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", 9*time.Second)
-	names, err := r.partition.expiring(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []string{"g"}, names)
+	names := func() []string {
+		names, _, err := g.sweep(t.Context())
+		require.NoError(t, err)
+		return names
+	}
+	assert.Equal(t, []string{"g"}, names())
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "expiry g": "now+9s", "control expiry:g": "lasts 9000ms, ends now+9s, noticed now+0s",
 	}, r.lives())
 	r.expiring("g", time.Minute)
-	names, err = r.partition.expiring(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, names)
+	assert.Empty(t, names())
 }
 
 func TestAGroupLastsFromTheLastSignOfLifeOfAConsumer(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// endFor is about how long one call of EndExpired frees messages. The next call goes on.
+	// endFor is about how long one call of EndExpired frees messages, and sweeps before. The next call goes on.
 	endFor = time.Second
 
-	// searchEvery is how often EndExpired looks into all partitions. As long as it finds
-	// something, it does so each time.
+	// searchEvery is how often EndExpired looks into all partitions although the first one has no group that may
+	// end: a failover may have brought one back in another.
 	searchEvery = time.Minute
 )
 
@@ -26,20 +26,19 @@ type Ended struct {
 	Freed int // how many messages this Topic has freed
 }
 
-// search is what a Topic knows of groups that may have expired. Each partition ends a
-// group by itself, by its own clock and what it has heard of consumers: so nobody who is
-// slow can end in one partition a group that has begun anew in others, and whatever a crash
-// leaves in one of them ends there.
+// search is what a Topic knows of groups that may have expired. Each partition ends a group by its own clock
+// and what it has heard of consumers: so nobody who is slow can end a group that has begun anew. The first
+// partition is the last to end it: until then, whoever looks at the topic learns there that it may end.
 type search struct {
 	running    bool
 	partitions int            // how many there are
-	near       []string       // groups that may end soon in the first one
-	next       time.Time      // when to look into all
+	near       bool           // groups may end soon in the first one
+	next       time.Time      // when to look although none may
 	freed      map[string]int // messages of groups that have not ended everywhere
 }
 
 // noticed takes what Redis says of the first partition.
-func (t *Topic) noticed(partitions int, near []string) {
+func (t *Topic) noticed(partitions int, near bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.search.partitions, t.search.near = partitions, near
@@ -49,7 +48,7 @@ func (t *Topic) noticed(partitions int, near []string) {
 }
 
 // EndExpired ends groups that have expired, as far as the last look at the topic
-// (Partitions, Raise) has found any, and frees what they hold. It takes about a second at
+// (Partitions, Raise) has found any, and frees what they hold. It takes about two seconds at
 // most, and may have to be called again. While a call is under way, another does nothing.
 // After an error, what it returns is true.
 //
@@ -58,120 +57,157 @@ func (t *Topic) EndExpired(ctx context.Context) ([]Ended, error) { return t.endE
 
 // endExpired is EndExpired for a caller that knows a group, or "".
 func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
-	near, others, begun := t.beginSearch()
+	partitions, begun := t.beginSearch()
 	if !begun {
 		return nil, nil
 	}
-	deadline := time.Now().Add(endFor)
-	found, ended, err := t.endAll(ctx, near, others, deadline)
-	swept := t.Visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).sweep(ctx, deadline)
-	})
-	return t.endSearch(found, ended), joined([]error{err, swept})
+	near, swept := t.sweep(ctx, group, partitions)
+	found := &endings{deadline: time.Now().Add(endFor), of: map[string]ending{}}
+	err := t.Visit(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.in(ctx, p, near) })
+	first := found.in(ctx, t.Partition(0), near)
+	return t.endSearch(found.of), joined([]error{swept, err, first})
 }
 
-// beginSearch returns the groups to look at in the first partition, and how many others to
-// look into.
-func (t *Topic) beginSearch() (near []string, others int, begun bool) {
+// beginSearch returns how many partitions to look into.
+func (t *Topic) beginSearch() (partitions int, begun bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.search
-	everywhere := len(s.near) > 0 || time.Now().After(s.next)
-	if s.running || s.partitions == 0 || !everywhere {
-		return nil, 0, false
+	if s.running || s.partitions == 0 || !s.near && !time.Now().After(s.next) {
+		return 0, false
 	}
 	s.running = true
-	return s.near, s.partitions - 1, true
+	return s.partitions, true
 }
 
-// endSearch takes how many messages were freed of the groups that were found, and which
-// have ended.
-func (t *Topic) endSearch(found map[string]int, ended []string) []Ended {
+// endSearch takes what was found, and returns which groups have ended everywhere: one of several callers tells it.
+func (t *Topic) endSearch(found map[string]ending) (list []Ended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.search
-	s.running, s.next = false, time.Now()
-	if len(found) == 0 {
-		s.next = s.next.Add(searchEvery)
-	}
+	s.running, s.next = false, time.Now().Add(searchEvery)
 	freed := map[string]int{}
-	for name, n := range found {
-		freed[name] = s.freed[name] + n
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		e := found[name]
+		e.freed += s.freed[name]
+		if e.last && !e.left {
+			list = append(list, Ended{name, e.freed})
+		} else {
+			freed[name] = e.freed
+		}
 	}
 	s.freed = freed // of no group that was not found any more
-	var list []Ended
-	for _, name := range ended {
-		list = append(list, Ended{name, freed[name]})
-		delete(freed, name)
-	}
 	return list
 }
 
-// endAll ends groups in all partitions at once.
-func (t *Topic) endAll(ctx context.Context, near []string, others int, deadline time.Time) (found map[string]int, ended []string, err error) {
+// sweep takes apart what is too large to expire at once in all partitions, and of a group its records. It
+// returns the groups that may end soon in any of them.
+func (t *Topic) sweep(ctx context.Context, group string, partitions int) ([]string, error) {
+	deadline := time.Now().Add(endFor)
 	var mu sync.Mutex
-	found, over := map[string]int{}, map[string]bool{}
-	err = t.Visit(ctx, 0, others+1, func(ctx context.Context, p *Partition) error {
-		names, err := near, error(nil)
-		if p.Number() > 0 {
-			names, err = p.expiring(ctx)
-		}
-		for _, name := range names {
-			freed, ended, failed := p.Group(name).endExpired(ctx, deadline)
-			err = errors.Join(err, failed)
+	all := map[string]bool{}
+	err := t.Visit(ctx, 0, partitions, func(ctx context.Context, p *Partition) error {
+		for {
+			near, more, err := p.Group(group).sweep(ctx)
 			mu.Lock()
-			found[name] += freed
-			over[name] = over[name] || ended
+			for _, name := range near {
+				all[name] = true
+			}
 			mu.Unlock()
+			if !more || time.Now().After(deadline) {
+				return err
+			}
 		}
-		return err
 	})
-	for name, is := range over {
-		if !is {
-			delete(over, name)
-		}
-	}
-	return found, slices.Sorted(maps.Keys(over)), err
+	return slices.Sorted(maps.Keys(all)), err
 }
 
-// sweep takes apart what is too large to expire at once in the partition, and of the group
-// its records, until the deadline.
-func (g *Group) sweep(ctx context.Context, deadline time.Time) error {
-	for {
-		reply, err := g.Run(ctx, sweepScript, nil)
-		if err != nil {
-			return err
-		}
-		if !reply.Begins("more") || time.Now().After(deadline) {
-			return nil
-		}
-	}
-}
-
-// expiring names groups that may end soon in the partition.
-func (p *Partition) expiring(ctx context.Context) ([]string, error) {
-	reply, err := p.Run(ctx, expiringScript, "", nil)
+// sweep drops some of what nobody needs any more. It tells which groups may end soon in the partition, and
+// whether there is more to drop.
+func (g *Group) sweep(ctx context.Context) (near []string, more bool, err error) {
+	reply, err := g.Run(ctx, sweepScript, nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return reply.Rest(), reply.End()
+	more = reply.Begins("more")
+	reply.Text()
+	return reply.Texts(), more, reply.End()
+}
+
+// endings are what a look at groups that may have expired finds.
+type endings struct {
+	deadline time.Time
+
+	mu sync.Mutex
+	of map[string]ending // guarded by mu
+}
+
+// ending is what becomes of a group in all partitions together.
+type ending struct {
+	freed int  // messages
+	last  bool // the partition that was looked into last has ended it
+	left  bool // some partition has not
+}
+
+// in ends groups in a partition. The first one is the last to end a group.
+func (e *endings) in(ctx context.Context, p *Partition, groups []string) (err error) {
+	for _, name := range groups {
+		how := mayEnd
+		if p.Number() == 0 && e.of[name].left {
+			how = mayNotice
+		}
+		state, freed, failed := p.Group(name).endExpired(ctx, how, e.deadline)
+		err = errors.Join(err, failed)
+		e.mu.Lock()
+		was := e.of[name]
+		e.of[name] = ending{was.freed + freed, state == Expired, was.left || state != Expired && state != NeverExpires}
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// Expiry is what has become of a group that might end by itself.
+type Expiry string
+
+// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
+// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
+const (
+	NotExpired    Expiry = "alive"
+	ExpiryNoticed Expiry = "noticed"
+	Expired       Expiry = "expired"
+	NeverExpires  Expiry = "gone"
+)
+
+// What expire.lua may do with a group.
+const (
+	mayEnd    = "end"
+	mayNotice = "notice"
+)
+
+// EndIfExpired ends the group in the partition if it has expired, by the rules of
+// Topic.EndExpired, and frees all that it holds.
+func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
+	state, _, err := g.endExpired(ctx, mayEnd, noDeadline)
+	return state, err
 }
 
 // endExpired ends the group in the partition if it has expired, and frees what it holds
 // until the deadline.
-func (g *Group) endExpired(ctx context.Context, deadline time.Time) (freed int, ended bool, err error) {
-	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
-	if err != nil || word != "expired" {
-		return 0, false, err
+func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) (state Expiry, freed int, err error) {
+	word, _, err := g.askWhile(ctx, "more", expireScript, g.name, how)
+	if err != nil || Expiry(word) != Expired {
+		return Expiry(word), 0, err
 	}
 	freed, err = g.forgetAll(ctx, deadline)
 	switch {
-	case errors.Is(err, errNotRetired), errors.Is(err, errDeadline): // another call has done the rest, or will
-		return freed, false, nil
+	case errors.Is(err, errNotRetired): // another call has done the rest
+		return NeverExpires, freed, nil
+	case errors.Is(err, errDeadline):
+		return ExpiryNoticed, freed, nil
 	case err != nil:
-		return freed, false, err
+		return "", freed, err
 	}
-	return freed, true, nil
+	return Expired, freed, nil
 }
 
 // errDeadline says that there is more to free.
@@ -196,51 +232,28 @@ func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, e
 }
 
 // End removes a group whose only subscriber has ended, and frees all that it holds. The
-// group may come back. It does nothing if there is no such group.
+// group may come back. It does nothing if there is no such group. The first partition is the last
+// one: if End is interrupted, the group expires in all that are left.
 func (t *Topic) End(ctx context.Context, group string) error {
-	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+	end := func(ctx context.Context, p *Partition) error {
 		g := p.Group(group)
 		err := g.retire(ctx, retireEnded)
-		if errors.Is(err, ErrGroupNotFound) {
-			return nil
-		}
 		if err == nil {
 			_, err = g.forgetAll(ctx, noDeadline)
 		}
-		if errors.Is(err, errNotRetired) {
+		if errors.Is(err, ErrGroupNotFound) || errors.Is(err, errNotRetired) {
 			return nil
 		}
 		return err
-	})
-}
-
-// Expiry is what has become of a group that might end by itself.
-type Expiry string
-
-// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
-// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
-const (
-	NotExpired    Expiry = "alive"
-	ExpiryNoticed Expiry = "noticed"
-	Expired       Expiry = "expired"
-	NeverExpires  Expiry = "gone"
-)
-
-// EndIfExpired ends the group in the partition if it has expired, by the rules of
-// Topic.EndExpired, and frees all that it holds.
-func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
-	word, _, err := g.askWhile(ctx, "more", expireScript, g.name)
+	}
+	number, err := t.Partitions(ctx)
+	if err == nil {
+		err = t.Visit(ctx, 1, number, end)
+	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	ending := Expiry(word)
-	if ending == Expired {
-		_, err = g.forgetAll(ctx, noDeadline)
-	}
-	if errors.Is(err, errNotRetired) { // another call has done the rest
-		err = nil
-	}
-	return ending, err
+	return t.everywhere(ctx, end) // the first one, and those that were added meanwhile
 }
 
 // forgetMessages is how many messages one call of forget frees at most.

@@ -107,8 +107,8 @@ func (m *trial) end(rt *rapid.T) {
 }
 
 func (m *trial) expire(rt *rapid.T) {
-	name := draw(rt, "group", trialGroups...)
-	m.do(func() { m.same(m.model.Expire(m.now, name), m.scene.look(m.group(name))) })
+	name, how := draw(rt, "group", trialGroups...), draw(rt, "how", mayEnd, mayNotice)
+	m.do(func() { m.same(m.model.Expire(m.now, name, how), m.scene.lookTo(how, m.group(name))) })
 }
 
 func (m *trial) forget(rt *rapid.T) {

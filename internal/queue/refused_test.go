@@ -114,7 +114,7 @@ func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
 	r.over(r.partition, "g")
 	before := r.lives()
 	limited := r.through(r.Deny(server, "srem")).Group("g")
-	_, _, err := limited.endExpired(t.Context(), noDeadline)
+	_, _, err := limited.endExpired(t.Context(), mayEnd, noDeadline)
 	require.Error(t, err)
 	for _, how := range []Retirement{RetireIdle, RetireForced, retireFollow, retireEnded} {
 		require.Error(t, limited.retire(t.Context(), how))

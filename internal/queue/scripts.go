@@ -29,15 +29,14 @@ var (
 	releaseScript = script.New(lua, "release").Awaited()
 	buryScript    = script.New(lua, "bury")
 
-	pauseScript    = script.New(lua, "pause")
-	resumeScript   = script.New(lua, "resume")
-	limitScript    = script.New(lua, "limit")
-	retireScript   = script.New(lua, "retire")
-	forgetScript   = script.New(lua, "forget").With("lib_finish")
-	restoreScript  = script.New(lua, "restore")
-	leaveScript    = script.New(lua, "leave")
-	expireScript   = script.New(lua, "expire")
-	expiringScript = script.New(lua, "expiring")
+	pauseScript   = script.New(lua, "pause")
+	resumeScript  = script.New(lua, "resume")
+	limitScript   = script.New(lua, "limit")
+	retireScript  = script.New(lua, "retire")
+	forgetScript  = script.New(lua, "forget").With("lib_finish")
+	restoreScript = script.New(lua, "restore")
+	leaveScript   = script.New(lua, "leave")
+	expireScript  = script.New(lua, "expire")
 
 	cancelScript     = script.New(lua, "cancel").With("lib_keyed")
 	rescheduleScript = script.New(lua, "reschedule").With("lib_keyed")
@@ -53,6 +52,6 @@ func Scripts() []*script.Script {
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,
-		expiringScript, cancelScript, rescheduleScript,
+		cancelScript, rescheduleScript,
 	}
 }

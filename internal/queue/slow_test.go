@@ -23,7 +23,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			alive, err := g.RunForTexts(r.Ctx(), retireScript, []any{"g", "idle"})
 			require.NoError(r.T, err)
 			require.Len(r.T, alive, 11)
-			alive, err = g.RunForTexts(r.Ctx(), expireScript, []any{"g"})
+			alive, err = g.RunForTexts(r.Ctx(), expireScript, []any{"g", mayEnd})
 			require.NoError(r.T, err)
 			require.Equal(r.T, []string{"alive"}, alive)
 		}
@@ -50,7 +50,8 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		return func() {
 			r.use(g)
 			for range 3 {
-				require.NoError(r.T, g.sweep(r.Ctx(), time.Now()))
+				_, _, err := g.sweep(r.Ctx())
+				require.NoError(r.T, err)
 			}
 		}
 	},

@@ -113,7 +113,7 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, settin
 	}
 	number = reply.Count()
 	settings = groupSettings{groups: reply.Texts(), rules: reply.Texts(), expiring: reply.Texts()}
-	near := reply.Texts()
+	near := reply.Count() > 0
 	if number == 0 && len(settings.groups) == 1 && len(settings.rules) == 1 {
 		return 0, groupSettings{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
 			ErrLimitTooLow, least, settings.groups[0], settings.rules[0])

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,29 @@ func TestATornAckRepeatsNoFence(t *testing.T) {
 	})
 }
 
+// TestATornBurialByAPersonLosesNothing: a repeated call finishes it.
+func TestATornBurialByAPersonLosesNothing(t *testing.T) {
+	bury := func(r *scene) {
+		left, err := r.partition.Group("g").BuryAny(r.Ctx(), "by anna", []string{"a"})
+		require.NoError(r.T, err)
+		require.Empty(r.T, left)
+	}
+	arrange := func(r *scene) {
+		g, _ := r.both()
+		nack(r.T, g, Nack{Delivery: Delivery{"a", "1"}})
+		bury(r)
+	}
+	tornEverywhere(t, "burial", arrange, func(r *scene) {
+		r.Reload()
+		bury(r)
+		state := r.State()
+		assert.Equal(r.T, "by anna", state["reasons:g a"])
+		assert.Empty(r.T, state["queue:g a"]+state["unack:g a"])
+		r.drain(r.partition.Group("g"))
+		r.hStillGetsIt()
+	})
+}
+
 // TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly: the consumer dies,
 // another handles the message, and then a restart brings it back.
 func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T) {
@@ -102,8 +126,8 @@ func TestAMessageThatATornScriptBringsBackCountsForItsOwnGroupOnly(t *testing.T)
 	}
 }
 
-// drain acks all that a group has, dead letters included.
-func (r *scene) drain(g *Group) {
+// drain acks all that a group has, dead letters included, and returns the ids of what it has got.
+func (r *scene) drain(g *Group) (got []string) {
 	r.T.Helper()
 	for range 3 {
 		p := r.partition.Names
@@ -115,32 +139,76 @@ func (r *scene) drain(g *Group) {
 		for _, delivery := range r.claim(g, "drain", 100) {
 			id, _, _ := strings.Cut(delivery, "#")
 			ack(r.T, g, id)
+			got = append(got, id)
 		}
 	}
 	_, err := Discard(r.Ctx(), g, ever, append(r.Client.ZRange(r.Ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
 	require.NoError(r.T, err)
+	return got
 }
 
-// TestATornCancelHoldsNoKey: a repeated call finishes it; without one, either the message
-// is delivered or nothing holds its key.
-func TestATornCancelHoldsNoKey(t *testing.T) {
-	id := keyed(1, "k")
-	var call func() []any
-	arrange := func(r *scene) {
-		r.push(after(id, 60))
-		call = r.keyedCall(cancelScript, 1, time.Minute)
-		require.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
-	}
-	tornEverywhere(t, "cancel", arrange, func(r *scene) {
-		r.Reload()
-		state := r.State()
-		_, whole := state["messages "+id]
-		if whole {
-			assert.Contains(r.T, state, "scheduled "+id)
-		} else {
-			assert.ErrorIs(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)), ErrNotFound)
+// TestATornCancelHoldsNoKeyAndNoWindow: a repeated call finishes it; without one, either the message
+// is delivered or its key can be taken again.
+func TestATornCancelHoldsNoKeyAndNoWindow(t *testing.T) {
+	id, next := keyed(1, "k"), keyed(2, "k")
+	for _, window := range []time.Duration{0, time.Minute} {
+		var call func() []any
+		arrange := func(r *scene) {
+			require.NoError(r.T, errOf(r.pushFor(window, 1, RejectDuplicates, []Message{after(id, 60)})))
+			call = r.keyedCall(cancelScript, 1, time.Minute)
+			require.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
 		}
-		assert.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
-		assert.Empty(r.T, r.State())
+		tornEverywhere(t, fmt.Sprint("cancel with a window of ", window), arrange, func(r *scene) {
+			r.Reload()
+			state := r.State()
+			if _, whole := state["messages "+id]; whole {
+				assert.Contains(r.T, state, "scheduled "+id)
+			} else {
+				require.ErrorIs(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)), ErrNotFound)
+				assert.Empty(r.T, r.pushWindow(2, RejectDuplicates, []Message{after(next, 60)}))
+				require.NoError(r.T, errOf(r.partition.Cancel(r.Ctx(), "k")))
+			}
+			assert.Equal(r.T, []any{"cancelled", id, "scheduled"}, call())
+			assert.Empty(r.T, r.State())
+		})
+	}
+}
+
+// TestATornPushTakesNoKeyWithoutItsMessage, so sending it again, or publishing the message
+// anew, loses nothing.
+func TestATornPushTakesNoKeyWithoutItsMessage(t *testing.T) {
+	id := keyed(1, "k")
+	push := func(r *scene, publisher, id string) int {
+		r.T.Helper()
+		rejected, err := r.partition.Push(r.Ctx(), Batch{
+			Publisher: publisher, Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{{due(id)}},
+		})
+		require.NoError(r.T, err)
+		return len(rejected)
+	}
+	arrange := func(r *scene) {
+		r.group("g")
+		require.Zero(r.T, push(r, "p", id))
+	}
+	for _, when := range []string{"before", "after"} {
+		tornEverywhere(t, "push, sent again "+when+" the restart,", arrange, func(r *scene) {
+			if when == "after" {
+				r.Reload()
+			}
+			require.Zero(r.T, push(r, "p", id), "it is not its own duplicate")
+			r.Reload()
+			assert.Equal(r.T, map[string]string{
+				"groups g": "member", "scheduled " + id: "now+0s", "messages " + id: "body " + id, "keys k": id, "taken k": "now+60s",
+			}, r.State())
+		})
+	}
+	tornEverywhere(t, "push of a publisher that is gone", arrange, func(r *scene) {
+		r.Reload()
+		next := keyed(2, "k")
+		refused := push(r, "q", next) > 0
+		g := r.partition.Group("g")
+		claims, err := g.Claim(r.Ctx(), r.request("c", 10))
+		require.NoError(r.T, err)
+		require.NotEmpty(r.T, claims.Messages, "refused: %v", refused)
 	})
 }

@@ -6,11 +6,13 @@
 --
 -- KEYS     groups, control, consumers, expiry
 -- ARGV[1]  group
+-- ARGV[2]  how      'end', or 'notice' if it may not end yet: partition 0 is the last to end a group,
+--                   so that its entry in expiry brings somebody back until all have
 -- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
 --          has ended, { 'gone' } if there is no such group or it does not expire, or
 --          { 'more' } if some old consumers are dropped; to call again
 
-local group = ARGV[1]
+local group, how = ARGV[1], ARGV[2]
 local _, now_text = now_us()
 local now_ms = tonumber(now_text)
 local MOST = 200 -- consumers that one call reads; each says up to some KiB
@@ -48,6 +50,8 @@ if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTIC
   write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
   return { 'noticed' }
 end
+
+if how ~= 'end' then return { 'noticed' } end
 
 -- It stays in expiry: whoever looks next can go on. Without the right to remove it, nothing
 -- changes.

@@ -7,10 +7,9 @@
 --                      does not ask for groups
 -- ARGV[3]  channel     where subscribers listen for notifications
 -- Returns  { number of partitions, { group, ... }, { field, value, ... },
---            { group, lasts in ms, ... }, { group, ... } }: with the groups, the pauses and
---          limits, and the groups that expire if the number is not the one known; and always
---          with some groups that may end soon
---          { 0, { group }, { most }, { }, { } } if the limits of a group allow only so many;
+--            { group, lasts in ms, ... }, 1 if groups may end soon else 0 }: with the groups, the
+--          pauses and limits, and the groups that expire if the number is not the one known
+--          { 0, { group }, { most }, { }, 0 } if the limits of a group allow only so many;
 --          nothing changed
 
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -28,14 +27,14 @@ if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
 end
 local _, now_ms = now_us()
-local soon = near(expiry, tonumber(now_ms))
+local soon = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local raised = math.max(number, wanted)
 local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then
   local told = redis.call('HGETALL', control)
   for i = 1, #told, 2 do
     local max, group = max_partitions(told[i], told[i + 1])
-    if raised > number and max and max < raised then return { 0, { group }, { int(max) }, {}, {} } end
+    if raised > number and max and max < raised then return { 0, { group }, { int(max) }, {}, 0 } end
     if known > 0 and is_rule(told[i]) then
       rules[#rules + 1] = told[i]
       rules[#rules + 1] = told[i + 1]

@@ -1,8 +1,8 @@
 -- sweep.lua: take apart what is too large to expire at once, and has entries that nobody needs
--- any more. What is small expires by itself.
+-- any more, and name groups that may end soon. What is small expires by itself.
 --
--- KEYS     publishers, taken, arrived, claims
--- Returns  { 'more' } if there is more to drop, or { 'done' }
+-- KEYS     publishers, taken, arrived, claims, expiry
+-- Returns  { 'more' if there is more to drop, or 'done', { group, ... } }
 
 local MOST = 500 -- entries of each key that one call looks at
 local _, now_ms = now_us()
@@ -10,6 +10,7 @@ local now = tonumber(now_ms)
 local more = false
 expect_hashes(publishers, claims)
 expect_zsets(taken, arrived)
+local soon = near(expiry, now)
 
 -- Old records are where chance finds them. It is worth looking on while a quarter is old.
 local function sweep_records(hash)
@@ -37,4 +38,4 @@ sweep_records(publishers)
 sweep_records(claims)
 sweep_times(taken)
 sweep_times(arrived)
-return { more and 'more' or 'done' }
+return { more and 'more' or 'done', soon }

@@ -94,8 +94,8 @@ func (p *Partition) Leave(now int64, name, consumer string) {
 }
 
 // Expire ends a group if it has had no live consumer for as long as it lasts, and if this was
-// noticed before. It answers alive, noticed, expired or gone.
-func (p *Partition) Expire(now int64, name string) string {
+// noticed before and how is "end". It answers alive, noticed, expired or gone.
+func (p *Partition) Expire(now int64, name, how string) string {
 	e, expires := p.expiry[name]
 	switch {
 	case p.tombstones[name] == Expired:
@@ -120,6 +120,8 @@ func (p *Partition) Expire(now int64, name string) string {
 		return "noticed"
 	case ms < max(latest, e.noticed+noticeMS):
 		p.expire(now, name, e.lasts, latest, e.noticed)
+		return "noticed"
+	case how != "end":
 		return "noticed"
 	}
 	p.remove(name, Expired)
