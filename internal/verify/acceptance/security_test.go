@@ -50,6 +50,7 @@ func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) 
 // TestLeastPrivilegeOverTLS does everything that an application does, with only the
 // documented rights.
 func TestLeastPrivilegeOverTLS(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server, trusted := redistest.NewTLS(t)
 	name, password := documentedUser(t, server.Client(t))
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: trusted, Username: name, Password: password})
@@ -59,6 +60,7 @@ func TestLeastPrivilegeOverTLS(t *testing.T) {
 }
 
 func TestLeastPrivilegeOnACluster(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := redistest.NewCluster(t)
 	name, password := documentedUser(t, cluster.Client(t))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})
@@ -161,6 +163,7 @@ func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin red
 
 // TestAControlHasTheDocumentedRights besides those of an application.
 func TestAControlHasTheDocumentedRights(t *testing.T) {
+	t.Parallel() // it mostly waits
 	onBoth(t, "A Control also needs", func(s *fixture.Scene, _ redis.UniversalClient) {
 		t := s.T
 		s.Subscribe()
@@ -180,6 +183,7 @@ func TestAControlHasTheDocumentedRights(t *testing.T) {
 
 // TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
 func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
+	t.Parallel() // it mostly waits
 	onBoth(t, "(`Broadcast`, `GroupExpiry`) need", func(s *fixture.Scene, admin redis.UniversalClient) {
 		t := s.T
 		sub := s.Subscriber(broadcast)
@@ -196,6 +200,7 @@ func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	name, password := documentedUser(t, server.Client(t), "resetchannels")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})

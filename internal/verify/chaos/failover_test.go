@@ -129,6 +129,7 @@ func (s *scene) slot(t *testing.T) int {
 
 // TestClusterMigrations moves the slots of the topic between masters under load.
 func TestClusterMigrations(t *testing.T) {
+	beside(t)
 	cluster := redistest.NewCluster(t)
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
