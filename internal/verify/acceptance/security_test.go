@@ -50,7 +50,6 @@ func documentedUser(t *testing.T, admin redis.UniversalClient, rules ...string) 
 // TestLeastPrivilegeOverTLS does everything that an application does, with only the
 // documented rights.
 func TestLeastPrivilegeOverTLS(t *testing.T) {
-	t.Parallel() // it mostly waits
 	server, trusted := redistest.NewTLS(t)
 	name, password := documentedUser(t, server.Client(t))
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: trusted, Username: name, Password: password})
@@ -60,7 +59,6 @@ func TestLeastPrivilegeOverTLS(t *testing.T) {
 }
 
 func TestLeastPrivilegeOnACluster(t *testing.T) {
-	t.Parallel() // it mostly waits
 	cluster := redistest.NewCluster(t)
 	name, password := documentedUser(t, cluster.Client(t))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: name, Password: password})

@@ -135,7 +135,7 @@ func TestClusterMigrations(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
 	end := s.traffic(4, 0)
-	for range size(4, 50) {
+	for range size(2, 50) {
 		ctx, cancel := context.WithTimeout(t.Context(), healing)
 		require.NoError(t, cluster.Migrate(ctx, s.slot(t)))
 		cancel()
