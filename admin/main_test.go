@@ -16,5 +16,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	redistest.Parallel(4) // moves that are killed mostly wait for a Redis
 	redistest.Main(m)
 }

@@ -149,6 +149,7 @@ func standalone(t *testing.T, test func(t *testing.T, s *scene, partitions int))
 func killed(t *testing.T, on servers, again func(m *moved)) {
 	for name, prepare := range prepared {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			on(t, func(t *testing.T, s *scene, partitions int) {
 				for calls := 1; ; calls++ {
 					m := &moved{from: s.beside(fmt.Sprint("/from", calls)), partitions: partitions, keys: numbered(12)}
@@ -214,7 +215,8 @@ func TestAMoveThatIsKilledAfterAnyCallIsRunAgain(t *testing.T) {
 // TestAMoveThatIsRunAgainAfterDeliveriesLosesNothing: consumers of the other topic are done with
 // what has arrived by then. They may get it once more.
 func TestAMoveThatIsRunAgainAfterDeliveriesLosesNothing(t *testing.T) {
-	twice := 0
+	var twice atomic.Int64
+	t.Cleanup(func() { t.Logf("%d were delivered twice", twice.Load()) })
 	killed(t, standalone, func(m *moved) {
 		t := m.from.T
 		delivered := m.deliver()
@@ -224,9 +226,8 @@ func TestAMoveThatIsRunAgainAfterDeliveriesLosesNothing(t *testing.T) {
 		delivered = append(delivered, m.deliver()...)
 		slices.Sort(delivered)
 		require.Equal(t, without(m.keys, m.inUse()), slices.Compact(slices.Clone(delivered)))
-		twice += len(delivered) - (len(m.keys) - 1)
+		twice.Add(int64(len(delivered) - (len(m.keys) - 1)))
 	})
-	t.Logf("%d were delivered twice", twice)
 }
 
 // deliver delivers and acks all that has arrived in the other topic, but not what was there.

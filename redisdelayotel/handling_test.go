@@ -111,15 +111,22 @@ func TestAPanicEndsTheSpanAndGoesOn(t *testing.T) {
 	assert.Equal(t, "panic", attrs(handling)["error.type"])
 }
 
+// A handler that returns as soon as its context ends may do so before the observer hears of the loss: this one
+// waits for that, too.
 func TestALostLeaseIsReported(t *testing.T) {
 	w := watch(t)
-	messages := w.Subscribe(w.observed, func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	heard, hear := context.WithCancel(t.Context())
+	messages := w.Subscribe(func(c *redisdelay.SubscriberConfig) {
+		c.LeaseDuration = 300 * time.Millisecond
+		c.Observer = observe.Join(w.telemetry.Observer(), observe.Observer{LeaseLost: func(observe.LeaseLost) { hear() }})
+	})
 	msg := fixture.Keyed("a", "k", 0)
 	publisher := w.Publisher()
 	require.NoError(t, w.telemetry.Publisher(publisher).Publish(w.Topic, msg))
 	require.NoError(t, w.handle(messages, func(msg *message.Message) error {
 		_, err := publisher.Cancel(context.Background(), w.Topic, "k")
 		<-msg.Context().Done()
+		w.Ended(heard, context.Canceled)
 		return err
 	}))
 	assert.Equal(t, true, attrs(w.one("ack " + w.Topic))["messaging.redisdelay.stale"])

@@ -121,6 +121,7 @@ func (r *trial) until(expression string, right func(map[string]float64) bool) {
 // acked, nacked, buried, poisoned, garbled and not due, of two processes at a time of which
 // one after the other is killed with messages in hand.
 func TestARealPrometheusAgreesWithTheChecker(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	r := &trial{Scene: fixture.NewOn(t, server), prometheus: startPrometheus(t, promtest.Config{}), addr: server.Addr}
 	_, registry := newBacklog(r.Scene, CollectorConfig{MaxAge: -1})

@@ -65,6 +65,7 @@ func troubled(s *fixture.Scene, o observe.Observer) {
 // TestAlertsWhileRedisHangs lets Redis stop for longer than any alert waits, with a Prometheus that waits for less time
 // than the Collector does: some scrapes fail, and others show at once that Redis is away.
 func TestAlertsWhileRedisHangs(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	s, _ := sceneWith(t, server, redis.Options{ContextTimeoutEnabled: true}) // a reading ends in time
 	_, registry := newBacklog(s, CollectorConfig{MaxAge: 600 * time.Millisecond, Timeout: 1300 * time.Millisecond})

@@ -16,5 +16,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	redistest.Parallel(6) // tests with a real Prometheus mostly wait for it
 	redistest.Main(m)
 }

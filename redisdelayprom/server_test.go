@@ -61,6 +61,7 @@ func (p *prometheusServer) query(c require.TestingT, expression string) map[stri
 
 // TestARealPrometheusReadsNativeHistograms if that is switched on.
 func TestARealPrometheusReadsNativeHistograms(t *testing.T) {
+	t.Parallel()
 	m, registry := newMetrics(t, Config{})
 	tellAll(m.Observer())
 	p := startPrometheus(t, nativeHistograms)

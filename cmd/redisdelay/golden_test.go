@@ -116,6 +116,7 @@ func compare(t *testing.T, file, got string) {
 // TestSessionCluster gives the address of one node, without --cluster, and has only the rights
 // of docs/operate/operator.acl.
 func TestSessionCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	client := cluster.Client(t)
 	stage(t, client, 4)
@@ -137,6 +138,7 @@ func nothingRefused(t *testing.T, client redis.UniversalClient) {
 
 // TestSessionOperatorOverTLS is on a single server. It has only the rights of docs/operate/operator.acl, and uses all of them.
 func TestSessionOperatorOverTLS(t *testing.T) {
+	t.Parallel()
 	server, _ := redistest.NewTLS(t)
 	client := server.Client(t)
 	rights := operator(t, client)

@@ -24,34 +24,6 @@ func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
 	}, r.State())
 }
 
-func TestClaimBuriesMessagesDeliveredTooOften(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id), due("good"))
-	claim := func(limit int) Claims {
-		request := r.request("c", limit)
-		request.MaxDeliveries = 1
-		claims, err := g.Claim(t.Context(), request)
-		require.NoError(t, err)
-		return claims
-	}
-	require.Equal(t, []string{id + "#1"}, deliveries(claim(1)))
-	_, err := g.Extend(t.Context(), Heartbeat{Lease: lease}, []Held{handedOut(id, "1")})
-	require.NoError(t, err)
-	r.Expire(g.Name(), id)
-
-	claims := claim(10)
-	require.Equal(t, []string{"good#1"}, deliveries(claims))
-	assert.Equal(t, []Buried{{id, "not acked in 1 deliveries"}}, claims.Buried)
-	assert.Equal(t, map[string]string{
-		"groups g": "member",
-		"keys k":   "!" + id, "dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 1 deliveries",
-		"attempts:g " + id: "1/1/0", "messages " + id: "body " + id,
-		"unack:g good": "now+30s", "messages good": "body good",
-	}, r.State())
-}
-
 // TestAMessageThatKillsItsConsumerBecomesADeadLetter although nobody knows whether its
 // handlers saw it. It is handed out at most once more than MaxDeliveries.
 func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
@@ -111,44 +83,6 @@ func TestAMessageOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 20, buried)
-}
-
-func TestClaimTakesMessagesClaimedBeforeOnlyForFreeWorkers(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	claim := func(limit, free int) Claims {
-		request := r.request("c", limit)
-		request.Free = free
-		claims, err := g.Claim(t.Context(), request)
-		require.NoError(t, err)
-		return claims
-	}
-	r.push(due("a"), due("b"), due("c"))
-	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claim(2, 0)), "first claims may be held ahead")
-	for _, id := range []string{"a", "b"} {
-		r.Expire(g.Name(), id)
-	}
-	claims := claim(10, 0)
-	assert.Empty(t, claims.Messages, "later messages do not overtake")
-	assert.True(t, claims.NeedsWorker)
-	assert.Zero(t, claims.Next)
-	before := r.State()
-	claims = claim(10, 1)
-	assert.Equal(t, []string{"a#2/0/1"}, deliveries(claims))
-	assert.True(t, claims.NeedsWorker)
-	before["unack:g a"], before["attempts:g a"] = "now+30s", "2/0/1"
-	assert.Equal(t, before, r.State())
-
-	nack(t, g, Nack{Delivery: Delivery{"a", "2/0/1"}})
-	claims = claim(10, 2)
-	assert.Equal(t, []string{"b#2/0/1", "c#1"}, deliveries(claims), "a first claim occupies a worker too")
-	assert.True(t, claims.NeedsWorker)
-	claims = claim(10, 10)
-	assert.Equal(t, []string{"a#3/1/1"}, deliveries(claims))
-	assert.Equal(t, 2, claims.Messages[0].Attempt)
-	assert.Equal(t, int64(3), claims.Messages[0].Fence)
-	assert.False(t, claims.NeedsWorker)
-	assert.Positive(t, claims.Next)
 }
 
 func TestClaimBuriesAMessageWithoutABody(t *testing.T) {

@@ -36,22 +36,6 @@ func TestClaimMovesDueMessagesStraightToTheOnlyGroup(t *testing.T) {
 	}, r.State())
 }
 
-func TestClaimGivesEveryGroupItsOwnDelivery(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	r.push(due("a"), due("b"), after("c", 60))
-
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member",
-		"unack:g a": "now+30s", "queue:h a": "now+0s", "messages a": "body a", "refs a": `["g","h"]`,
-		"scheduled b": "now+0s", "messages b": "body b",
-		"scheduled c": "now+60s", "messages c": "body c",
-	}, r.State())
-	require.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "d", 10))
-	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
-}
-
 func TestAGroupRegisteredBeforeTheDueTimeGetsTheMessageToo(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

@@ -19,28 +19,6 @@ func (r *scene) bury(g *Group, ids ...string) {
 	}
 }
 
-func TestRequeueCountsAnewButRepeatsNoToken(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	r.bury(g, "a")
-	missing, err := Requeue(t.Context(), g, ever, []string{"a", "unknown"})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"unknown"}, missing)
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "queue:g a": "now+0s", "attempts:g a": "1/0/0", "messages a": "body a",
-	}, r.State())
-	require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "d", 1))
-	before := r.State()
-	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "1"}}})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, stale)
-	assert.Equal(t, before, r.State())
-	missing, err = Requeue(t.Context(), g, ever, []string{"a"})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, missing, "sent again")
-}
-
 func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	r := newScene(t)
 	g, h := r.group("g"), r.group("h")

@@ -13,39 +13,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestCancelTakesAMessageBackFromEverywhere(t *testing.T) {
-	id := keyed(1, "k")
-	situations := map[string]func(r *scene, g, h *Group){
-		"scheduled": func(*scene, *Group, *Group) {},
-		"due":       func(r *scene, _, _ *Group) { require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0))) },
-		"held by one, queued for the other": func(r *scene, g, _ *Group) {
-			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)))
-			require.Equal(r.T, []string{id + "#1"}, r.claim(g, "c", 1))
-		},
-		"nacked by one, acked by the other": func(r *scene, g, h *Group) {
-			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)))
-			r.claim(g, "c", 1)
-			r.claim(h, "d", 1)
-			nack(r.T, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-			ack(r.T, h, id)
-		},
-	}
-	for name, arrange := range situations {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g, h := r.group("g"), r.group("h")
-			r.push(after(id, 60), after("other", 60))
-			arrange(r, g, h)
-			require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-			assert.Equal(t, map[string]string{
-				"groups g": "member", "groups h": "member",
-				"scheduled other": "now+60s", "messages other": "body other",
-			}, r.State())
-			assert.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
-		})
-	}
-}
-
 func TestRescheduleMovesAWaitingMessage(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

@@ -31,33 +31,6 @@ func nack(t *testing.T, g *Group, nacks ...Nack) {
 	require.Empty(t, stale)
 }
 
-func TestNackKeepsMetadataForItsOwnGroupAndLeavesTheBodyAlone(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	r.push(due("a"))
-	r.claim(g, "c", 1)
-	nack(t, g, Nack{Delivery: Delivery{"a", "1"}, Metadata: []byte("changed")})
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member", "messages a": "body a", "refs a": `["g","h"]`,
-		"queue:g a": "now+0s", "attempts:g a": "1/1/0", "changed:g a": "changed",
-		"queue:h a": "now+0s",
-	}, r.State())
-
-	for group, want := range map[*Group]string{g: "changed", h: ""} {
-		claims, err := group.Claim(t.Context(), r.request("x", 1))
-		require.NoError(t, err)
-		require.Len(t, claims.Messages, 1)
-		assert.Equal(t, "body a", string(claims.Messages[0].Body))
-		assert.Equal(t, want, string(claims.Messages[0].Metadata))
-	}
-	nack(t, g, Nack{Delivery: Delivery{"a", "2/1/1"}})
-	assert.Equal(t, "changed", r.State()["changed:g a"], "no metadata, no change")
-	require.Equal(t, []string{"a#3/2/1"}, r.claim(g, "c", 1))
-	ack(t, g, "a")
-	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
-}
-
 // TestMetadataOutlivesTheRegistrationOfOtherGroups since it does not depend on how many
 // groups there are.
 func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
@@ -72,27 +45,6 @@ func TestMetadataOutlivesTheRegistrationOfOtherGroups(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claims.Messages, 1)
 	assert.Equal(t, "changed", string(claims.Messages[0].Metadata))
-}
-
-func TestNackBuriesAfterTheLastDelivery(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id))
-	r.claim(g, "c", 1)
-	nackMax := func(token string) []Buried {
-		_, buried, err := g.Nack(t.Context(), 2, []Nack{{Delivery: Delivery{id, token}}})
-		require.NoError(t, err)
-		return buried
-	}
-	assert.Empty(t, nackMax("1"))
-	require.Equal(t, []string{id + "#2/1/1"}, r.claim(g, "c", 1))
-	assert.Equal(t, []Buried{{id, "not acked in 2 deliveries"}}, nackMax("2/1/1"))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "messages " + id: "body " + id,
-		"dead:g " + id: "now+0s", "reasons:g " + id: "not acked in 2 deliveries", "attempts:g " + id: "2/2/0",
-		"keys k": "!" + id,
-	}, r.State())
 }
 
 func TestNackDistinguishesDeliveriesFromLosses(t *testing.T) {
@@ -144,64 +96,5 @@ func TestWhatWentWrongFollowsTheReasonOfTheLastDelivery(t *testing.T) {
 				assert.Equal(t, test.want, again, "its reply was lost")
 			}
 		})
-	}
-}
-
-func TestABurialIsAnsweredAgainIfTheReplyWasLost(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("nacked"), due("undecodable"))
-	r.claim(g, "c", 10)
-	nack := Nack{Delivery: Delivery{"nacked", "1"}, Delay: time.Minute, Metadata: []byte("new")}
-	burial := Burial{Delivery{"undecodable", "1"}, "bad"}
-	for range 3 {
-		stale, buried, err := g.Nack(t.Context(), 1, []Nack{nack})
-		require.NoError(t, err)
-		assert.Empty(t, stale)
-		assert.Equal(t, []Buried{{"nacked", "not acked in 1 deliveries"}}, buried)
-		stale, err = g.Bury(t.Context(), []Burial{burial})
-		require.NoError(t, err)
-		assert.Empty(t, stale)
-		assert.Equal(t, map[string]string{
-			"groups g": "member", "messages nacked": "body nacked", "messages undecodable": "body undecodable",
-			"dead:g nacked": "now+0s", "reasons:g nacked": "not acked in 1 deliveries",
-			"attempts:g nacked": "1/1/0", "changed:g nacked": "new",
-			"dead:g undecodable": "now+0s", "reasons:g undecodable": "bad",
-		}, r.State())
-	}
-}
-
-func TestABurialByAnotherDeliveryIsStale(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	r.claim(g, "c", 1)
-	r.Expire(g.Name(), "a")
-	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
-	for _, second := range []string{"nack", "bury", "requeue"} {
-		switch second {
-		case "nack":
-			_, buried, err := g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
-			require.NoError(t, err)
-			require.Len(t, buried, 1)
-		case "bury":
-			_, err := Requeue(t.Context(), g, ever, []string{"a"})
-			require.NoError(t, err)
-			require.Equal(t, []string{"a#3/0/1"}, r.claim(g, "d", 1))
-			_, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "3/0/1"}, "bad"}})
-			require.NoError(t, err)
-		case "requeue":
-			_, err := Requeue(t.Context(), g, ever, []string{"a"})
-			require.NoError(t, err)
-		}
-		before := r.State()
-		stale, buried, err := g.Nack(t.Context(), 1, []Nack{{Delivery: Delivery{"a", "1"}}})
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a"}, stale, second)
-		assert.Empty(t, buried, second)
-		stale, err = g.Bury(t.Context(), []Burial{{Delivery{"a", "1"}, "bad"}})
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a"}, stale, second)
-		assert.Equal(t, before, r.State(), second)
 	}
 }

@@ -125,27 +125,6 @@ func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
 	}, r.State())
 }
 
-func TestPushReplacesAMessageThatIsNotDueYet(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	old, replacement, third := keyed(1, "k"), keyed(2, "k"), keyed(3, "k")
-	r.pushBatch(1, ReplaceDuplicates, []Message{after(old, 60)})
-	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{due(replacement)}))
-	assert.Equal(t, map[string]string{
-		"groups g":                 "member",
-		"scheduled " + replacement: "now+0s", "messages " + replacement: "body " + replacement, "keys k": replacement,
-	}, r.State())
-
-	require.Equal(t, []string{replacement + "#1"}, r.claim(g, "c", 1))
-	r.pushBatch(3, ReplaceDuplicates, []Message{after(third, 60)})
-	_, err := g.Ack(t.Context(), done(replacement))
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{
-		"groups g":           "member",
-		"scheduled " + third: "now+60s", "messages " + third: "body " + third, "keys k": third,
-	}, r.State(), "push leaves a message on its way alone, and its ack leaves the new holder of the key alone")
-}
-
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
 		t.Run(kind, func(t *testing.T) {

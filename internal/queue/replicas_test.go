@@ -16,7 +16,8 @@ import (
 // TestABatchSentAgainWaitsForReplicasToo sends a batch again over another connection, as
 // after a lost reply. WAIT covers only the writes of its own connection.
 func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
-	master, replica := redistest.New(t), redistest.New(t)
+	t.Parallel()
+	master, replica := redistest.New(t, "--repl-diskless-sync-delay", "0"), redistest.New(t)
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	redistest.Command(t, replica.Client(t), "REPLICAOF", host, port)

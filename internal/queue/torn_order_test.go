@@ -44,25 +44,28 @@ func TestATornScriptStopsNoOrderingKey(t *testing.T) {
 		},
 	} {
 		for _, groups := range [][]string{{"g"}, {"g", "h"}} {
-			begin := func(r *scene) {
-				for _, name := range groups {
-					r.group(name)
+			t.Run(name+" of "+groups[len(groups)-1], func(t *testing.T) {
+				t.Parallel() // each has a server of its own, and mostly waits for it to start again
+				begin := func(r *scene) {
+					for _, name := range groups {
+						r.group(name)
+					}
+					r.push(due(a1), due(a2), due(a3))
+					arrange(r)
 				}
-				r.push(due(a1), due(a2), due(a3))
-				arrange(r)
-			}
-			tornEverywhere(t, name+" of "+groups[len(groups)-1], begin, func(r *scene) {
-				r.Reload()
-				r.goOn(groups)
-			})
-			tornEverywhere(t, name+" of "+groups[len(groups)-1]+", and the others go on", begin, func(r *scene) {
-				g := r.partition.Group("g")
-				r.Expire("g", a1)
-				for _, delivery := range r.claim(g, "d", 10) {
-					ack(r.T, g, delivery[:len(a1)])
-				}
-				r.Reload()
-				r.goOn(groups)
+				tornEverywhere(t, "all", begin, func(r *scene) {
+					r.Reload()
+					r.goOn(groups)
+				})
+				tornEverywhere(t, "all, and the others go on,", begin, func(r *scene) {
+					g := r.partition.Group("g")
+					r.Expire("g", a1)
+					for _, delivery := range r.claim(g, "d", 10) {
+						ack(r.T, g, delivery[:len(a1)])
+					}
+					r.Reload()
+					r.goOn(groups)
+				})
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -30,10 +31,12 @@ func (c cut) Read(b []byte) (int, error) {
 
 // TestABatchThatTheClientSendsTwiceIsRepeatable: the client hides that it has lost a reply.
 func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
+	t.Parallel()
 	r := newScene(t)
 	var next atomic.Bool
 	options := *r.Client.Options()
-	options.MaxRetries = 2
+	options.MaxRetries, options.ReadTimeout = 2, time.Second // it may read on after the cut
+
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return cut{conn, &next}, err
@@ -45,7 +48,7 @@ func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 		number++
 		var repeatable atomic.Bool
 		batch := Batch{Publisher: "p", Number: number, Duplicates: RejectDuplicates, Calls: [][]Message{{due(id)}}, Repeatable: &repeatable}
-		batch.Replicas = replicas
+		batch.Replicas, batch.ReplicaTimeout = replicas, 20*time.Millisecond
 		_, err := p.Push(t.Context(), batch)
 		if replicas == 0 {
 			require.NoError(t, err)

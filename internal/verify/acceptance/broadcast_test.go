@@ -37,6 +37,7 @@ func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
 	for name, newScene := range map[string]func(t *testing.T) *fixture.Scene{"single": fixture.New, "cluster": onCluster} {
 		for _, partitions := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s, %d partitions", name, partitions), func(t *testing.T) {
+				t.Parallel() // beside the others of these alone: it measures Close
 				s := newScene(t)
 				p := s.Publisher(fixture.Partitions(partitions))
 				steady := s.Subscribe(group("steady"))
@@ -108,6 +109,7 @@ func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
 
 // TestABroadcastSubscriberThatCrashesIsForgotten with all that it holds: its group expires.
 func TestABroadcastSubscriberThatCrashesIsForgotten(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			t.Parallel() // it mostly waits

@@ -132,6 +132,7 @@ func TestSubscriptionsShareConnectionsForNotifications(t *testing.T) {
 
 // TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection kills nothing but that.
 func TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection(t *testing.T) {
+	t.Parallel() // it mostly waits
 	client, name := named(t, "one server")
 	s := fixture.NewWith(t, client)
 	const subscriptions = 20
@@ -151,6 +152,7 @@ func TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection(t *testing.T) {
 }
 
 func TestAForbiddenChannelSilencesNoOther(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, kind := range []string{"one server", "Cluster"} {
 		t.Run(kind, func(t *testing.T) {
 			admin, _ := named(t, kind)
@@ -213,6 +215,7 @@ func TestGoroutinesOfManySubscriptions(t *testing.T) {
 // TestNotificationsFollowTheirSlots moves the slots of a topic to another master, and then lets
 // its replica take over. No poll helps.
 func TestNotificationsFollowTheirSlots(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := redistest.NewCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
 	const partitions = 6

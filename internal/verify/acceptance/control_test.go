@@ -117,8 +117,10 @@ func TestAPauseIsGivenBackWhatIsHeldAhead(t *testing.T) {
 }
 
 func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
 			s := fixture.New(t)
 			c := newControl(t, s)
 			p := s.Publisher(fixture.Partitions(partitions))
@@ -166,6 +168,7 @@ func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
 }
 
 func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	c := newControl(t, s)
 	sub := s.Subscriber()
@@ -182,6 +185,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 }
 
 func TestControlOnAClusterWithPartitions(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := redistest.SharedCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
 	c := newControl(t, s)

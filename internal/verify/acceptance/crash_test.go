@@ -136,9 +136,11 @@ func TestMessagesOfAKilledConsumerComeBack(t *testing.T) {
 }
 
 func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const lease = time.Second
 	for _, settlement := range []string{"nack", "leave to the lease"} {
 		t.Run(settlement, func(t *testing.T) {
+			t.Parallel()
 			s := fixture.New(t)
 			s.Publish("a")
 			stalled := startConsumer(s, lease)

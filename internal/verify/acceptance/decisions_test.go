@@ -48,6 +48,7 @@ func decides(err error) bool { return errors.Is(err, errNotPaid) || errors.Is(er
 
 // TestAHandlerDecidesByReturningAnError behind the middlewares that act on errors, too.
 func TestAHandlerDecidesByReturningAnError(t *testing.T) {
+	t.Parallel() // it mostly waits
 	retry := middleware.Retry{MaxRetries: 5, InitialInterval: time.Millisecond}
 	choosy := retry
 	choosy.ShouldRetry = func(p middleware.RetryParams) bool { return !decides(p.Err) }

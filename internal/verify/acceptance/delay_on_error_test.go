@@ -104,6 +104,7 @@ func TestAReminderInAMonthIsRetriedSoon(t *testing.T) {
 // TestDelayOnErrorGrowsThroughARequeuer has the delay made by DelayOnError inside a poison queue:
 // the message waits in the poison topic, and the requeuer brings it back with its delay as it was.
 func TestDelayOnErrorGrowsThroughARequeuer(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	p := s.Publisher()
 	poisoned := s.Topic + "/poison"
@@ -153,6 +154,7 @@ func TestDelayOnErrorGrowsThroughARequeuer(t *testing.T) {
 
 // TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs: the publisher's, or its own.
 func TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const given = 300 * time.Millisecond
 	ways := map[string]struct {
 		change func(*message.Message)

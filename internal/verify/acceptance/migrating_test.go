@@ -104,6 +104,7 @@ func TestTheMigratedPubSubFansOut(t *testing.T) {
 }
 
 func TestJobsOfASortedSetAreMovedOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	set := "jobs of " + s.Topic

@@ -16,6 +16,7 @@ import (
 )
 
 func TestNotificationsWakeAnIdleSubscription(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
 	s.Idle(messages)
@@ -42,6 +43,7 @@ func TestPollingDeliversWithoutNotifications(t *testing.T) {
 }
 
 func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })

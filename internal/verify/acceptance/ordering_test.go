@@ -40,6 +40,7 @@ func TestMessagesOfAnOrderingKeyComeOneAtATime(t *testing.T) {
 
 // TestAnOrderingKeyHoldsUpNoOther, whatever becomes of its message.
 func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight, c.MaxDeliveries, c.PollInterval = 10, 1, time.Hour })
 	p := s.Publisher()
@@ -60,6 +61,7 @@ func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
 }
 
 func TestADeadLetterHaltsItsOrderingKeyIfTheGroupSaysSo(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, release := range map[string]func(s *fixture.Scene, id string){
 		"requeued":  func(s *fixture.Scene, id string) { assert.Equal(s.T, 1, dead.Requeue(s, id)) },
 		"discarded": func(s *fixture.Scene, id string) { assert.Equal(s.T, 1, dead.Discard(s, id)) },

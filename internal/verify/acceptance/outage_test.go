@@ -20,6 +20,7 @@ import (
 )
 
 func TestARestartLosesNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t, redistest.Durable...)
 	s := fixture.NewOn(t, server)
 	p := s.Publisher()
@@ -112,6 +113,7 @@ func TestPublishEndsWithTheContextOfAnyMessage(t *testing.T) {
 }
 
 func TestPublishLogsAnOutageOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	p := s.Publisher()

@@ -56,12 +56,13 @@ func newTally(s *fixture.Scene, change ...func(*subConfig)) (t *tally, stop func
 }
 
 func TestAddingPartitionsUnderLoadLosesNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := onCluster(t)
 	billing, stopBilling := newTally(s, group("billing"))
 	shipping, stopShipping := newTally(s, group("shipping"))
 	old := s.Publisher(fixture.Partitions(4))
 	grown := s.Publisher(fixture.Partitions(12))
-	const count = 1500
+	const count = 600
 	publish := func(p *redisdelay.Publisher, name string) {
 		for n := range count {
 			assert.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(name, n), 20*time.Millisecond)))
@@ -128,6 +129,7 @@ func partitionsInUse(s *fixture.Scene) (tags []string) {
 // TestGroupsAddedWhileMessagesFlow adds groups to a topic with partitions: each gets every
 // message once that was not due when its Subscribe returned.
 func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := onCluster(t)
 	const count, every, wait = 600, 2 * time.Millisecond, 100 * time.Millisecond
 	first, stopFirst := newTally(s, group("first"))
@@ -170,6 +172,7 @@ func TestGroupsAddedWhileMessagesFlow(t *testing.T) {
 }
 
 func TestRunningSubscriptionsAreNotifiedOfNewPartitions(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, arrange := range map[string]func(*testing.T) *fixture.Scene{"one server": fixture.New, "Cluster": onCluster} {
 		t.Run(name, func(t *testing.T) {
 			s := arrange(t)
@@ -190,6 +193,7 @@ func TestRunningSubscriptionsAreNotifiedOfNewPartitions(t *testing.T) {
 // TestPartitionsAddedWhileASubscriptionStartsAreNoticed publishes right after Subscribe, so
 // that the notification may come before the subscription listens.
 func TestPartitionsAddedWhileASubscriptionStartsAreNoticed(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for n := range 10 {
 		s := fixture.New(t)
 		p := s.Publisher(fixture.Partitions(12))

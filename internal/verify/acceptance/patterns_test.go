@@ -179,6 +179,7 @@ func TestRequestsOfABroadcastSubscriberAreAnswered(t *testing.T) {
 
 // TestTheOutboxForwardsWithDelaysAndOnce has an in-memory Pub/Sub for the table, which the forwarder reads again.
 func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 })

@@ -24,6 +24,7 @@ import (
 // -race; `make test RACE=-race` runs that one a second time without the detector. TestARestartLosesNothing
 // shows the same with messages due at once, under -race.
 func TestPubSub(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuite(t, 0)
 	s.features.RestartServiceCommand = nil
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
@@ -31,6 +32,7 @@ func TestPubSub(t *testing.T) {
 
 // TestPubSubDelayed is the whole suite with every message delayed.
 func TestPubSubDelayed(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuite(t, 100*time.Millisecond)
 	if fixture.RaceDetector {
 		s.features.RestartServiceCommand = nil
@@ -40,13 +42,16 @@ func TestPubSubDelayed(t *testing.T) {
 
 // TestPubSubCluster is the suite on Redis Cluster. Failovers are in internal/verify/chaos.
 func TestPubSubCluster(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := redistest.SharedCluster(t)
 	client := func(t *testing.T) redis.UniversalClient { return cluster.Client(t) }
 	t.Run("one partition", func(t *testing.T) {
+		t.Parallel()
 		s := &suite{client: client, features: features}
 		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
 	})
 	t.Run("8 partitions", func(t *testing.T) {
+		t.Parallel()
 		s := &suite{client: client, features: features, partitions: 8}
 		// Order holds only within a partition; see TestOrderOfAPartitionKey.
 		s.features.GuaranteedOrder = false
@@ -58,6 +63,7 @@ func TestPubSubCluster(t *testing.T) {
 // TestPubSubSentinel is the suite on a master that Sentinel watches. Failovers are
 // in internal/verify/chaos.
 func TestPubSubSentinel(t *testing.T) {
+	t.Parallel() // it mostly waits
 	sentinel := redistest.SharedSentinel(t)
 	s := &suite{client: func(t *testing.T) redis.UniversalClient { return sentinel.Client(t) }, features: features}
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)

@@ -192,6 +192,7 @@ func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing
 
 // TestTheWholeStack publishes messages of all kinds.
 func TestTheWholeStack(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	s.Topic = "orders-" + watermill.NewShortUUID()
 	stack, err := wholeStack(inTopic{s.Publisher(), s.Topic + ".poison"})

@@ -145,6 +145,7 @@ func TestExplainAndShowSayWhatARetryIsFor(t *testing.T) {
 
 // TestRecordErrorsWorksInAnyPlace among Watermill's middlewares, the first of which is the outermost.
 func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
+	t.Parallel() // it mostly waits
 	record := redisdelay.RecordErrors
 	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, ResetContextOnRetry: true}.Middleware
 	timeout := middleware.Timeout(time.Minute)
@@ -216,6 +217,7 @@ func TestAnErrorThatAMiddlewareHidesIsForgotten(t *testing.T) {
 
 // TestARecordedErrorIsBoundedAndText, and so is one that panics when it is asked for its text.
 func TestARecordedErrorIsBoundedAndText(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { return 0 } })
 	s.Publish("a")
@@ -275,6 +277,7 @@ func TestWithoutRecordErrorsANackKeepsNothing(t *testing.T) {
 
 // TestAHandlerKnowsItsLastDelivery, also when others were put off or lost.
 func TestAHandlerKnowsItsLastDelivery(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(attempts(3))
 	s.Publish("a")

@@ -17,6 +17,7 @@ import (
 // TestADeliveredMessagePublishedAgainIsNotDelayedAgain publishes messages with the delay
 // metadata of the delivered one, as requeuers and poison queues do.
 func TestADeliveredMessagePublishedAgainIsNotDelayedAgain(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()

@@ -161,6 +161,7 @@ func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin red
 
 // TestAControlHasTheDocumentedRights besides those of an application.
 func TestAControlHasTheDocumentedRights(t *testing.T) {
+	t.Parallel() // it mostly waits
 	onBoth(t, "A Control also needs", func(s *fixture.Scene, _ redis.UniversalClient) {
 		t := s.T
 		s.Subscribe()
@@ -180,6 +181,7 @@ func TestAControlHasTheDocumentedRights(t *testing.T) {
 
 // TestABroadcastSubscriberHasTheDocumentedRights besides those of an application.
 func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
+	t.Parallel() // it mostly waits
 	onBoth(t, "(`Broadcast`, `GroupExpiry`) need", func(s *fixture.Scene, admin redis.UniversalClient) {
 		t := s.T
 		sub := s.Subscriber(broadcast)
@@ -196,6 +198,7 @@ func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
 }
 
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	name, password := documentedUser(t, server.Client(t), "resetchannels")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})

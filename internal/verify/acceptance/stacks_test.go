@@ -214,6 +214,7 @@ func TestAPoisonQueueAroundDelayOnErrorPoisonsLater(t *testing.T) {
 }
 
 func TestAnOpenBreakerDelaysMessages(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	delayOnError := &middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 1}
 	breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
@@ -235,6 +236,7 @@ func TestAnOpenBreakerDelaysMessages(t *testing.T) {
 
 // TestAThrottleKeepsItsMessages makes them wait for longer than a lease.
 func TestAThrottleKeepsItsMessages(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	var mu sync.Mutex
 	attempts := map[string]int{}

@@ -204,6 +204,7 @@ func groupsOf(s *fixture.Scene) []string {
 // TestNewSubscriberReceivesOldMessages want a Subscribe to get what was published before it, although
 // another has got that; TestConsumerGroups wants groups, and TestReconnect a server that is restarted.
 func TestPubSubBroadcast(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	s := &suite{features: features}
 	s.client = func(t *testing.T) redis.UniversalClient { return server.Client(t) }

@@ -75,6 +75,7 @@ func (j job) pass(publisher message.Publisher, topic string, msg *message.Messag
 // TestAChainOfTopicsStoresEachLastMessageOnce although its consumers are killed, and
 // handlers publish again what the consumer before them has published.
 func TestAChainOfTopicsStoresEachLastMessageOnce(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	topics := []string{s.Topic + "/1", s.Topic + "/2", s.Topic + "/3"}
 	relay := s.job(func(j *job) {

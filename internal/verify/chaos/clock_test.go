@@ -76,6 +76,7 @@ func newSceneWithClock(t *testing.T) (*scene, *clock) {
 func TestHostsFiveMinutesOff(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"ahead": 5 * time.Minute, "behind": -5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
+			beside(t)
 			s, clock := newSceneWithClock(t)
 			clock.set(offset)
 			<-time.After(10 * time.Millisecond)
@@ -105,6 +106,7 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 // TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or early
 // by the steps, but are never lost.
 func TestRedisClockStepped(t *testing.T) {
+	beside(t)
 	const most = 3 * time.Second
 	s, clock := newSceneWithClock(t)
 	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = time.Second, 10 }), s.dial())

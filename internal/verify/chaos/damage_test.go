@@ -77,6 +77,7 @@ func (l *errorLog) limited(t *testing.T) {
 
 // TestDamagedBodies deletes and garbles bodies in Redis.
 func TestDamagedBodies(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	judgeHealthy := s.healthy()
 	count := size(300, 3000)
@@ -147,6 +148,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 // TestRightsWithdrawn takes away a consumer's rights to single commands, so that scripts
 // stop half-way, and gives them back.
 func TestRightsWithdrawn(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	judgeHealthy := s.healthy()
 	redistest.Command(t, s.Client, "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all")
@@ -181,6 +183,7 @@ func TestRightsWithdrawn(t *testing.T) {
 
 // TestGroupsDeleted deletes the registrations of groups while subscribers run.
 func TestGroupsDeleted(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	judgeHealthy := s.healthy()
 	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())

@@ -20,6 +20,7 @@ import (
 // TestTwoDatabases uses the same topic and group in two databases of one server, which
 // share its channels: steady traffic in one, single messages in the other.
 func TestTwoDatabases(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -129,12 +129,13 @@ func (s *scene) slot(t *testing.T) int {
 
 // TestClusterMigrations moves the slots of the topic between masters under load.
 func TestClusterMigrations(t *testing.T) {
+	beside(t)
 	cluster := redistest.NewCluster(t)
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
 	end := s.traffic(4, 0)
-	for range size(4, 50) {
+	for range size(2, 50) {
 		ctx, cancel := context.WithTimeout(t.Context(), healing)
 		require.NoError(t, cluster.Migrate(ctx, s.slot(t)))
 		cancel()

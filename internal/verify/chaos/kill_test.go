@@ -12,6 +12,7 @@ import (
 
 // TestConsumersKilled kills consumer processes in a loop.
 func TestConsumersKilled(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	count, kills := size(1000, 10_000), size(15, 200)
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", count, 10 })
@@ -42,6 +43,7 @@ func stop(processes []*process) {
 
 // TestPublishersKilled kills publisher processes in the middle of a batch.
 func TestPublishersKilled(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	consumer := spawn(t, s.job(func(j *job) { j.MaxInFlight = 50 }), s.history)
 	for n := range size(10, 200) {

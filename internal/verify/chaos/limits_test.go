@@ -97,6 +97,7 @@ func (s *scene) publishDue(count, partitions int) {
 func TestTheRateOfAGroupHolds(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			beside(t)
 			s := newScene(t)
 			const rate, burst = 100, 10
 			length := time.Duration(size(4, 60)) * time.Second
@@ -133,7 +134,7 @@ func TestAGroupNeverHasMoreInFlightThanItsLimit(t *testing.T) {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			s := newScene(t)
 			const limit = 5
-			count := size(500, 5000)
+			count := size(200, 5000)
 			s.publishDue(count, partitions)
 			l := s.subscribeLimited(20, redisdelay.GroupLimits{MaxInFlight: limit}, 5*time.Millisecond)
 			keys := s.Client.Keys(t.Context(), "*"+s.Topic+":*:groups").Val()

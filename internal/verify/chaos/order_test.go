@@ -21,6 +21,7 @@ import (
 // while M1 waits behind it, and publishes M2 about when M1 has been held for as long as a
 // consumer may hold a message. The order must be S, M1, M2.
 func TestOrderOverRandomGaps(t *testing.T) {
+	beside(t)
 	server := newScene(t)
 	slower := startProxy(t, server.addr, func([]string) fate {
 		<-time.After(time.Millisecond)
@@ -29,6 +30,7 @@ func TestOrderOverRandomGaps(t *testing.T) {
 	const topics = 16
 	for name, addr := range map[string]string{"loopback": server.addr, "1 ms away": slower.addr} {
 		t.Run(name, func(t *testing.T) {
+			beside(t)
 			var out atomic.Int64
 			var trials sync.WaitGroup
 			for range topics {

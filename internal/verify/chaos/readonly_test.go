@@ -24,6 +24,9 @@ import (
 func TestAClientThatReadsFromReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	for name, options := range fixture.ReplicaReaders() {
+		if !*full && name != "RouteRandomly" { // TestNothingIsReadFromReplicas has all of them
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOn(t, func() redis.UniversalClient {
 				own := options // the client changes its options

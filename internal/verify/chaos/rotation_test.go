@@ -20,6 +20,7 @@ import (
 // connections. They get the new one a moment later. A Publish that fails for certain must
 // have stored nothing, however the client's own retries end.
 func TestPasswordRotation(t *testing.T) {
+	beside(t)
 	s := newScene(t)
 	password := &atomic.Value{}
 	rotate := func() {

@@ -28,6 +28,14 @@ func size(short, long int) int {
 	return short
 }
 
+// beside lets the short form of a case run beside others. The full form has the machine for itself.
+func beside(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Parallel()
+	}
+}
+
 // quiet is how long a case waits for the backlog to drain. Messages left then are stuck.
 const quiet = 60 * time.Second
 

@@ -20,6 +20,7 @@ var soak = flag.Duration("soak", 7*time.Second, "how long TestSoak runs")
 // TestSoak mixes faults under steady traffic with 20 consumers, and checks that no
 // resource grows.
 func TestSoak(t *testing.T) {
+	beside(t)
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
 	p := startProxy(t, s.addr, func(command []string) fate {
 		if strings.HasPrefix(strings.ToLower(command[0]), "eval") && rand.IntN(500) == 0 {
