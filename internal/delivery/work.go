@@ -160,6 +160,10 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
+		if it.stale.Load() {
+			p.settler.expire(it)
+			return
+		}
 		nack, err := s.config.Redelivery(delivered, msg)
 		if err != nil {
 			p.report.messageFailed(observe.Retrying, it.ID, err)
