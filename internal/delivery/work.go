@@ -82,8 +82,11 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, _ := s.prepare(handed, cancel, it)
+	msg, ended := s.prepare(handed, cancel, it)
 	if msg == nil {
+		if ended { // as fast as that, the worker takes the next
+			w.stage.Store(handling)
+		}
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
