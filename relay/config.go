@@ -101,6 +101,10 @@ type Config struct {
 	// takes about twelve minutes.
 	MaxRefusals int
 
+	// OnExpired says what to do with messages whose time to live (redisdelay.SetTTL) is over: they are never published.
+	// Default: redisdelay.BuryExpired.
+	OnExpired redisdelay.OnExpired
+
 	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
 	// how long Run lets a Publish call of the target finish. Defaults: 30s, 10s.
 	LeaseDuration time.Duration
@@ -162,7 +166,7 @@ func (c Config) Validate() error {
 func (c Config) subscriber() redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{
 		Client: c.Client, Prefix: c.Prefix, Unmarshaler: c.Unmarshaler, ConsumerGroup: c.ConsumerGroup,
-		LeaseDuration: c.LeaseDuration, CloseTimeout: c.CloseTimeout, Observer: c.Observer,
+		LeaseDuration: c.LeaseDuration, CloseTimeout: c.CloseTimeout, OnExpired: c.OnExpired, Observer: c.Observer,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -51,6 +52,15 @@ func (l *lane) toStream(messages []*message.Message) error {
 func inHand(msg *message.Message) delivery.InHand {
 	h, _ := delivery.InHandOf(msg.Context()) // SubscribeBatches put it there
 	return h
+}
+
+// timeToLive is what is left of a message's time to live, if it is limited.
+func timeToLive(msg *message.Message) (left time.Duration, limited bool) {
+	h, is := delivery.InHandOf(msg.Context())
+	if !is {
+		return 0, false
+	}
+	return h.TimeToLive()
 }
 
 // move moves messages of one partition to the stream. Those that the relay no longer holds are

@@ -105,6 +105,19 @@ func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
 // Size is that of the message in Redis, in bytes.
 func (h InHand) Size() int { return h.item.size }
 
+// TimeToLive is what is left of the message's time to live by Redis's clock, 0 or less if it is over. limited is false if
+// it has none.
+func (h InHand) TimeToLive() (left time.Duration, limited bool) {
+	if h.item.ExpiresAt.IsZero() {
+		return 0, false
+	}
+	return -h.item.partition.report.lateness(h.item, h.item.ExpiresAt, time.Now()), true
+}
+
+// Expire must be called before the Nack of a message that has become too old for its Handle. The Nack then ends
+// it as one that is too old for any handler.
+func (h InHand) Expire() { h.item.stale.Store(true) }
+
 // Ending must be called before sending a call that ends the group's work on the message.
 func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }
 

@@ -71,6 +71,8 @@ type item struct {
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.
 	ended atomic.Bool
+	// stale says that the message has become too old while its Handle had it. Set before its Nack.
+	stale atomic.Bool
 
 	trustedUntil time.Time // guarded by leases.mu; when the lease stops being certain
 	lost         bool      // guarded by leases.mu

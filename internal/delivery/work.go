@@ -82,8 +82,11 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, _ := s.prepare(handed, cancel, it)
+	msg, ended := s.prepare(handed, cancel, it)
 	if msg == nil {
+		if ended { // as fast as that, the worker takes the next
+			w.stage.Store(handling)
+		}
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
@@ -160,6 +163,10 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
+		if it.stale.Load() {
+			p.settler.expire(it)
+			return
+		}
 		nack, err := s.config.Redelivery(delivered, msg)
 		if err != nil {
 			p.report.messageFailed(observe.Retrying, it.ID, err)

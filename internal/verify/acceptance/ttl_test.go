@@ -68,6 +68,28 @@ func TestAStaleMessageMayBeDropped(t *testing.T) {
 	s.Idle(messages)
 }
 
+// TestStaleMessagesAreClaimedInBatches, as those that handlers get.
+func TestStaleMessagesAreClaimedInBatches(t *testing.T) {
+	s := fixture.New(t)
+	const count = 2000
+	stale(s, count)
+	var claims, expired atomic.Int64
+	s.Subscribe(func(c *subConfig) {
+		c.OnExpired = redisdelay.DropExpired
+		c.Observer = observe.Observer{
+			Called: func(c observe.Called) {
+				if c.Script == "claim" {
+					claims.Add(1)
+				}
+			},
+			Settled: func(observe.Settled) { expired.Add(1) },
+		}
+	})
+	s.Settled()
+	require.Eventually(t, func() bool { return expired.Load() == count }, fixture.Soon, time.Millisecond)
+	assert.Less(t, claims.Load(), int64(count/20))
+}
+
 // TestARetryMayBeTooLate, but a handler keeps what it has.
 func TestARetryMayBeTooLate(t *testing.T) {
 	const ttl = 100 * time.Millisecond

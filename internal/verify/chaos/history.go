@@ -22,6 +22,7 @@ const (
 	Handled   Kind = "handled"   // a handler is done and will ack
 	Refused   Kind = "refused"   // a handler has failed and will nack
 	Acked     Kind = "acked"     // Redis has accepted an ack
+	Cancelled Kind = "cancelled" // Cancel was called; Outcome says how it ended: Failed if it found no message
 	Used      Kind = "used"      // resources of a worker process; not about a message
 )
 
@@ -40,7 +41,7 @@ const (
 type Event struct {
 	Kind    Kind    `json:"kind"`
 	UUID    string  `json:"uuid,omitempty"`
-	Outcome Outcome `json:"outcome,omitempty"` // of Published
+	Outcome Outcome `json:"outcome,omitempty"` // of Published and Cancelled
 	Due     int64   `json:"due,omitempty"`     // of Published: must not be delivered before
 	Wait    int64   `json:"wait,omitempty"`    // of Published: due so many µs after the call, at the latest
 	ID      string  `json:"id,omitempty"`      // of all but Published

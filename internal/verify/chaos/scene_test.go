@@ -41,8 +41,9 @@ const quiet = 60 * time.Second
 
 // scene is one case: a topic, the servers and the history.
 type scene struct {
-	*fixture.Scene        // its client only observes, and meets no network faults
-	addr           string // of a single server
+	*fixture.Scene          // its client only observes, and meets no network faults
+	addr           string   // of a single server
+	cluster        []string // addresses of a cluster, for processes
 	server         *redistest.Server
 	connect        func() redis.UniversalClient
 	history        *History
@@ -79,7 +80,7 @@ func (s *scene) dial() redis.UniversalClient {
 
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
-	j := job{Addr: s.addr, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	j := job{Addr: s.addr, Cluster: s.cluster, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
 	change(&j)
 	return j
 }

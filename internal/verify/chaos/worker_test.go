@@ -30,8 +30,9 @@ var handedOut atomic.Int64
 
 // job is what a worker does, in a process of its own or in this one.
 type job struct {
-	Addr  string
-	Topic string
+	Addr    string
+	Cluster []string // addresses of a cluster, instead of Addr
+	Topic   string
 
 	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
 	// means no end.
@@ -44,6 +45,8 @@ type job struct {
 	Spread  time.Duration // up to so much more delay
 	Keys    int           // how many ordering keys messages have, in turn; 0: none
 	Timeout time.Duration
+
+	CancelOneOf int // one of so many messages has a key, and is cancelled about when it is due; 0: none
 
 	Partitions   int
 	WaitReplicas int
@@ -79,7 +82,7 @@ func work(encoded string) {
 	output := json.NewEncoder(os.Stdout)
 	err := json.Unmarshal([]byte(encoded), &j)
 	if err == nil {
-		client := redis.NewClient(&redis.Options{Addr: j.Addr})
+		client := j.dial()
 		ctx := context.Background()
 		if j.Lives > 0 {
 			end, cancel := context.WithTimeout(ctx, j.Lives)
@@ -97,6 +100,13 @@ func work(encoded string) {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		os.Exit(1)
 	}
+}
+
+func (j job) dial() redis.UniversalClient {
+	if j.Cluster != nil {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: j.Cluster})
+	}
+	return redis.NewClient(&redis.Options{Addr: j.Addr})
 }
 
 func (j job) run(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
@@ -154,8 +164,30 @@ func (j job) publish(ctx context.Context, client redis.UniversalClient, report f
 	for n := 0; (j.Count == 0 || n < j.Count) && ctx.Err() == nil; n += max(j.Batch, 1) {
 		j.publishOnce(publisher, n, report)
 		<-time.After(j.Every)
+		j.cancel(ctx, publisher, n, report)
 	}
 	return publisher.Close()
+}
+
+// cancelAfter is how many calls later a message is cancelled: while those with a Spread fall due.
+const cancelAfter = 15
+
+// cancel cancels messages that were published some calls before the one that began with n.
+func (j job) cancel(ctx context.Context, publisher *redisdelay.Publisher, n int, report func(Event)) {
+	for i := n - cancelAfter*j.Batch; j.CancelOneOf > 0 && i >= 0 && i < n-(cancelAfter-1)*j.Batch; i++ {
+		if i%j.CancelOneOf != 0 {
+			continue
+		}
+		uuid := fmt.Sprintf("%s-%d", j.Name, i)
+		report(Event{Kind: Cancelled, UUID: uuid, Outcome: Unknown})
+		_, err := publisher.Cancel(ctx, j.Topic, uuid)
+		switch {
+		case err == nil:
+			report(Event{Kind: Cancelled, UUID: uuid, Outcome: OK})
+		case errors.Is(err, redisdelay.ErrMessageNotFound):
+			report(Event{Kind: Cancelled, UUID: uuid, Outcome: Failed})
+		}
+	}
 }
 
 func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
@@ -173,6 +205,9 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 		}
 		if j.Keys > 0 {
 			redisdelay.SetOrderingKey(msg, fmt.Sprint("k", rand.IntN(j.Keys)))
+		}
+		if j.CancelOneOf > 0 && (n+i)%j.CancelOneOf == 0 {
+			redisdelay.SetKey(msg, msg.UUID)
 		}
 		call, dues, waits = append(call, msg), append(dues, start.Add(wait).UnixMicro()), append(waits, wait.Microseconds())
 		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: dues[i]})
