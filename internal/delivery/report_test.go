@@ -95,6 +95,7 @@ func TestAnObserverFollowsAMessage(t *testing.T) {
 func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(4)
+		g.returns = true
 		w := &witness{}
 		errGarbage, errMetadata := errors.New("garbage"), errors.New("too large")
 		r := run(g, observed(w), func(c *Config) {
