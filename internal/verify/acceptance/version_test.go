@@ -146,7 +146,7 @@ func TestAServerThatIsTooOldIsNamed(t *testing.T) {
 		if strings.EqualFold(command[0], "info") {
 			return bulk("# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n")
 		}
-		return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n"
+		return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n:0\r\n"
 	})
 	for name, call := range callsOf(fixture.NewWith(t, client)) {
 		err := call()
@@ -194,7 +194,7 @@ func TestTheServerVersionIsReadOnce(t *testing.T) {
 				case strings.HasSuffix(key, ":scheduled"):
 					return "*0\r\n"
 				default:
-					return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n"
+					return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n:0\r\n"
 				}
 			})
 			s := fixture.NewWith(t, client)
