@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-metrics model failover soak months sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch bench matrix redis-server prometheus
 
@@ -66,6 +66,10 @@ soak: redis-server
 months:
 	$(GO) test -timeout 30m -v ./redisdelaytest -run ThirtyDays -runs 1000
 
+## cron: the times of cron expressions in all time zones, compared with a walk through time; two minutes
+cron:
+	$(GO) test -timeout 15m -v ./internal/cron -run Walk -full
+
 ## sim: the library in virtual time against random faults
 sim: sim-delivery sim-whole sim-mistakes
 
@@ -104,6 +108,7 @@ FUZZTIME ?= 30s
 fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
+	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./internal/cron
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/script
 	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top

@@ -36,6 +36,8 @@ func TestNextAtChangesOfTheClock(t *testing.T) {
 			[]string{"2026-03-29 01:00:00 +0100", "2026-03-29 03:00:00 +0200", "2026-03-29 04:00:00 +0200"}},
 		"hourly stays hourly in an overlap": {"0 * * * *", "Europe/Berlin", "2026-10-25 01:30:00 +0200",
 			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 03:00:00 +0100"}},
+		"a step in the hour follows elapsed time": {"0 2-4/2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
+			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 04:00:00 +0100"}},
 		"São Paulo has no midnight": {"@daily", "America/Sao_Paulo", "2018-11-03 12:00:00 -0300",
 			[]string{"2018-11-04 01:00:00 -0200", "2018-11-05 00:00:00 -0200"}},
 		"São Paulo has the hour before midnight twice": {"30 23 * * *", "America/Sao_Paulo", "2018-02-17 12:00:00 -0200",
