@@ -76,17 +76,17 @@ func (c *checkup) run(ctx context.Context) error {
 		c.reportTypes()
 		return nil
 	}
-	rosters := make([]inspect.Roster, c.partitions)
+	groupLists := make([]inspect.GroupList, c.partitions)
 	var groups []string
-	for n := range rosters {
-		roster, err := inspect.ReadRoster(ctx, c.Partition(n))
+	for n := range groupLists {
+		groupList, err := inspect.ReadGroupList(ctx, c.Partition(n))
 		if err = c.unlessKnown(err); err != nil {
 			return err
 		}
-		rosters[n], groups = roster, append(groups, roster.All()...)
+		groupLists[n], groups = groupList, append(groups, groupList.All()...)
 	}
 	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
-	for n := range rosters {
+	for n := range groupLists {
 		if err := c.types(ctx, c.Partition(n), groups); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (c *checkup) run(ctx context.Context) error {
 	if err := c.count(ctx, groups); err != nil {
 		return err
 	}
-	return c.groups(ctx, rosters)
+	return c.groups(ctx, groupLists)
 }
 
 // expectedIn is how many entries there are to look at in a topic: bodies, keys, and the ids in

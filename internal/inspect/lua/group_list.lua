@@ -1,5 +1,4 @@
--- roster.lua: read which groups a partition has, and some of what they are told. It changes
--- nothing.
+-- group_list.lua: read which groups a partition has, and their settings. It changes nothing.
 --
 -- KEYS     groups, control
 -- ARGV[1]  cursor   '0', or where the call before has ended

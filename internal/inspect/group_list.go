@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Roster is which groups a partition has, and what they are told.
-type Roster struct {
+// GroupList is which groups a partition has, and their settings.
+type GroupList struct {
 	Now      time.Time
 	Groups   []string // sorted; those that are registered
 	Pauses   map[string]PauseInForce
@@ -55,7 +55,7 @@ type Tombstone struct {
 }
 
 // lately are the groups that were retired last, up to some number.
-func (r Roster) lately(most int) []string {
+func (r GroupList) lately(most int) []string {
 	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
 		return r.Retired[b].Since.Compare(r.Retired[a].Since)
 	})
@@ -63,42 +63,42 @@ func (r Roster) lately(most int) []string {
 }
 
 // All are the names of all groups, sorted, those that are retired included.
-func (r Roster) All() []string {
+func (r GroupList) All() []string {
 	names := append(slices.Collect(maps.Keys(r.Retired)), r.Groups...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// ReadRoster reads which groups the partition has.
-func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
-	page := newRosterPage()
+// ReadGroupList reads which groups the partition has.
+func ReadGroupList(ctx context.Context, p *queue.Partition) (GroupList, error) {
+	page := newGroupListPage()
 	for cursor := "0"; ; {
-		reply, err := p.Client().Run(ctx, rosterCall(p, cursor))
+		reply, err := p.Client().Run(ctx, groupListCall(p, cursor))
 		if err != nil {
-			return Roster{}, err
+			return GroupList{}, err
 		}
 		if cursor, err = page.add(reply); err != nil {
-			return Roster{}, err
+			return GroupList{}, err
 		}
 		if cursor == "0" {
-			return page.roster, page.read()
+			return page.groupList, page.read()
 		}
 	}
 }
 
-func rosterCall(p *queue.Partition, cursor string) script.Call {
-	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
+func groupListCall(p *queue.Partition, cursor string) script.Call {
+	return p.Call(groupListScript, p.Keys(groupListScript, ""), []any{cursor})
 }
 
-// rosterPage is what has been read of a roster.
-type rosterPage struct {
-	roster Roster
-	told   map[string]string // the fields of control
+// groupListPage is what has been read of a list.
+type groupListPage struct {
+	groupList GroupList
+	told      map[string]string // the fields of control
 }
 
-func newRosterPage() *rosterPage {
-	return &rosterPage{
-		roster: Roster{
+func newGroupListPage() *groupListPage {
+	return &groupListPage{
+		groupList: GroupList{
 			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
 			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Expiry: map[string]time.Duration{},
 		},
@@ -107,9 +107,9 @@ func newRosterPage() *rosterPage {
 }
 
 // add adds a reply and returns the cursor of the next call.
-func (p *rosterPage) add(reply script.Reply) (cursor string, err error) {
-	p.roster.Now, cursor = reply.Time(), reply.Text()
-	p.roster.Groups = append(p.roster.Groups, reply.Texts()...)
+func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
+	p.groupList.Now, cursor = reply.Time(), reply.Text()
+	p.groupList.Groups = append(p.groupList.Groups, reply.Texts()...)
 	for _, field := range reply.Pairs() {
 		p.told[field[0]] = field[1]
 	}
@@ -117,13 +117,13 @@ func (p *rosterPage) add(reply script.Reply) (cursor string, err error) {
 }
 
 // read reads what was added.
-func (p *rosterPage) read() error {
-	slices.Sort(p.roster.Groups)
-	return p.roster.read(p.told)
+func (p *groupListPage) read() error {
+	slices.Sort(p.groupList.Groups)
+	return p.groupList.read(p.told)
 }
 
 // read reads the fields of control.
-func (r *Roster) read(told map[string]string) error {
+func (r *GroupList) read(told map[string]string) error {
 	for field, value := range told {
 		kind, group, _ := strings.Cut(field, ":")
 		var err error
@@ -149,7 +149,7 @@ func (r *Roster) read(told map[string]string) error {
 	return nil
 }
 
-func (r *Roster) readPause(group, value string) error {
+func (r *GroupList) readPause(group, value string) error {
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
