@@ -312,8 +312,8 @@ type names struct {
 	seen  map[string]bool // what a scan returns twice counts once, among the first thousand
 }
 
-// mostNames is how many of them a Finding shows.
-const mostNames = 5
+// maxNames is how many of them a Finding shows.
+const maxNames = 5
 
 // add adds names, quoted.
 func (n *names) add(some []string) {
@@ -337,7 +337,7 @@ func (n *names) addAs(some []string, text func(name string) string) {
 
 // note adds a text as it is.
 func (n *names) note(text string) {
-	if n.count++; len(n.first) < mostNames {
+	if n.count++; len(n.first) < maxNames {
 		n.first = append(n.first, text)
 	}
 }

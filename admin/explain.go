@@ -421,16 +421,16 @@ func (e *explainer) limited(ctx context.Context, group string, share inspect.Sha
 		}
 		return fmt.Sprintf("the limit of %d/%s of group %s is reached", share.Whole.Messages, per, group), nil
 	}
-	if share.Most == 0 {
+	if share.MaxInFlight == 0 {
 		return "", nil
 	}
 	counts, err := e.counts(ctx, group)
-	if err != nil || counts.InDelivery < share.Most {
+	if err != nil || counts.InDelivery < share.MaxInFlight {
 		return "", err
 	}
 	text := fmt.Sprintf("the limit of %d in flight of group %s is reached", share.Whole.MaxInFlight, group)
-	if share.Most < share.Whole.MaxInFlight {
-		text += fmt.Sprintf(" (%d in its partition)", share.Most)
+	if share.MaxInFlight < share.Whole.MaxInFlight {
+		text += fmt.Sprintf(" (%d in its partition)", share.MaxInFlight)
 	}
 	return text, nil
 }

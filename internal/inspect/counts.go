@@ -62,7 +62,7 @@ type GroupCounts struct {
 	OldestQueued time.Time // zero if there is none
 
 	Halted    int // ordering keys that dead letters halt; see Halting
-	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows the most
+	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows most
 
 	// Details.
 	NextRetry, OldestDead time.Time
@@ -165,12 +165,12 @@ type countCall struct {
 }
 
 func countCalls(p *queue.Partition, groups []string, more More) []countCall {
-	most := groupsPerCall
+	limit := groupsPerCall
 	if more == Details {
-		most = detailedPerCall
+		limit = detailedPerCall
 	}
-	calls := []countCall{{p, groups[:min(len(groups), most)], more, true}}
-	for some := range slices.Chunk(groups[len(calls[0].groups):], most) {
+	calls := []countCall{{p, groups[:min(len(groups), limit)], more, true}}
+	for some := range slices.Chunk(groups[len(calls[0].groups):], limit) {
 		calls = append(calls, countCall{p, some, more, false})
 	}
 	return calls

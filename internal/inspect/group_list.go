@@ -33,11 +33,11 @@ type PauseInForce struct {
 
 // Share is a partition's share of a group's limits.
 type Share struct {
-	Whole    queue.Limits
-	Most     int           // messages in delivery; 0: any number
-	Interval time.Duration // from one claim to the next; 0: any rate
-	Burst    int
-	Back     time.Time // when the whole burst is back; zero if it is
+	Whole       queue.Limits
+	MaxInFlight int           // messages in delivery; 0: any number
+	Interval    time.Duration // from one claim to the next; 0: any rate
+	Burst       int
+	Back        time.Time // when the whole burst is back; zero if it is
 }
 
 // NextClaim is when the rate allows another claim: now or earlier if it does.
@@ -55,11 +55,11 @@ type Tombstone struct {
 }
 
 // lately are the groups that were retired last, up to some number.
-func (r GroupList) lately(most int) []string {
+func (r GroupList) lately(count int) []string {
 	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
 		return r.Retired[b].Since.Compare(r.Retired[a].Since)
 	})
-	return names[:min(len(names), max(0, most))]
+	return names[:min(len(names), max(0, count))]
 }
 
 // All are the names of all groups, sorted, those that are retired included.
@@ -93,7 +93,7 @@ func groupListCall(p *queue.Partition, cursor string) script.Call {
 // groupListPage is what has been read of a list.
 type groupListPage struct {
 	groupList GroupList
-	told      map[string]string // the fields of control
+	fields    map[string]string // the fields of control
 }
 
 func newGroupListPage() *groupListPage {
@@ -102,7 +102,7 @@ func newGroupListPage() *groupListPage {
 			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
 			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Expiry: map[string]time.Duration{},
 		},
-		told: map[string]string{},
+		fields: map[string]string{},
 	}
 }
 
@@ -111,7 +111,7 @@ func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
 	p.groupList.Now, cursor = reply.Time(), reply.Text()
 	p.groupList.Groups = append(p.groupList.Groups, reply.Texts()...)
 	for _, field := range reply.Pairs() {
-		p.told[field[0]] = field[1]
+		p.fields[field[0]] = field[1]
 	}
 	return cursor, reply.End()
 }
@@ -119,19 +119,19 @@ func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
 // read reads what was added.
 func (p *groupListPage) read() error {
 	slices.Sort(p.groupList.Groups)
-	return p.groupList.read(p.told)
+	return p.groupList.read(p.fields)
 }
 
 // read reads the fields of control.
-func (r *GroupList) read(told map[string]string) error {
-	for field, value := range told {
+func (r *GroupList) read(fields map[string]string) error {
+	for field, value := range fields {
 		kind, group, _ := strings.Cut(field, ":")
 		var err error
 		switch kind {
 		case "paused":
 			err = r.readPause(group, value)
 		case "limits":
-			r.Limits[group], err = shareOf(value, told["rate:"+group])
+			r.Limits[group], err = shareOf(value, fields["rate:"+group])
 		case "retired":
 			since, how, _ := strings.Cut(value, " ")
 			r.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
@@ -154,11 +154,11 @@ func (r *GroupList) readPause(group, value string) error {
 	if len(parts) != 3 {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
-	var told queue.Pause
-	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
+	var request queue.Pause
+	if err := json.Unmarshal([]byte(parts[2]), &request); err != nil {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
-	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
+	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: request.By, Reason: request.Reason}
 	if pause.Until.IsZero() || pause.Until.After(r.Now) {
 		r.Pauses[group] = pause
 	}
@@ -172,13 +172,13 @@ func shareOf(limits, rate string) (Share, error) {
 		return Share{}, err
 	}
 	parts := strings.SplitN(limits, " ", 4)
-	most, err := strconv.Atoi(parts[0])
+	inFlight, err := strconv.Atoi(parts[0])
 	interval, err2 := strconv.ParseFloat(parts[1], 64)
 	burst, err3 := strconv.Atoi(parts[2])
 	if err != nil || err2 != nil || err3 != nil {
 		return Share{}, fmt.Errorf("%w: %q", script.ErrReply, limits)
 	}
-	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
+	share := Share{Whole: whole, MaxInFlight: inFlight, Interval: time.Duration(interval * 1000), Burst: burst}
 	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {
 		share.Back = time.UnixMicro(us)
 	}

@@ -156,8 +156,8 @@ func TestTheGroupListHasGroupsAndWhatTheyAreTold(t *testing.T) {
 	}, groupList.Pauses)
 	share := groupList.Limits["a:b"]
 	assert.Equal(t, Share{
-		Whole: queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
-		Most:  3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
+		Whole:       queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
+		MaxInFlight: 3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
 	}, share)
 	assert.Equal(t, time.UnixMilli(4990), share.NextClaim())
 	assert.Len(t, groupList.Retired, 602)

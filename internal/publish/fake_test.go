@@ -68,7 +68,7 @@ func (f *fakeTopic) Advance(_ context.Context, version string) error {
 	return nil
 }
 
-func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
+func (f *fakeTopic) Raise(ctx context.Context, wanted int) (int, error) {
 	f.mu.Lock()
 	f.asked++
 	f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 			return 0, err
 		}
 	}
-	return max(least, f.partitions), nil
+	return max(wanted, f.partitions), nil
 }
 
 func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {

@@ -78,11 +78,11 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 // Raise writes the number before it reads the groups. So the subscriber of a group that
 // is registered meanwhile either sees the number and registers it in all partitions, or
 // has registered it in the first one before, where Raise finds it.
-func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
+func (t *Topic) Raise(ctx context.Context, wanted int) (int, error) {
 	t.mu.Lock()
 	known := t.propagated
 	t.mu.Unlock()
-	number, settings, err := t.raise(ctx, max(least, known), known)
+	number, settings, err := t.raise(ctx, max(wanted, known), known)
 	if err != nil || number == known {
 		return number, err
 	}
@@ -102,8 +102,8 @@ type groupSettings struct{ groups, rules, expiring []string }
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
 // everything else that is done with a topic, so it checks the server.
-func (t *Topic) raise(ctx context.Context, least, known int) (number int, settings groupSettings, err error) {
-	call := t.Partition(0).raiseCall(least, known)
+func (t *Topic) raise(ctx context.Context, wanted, known int) (number int, settings groupSettings, err error) {
+	call := t.Partition(0).raiseCall(wanted, known)
 	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
 		return 0, groupSettings{}, err
 	}
@@ -116,7 +116,7 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, settin
 	near := reply.Count() > 0
 	if number == 0 && len(settings.groups) == 1 && len(settings.rules) == 1 {
 		return 0, groupSettings{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
-			ErrLimitTooLow, least, settings.groups[0], settings.rules[0])
+			ErrLimitTooLow, wanted, settings.groups[0], settings.rules[0])
 	}
 	if number < 1 || number > MaxPartitions {
 		reply.Fail("it has %d partitions", number)
@@ -129,8 +129,8 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, settin
 	return number, settings, nil
 }
 
-func (p *Partition) raiseCall(least, known int) script.Call {
-	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{least, known, p.Channel()})
+func (p *Partition) raiseCall(wanted, known int) script.Call {
+	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{wanted, known, p.Channel()})
 }
 
 // PartitionsCall asks the first partition how many there are. ReadPartitions reads the reply.
