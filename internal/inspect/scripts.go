@@ -17,7 +17,7 @@ var (
 	countsScript    = script.New(lua, "counts")
 	pageScript      = script.New(lua, "page")
 	countScript     = script.New(lua, "count")
-	groupListScript    = script.New(lua, "group_list")
+	groupListScript = script.New(lua, "group_list")
 	aliveScript     = script.New(lua, "alive")
 	topicsScript    = script.New(lua, "topics")
 	holderScript    = script.New(lua, "holder")
