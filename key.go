@@ -274,7 +274,7 @@ func (s Status) String() string {
 }
 
 // publicStatus is a status as callers get it.
-func publicStatus(in queue.Standing) Status {
+func publicStatus(in queue.Status) Status {
 	s := Status{ID: in.ID, Scheduled: in.Scheduled}
 	for name, state := range in.Groups {
 		if s.Groups == nil {

@@ -116,7 +116,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOpt
 // nobodyAlive checks that no group has consumers that are alive: each says so in the first
 // partition.
 func nobodyAlive(ctx context.Context, t topic) error {
-	for _, name := range t.roster.Groups {
+	for _, name := range t.groupList.Groups {
 		alive, err := inspect.Consumers(ctx, t.Partition(0).Group(name))
 		if err != nil {
 			return err

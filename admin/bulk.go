@@ -185,7 +185,7 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	if err != nil {
 		return err
 	}
-	cutoff, err := r.cutoffOf(t.roster.Now.UnixMilli(), &q)
+	cutoff, err := r.cutoffOf(t.groupList.Now.UnixMilli(), &q)
 	if err != nil {
 		return err
 	}
@@ -228,14 +228,14 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 	if err != nil {
 		return err
 	}
-	where := places{topic: t.Topic, groups: t.roster.Groups}
+	where := places{topic: t.Topic, groups: t.groupList.Groups}
 	if which.group != "" {
-		if !slices.Contains(t.roster.All(), which.group) {
+		if !slices.Contains(t.groupList.All(), which.group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.group)
 		}
 		where.groups = []string{which.group}
 	}
-	cutoff := r.cutoff(t.roster.Now.UnixMilli())
+	cutoff := r.cutoff(t.groupList.Now.UnixMilli())
 	for some := range slices.Chunk(unique(which.ids), r.maxIDs) {
 		skips, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
 			skips, err := r.ids(ctx, where, some, cutoff)

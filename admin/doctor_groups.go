@@ -25,9 +25,9 @@ const (
 
 // groups examines the groups: which are past their end, retired, paused, have dead letters, or
 // have no consumer.
-func (c *checkup) groups(ctx context.Context, rosters []inspect.Roster) error {
-	for n, roster := range rosters {
-		if err := c.pastEnd(ctx, n, roster); err != nil {
+func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) error {
+	for n, groupList := range groupLists {
+		if err := c.pastEnd(ctx, n, groupList); err != nil {
 			return err
 		}
 	}
@@ -51,17 +51,17 @@ type noticed struct {
 
 // pastEnd looks for groups of a partition that are past their end, and ends those that were
 // noticed long enough before.
-func (c *checkup) pastEnd(ctx context.Context, number int, roster inspect.Roster) error {
+func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.GroupList) error {
 	var names []string
-	for name, ends := range roster.Expiring {
-		if roster.Now.Sub(ends) > pastEndFor && slices.Contains(roster.Groups, name) {
+	for name, ends := range groupList.Expiring {
+		if groupList.Now.Sub(ends) > pastEndFor && slices.Contains(groupList.Groups, name) {
 			names = append(names, name)
 		}
 	}
 	var mu sync.Mutex
 	return each(len(names), func(i int) error {
 		g := c.Partition(number).Group(names[i])
-		past, err := isPast(ctx, g, roster, names[i])
+		past, err := isPast(ctx, g, groupList, names[i])
 		if err != nil || !past {
 			return c.unlessKnown(err)
 		}
@@ -85,13 +85,13 @@ func (c *checkup) pastEnd(ctx context.Context, number int, roster inspect.Roster
 }
 
 // isPast tells whether the group is past its end, however late its consumers were seen.
-func isPast(ctx context.Context, g *queue.Group, roster inspect.Roster, name string) (bool, error) {
+func isPast(ctx context.Context, g *queue.Group, groupList inspect.GroupList, name string) (bool, error) {
 	consumers, err := inspect.RememberedConsumers(ctx, g)
-	ends := roster.Expiring[name]
+	ends := groupList.Expiring[name]
 	for _, one := range consumers {
-		ends = latest(ends, latest(one.Alive, one.Seen.Add(roster.Expiry[name])))
+		ends = latest(ends, latest(one.Alive, one.Seen.Add(groupList.Expiry[name])))
 	}
-	return roster.Now.Sub(ends) > pastEndFor, err
+	return groupList.Now.Sub(ends) > pastEndFor, err
 }
 
 // endNoticed ends the groups that had to be noticed first. One that shows itself meanwhile stays.
@@ -176,7 +176,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 			}
 		}
 		messages += g.held()
-		groups.note(fmt.Sprintf("%q since %s", g.Group, c.roster.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
+		groups.note(fmt.Sprintf("%q since %s", g.Group, c.groupList.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
 		c.reportFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),

@@ -76,17 +76,17 @@ func (c *checkup) run(ctx context.Context) error {
 		c.reportTypes()
 		return nil
 	}
-	rosters := make([]inspect.Roster, c.partitions)
+	groupLists := make([]inspect.GroupList, c.partitions)
 	var groups []string
-	for n := range rosters {
-		roster, err := inspect.ReadRoster(ctx, c.Partition(n))
+	for n := range groupLists {
+		groupList, err := inspect.ReadGroupList(ctx, c.Partition(n))
 		if err = c.unlessKnown(err); err != nil {
 			return err
 		}
-		rosters[n], groups = roster, append(groups, roster.All()...)
+		groupLists[n], groups = groupList, append(groups, groupList.All()...)
 	}
 	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
-	for n := range rosters {
+	for n := range groupLists {
 		if err := c.types(ctx, c.Partition(n), groups); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (c *checkup) run(ctx context.Context) error {
 	if err := c.count(ctx, groups); err != nil {
 		return err
 	}
-	return c.groups(ctx, rosters)
+	return c.groups(ctx, groupLists)
 }
 
 // expectedIn is how many entries there are to look at in a topic: bodies, keys, and the ids in
@@ -312,8 +312,8 @@ type names struct {
 	seen  map[string]bool // what a scan returns twice counts once, among the first thousand
 }
 
-// mostNames is how many of them a Finding shows.
-const mostNames = 5
+// maxNames is how many of them a Finding shows.
+const maxNames = 5
 
 // add adds names, quoted.
 func (n *names) add(some []string) {
@@ -337,7 +337,7 @@ func (n *names) addAs(some []string, text func(name string) string) {
 
 // note adds a text as it is.
 func (n *names) note(text string) {
-	if n.count++; len(n.first) < mostNames {
+	if n.count++; len(n.first) < maxNames {
 		n.first = append(n.first, text)
 	}
 }

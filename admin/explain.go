@@ -30,7 +30,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
 	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message}
-	e.roster, err = inspect.ReadRoster(ctx, e.partition)
+	e.groupList, err = inspect.ReadGroupList(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
 	}
@@ -45,7 +45,7 @@ type explainer struct {
 	admin     *Admin
 	topic     topic
 	partition *queue.Partition
-	roster    inspect.Roster // of the message's partition, where claims obey it
+	groupList inspect.GroupList // of the message's partition, where claims obey it
 	message   Message
 	groups    []sentence // one for each group
 }
@@ -71,9 +71,9 @@ func (e *explainer) explain(ctx context.Context) error {
 
 // explainScheduled says what keeps each group from a message that is due.
 func (e *explainer) explainScheduled(ctx context.Context) error {
-	e.groups = make([]sentence, len(e.roster.Groups))
+	e.groups = make([]sentence, len(e.groupList.Groups))
 	return each(len(e.groups), func(i int) error {
-		name := e.roster.Groups[i]
+		name := e.groupList.Groups[i]
 		text := e.due(e.message.DueAt)
 		if !e.message.DueAt.After(e.message.At) {
 			turn, err := e.turn(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt}, "")
@@ -366,13 +366,13 @@ func (e *explainer) certainLimit(ctx context.Context, group string) (int, error)
 
 // obstacle says what keeps a group from a message that is due; "" if nothing is known to.
 func (e *explainer) obstacle(ctx context.Context, group string) (string, error) {
-	if tombstone, retired := e.roster.Retired[group]; retired {
+	if tombstone, retired := e.groupList.Retired[group]; retired {
 		if tombstone.Expired {
 			return fmt.Sprintf("group %s has ended without a consumer, and what it holds is being freed", group), nil
 		}
 		return fmt.Sprintf("group %s is retired since %s", group, e.clock(tombstone.Since)), nil
 	}
-	if p := pauseOf(e.roster, group); p != nil {
+	if p := pauseOf(e.groupList, group); p != nil {
 		return e.paused(group, p), nil
 	}
 	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
@@ -382,7 +382,7 @@ func (e *explainer) obstacle(ctx context.Context, group string) (string, error) 
 	if len(consumers) == 0 {
 		return fmt.Sprintf("no consumer of group %s is alive", group), nil
 	}
-	share, limited := e.roster.Limits[group]
+	share, limited := e.groupList.Limits[group]
 	if !limited {
 		return "", nil
 	}
@@ -414,23 +414,23 @@ func (e *explainer) paused(group string, p *Pause) string {
 
 // limited says which limit of a group is reached in the message's partition; "" for none.
 func (e *explainer) limited(ctx context.Context, group string, share inspect.Share) (string, error) {
-	if share.NextClaim().After(e.roster.Now) {
+	if share.NextClaim().After(e.groupList.Now) {
 		per := humanize.Duration(share.Whole.Per)
 		if share.Whole.Per.Seconds() == 1 {
 			per = "s"
 		}
 		return fmt.Sprintf("the limit of %d/%s of group %s is reached", share.Whole.Messages, per, group), nil
 	}
-	if share.Most == 0 {
+	if share.MaxInFlight == 0 {
 		return "", nil
 	}
 	counts, err := e.counts(ctx, group)
-	if err != nil || counts.InDelivery < share.Most {
+	if err != nil || counts.InDelivery < share.MaxInFlight {
 		return "", err
 	}
 	text := fmt.Sprintf("the limit of %d in flight of group %s is reached", share.Whole.MaxInFlight, group)
-	if share.Most < share.Whole.MaxInFlight {
-		text += fmt.Sprintf(" (%d in its partition)", share.Most)
+	if share.MaxInFlight < share.Whole.MaxInFlight {
+		text += fmt.Sprintf(" (%d in its partition)", share.MaxInFlight)
 	}
 	return text, nil
 }

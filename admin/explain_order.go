@@ -41,7 +41,7 @@ func (e *explainer) nameOf(id string, m inspect.Found) string {
 // holds says how a message holds the turn of its ordering key in a group.
 func (e *explainer) holds(group string, owner inspect.Found) string {
 	for _, f := range owner.Groups {
-		halts := e.roster.Limits[group].Whole.HaltsKeys
+		halts := e.groupList.Limits[group].Whole.HaltsKeys
 		switch state := redisdelay.State(f.State); {
 		case f.Group != group:
 		case state == redisdelay.StateInDelivery:

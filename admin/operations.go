@@ -240,10 +240,10 @@ func isSkipped(err error) bool {
 	}, func(why error) bool { return errors.Is(err, why) })
 }
 
-func errorOf(_ queue.Standing, err error) error { return err }
+func errorOf(_ queue.Status, err error) error { return err }
 
 // rescheduleError is why a message got no new due time.
-func rescheduleError(was queue.Standing, err error) error {
+func rescheduleError(was queue.Status, err error) error {
 	if errors.Is(err, ErrMessageNotFound) && !errors.Is(err, redisdelay.ErrMessageDead) && was.ID != "" { // a handler has it
 		return ErrNotWaiting
 	}

@@ -207,7 +207,7 @@ func (a *Admin) Backlogs(ctx context.Context) ([]TopicStats, error) {
 	for i, counted := range inspect.CountAll(ctx, a.store, topics) {
 		switch {
 		case counted.Err == nil:
-			list = append(list, topicStats(Topic(topics[i]), counted.Partitions, counted.Roster, counted.TopicCounts))
+			list = append(list, topicStats(Topic(topics[i]), counted.Partitions, counted.GroupList, counted.TopicCounts))
 		case err == nil:
 			err = fmt.Errorf("the first is %q: %w", topics[i].Name, counted.Err)
 		}
@@ -232,7 +232,7 @@ func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
 func (t topic) memory(ctx context.Context) (int64, error) {
 	sizes, known := make([]int64, t.partitions), make([]bool, t.partitions)
 	err := each(len(sizes), func(i int) (err error) {
-		sizes[i], known[i], err = inspect.Memory(ctx, t.Partition(i), t.roster.All())
+		sizes[i], known[i], err = inspect.Memory(ctx, t.Partition(i), t.groupList.All())
 		return err
 	})
 	if err != nil || slices.Contains(known, false) {
@@ -265,11 +265,11 @@ func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) 
 
 // stats is all but the memory.
 func (t topic) stats(ctx context.Context) (TopicStats, error) {
-	counts, err := t.counts(ctx, t.roster.All(), inspect.Details)
+	counts, err := t.counts(ctx, t.groupList.All(), inspect.Details)
 	if err != nil {
 		return TopicStats{}, err
 	}
-	s := topicStats(Topic{t.name, t.version}, t.partitions, t.roster, counts)
+	s := topicStats(Topic{t.name, t.version}, t.partitions, t.groupList, counts)
 	consumers := make([][]inspect.Consumer, len(s.Groups)*t.partitions)
 	err = each(len(consumers), func(i int) (err error) {
 		consumers[i], err = inspect.Consumers(ctx, t.Partition(i%t.partitions).Group(s.Groups[i/t.partitions].Group))
@@ -292,7 +292,7 @@ func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (
 	err = each(len(parts), func(i int) (err error) {
 		parts[i], err = inspect.ReadCounts(ctx, t.Partition(i), groups, more)
 		if err == nil && more == inspect.Details {
-			err = parts[i].AddHalted(ctx, t.Partition(i), inspect.Halting(t.roster, parts[i]))
+			err = parts[i].AddHalted(ctx, t.Partition(i), inspect.Halting(t.groupList, parts[i]))
 		}
 		return err
 	})
@@ -302,16 +302,16 @@ func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (
 	return sum, err
 }
 
-func topicStats(t Topic, partitions int, roster inspect.Roster, counts inspect.TopicCounts) TopicStats {
+func topicStats(t Topic, partitions int, groupList inspect.GroupList, counts inspect.TopicCounts) TopicStats {
 	s := TopicStats{
 		Topic: t.Name, Version: t.Version, At: counts.Now, Partitions: partitions,
 		Counts: Counts(counts.Counts), OldestDue: counts.OldestDue, NextDue: counts.NextDue,
 		Messages: counts.Messages, Bytes: counts.Bytes, Keys: counts.Keys, Windows: counts.Windows,
-		Pause: pauseOf(roster, redisdelay.AllGroups),
+		Pause: pauseOf(groupList, redisdelay.AllGroups),
 	}
 	active := 0
-	for _, name := range roster.All() {
-		g := groupStats(name, s, roster, counts.Groups[name])
+	for _, name := range groupList.All() {
+		g := groupStats(name, s, groupList, counts.Groups[name])
 		s.Groups = append(s.Groups, g)
 		s.Overdue = max(s.Overdue, g.Overdue)
 		if g.State == GroupActive {
@@ -324,17 +324,17 @@ func topicStats(t Topic, partitions int, roster inspect.Roster, counts inspect.T
 	return s
 }
 
-func groupStats(name string, t TopicStats, roster inspect.Roster, counts inspect.GroupCounts) GroupStats {
+func groupStats(name string, t TopicStats, groupList inspect.GroupList, counts inspect.GroupCounts) GroupStats {
 	g := GroupStats{
 		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestQueued: counts.OldestQueued, NextRetry: counts.NextRetry,
 		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead, HaltedKeys: counts.Halted,
-		ExpiresAt: roster.Expiring[name], Alive: counts.Consumers,
+		ExpiresAt: groupList.Expiring[name], Alive: counts.Consumers,
 	}
-	if share, limited := roster.Limits[name]; limited {
+	if share, limited := groupList.Limits[name]; limited {
 		g.Limits = limitsOf(share.Whole)
 	}
-	if g.State = stateOf(name, roster, g.held()); g.State == GroupActive {
-		g.Pause = pauseOf(roster, name)
+	if g.State = stateOf(name, groupList, g.held()); g.State == GroupActive {
+		g.Pause = pauseOf(groupList, name)
 	}
 	if g.State == GroupActive && g.Pause == nil {
 		g.Overdue = since(inspect.Earliest(t.OldestDue, g.OldestQueued), t.At)
@@ -350,8 +350,8 @@ func since(t, at time.Time) time.Duration {
 }
 
 // stateOf is the state of a group that holds so many messages.
-func stateOf(name string, roster inspect.Roster, holds int) GroupState {
-	switch tombstone, retired := roster.Retired[name]; {
+func stateOf(name string, groupList inspect.GroupList, holds int) GroupState {
+	switch tombstone, retired := groupList.Retired[name]; {
 	case retired && tombstone.Expired:
 		return GroupExpired
 	case retired && holds > 0:
@@ -370,9 +370,9 @@ func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
 
 // pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
 // lasts longer.
-func pauseOf(roster inspect.Roster, group string) *Pause {
-	all, paused := roster.Pauses[redisdelay.AllGroups]
-	own, ownPaused := roster.Pauses[group]
+func pauseOf(groupList inspect.GroupList, group string) *Pause {
+	all, paused := groupList.Pauses[redisdelay.AllGroups]
+	own, ownPaused := groupList.Pauses[group]
 	longer := own.Until.IsZero() || !all.Until.IsZero() && own.Until.After(all.Until)
 	switch {
 	case group != redisdelay.AllGroups && ownPaused && (!paused || longer):

@@ -47,7 +47,7 @@ type topic struct {
 	name       string
 	version    string
 	partitions int
-	roster     inspect.Roster // of the first partition, which decides
+	groupList  inspect.GroupList // of the first partition, which decides
 }
 
 // open looks a topic up.
@@ -63,7 +63,7 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	if t.partitions, err = t.Partitions(ctx); err != nil {
 		return topic{}, err
 	}
-	t.roster, err = inspect.ReadRoster(ctx, t.Partition(0))
+	t.groupList, err = inspect.ReadGroupList(ctx, t.Partition(0))
 	return t, err
 }
 
@@ -73,16 +73,16 @@ func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, er
 	if err != nil {
 		return nil, err
 	}
-	groups := t.roster.Groups
+	groups := t.groupList.Groups
 	if q.Group != "" {
-		if !slices.Contains(t.roster.All(), q.Group) {
+		if !slices.Contains(t.groupList.All(), q.Group) {
 			return nil, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
 		}
 		groups = []string{q.Group}
 	}
 	var list []source
 	for n := range t.partitions {
-		list = append(list, q.sourcesIn(t.Partition(n), n, groups, t.roster.Now)...)
+		list = append(list, q.sourcesIn(t.Partition(n), n, groups, t.groupList.Now)...)
 	}
 	return list, nil
 }

@@ -20,7 +20,7 @@ const (
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
 
-	leastTimeout = 10 * time.Millisecond
+	minTimeout = 10 * time.Millisecond
 
 	// Other is the topic, and the group, of what is beyond MaxPlaces.
 	Other = "other"
@@ -75,8 +75,8 @@ func (c CollectorConfig) validate() error {
 	switch {
 	case c.Admin == nil:
 		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}
-	case c.Timeout < leastTimeout:
-		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, leastTimeout)
+	case c.Timeout < minTimeout:
+		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, minTimeout)
 		return &redisdelay.ConfigError{Field: "Timeout", Problem: problem}
 	}
 	return checkPlaces(c.MaxPlaces)

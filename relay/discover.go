@@ -73,8 +73,8 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 	}
 	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
 	for _, topic := range open[:min(len(open), checksPerLook)] {
-		roster, err := inspect.ReadRoster(ctx, r.store.Topic(topic).Partition(0))
-		if err == nil && slices.Contains(roster.Groups, r.config.ConsumerGroup) {
+		groupList, err := inspect.ReadGroupList(ctx, r.store.Topic(topic).Partition(0))
+		if err == nil && slices.Contains(groupList.Groups, r.config.ConsumerGroup) {
 			found = append(found, topic)
 			delete(unsure, topic)
 			continue

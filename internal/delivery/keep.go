@@ -134,7 +134,7 @@ func (l *leases) extend(ctx context.Context) {
 		next = min(next, max(l.config.Lease/12, minBackoff))
 	case len(l.held) > 0 || l.infoHasMessages: // info must not outlive the messages that it names
 	case l.reportsAlive: // until the next heartbeat
-		next = max(next, l.heartbeatInterval()-time.Since(l.toldAliveAt))
+		next = max(next, l.heartbeatInterval()-time.Since(l.aliveSentAt))
 	default:
 		next = idle
 	}
@@ -173,7 +173,7 @@ func (l *leases) extendAll(ctx context.Context) error {
 func (l *leases) noteAlive(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.toldAliveAt = sent
+	l.aliveSentAt = sent
 }
 
 // heartbeatOverdue reports whether a heartbeat is due although nothing is held. Claims serve as
@@ -182,7 +182,7 @@ func (l *leases) noteAlive(sent time.Time) {
 func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reportsAlive && time.Since(l.toldAliveAt) > l.heartbeatInterval()
+	return l.reportsAlive && time.Since(l.aliveSentAt) > l.heartbeatInterval()
 }
 
 // heartbeatInterval is the longest time between two signs that the consumer is alive.

@@ -33,7 +33,7 @@ type leases struct {
 	checkAt     time.Time        // guarded by mu; when leases may stop being certain, or far ahead
 	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
 	lost        []*item          // guarded by mu; to be reported
-	toldAliveAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
+	aliveSentAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 	// info is the consumer info of the last heartbeat. Claims repeat it.
 	info            string // guarded by mu
 	infoHasMessages bool   // owned by extend; info names messages

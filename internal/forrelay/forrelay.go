@@ -1,4 +1,7 @@
 // Package forrelay has what only package relay needs of a redisdelay.Publisher.
+//
+// An init function of package redisdelay sets Of: another package reaches unexported methods only through a value
+// that theirs sets, and exported ones, promoted or not, would show in the documentation of redisdelay.
 package forrelay
 
 import (
@@ -32,5 +35,5 @@ type Publisher interface {
 }
 
 // Of returns the Publisher of a *redisdelay.Publisher. Package redisdelay sets it when it is
-// loaded. Exported methods would show in its documentation.
+// loaded.
 var Of func(publisher any) Publisher

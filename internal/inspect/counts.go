@@ -62,7 +62,7 @@ type GroupCounts struct {
 	OldestQueued time.Time // zero if there is none
 
 	Halted    int // ordering keys that dead letters halt; see Halting
-	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows the most
+	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows most
 
 	// Details.
 	NextRetry, OldestDead time.Time
@@ -165,12 +165,12 @@ type countCall struct {
 }
 
 func countCalls(p *queue.Partition, groups []string, more More) []countCall {
-	most := groupsPerCall
+	limit := groupsPerCall
 	if more == Details {
-		most = detailedPerCall
+		limit = detailedPerCall
 	}
-	calls := []countCall{{p, groups[:min(len(groups), most)], more, true}}
-	for some := range slices.Chunk(groups[len(calls[0].groups):], most) {
+	calls := []countCall{{p, groups[:min(len(groups), limit)], more, true}}
+	for some := range slices.Chunk(groups[len(calls[0].groups):], limit) {
 		calls = append(calls, countCall{p, some, more, false})
 	}
 	return calls
@@ -234,7 +234,7 @@ func estimated(messages int, sample []int) int64 {
 // ListedCounts is what a topic on the list of topics has, as far as it is cheap to count.
 type ListedCounts struct {
 	TopicCounts
-	Roster     Roster // of the first partition, which decides
+	GroupList  GroupList // of the first partition, which decides
 	Partitions int
 	Err        error // why all else is missing
 }
@@ -242,7 +242,7 @@ type ListedCounts struct {
 // CountAll counts what topics that are listed have, with LiveConsumers, in the order of the topics, in
 // few round trips. It changes nothing. Once ctx has ended, it returns what was read until then.
 func CountAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
-	// By the master of the first partition, so that none waits for the rosters of another.
+	// By the master of the first partition, so that none waits for the lists of another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
 	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []ListedCounts {
 		return countAll(ctx, s, some)
@@ -250,13 +250,13 @@ func CountAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCoun
 }
 
 func countAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
-	all := rosters(ctx, s, topics)
+	all := groupLists(ctx, s, topics)
 	var calls []countCall
 	var of []*ListedCounts // of each call
 	var list []script.Call
 	for i := range all {
 		for n := range all[i].Partitions {
-			for _, c := range countCalls(queue.NewPartition(s, topics[i].Name, n), all[i].Roster.All(), LiveConsumers) {
+			for _, c := range countCalls(queue.NewPartition(s, topics[i].Name, n), all[i].GroupList.All(), LiveConsumers) {
 				calls, of, list = append(calls, c), append(of, &all[i]), append(list, c.call())
 			}
 		}
@@ -280,7 +280,7 @@ func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 	var of []*ListedCounts
 	var list []script.Call
 	for i := range all {
-		for _, name := range Halting(all[i].Roster, all[i].TopicCounts) {
+		for _, name := range Halting(all[i].GroupList, all[i].TopicCounts) {
 			for n := range all[i].Partitions {
 				groups, of = append(groups, name), append(of, &all[i])
 				list = append(list, haltedCall(queue.NewPartition(s, topics[i].Name, n), name))
@@ -296,19 +296,19 @@ func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 	}
 }
 
-// rosters reads which groups the topics have, and how many partitions.
-func rosters(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+// groupLists reads which groups the topics have, and how many partitions.
+func groupLists(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
 	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
 		p := queue.NewPartition(s, t.Name, 0)
-		calls = append(calls, rosterCall(p, "0"), p.PartitionsCall())
+		calls = append(calls, groupListCall(p, "0"), p.PartitionsCall())
 	}
 	list := make([]ListedCounts, len(topics))
 	answers := s.RunMany(ctx, calls)
 	for i, t := range topics {
 		c := &list[i]
 		if c.Err = queue.Compatible(t.Version); c.Err == nil {
-			c.Roster, c.Err = rosterOf(ctx, s, t.Name, answers[2*i])
+			c.GroupList, c.Err = groupListOf(ctx, s, t.Name, answers[2*i])
 		}
 		if c.Err == nil {
 			c.Partitions, c.Err = partitionsIn(answers[2*i+1])
@@ -317,20 +317,20 @@ func rosters(ctx context.Context, s *queue.Store, topics []Listed) []ListedCount
 	return list
 }
 
-// rosterOf reads the first answer of a roster, and the rest if there is more of it.
-func rosterOf(ctx context.Context, s *queue.Store, topic string, a script.Answer) (Roster, error) {
+// groupListOf reads the first answer of a list, and the rest if there is more of it.
+func groupListOf(ctx context.Context, s *queue.Store, topic string, a script.Answer) (GroupList, error) {
 	if a.Err != nil {
-		return Roster{}, a.Err
+		return GroupList{}, a.Err
 	}
-	page := newRosterPage()
+	page := newGroupListPage()
 	cursor, err := page.add(a.Reply)
 	switch {
 	case err != nil:
-		return Roster{}, err
+		return GroupList{}, err
 	case cursor != "0":
-		return ReadRoster(ctx, queue.NewPartition(s, topic, 0))
+		return ReadGroupList(ctx, queue.NewPartition(s, topic, 0))
 	}
-	return page.roster, page.read()
+	return page.groupList, page.read()
 }
 
 func partitionsIn(a script.Answer) (int, error) {

@@ -55,11 +55,11 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 // fitting is how many bodies to look at next, after some of a size. A few large ones among many
 // small ones are only met by and by.
 func fitting(looked, size int) int {
-	most := max(10, 2*looked)
+	limit := max(10, 2*looked)
 	if size > 0 {
-		most = min(most, lookedBytes*looked/size)
+		limit = min(limit, lookedBytes*looked/size)
 	}
-	return most
+	return limit
 }
 
 // Misplaced is what is wrong with messages in one place of a group.

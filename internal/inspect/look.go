@@ -72,11 +72,11 @@ const maxLooked = 1000
 
 // LookIn looks for a message in a partition, as Look does in all.
 func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
-	roster, err := ReadRoster(ctx, p)
+	groupList, err := ReadGroupList(ctx, p)
 	if err != nil {
 		return Found{}, err
 	}
-	names := append(roster.lately(maxLooked-len(roster.Groups)), roster.Groups...)
+	names := append(groupList.lately(maxLooked-len(groupList.Groups)), groupList.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		args := append([]any{id, key, queue.MaxReplyBytes}, script.Strings(names)...)

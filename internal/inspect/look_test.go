@@ -129,7 +129,7 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	assert.Equal(t, "odd", consumers[500].Info.Name)
 }
 
-func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
+func TestTheGroupListHasGroupsAndWhatTheyAreTold(t *testing.T) {
 	r := newScene(t)
 	r.group("b")
 	r.group("a:b")
@@ -145,25 +145,25 @@ func TestTheRosterHasGroupsAndWhatTheyAreTold(t *testing.T) {
 		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
 	}
 	before := r.State()
-	roster, err := ReadRoster(t.Context(), r.partition)
+	groupList, err := ReadGroupList(t.Context(), r.partition)
 	require.NoError(t, err)
 	require.Equal(t, before, r.State())
-	assert.WithinDuration(t, r.Now(), roster.Now, 5*time.Second)
-	assert.Equal(t, []string{"a:b", "b"}, roster.Groups)
+	assert.WithinDuration(t, r.Now(), groupList.Now, 5*time.Second)
+	assert.Equal(t, []string{"a:b", "b"}, groupList.Groups)
 	assert.Equal(t, map[string]PauseInForce{
 		"":  {Since: time.UnixMilli(now), Until: time.UnixMilli(now + 60000), By: "anna", Reason: "x y"},
 		"b": {Since: time.UnixMilli(5)},
-	}, roster.Pauses)
-	share := roster.Limits["a:b"]
+	}, groupList.Pauses)
+	share := groupList.Limits["a:b"]
 	assert.Equal(t, Share{
-		Whole: queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
-		Most:  3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
+		Whole:       queue.Limits{MaxInFlight: 6, Messages: 100, Per: time.Second, Burst: 4},
+		MaxInFlight: 3, Interval: 10 * time.Millisecond, Burst: 2, Back: time.UnixMilli(5000),
 	}, share)
 	assert.Equal(t, time.UnixMilli(4990), share.NextClaim())
-	assert.Len(t, roster.Retired, 602)
-	assert.Equal(t, Tombstone{Since: time.UnixMilli(7)}, roster.Retired["r"])
-	assert.Equal(t, Tombstone{Since: time.UnixMilli(7), Expired: true}, roster.Retired["e"])
-	assert.Equal(t, map[string]time.Time{"b": time.UnixMilli(9000)}, roster.Expiring)
+	assert.Len(t, groupList.Retired, 602)
+	assert.Equal(t, Tombstone{Since: time.UnixMilli(7)}, groupList.Retired["r"])
+	assert.Equal(t, Tombstone{Since: time.UnixMilli(7), Expired: true}, groupList.Retired["e"])
+	assert.Equal(t, map[string]time.Time{"b": time.UnixMilli(9000)}, groupList.Expiring)
 }
 
 func TestTopicsAreListedInSteps(t *testing.T) {

@@ -50,9 +50,9 @@ func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halte
 const maxLetters = 1000
 
 // Halting are the groups whose dead letters halt ordering keys, and that have dead letters.
-func Halting(roster Roster, counts TopicCounts) (names []string) {
-	for _, name := range roster.Groups {
-		if roster.Limits[name].Whole.HaltsKeys && counts.Groups[name].Dead > 0 {
+func Halting(groupList GroupList, counts TopicCounts) (names []string) {
+	for _, name := range groupList.Groups {
+		if groupList.Limits[name].Whole.HaltsKeys && counts.Groups[name].Dead > 0 {
 			names = append(names, name)
 		}
 	}

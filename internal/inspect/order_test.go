@@ -202,11 +202,11 @@ func turnsOf(t *testing.T, g *queue.Group) (halted, gone []string) {
 // halted counts halted keys of g, in both ways.
 func (r *scene) halted() int {
 	r.T.Helper()
-	roster, err := ReadRoster(r.Ctx(), r.partition)
+	groupList, err := ReadGroupList(r.Ctx(), r.partition)
 	require.NoError(r.T, err)
 	counts, err := ReadCounts(r.Ctx(), r.partition, []string{"g"}, Nothing)
 	require.NoError(r.T, err)
-	require.NoError(r.T, counts.AddHalted(context.Background(), r.partition, Halting(roster, counts)))
+	require.NoError(r.T, counts.AddHalted(context.Background(), r.partition, Halting(groupList, counts)))
 	all := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{Name: r.partition.Topic(), Version: queue.OrderVersion}})
 	require.NoError(r.T, all[0].Err)
 	require.Equal(r.T, counts.Groups["g"].Halted, all[0].Groups["g"].Halted)

@@ -17,7 +17,7 @@ var (
 	countsScript    = script.New(lua, "counts")
 	pageScript      = script.New(lua, "page")
 	countScript     = script.New(lua, "count")
-	rosterScript    = script.New(lua, "roster")
+	groupListScript = script.New(lua, "group_list")
 	aliveScript     = script.New(lua, "alive")
 	topicsScript    = script.New(lua, "topics")
 	holderScript    = script.New(lua, "holder")
@@ -41,7 +41,7 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		countsScript, pageScript, countScript, rosterScript,
+		countsScript, pageScript, countScript, groupListScript,
 		aliveScript, topicsScript, holderScript, findScript, lookScript,
 		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 		withdrawScript, retimeScript, turnScript, turnsScript, haltedScript, namedScript, delistScript, dropScript,

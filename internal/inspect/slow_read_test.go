@@ -99,12 +99,12 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			require.GreaterOrEqual(r.T, halted, 20000)
 		}
 	},
-	"the roster of 1,000 groups": func(r *scene, _ *queue.Group) func() {
+	"the list of 1,000 groups": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(999)
 		for i := range 1000 {
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
-		return func() { require.Len(r.T, errless(ReadRoster(r.Ctx(), r.partition)).Retired, 1000) }
+		return func() { require.Len(r.T, errless(ReadGroupList(r.Ctx(), r.partition)).Retired, 1000) }
 	},
 	"counts of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(999)

@@ -68,7 +68,7 @@ func (f *fakeTopic) Advance(_ context.Context, version string) error {
 	return nil
 }
 
-func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
+func (f *fakeTopic) Raise(ctx context.Context, wanted int) (int, error) {
 	f.mu.Lock()
 	f.asked++
 	f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *fakeTopic) Raise(ctx context.Context, least int) (int, error) {
 			return 0, err
 		}
 	}
-	return max(least, f.partitions), nil
+	return max(wanted, f.partitions), nil
 }
 
 func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
@@ -164,27 +164,27 @@ func (f *fakeTopic) keep(partition int, b queue.Batch) {
 	}
 }
 
-func (f *fakeTopic) Cancel(_ context.Context, key string) (queue.Standing, error) {
+func (f *fakeTopic) Cancel(_ context.Context, key string) (queue.Status, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sought++
 	if err := f.answer(wholeTopic); err != nil {
-		return queue.Standing{}, err
+		return queue.Status{}, err
 	}
 	if key != f.key {
-		return queue.Standing{}, queue.ErrNotFound
+		return queue.Status{}, queue.ErrNotFound
 	}
 	f.key = ""
-	return queue.Standing{ID: "id of " + key}, nil
+	return queue.Status{ID: "id of " + key}, nil
 }
 
-func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) (queue.Standing, error) {
+func (f *fakeTopic) Reschedule(_ context.Context, key string, _ time.Duration) (queue.Status, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if key != f.key {
-		return queue.Standing{}, queue.ErrNotFound
+		return queue.Status{}, queue.ErrNotFound
 	}
-	return queue.Standing{ID: "id of " + key}, nil
+	return queue.Status{ID: "id of " + key}, nil
 }
 
 // errOf is the error of a call.

@@ -12,32 +12,32 @@ import (
 // Cancel takes back the message that a key leads to, and returns where it stood. The error
 // is queue.ErrNotFound when there is none. After any other, the message may have been taken
 // back.
-func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Standing, error) {
+func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Status, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Canceled},
-		func(ctx context.Context, t Topic) (queue.Standing, error) { return t.Cancel(ctx, key) })
+		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Cancel(ctx, key) })
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay, and returns
 // where it stood. The error is queue.ErrNotFound when there is none. After any other, the
 // message may have been moved.
-func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) (queue.Standing, error) {
+func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) (queue.Status, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Rescheduled},
-		func(ctx context.Context, t Topic) (queue.Standing, error) { return t.Reschedule(ctx, key, delay) })
+		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Reschedule(ctx, key, delay) })
 }
 
 // answer is what a call for a key returns.
 type answer struct {
-	standing queue.Standing
-	err      error
+	status queue.Status
+	err    error
 }
 
 // change makes a call for a key, once: a failed attempt may have succeeded in Redis. It
 // creates no partitions, since the topic may not exist.
 func (p *Publisher) change(
-	ctx context.Context, event observe.Changed, call func(context.Context, Topic) (queue.Standing, error),
-) (queue.Standing, error) {
+	ctx context.Context, event observe.Changed, call func(context.Context, Topic) (queue.Status, error),
+) (queue.Status, error) {
 	if p.closed.Load() {
-		return queue.Standing{}, ErrClosed
+		return queue.Status{}, ErrClosed
 	}
 	t := p.topics.find(event.Topic)
 	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
@@ -47,10 +47,10 @@ func (p *Publisher) change(
 		answers <- answer{status, err}
 		return err
 	})
-	var status queue.Standing
+	var status queue.Status
 	select {
 	case a := <-answers:
-		status = a.standing
+		status = a.status
 	default:
 	}
 	if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the Topic explains its own

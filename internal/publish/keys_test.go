@@ -64,9 +64,9 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 			{Topic: "t", Messages: 2, Took: time.Second},
 			{Topic: "t", Messages: 1, Took: time.Second, Err: refused},
 		}, published)
-		standing, err := p.Reschedule(t.Context(), "t", "k", time.Hour)
+		status, err := p.Reschedule(t.Context(), "t", "k", time.Hour)
 		require.NoError(t, err)
-		assert.Equal(t, queue.Standing{ID: "id of k"}, standing)
+		assert.Equal(t, queue.Status{ID: "id of k"}, status)
 		missing := errOf(p.Cancel(t.Context(), "t", "other"))
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{

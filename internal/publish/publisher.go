@@ -65,11 +65,11 @@ type Config struct {
 type Topic interface {
 	Enlist(ctx context.Context) error
 	Advance(ctx context.Context, version string) error
-	Raise(ctx context.Context, least int) (partitions int, err error)
+	Raise(ctx context.Context, wanted int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
-	Cancel(ctx context.Context, key string) (queue.Standing, error)
-	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error)
+	Cancel(ctx context.Context, key string) (queue.Status, error)
+	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Status, error)
 	// Unrecord removes the records of publishers that have ended.
 	Unrecord(ctx context.Context, partition int, publishers []string) error
 	// UnrecordCallers removes the records of Cancel and Reschedule.

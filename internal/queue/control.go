@@ -175,13 +175,13 @@ func (l Limits) version() string {
 	return RulesVersion
 }
 
-// partitionsAtMost is how many partitions can have a share; 0 for any number.
-func (l Limits) partitionsAtMost() int {
-	least := l.MaxInFlight
-	if l.Messages > 0 && (least == 0 || l.Burst < least) {
-		least = l.Burst
+// maxPartitions is how many partitions can have a share; 0 for any number.
+func (l Limits) maxPartitions() int {
+	limit := l.MaxInFlight
+	if l.Messages > 0 && (limit == 0 || l.Burst < limit) {
+		limit = l.Burst
 	}
-	return least
+	return limit
 }
 
 // share is a partition's part of the limits, as lib_claim.lua reads it, and the whole; ""
@@ -200,7 +200,7 @@ func (l Limits) share(partition, partitions int) (string, error) {
 		burst = part(l.Burst, partition, partitions)
 	}
 	return fmt.Sprintf("%d %.6f %d %d %s",
-		part(l.MaxInFlight, partition, partitions), interval, burst, l.partitionsAtMost(), whole), nil
+		part(l.MaxInFlight, partition, partitions), interval, burst, l.maxPartitions(), whole), nil
 }
 
 // part divides a number among partitions. Each gets at least one, if there is any.
@@ -273,8 +273,8 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 
 // fits returns ErrLimitTooLow if so many partitions cannot all have a share.
 func (l Limits) fits(partitions int) error {
-	if most := l.partitionsAtMost(); most > 0 && most < partitions {
-		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, most)
+	if limit := l.maxPartitions(); limit > 0 && limit < partitions {
+		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, limit)
 	}
 	return nil
 }

@@ -86,14 +86,14 @@ func (p *Partition) callAs(ctx context.Context, c *caller, s *script.Script, gro
 
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
 // handle it. It returns ErrNotFound when there is none, and where the message was.
-func (p *Partition) Cancel(ctx context.Context, key string) (Standing, error) {
+func (p *Partition) Cancel(ctx context.Context, key string) (Status, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "key", key, groups)
 	})
 }
 
 // CancelID is Cancel of the message with an id.
-func (p *Partition) CancelID(ctx context.Context, id string) (Standing, error) {
+func (p *Partition) CancelID(ctx context.Context, id string) (Status, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.cancel(ctx, c, until, "id", id, groups)
 	})
@@ -105,21 +105,21 @@ func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
 // ErrNotFound when there is none, or none that waits, and where the message was.
-func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
+func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "key", key, "in", script.Milliseconds(delay))
 	})
 }
 
 // RescheduleAt is Reschedule to a time by Redis's clock, in ms.
-func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
+func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "key", key, "at", due)
 	})
 }
 
 // RescheduleID is RescheduleAt of the message with an id.
-func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
+func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
 	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
 		return p.reschedule(ctx, c, until, groups, "id", id, "at", due)
 	})
@@ -136,10 +136,10 @@ func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, grou
 // the key by then.
 func (p *Partition) withKey(
 	ctx context.Context, call func(c *caller, until int64, groups []string) (script.Reply, error),
-) (Standing, error) {
+) (Status, error) {
 	c, err := p.callers.take(ctx)
 	if err != nil {
-		return Standing{}, err
+		return Status{}, err
 	}
 	defer p.callers.put(c)
 	var until int64
@@ -147,23 +147,23 @@ func (p *Partition) withKey(
 	for range 6 {
 		reply, err := call(c, until, groups)
 		if err != nil {
-			return Standing{}, err
+			return Status{}, err
 		}
 		if !reply.Begins("groups") {
-			return standingOf(reply)
+			return statusOf(reply)
 		}
 		all, err := knownOf(reply)
 		if err != nil {
-			return Standing{}, err
+			return Status{}, err
 		}
 		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
 	}
-	return Standing{}, ErrGroupsKeepChanging
+	return Status{}, ErrGroupsKeepChanging
 }
 
-// Standing says where a message stood when Redis ran a call of Cancel or Reschedule. The
+// Status says where a message stood when Redis ran a call of Cancel or Reschedule. The
 // zero value says that there was none.
-type Standing struct {
+type Status struct {
 	ID        string
 	Scheduled bool             // not given to the groups yet
 	Groups    map[string]State // of each group that it was given to, and of those that came later
@@ -181,19 +181,19 @@ const (
 	StateDead       State = "dead"        // a dead letter
 )
 
-// standingOf reads the answer of cancel or reschedule.
-func standingOf(reply script.Reply) (Standing, error) {
+// statusOf reads the answer of cancel or reschedule.
+func statusOf(reply script.Reply) (Status, error) {
 	how := reply.Text()
 	if how == "none" && reply.Len() == 0 {
-		return Standing{}, ErrNotFound
+		return Status{}, ErrNotFound
 	}
-	s := Standing{ID: reply.Text(), Scheduled: reply.Text() != "", Groups: map[string]State{}}
+	s := Status{ID: reply.Text(), Scheduled: reply.Text() != "", Groups: map[string]State{}}
 	for reply.More() {
 		group := reply.Text()
 		s.Groups[group] = State(reply.Text())
 	}
 	if err := reply.End(); err != nil {
-		return Standing{}, err
+		return Status{}, err
 	}
 	switch {
 	case how != "none":
@@ -206,7 +206,7 @@ func standingOf(reply script.Reply) (Standing, error) {
 }
 
 // some tells whether the message is in a state for any group.
-func (s Standing) some(state State) bool {
+func (s Status) some(state State) bool {
 	for _, other := range s.Groups {
 		if other == state {
 			return true

@@ -12,12 +12,12 @@ import (
 
 // TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
 func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
-	eachStanding(t, func(r *scene, name, id string, want Standing) {
+	eachStatus(t, func(r *scene, name, id string, want Status) {
 		got, err := r.partition.CancelID(r.Ctx(), id)
-		assert.Equal(r.T, standings[name].cancel, err)
+		assert.Equal(r.T, statuses[name].cancel, err)
 		assert.Equal(r.T, want, got)
 		left := map[string]string{"groups g": "member", "groups h": "member"}
-		for field, value := range standings[name].afterCancel {
+		for field, value := range statuses[name].afterCancel {
 			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
 		}
 		assert.Equal(r.T, left, r.State())
@@ -26,7 +26,7 @@ func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
 
 // TestByItsIDAMessageIsRescheduledAsByItsKey and to the millisecond, as often as it is called.
 func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
-	eachStanding(t, func(r *scene, name, id string, want Standing) {
+	eachStatus(t, func(r *scene, name, id string, want Status) {
 		due := r.Now().UnixMilli() + 3_600_000
 		state := r.State()
 		for key := range state {
@@ -37,7 +37,7 @@ func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
 		}
 		for range 2 {
 			got, err := r.partition.RescheduleID(r.Ctx(), id, due)
-			assert.Equal(r.T, standings[name].reschedule, err)
+			assert.Equal(r.T, statuses[name].reschedule, err)
 			assert.Equal(r.T, want, got)
 			assert.Equal(r.T, state, r.State())
 		}
@@ -64,9 +64,9 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	require.Contains(t, want, "taken k")
 	delete(want, "unack:h "+first)
 	want["refs "+first] = `["g"]`
-	standing, err := r.partition.CancelID(t.Context(), first)
+	status, err := r.partition.CancelID(t.Context(), first)
 	require.NoError(t, err)
-	assert.Equal(t, StateInDelivery, standing.Groups["h"])
+	assert.Equal(t, StateInDelivery, status.Groups["h"])
 	assert.Equal(t, want, r.State())
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
 	assert.NotContains(t, r.State(), "taken k", "the holder's window ends with it")

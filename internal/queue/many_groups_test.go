@@ -124,9 +124,9 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 					require.NoError(t, errOf(g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})))
 				}
 			}
-			standing, err := r.partition.Cancel(t.Context(), "k")
+			status, err := r.partition.Cancel(t.Context(), "k")
 			require.NoError(t, err)
-			assert.Len(t, standing.Groups, count)
+			assert.Len(t, status.Groups, count)
 			letters := slices.DeleteFunc(slices.Clone(groups), func(g *Group) bool {
 				return r.Client.ZScore(r.Ctx(), r.partition.Key(script.DeadOf, g.name), id).Err() != nil
 			})

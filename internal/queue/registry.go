@@ -81,7 +81,7 @@ func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "")
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
 	known, fresh := t.store.recall(t.name)
-	if least, _ := majorOf(version); known.major() < max(least, 1) {
+	if major, _ := majorOf(version); known.major() < max(major, 1) {
 		return t.enlistFirst(ctx, version)
 	}
 	if fresh {

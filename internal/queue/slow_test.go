@@ -145,9 +145,9 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		return func() {
 			_, err := r.partition.Reschedule(r.Ctx(), "k", time.Second)
 			require.NoError(r.T, err)
-			standing, err := r.partition.Cancel(r.Ctx(), "k")
+			status, err := r.partition.Cancel(r.Ctx(), "k")
 			require.NoError(r.T, err)
-			require.Len(r.T, standing.Groups, 1000)
+			require.Len(r.T, status.Groups, 1000)
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},

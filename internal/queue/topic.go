@@ -78,11 +78,11 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 // Raise writes the number before it reads the groups. So the subscriber of a group that
 // is registered meanwhile either sees the number and registers it in all partitions, or
 // has registered it in the first one before, where Raise finds it.
-func (t *Topic) Raise(ctx context.Context, least int) (int, error) {
+func (t *Topic) Raise(ctx context.Context, wanted int) (int, error) {
 	t.mu.Lock()
 	known := t.propagated
 	t.mu.Unlock()
-	number, settings, err := t.raise(ctx, max(least, known), known)
+	number, settings, err := t.raise(ctx, max(wanted, known), known)
 	if err != nil || number == known {
 		return number, err
 	}
@@ -102,8 +102,8 @@ type groupSettings struct{ groups, rules, expiring []string }
 // raise raises the number of partitions and returns it. If it differs from known, and
 // known is not 0, raise also returns what new partitions have to know. It comes before
 // everything else that is done with a topic, so it checks the server.
-func (t *Topic) raise(ctx context.Context, least, known int) (number int, settings groupSettings, err error) {
-	call := t.Partition(0).raiseCall(least, known)
+func (t *Topic) raise(ctx context.Context, wanted, known int) (number int, settings groupSettings, err error) {
+	call := t.Partition(0).raiseCall(wanted, known)
 	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
 		return 0, groupSettings{}, err
 	}
@@ -116,7 +116,7 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, settin
 	near := reply.Count() > 0
 	if number == 0 && len(settings.groups) == 1 && len(settings.rules) == 1 {
 		return 0, groupSettings{}, fmt.Errorf("%w: %d partitions, the limits of group %q allow %s",
-			ErrLimitTooLow, least, settings.groups[0], settings.rules[0])
+			ErrLimitTooLow, wanted, settings.groups[0], settings.rules[0])
 	}
 	if number < 1 || number > MaxPartitions {
 		reply.Fail("it has %d partitions", number)
@@ -129,8 +129,8 @@ func (t *Topic) raise(ctx context.Context, least, known int) (number int, settin
 	return number, settings, nil
 }
 
-func (p *Partition) raiseCall(least, known int) script.Call {
-	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{least, known, p.Channel()})
+func (p *Partition) raiseCall(wanted, known int) script.Call {
+	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{wanted, known, p.Channel()})
 }
 
 // PartitionsCall asks the first partition how many there are. ReadPartitions reads the reply.
@@ -227,48 +227,48 @@ func joined(errs []error) error {
 }
 
 // Cancel takes back the message that a key leads to; see Partition.Cancel.
-func (t *Topic) Cancel(ctx context.Context, key string) (Standing, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Cancel(ctx, key) })
+func (t *Topic) Cancel(ctx context.Context, key string) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.Cancel(ctx, key) })
 }
 
 // Reschedule gives the message that a key leads to another due time; see
 // Partition.Reschedule.
-func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Standing, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.Reschedule(ctx, key, delay) })
+func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.Reschedule(ctx, key, delay) })
 }
 
 // CancelID takes back the message with an id; see Partition.CancelID.
-func (t *Topic) CancelID(ctx context.Context, id string) (Standing, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.CancelID(ctx, id) })
+func (t *Topic) CancelID(ctx context.Context, id string) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.CancelID(ctx, id) })
 }
 
 // RescheduleAt gives the message that a key leads to another due time; see
 // Partition.RescheduleAt.
-func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Standing, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleAt(ctx, key, due) })
+func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.RescheduleAt(ctx, key, due) })
 }
 
 // RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
-func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Standing, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Standing, error) { return p.RescheduleID(ctx, id, due) })
+func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.RescheduleID(ctx, id, due) })
 }
 
 // withKey calls do for each partition: a key is in one of them, or in several if the
-// number of partitions was raised between two messages. It returns the standing of a
+// number of partitions was raised between two messages. It returns the status of a
 // message that do has changed, else of one that it has found; of several, the one that was
 // published last. It returns an ErrNotFound if do does so for each.
-func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) (Standing, error)) (Standing, error) {
+func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) (Status, error)) (Status, error) {
 	var mu sync.Mutex
-	best, missing := Standing{}, ErrNotFound // guarded by mu
+	best, missing := Status{}, ErrNotFound // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
-		standing, err := do(ctx, p)
+		status, err := do(ctx, p)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if changed := err == nil; changed && missing != nil || changed == (missing == nil) && standing.ID > best.ID {
-			best, missing = standing, err
+		if changed := err == nil; changed && missing != nil || changed == (missing == nil) && status.ID > best.ID {
+			best, missing = status, err
 		}
 		return nil
 	})

@@ -185,7 +185,7 @@ func (r *Reply) First(n int) []string {
 
 // Score is a score in whole ms, rounded down. Another program may have written any score.
 func Score(text string) (int64, error) {
-	const most = 1 << 53 // as far as scores are exact
+	const exact = 1 << 53 // as far as scores are
 	ms, err := strconv.ParseFloat(text, 64)
-	return int64(math.Floor(min(max(ms, -most), most))), err
+	return int64(math.Floor(min(max(ms, -exact), exact))), err
 }

@@ -20,7 +20,7 @@
 local till, keep, channel, move = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local call = redis.call
 local ids, times, texts = columns(5, 3)
-local MOST = 1000 -- messages that one call forgets
+local MAX_FORGOTTEN = 1000 -- messages that one call forgets
 
 local now, now_ms = now_us()
 if now > till * 1000 then return { now_ms, 'late' } end
@@ -87,7 +87,7 @@ end
 if #marks > 0 then call('ZADD', arrived, 'GT', unpack(marks)) end
 
 -- All is stored, so nothing may fail from here on.
-local over = redis.pcall('ZRANGEBYSCORE', arrived, '-inf', now_ms, 'LIMIT', 0, MOST)
+local over = redis.pcall('ZRANGEBYSCORE', arrived, '-inf', now_ms, 'LIMIT', 0, MAX_FORGOTTEN)
 if #over > 0 then redis.pcall('ZREM', arrived, unpack(over)) end
 local last = redis.pcall('ZRANGE', arrived, -1, -1, 'WITHSCORES')[2]
 if last then may_expire(arrived, redis.pcall('ZCARD', arrived), int(last - now_ms)) end

@@ -10,11 +10,11 @@
 -- Returns  { count, the highest score within the range, or '' if it is empty }
 
 local place, from, before, id = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local MOST = 1000
+local MAX_SAME = 1000
 local set = ({ scheduled = scheduled, queue = queue, unack = unack, dead = dead })[place]
 local last = before == '+inf' and before or '(' .. before
 local count = redis.call('ZCOUNT', set, from, last)
-for i, other in ipairs(id == '' and {} or redis.call('ZRANGEBYSCORE', set, before, before, 'LIMIT', 0, MOST)) do
+for i, other in ipairs(id == '' and {} or redis.call('ZRANGEBYSCORE', set, before, before, 'LIMIT', 0, MAX_SAME)) do
   if other >= id then break end
   count = count + 1
 end

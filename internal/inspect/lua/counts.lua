@@ -15,7 +15,7 @@
 --          the first 1,000 in delivery or '', when the first of the dead was buried or '' }
 
 local more = ARGV[1]
-local MOST, SAMPLE = 1000, 20
+local MAX_LEASES, SAMPLE = 1000, 20
 local STEP = 100 -- consumers, about; each says up to some KiB
 local call = redis.call
 
@@ -53,7 +53,7 @@ end
 -- same order in every locale.
 local function smallest(unack)
   local id = ''
-  for _, other in ipairs(call('ZRANGE', unack, 0, MOST - 1)) do
+  for _, other in ipairs(call('ZRANGE', unack, 0, MAX_LEASES - 1)) do
     if id == '' or other < id then id = other end
   end
   return id

@@ -1,14 +1,14 @@
 -- halted.lua: count the ordering keys that dead letters of a group halt, among its newest. It changes nothing.
 --
 -- KEYS     dead, turns
--- ARGV[1]  most   dead letters to look at, 1..1000
+-- ARGV[1]  limit  dead letters to look at, 1..1000
 -- Returns  { count }
 
-local most = tonumber(ARGV[1])
+local limit = tonumber(ARGV[1])
 
 if redis.call('HLEN', turns) == 0 then return { 0 } end
 local ids, lines, count = {}, {}, 0
-for _, id in ipairs(redis.call('ZRANGE', dead, 0, most - 1, 'REV')) do
+for _, id in ipairs(redis.call('ZRANGE', dead, 0, limit - 1, 'REV')) do
   local line = #id > 27 and line_of(id)
   if line then ids[#ids + 1], lines[#lines + 1] = id, line end
 end

@@ -14,11 +14,11 @@ local STEP = 10 -- records, about; one has up to 1,000 ids
 local function gave(record)
   if not string.find(record, cjson.encode(id), 1, true) then return false end
   local _, _, result = parse_record(record)
-  local whole, told = pcall(cjson.decode, result)
-  if not whole or type(told) ~= 'table' or type(told[3]) ~= 'table' then return false end
+  local whole, decoded = pcall(cjson.decode, result)
+  if not whole or type(decoded) ~= 'table' or type(decoded[3]) ~= 'table' then return false end
   local tokens = {}
-  for _, token in string.gmatch(tostring(told[2]), '(%S+) (%S+)') do tokens[#tokens + 1] = token end
-  for i, other in ipairs(told[3]) do
+  for _, token in string.gmatch(tostring(decoded[2]), '(%S+) (%S+)') do tokens[#tokens + 1] = token end
+  for i, other in ipairs(decoded[3]) do
     if other == id then return (fence_of(tokens[i] or '') or '1') == fence end
   end
   return false

@@ -6,7 +6,7 @@
 -- Returns  { cursor, name, ... }: cursor 0 after the last step
 
 local cursor = ARGV[1]
-local COUNT, MOST, MOST_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
+local COUNT, MAX_LISTS, MAX_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
 
 local names, known, read, looked, size = { cursor }, {}, {}, 0, 0
 repeat
@@ -25,5 +25,5 @@ repeat
       end
     end
   end
-until names[1] == '0' or looked >= MOST or size >= MOST_BYTES
+until names[1] == '0' or looked >= MAX_LISTS or size >= MAX_BYTES
 return names

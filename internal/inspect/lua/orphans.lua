@@ -9,7 +9,7 @@
 --          here; 0 after the last
 
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
-local MOST_BYTES = 262144 -- of bodies that one call copies
+local MAX_BYTES = 262144 -- of bodies that one call copies
 
 local known, missing = {}, {}
 for i = 3, #ARGV do known[ARGV[i]] = true end
@@ -28,7 +28,7 @@ if #missing > 0 then return answer('groups', missing) end
 -- HSCAN reads the bodies, too, so a sample tells how many.
 local sample, size = call('HRANDFIELD', messages, 10), 0
 for _, id in ipairs(sample) do size = size + call('HSTRLEN', messages, id) end
-if size > 0 then count = math.max(1, math.min(count, math.floor(MOST_BYTES * #sample / size))) end
+if size > 0 then count = math.max(1, math.min(count, math.floor(MAX_BYTES * #sample / size))) end
 
 local found, ids, lone = call('HSCAN', messages, cursor, 'COUNT', int(count)), {}, {}
 local copied = 0

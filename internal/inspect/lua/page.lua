@@ -9,7 +9,7 @@
 -- ARGV[5]  limit      integer, 1..1000
 -- ARGV[6]  key        what the message's key begins with; '' for any, or none
 -- ARGV[7]  reason     what the reason contains; '' for any
--- ARGV[8]  least      deliveries that count
+-- ARGV[8]  attempts   deliveries that count, at least
 -- ARGV[9]  bytes      of text to return at most, unless the first message has more
 -- ARGV[10] content    'bodies' to read bodies and metadata, or ''
 -- Returns  { now in ms, 1 if more follow or else 0, score and id of the last that was looked
@@ -17,10 +17,10 @@
 --          false for what is missing
 
 local place, score, start, before = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local limit, key, reason, least = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+local limit, key, reason, min_attempts = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local bytes, content = tonumber(ARGV[9]), ARGV[10] == 'bodies'
 local call = redis.call
-local MOST = 1000 -- messages to look at
+local MAX_LOOKED = 1000 -- messages to look at
 local WIDTH = 8 -- values of a message in the reply
 
 local sets = { scheduled = scheduled, queue = queue, unack = unack, dead = dead }
@@ -57,7 +57,7 @@ end
 
 local first, ends = rank_of(start), call('ZCOUNT', set, '-inf', '(' .. before)
 if before == '+inf' then ends = call('ZCARD', set) end
-local wanted = key == '' and reason == '' and least == 0 and limit or MOST
+local wanted = key == '' and reason == '' and min_attempts == 0 and limit or MAX_LOOKED
 local last = math.min(first + wanted, ends) - 1
 local members = last >= first and call('ZRANGE', set, first, last, 'WITHSCORES') or {}
 
@@ -70,7 +70,7 @@ local own = content and of_group and call('HLEN', changed) > 0
 -- matches tells whether a message matches.
 local function matches(id, deliveries, why)
   if key ~= '' and string.sub(key_of(id) or '', 1, #key) ~= key then return false end
-  if deliveries < least then return false end
+  if deliveries < min_attempts then return false end
   return reason == '' or why and string.find(why, reason, 1, true) ~= nil
 end
 

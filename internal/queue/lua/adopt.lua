@@ -8,11 +8,11 @@
 --            then for each pause and limit its field and its value
 -- Returns  { }
 
-local number, expiring, told = tonumber(ARGV[1]), tonumber(ARGV[2]), { unpack(ARGV, 3) }
+local number, expiring, settings = tonumber(ARGV[1]), tonumber(ARGV[2]), { unpack(ARGV, 3) }
 local _, now_ms = now_us()
 
 local rules, first_rule = {}, number + 2 * expiring + 1
-for i = first_rule, #told, 2 do rules[told[i]] = told[i + 1] end
+for i = first_rule, #settings, 2 do rules[settings[i]] = settings[i + 1] end
 expect_zsets(expiry)
 for _, field in ipairs(redis.call('HKEYS', control)) do
   if is_rule(field) and not rules[field] then
@@ -21,13 +21,13 @@ for _, field in ipairs(redis.call('HKEYS', control)) do
 end
 for field, value in pairs(rules) do redis.call('HSET', control, field, value) end
 for i = number + 1, first_rule - 1, 2 do
-  local group, lasts = told[i], tonumber(told[i + 1])
+  local group, lasts = settings[i], tonumber(settings[i + 1])
   -- A group that is known here has been told by its own subscribers.
   if unknown(groups, group) and not tombstone(control, group) then
     write_expiry(control, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
   end
 end
 for i = 1, number do
-  if not tombstone(control, told[i]) then redis.call('SADD', groups, told[i]) end
+  if not tombstone(control, settings[i]) then redis.call('SADD', groups, settings[i]) end
 end
 return {}

@@ -25,15 +25,15 @@ local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
-local told = again and result ~= '' and cjson.decode(result)
-local id = told and told[2] or not again and named(messages, keys, by, name)
+local previous = again and result ~= '' and cjson.decode(result)
+local id = previous and previous[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
 if id and (not in_time or lacking(groups, refs, scheduled, id, 7)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
-if told and told[1] == 'none' then return told end
+if previous and previous[1] == 'none' then return previous end
 if not id then
   begin_writes(scheduled)
   write_record(publishers, caller, ARGV[2], now_ms, '', last_ms)
@@ -76,7 +76,7 @@ end
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
 -- A repeated call leaves alone the window of another message that has the key by now.
-local window = key and call('ZSCORE', taken, key) and (not told or sought(keys, messages, key) == id)
+local window = key and call('ZSCORE', taken, key) and (not previous or sought(keys, messages, key) == id)
 
 -- The record comes first, so a repeated call finishes what a torn file left half done.
 -- Body and key come next, so no key is held for ever. The window comes before the body, which
@@ -85,7 +85,7 @@ local window = key and call('ZSCORE', taken, key) and (not told or sought(keys, 
 begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, cjson.encode(found), last_ms) end
-if not told and found[1] == 'none' then return found end
+if not previous and found[1] == 'none' then return found end
 if window then call('ZREM', taken, key) end
 if #burials == 0 then
   call('HDEL', messages, id)
@@ -99,4 +99,4 @@ for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
 for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
 if #burials == 0 or listed then replace_refs(refs, id, burials) end
 for group, unack in pairs(left) do release_capacity(full, unack, channel, group) end
-return told or found
+return previous or found

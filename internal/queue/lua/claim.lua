@@ -156,17 +156,17 @@ local function plan()
   local MAX_IN_LINE = 500 -- messages that a claim may send in line beyond its limit
   local pause_ends, limits = rules_of(control, group, now)
   local capacity, tokens = allowed(limits, unack, now)
-  local scarce, most = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
-  if scarce then most = math.min(most, tokens, free_workers) end
-  if pause_ends then most = 0 end
-  local burying = most > 0 and max_deliveries > 0 and has_attempts
+  local scarce, max_count = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
+  if scarce then max_count = math.min(max_count, tokens, free_workers) end
+  if pause_ends then max_count = 0 end
+  local burying = max_count > 0 and max_deliveries > 0 and has_attempts
     and (begins_exhausted(unack, attempts, now_ms, max_deliveries)
       or begins_exhausted(queue, attempts, now_ms, max_deliveries))
-  local lining_up = most > 0 and has_turns and (begins_busy(turns, scheduled, now_ms) or begins_busy(turns, queue, now_ms))
+  local lining_up = max_count > 0 and has_turns and (begins_busy(turns, scheduled, now_ms) or begins_busy(turns, queue, now_ms))
   local beyond = lining_up and MAX_IN_LINE or burying and MAX_BURIED
   return {
-    pause_ends = pause_ends, limits = limits, scarce = scarce, limit = most, capacity = capacity,
-    beyond = beyond, reach = math.max(most, beyond or 0), halts = has_turns and halts_keys(control, group),
+    pause_ends = pause_ends, limits = limits, scarce = scarce, limit = max_count, capacity = capacity,
+    beyond = beyond, reach = math.max(max_count, beyond or 0), halts = has_turns and halts_keys(control, group),
   }
 end
 
@@ -256,7 +256,7 @@ end
 -- consider adds messages of a list to a batch, until something stops it: those to lease, those to bury, and
 -- those to send in line. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
 -- memory. It returns the ids of the list, and how many of them are in the batch.
-local function consider(batch, list, lost, most)
+local function consider(batch, list, lost, max_count)
   local RELEASED_ONCE = '^2/0/0/?%d*$' -- entry of a message that was released unseen once
   local call = redis.call -- looked up once: the loop is long
   if #list == 0 then return list, 0 end
@@ -282,7 +282,7 @@ local function consider(batch, list, lost, most)
       batch.waiting[m], batch.places[2 * m - 1], batch.places[2 * m] = id, 0, place_of(line, list[2 * i], id)
       batch.scores[2 * m - 1], batch.scores[2 * m] = int(list[2 * i] + IN_LINE), id
     else
-      batch.stop = n >= most and 'limit'
+      batch.stop = n >= max_count and 'limit'
         or again and n >= free_workers and 'worker'
         or n > 0 and batch.bytes + length > max_bytes and 'bytes'
       if batch.stop then return ids, i - 1 end
@@ -311,8 +311,8 @@ local function choose(budget, lost, due)
   if batch.stop then return batch end
   -- Those of lost leases are in unack already, and those to bury leave it.
   local room = math.max(0, budget.capacity + #batch.buried / 2)
-  local most = math.min(budget.limit, #batch.ids + room)
-  batch.due, batch.due_count = consider(batch, due, false, most)
+  local max_count = math.min(budget.limit, #batch.ids + room)
+  batch.due, batch.due_count = consider(batch, due, false, max_count)
   return batch
 end
 

@@ -15,20 +15,20 @@
 local group, how = ARGV[1], ARGV[2]
 local _, now_text = now_us()
 local now_ms = tonumber(now_text)
-local MOST = 200 -- consumers that one call reads; each says up to some KiB
+local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
 
-local told = tombstone(control, group)
+local state = tombstone(control, group)
 local lasts, ends, noticed = expiry_of(control, group)
 expect_zsets(expiry)
-if told == 'expired' then return { 'expired' } end
-if told or not lasts or unknown(groups, group) then
+if state == 'expired' then return { 'expired' } end
+if state or not lasts or unknown(groups, group) then
   drop_expiry(control, expiry, group)
   return { 'gone' }
 end
 
 -- Each consumer in the hash was alive when it was last seen, and so was the group.
 local latest, old = ends, {}
-local some = redis.call('HRANDFIELD', consumers, MOST, 'WITHVALUES')
+local some = redis.call('HRANDFIELD', consumers, MAX_CONSUMERS, 'WITHVALUES')
 for i = 1, #some, 2 do
   local till, seen = string.match(some[i + 1], '^(%d+) (%d+)')
   local lives = till and math.max(till, seen + lasts) or 0
@@ -41,7 +41,7 @@ if latest > now_ms + NEAR_MS then
   write_expiry(control, expiry, group, now_ms, lasts, latest, 0)
   return { 'alive' }
 end
-if #old > 0 and #old == MOST then
+if #old > 0 and #old == MAX_CONSUMERS then
   redis.call('HDEL', consumers, unpack(old))
   return { 'more' }
 end

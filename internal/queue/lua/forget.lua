@@ -11,8 +11,8 @@
 
 local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local told = tombstone(control, group)
-if not told then return { 'not retired', 0 } end
+local state = tombstone(control, group)
+if not state then return { 'not retired', 0 } end
 expect_hashes(attempts, reasons, changed, messages, refs, keys, full)
 expect_zsets(expiry)
 
@@ -28,7 +28,7 @@ if #ids == 0 then
   redis.call('UNLINK', attempts, reasons, changed, claims, consumers, turns, lanes)
   redis.call('HDEL', full, group)
   redis.call('HDEL', control, pause_of(group), limits_of(group), rate_of(group))
-  if told == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
+  if state == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
   drop_expiry(control, expiry, group)
   return { 'done', 0 }
 end

@@ -31,13 +31,13 @@ local soon = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local raised = math.max(number, wanted)
 local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then
-  local told = redis.call('HGETALL', control)
-  for i = 1, #told, 2 do
-    local max, group = max_partitions(told[i], told[i + 1])
+  local fields = redis.call('HGETALL', control)
+  for i = 1, #fields, 2 do
+    local max, group = max_partitions(fields[i], fields[i + 1])
     if raised > number and max and max < raised then return { 0, { group }, { int(max) }, {}, 0 } end
-    if known > 0 and is_rule(told[i]) then
-      rules[#rules + 1] = told[i]
-      rules[#rules + 1] = told[i + 1]
+    if known > 0 and is_rule(fields[i]) then
+      rules[#rules + 1] = fields[i]
+      rules[#rules + 1] = fields[i + 1]
     end
   end
   if known > 0 then members = redis.call('SMEMBERS', groups) end

@@ -3,20 +3,20 @@
 --
 -- KEYS     groups, control, expiry
 -- ARGV[1]  group
--- ARGV[2]  most     how many there may be
+-- ARGV[2]  max      how many there may be
 -- ARGV[3]  lasts    how many ms the group lasts without a live consumer; 0 for ever
 -- ARGV[4]  limits   this partition's share of its limits if it is added; '' for none
 -- Returns  { 'known' } if it was there, or { 'added' }
 --          { 'full' }, { 'retired' }, or { 'expired' } if it has ended and forget.lua has to
 --          be called until it is done; nothing changed
 
-local group, most, lasts, limits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local group, max_groups, lasts, limits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local _, now_ms = now_us()
 
-local told = tombstone(control, group)
-if told then return { told } end
+local state = tombstone(control, group)
+if state then return { state } end
 local known = not unknown(groups, group)
-if not known and redis.call('SCARD', groups) >= most then return { 'full' } end
+if not known and redis.call('SCARD', groups) >= max_groups then return { 'full' } end
 expect_zsets(expiry)
 
 -- For a known group, this works when no memory is left.

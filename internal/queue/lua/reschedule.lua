@@ -26,20 +26,20 @@ local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
-local due, told = int(when == 'at' and ms or due_ms(now, ms)), nil
+local due, previous = int(when == 'at' and ms or due_ms(now, ms)), nil
 if again and result ~= '' then
   local text
   due, text = string.match(result, '^(%d+) (.+)$')
-  told = cjson.decode(text)
+  previous = cjson.decode(text)
 end
-local id = told and told[2] or not again and named(messages, keys, by, name)
+local id = previous and previous[2] or not again and named(messages, keys, by, name)
 
 local in_time = now <= till * 1000
 if id and (not in_time or lacking(groups, refs, scheduled, id, 9)) then
   return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
-if told and told[1] == 'none' then return told end
+if previous and previous[1] == 'none' then return previous end
 if not id then
   begin_writes(scheduled)
   write_record(publishers, caller, ARGV[2], now_ms, '', last_ms)
@@ -86,4 +86,4 @@ for _, l in ipairs(lines) do
 end
 for _, zset in ipairs(waiting) do call('ZADD', zset, due, id) end
 if earlier then wake(channel, now, tonumber(due)) end
-return told or found
+return previous or found

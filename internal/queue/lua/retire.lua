@@ -12,21 +12,21 @@
 
 local group, how = ARGV[1], ARGV[2]
 local _, now_ms = now_us()
-local MOST = 200 -- consumers that one call reads; each says up to some KiB
-local MOST_NAMES = 10
+local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
+local MAX_NAMES = 10
 
-local told = tombstone(control, group)
-if told == 'retired' or told and how == 'ended' then return { 'retired' } end
-if not told then
+local state = tombstone(control, group)
+if state == 'retired' or state and how == 'ended' then return { 'retired' } end
+if not state then
   if how ~= 'follow' and unknown(groups, group) then return { 'unknown' } end
   local alive, dead = {}, {}
-  local some = how == 'idle' and redis.call('HRANDFIELD', consumers, MOST, 'WITHVALUES') or {}
+  local some = how == 'idle' and redis.call('HRANDFIELD', consumers, MAX_CONSUMERS, 'WITHVALUES') or {}
   for i = 1, #some, 2 do
     local till = tonumber(string.match(some[i + 1], '^%d+'))
     local list = till and till > tonumber(now_ms) and alive or dead
     list[#list + 1] = some[i]
   end
-  if #alive > 0 then return answer('alive', { unpack(alive, 1, MOST_NAMES) }) end
+  if #alive > 0 then return answer('alive', { unpack(alive, 1, MAX_NAMES) }) end
   if how == 'idle' and redis.call('HLEN', consumers) > #dead then
     redis.call('HDEL', consumers, unpack(dead))
     return { 'more' }

@@ -64,12 +64,12 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 }
 
 // Cancel implements publish.Topic.
-func (t publishTopic) Cancel(ctx context.Context, key string) (queue.Standing, error) {
+func (t publishTopic) Cancel(ctx context.Context, key string) (queue.Status, error) {
 	return t.withKey(ctx, "cancel", func(partition int, _ int64) string { return t.p.canceled(ctx, partition, key) })
 }
 
 // Reschedule implements publish.Topic.
-func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Standing, error) {
+func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Status, error) {
 	return t.withKey(ctx, "reschedule", func(partition int, now int64) string {
 		return t.p.rescheduled(ctx, partition, now, key, milliseconds(delay))
 	})
@@ -77,10 +77,10 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 
 // withKey calls do for all partitions, as queue.Topic does: it reads their number first,
 // and does not raise it.
-func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Standing, error) {
+func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Status, error) {
 	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })
 	if err != nil {
-		return queue.Standing{}, err
+		return queue.Status{}, err
 	}
 	found, errs := make([]string, number), make([]error, number)
 	var calls sync.WaitGroup
@@ -91,13 +91,13 @@ func (t publishTopic) withKey(ctx context.Context, kind string, do func(partitio
 	}
 	calls.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return queue.Standing{}, err
+		return queue.Status{}, err
 	}
 	id := slices.Max(found)
 	if id == "" {
-		return queue.Standing{}, queue.ErrNotFound
+		return queue.Status{}, queue.ErrNotFound
 	}
-	return queue.Standing{ID: id}, nil
+	return queue.Status{ID: id}, nil
 }
 
 // inTime calls do once, however often a partition gets the call, and not after the

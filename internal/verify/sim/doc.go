@@ -26,7 +26,7 @@
 // long as a pause, a limit or a retirement lasts, and then for as long as any other.
 //
 // A seed chooses the plan. Every actor has its own source of random numbers, so that one
-// more call of one actor does not change the luck of the others. The seed does not control
+// more call of one actor does not change the random numbers of the others. The seed does not control
 // the order in which goroutines run at one instant, nor jitter inside the library: a seed
 // that failed may need a few tries to fail again.
 package sim

@@ -14,7 +14,7 @@ func (w *World) faults() {
 	if f.Every == 0 {
 		return
 	}
-	p, r := newProcess("weather", w.over), rng(w.seed, "weather")
+	p, r := newProcess("faults", w.over), rng(w.seed, "faults")
 	kinds := []struct {
 		weight float64
 		bring  func(r *rand.Rand)

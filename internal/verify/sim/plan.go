@@ -54,7 +54,7 @@ type ConsumerPlan struct {
 type Pace struct {
 	For      time.Duration
 	Min, Max time.Duration // how long a handler takes
-	// Blocked handlers end with the mood, if that is later.
+	// Blocked handlers end with the behavior, if that is later.
 	Blocked bool
 }
 

@@ -251,7 +251,7 @@ func stuck(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{First: list}}
 }
 
-// bursts sends rare bursts to consumers with changing moods.
+// bursts sends rare bursts to consumers whose behavior changes.
 func bursts(r *rand.Rand, p *Plan) {
 	one(p, somebody(r), somebody(r))
 	p.Groups[0].Consumers[0].Readers = p.Groups[0].Consumers[0].MaxInFlight

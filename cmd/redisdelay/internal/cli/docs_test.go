@@ -72,7 +72,7 @@ var objects = []struct {
 	{"`ls`, `dead ls`", entryJSON{}},
 	{"the last line of a page of these, if there are more", cursorJSON{}},
 	{"`show`, `dead show`", messageJSON{}},
-	{"the `groups` of `show`", standingJSON{}},
+	{"the `groups` of `show`", groupStatusJSON{}},
 	{"`ls --count`, `dead ls --count`", countJSON{}},
 	{"`dead reasons`", reasonJSON{}},
 	{"`explain`", explanationJSON{}},

@@ -55,8 +55,8 @@ type alike struct {
 	fixed    bool
 }
 
-// mostAlike is how many findings that are alike are shown in full.
-const mostAlike = 5
+// maxAlike is how many findings that are alike are shown in full.
+const maxAlike = 5
 
 func (d *diagnosis) find(f admin.Finding) {
 	if f.Severity == admin.Problem && !f.Fixed {
@@ -68,7 +68,7 @@ func (d *diagnosis) find(f admin.Finding) {
 		if d.topics[kind] == nil {
 			d.order = append(d.order, kind)
 		}
-		if d.topics[kind] = append(d.topics[kind], f.Topic); len(d.topics[kind]) > mostAlike {
+		if d.topics[kind] = append(d.topics[kind], f.Topic); len(d.topics[kind]) > maxAlike {
 			return
 		}
 	}
@@ -89,10 +89,10 @@ func (d *diagnosis) update(e admin.Examined) {
 func (d *diagnosis) more() error {
 	for _, kind := range d.order {
 		rest := d.topics[kind]
-		if len(rest) <= mostAlike {
+		if len(rest) <= maxAlike {
 			continue
 		}
-		rest = rest[mostAlike:]
+		rest = rest[maxAlike:]
 		text := fmt.Sprintf("the same of %s: %q", humanize.Count(len(rest), "more topic", "more topics"), humanize.Clean(rest[0]))
 		if len(rest) > 1 {
 			text += fmt.Sprintf(" … %q", humanize.Clean(rest[len(rest)-1]))

@@ -56,11 +56,11 @@ func anything(to *string, name string) pflag.Value {
 }
 
 // number is a flag for a whole number in a range.
-func number(to *int, least, most int) pflag.Value {
-	want := fmt.Errorf("want a whole number from %s to %s", humanize.Number(least), humanize.Number(most))
+func number(to *int, lowest, highest int) pflag.Value {
+	want := fmt.Errorf("want a whole number from %s to %s", humanize.Number(lowest), humanize.Number(highest))
 	v := &value[int]{to: to, name: "N", parse: func(s string) (int, error) {
 		n, err := strconv.Atoi(strings.ReplaceAll(s, ",", ""))
-		if err != nil || n < least || n > most {
+		if err != nil || n < lowest || n > highest {
 			return 0, want
 		}
 		return n, nil
@@ -71,12 +71,12 @@ func number(to *int, least, most int) pflag.Value {
 	return v
 }
 
-// duration is a flag for a duration of at least least.
-func duration(to *time.Duration, least time.Duration) pflag.Value {
+// duration is a flag for a duration that is not shorter than another.
+func duration(to *time.Duration, shortest time.Duration) pflag.Value {
 	v := &value[time.Duration]{to: to, name: "DURATION", parse: func(s string) (time.Duration, error) {
 		d, err := humanize.ParseDuration(s)
-		if err == nil && d < least {
-			err = fmt.Errorf("want at least %s", least)
+		if err == nil && d < shortest {
+			err = fmt.Errorf("want at least %s", shortest)
 		}
 		return d, err
 	}}

@@ -260,17 +260,17 @@ type messageJSON struct {
 	Key   string `json:"key,omitempty"`
 	Key64 []byte `json:"key64,omitempty"`
 	orderingJSON
-	Partition   int            `json:"partition"`
-	PublishedAt stamp          `json:"publishedAt,omitzero"`
-	At          stamp          `json:"at"`
-	Size        int            `json:"size"`
-	Scheduled   bool           `json:"scheduled"`
-	DueAt       stamp          `json:"dueAt,omitzero"`
-	Groups      []standingJSON `json:"groups"`
+	Partition   int               `json:"partition"`
+	PublishedAt stamp             `json:"publishedAt,omitzero"`
+	At          stamp             `json:"at"`
+	Size        int               `json:"size"`
+	Scheduled   bool              `json:"scheduled"`
+	DueAt       stamp             `json:"dueAt,omitzero"`
+	Groups      []groupStatusJSON `json:"groups"`
 	contentJSON
 }
 
-type standingJSON struct {
+type groupStatusJSON struct {
 	Group       string            `json:"group"`
 	State       string            `json:"state"`
 	Attempts    int               `json:"attempts"`
@@ -290,10 +290,10 @@ func inMessage(m admin.Message) messageJSON {
 	o := messageJSON{
 		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), orderingJSON: inOrder(m.OrderingKey), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
 		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt},
-		Groups: []standingJSON{}, contentJSON: inContent(m.Content),
+		Groups: []groupStatusJSON{}, contentJSON: inContent(m.Content),
 	}
 	for _, g := range m.Groups {
-		s := standingJSON{
+		s := groupStatusJSON{
 			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt}, InLine: g.InLine,
 			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
 			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason, LastError: g.Content.LastError,

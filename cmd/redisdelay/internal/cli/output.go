@@ -189,19 +189,19 @@ func (g *grid) pick(row []string) []string {
 	return picked
 }
 
-// leastCut is how short the last column may be cut.
-const leastCut = 10
+// minCut is how short the last column may be cut.
+const minCut = 10
 
 // fit makes the table as narrow as a terminal, as far as possible.
 func (g *grid) fit(width int) {
 	for _, name := range g.spare {
-		if before, last := g.widths(); before+min(last, leastCut) <= width {
+		if before, last := g.widths(); before+min(last, minCut) <= width {
 			break
 		}
 		g.drop(func(i int) bool { return g.columns[i].name == name })
 	}
 	before, _ := g.widths()
-	left := max(width-before, leastCut)
+	left := max(width-before, minCut)
 	for _, row := range g.rows {
 		cell := &row[g.shown[len(g.shown)-1]]
 		*cell = ansi.Truncate(*cell, left, "…")

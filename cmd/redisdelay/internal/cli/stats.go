@@ -141,8 +141,8 @@ func (a *app) statsOf(ctx context.Context, args []string) ([]admin.TopicStats, e
 	return readable, err
 }
 
-// mostUnreadable is how many topics that cannot be read an error names.
-const mostUnreadable = 5
+// maxUnreadable is how many topics that cannot be read an error names.
+const maxUnreadable = 5
 
 // readableOf leaves out the topics that could not be read, and says which they are.
 func readableOf(all []admin.TopicStats) ([]admin.TopicStats, error) {
@@ -154,14 +154,14 @@ func readableOf(all []admin.TopicStats) ([]admin.TopicStats, error) {
 			readable = append(readable, s)
 			continue
 		}
-		if failed++; failed <= mostUnreadable {
+		if failed++; failed <= maxUnreadable {
 			why = append(why, plain(s.Err))
 		}
 	}
 	switch {
 	case failed == 0:
 		return readable, nil
-	case failed > mostUnreadable:
+	case failed > maxUnreadable:
 		why = append(why, "…")
 	}
 	return readable, fmt.Errorf("%d of %s could not be read: %s", failed, humanize.Count(len(all), "topic", "topics"), strings.Join(why, "; "))

@@ -69,15 +69,15 @@ func (h *History) Peak() (peak time.Duration) {
 // Trend draws how many messages waited at the last samples.
 func (h *History) Trend(width int) string {
 	const heights = "▁▂▃▄▅▆▇█"
-	most := 0
+	highest := 0
 	for _, s := range h.samples {
-		most = max(most, s.Waiting())
+		highest = max(highest, s.Waiting())
 	}
 	var text []rune
 	for _, s := range h.samples[max(0, len(h.samples)-width):] {
 		height := 0
-		if most > 0 {
-			height = (s.Waiting()*7 + most - 1) / most
+		if highest > 0 {
+			height = (s.Waiting()*7 + highest - 1) / highest
 		}
 		text = append(text, []rune(heights)[height])
 	}

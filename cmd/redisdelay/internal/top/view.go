@@ -138,8 +138,8 @@ func (m *model) details() string {
 		return ""
 	}
 	lines := m.config.Describe(*g)
-	if most := max(1, m.room()-2); len(lines) > most {
-		lines = lines[:most]
+	if room := max(1, m.room()-2); len(lines) > room {
+		lines = lines[:room]
 	}
 	for i, line := range lines {
 		lines[i] = ansi.Truncate(humanize.Clean(line), m.width, "…")

@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Roster is which groups a partition has, and what they are told.
-type Roster struct {
+// GroupList is which groups a partition has, and their settings.
+type GroupList struct {
 	Now      time.Time
 	Groups   []string // sorted; those that are registered
 	Pauses   map[string]PauseInForce
@@ -33,11 +33,11 @@ type PauseInForce struct {
 
 // Share is a partition's share of a group's limits.
 type Share struct {
-	Whole    queue.Limits
-	Most     int           // messages in delivery; 0: any number
-	Interval time.Duration // from one claim to the next; 0: any rate
-	Burst    int
-	Back     time.Time // when the whole burst is back; zero if it is
+	Whole       queue.Limits
+	MaxInFlight int           // messages in delivery; 0: any number
+	Interval    time.Duration // from one claim to the next; 0: any rate
+	Burst       int
+	Back        time.Time // when the whole burst is back; zero if it is
 }
 
 // NextClaim is when the rate allows another claim: now or earlier if it does.
@@ -55,83 +55,83 @@ type Tombstone struct {
 }
 
 // lately are the groups that were retired last, up to some number.
-func (r Roster) lately(most int) []string {
+func (r GroupList) lately(count int) []string {
 	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
 		return r.Retired[b].Since.Compare(r.Retired[a].Since)
 	})
-	return names[:min(len(names), max(0, most))]
+	return names[:min(len(names), max(0, count))]
 }
 
 // All are the names of all groups, sorted, those that are retired included.
-func (r Roster) All() []string {
+func (r GroupList) All() []string {
 	names := append(slices.Collect(maps.Keys(r.Retired)), r.Groups...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// ReadRoster reads which groups the partition has.
-func ReadRoster(ctx context.Context, p *queue.Partition) (Roster, error) {
-	page := newRosterPage()
+// ReadGroupList reads which groups the partition has.
+func ReadGroupList(ctx context.Context, p *queue.Partition) (GroupList, error) {
+	page := newGroupListPage()
 	for cursor := "0"; ; {
-		reply, err := p.Client().Run(ctx, rosterCall(p, cursor))
+		reply, err := p.Client().Run(ctx, groupListCall(p, cursor))
 		if err != nil {
-			return Roster{}, err
+			return GroupList{}, err
 		}
 		if cursor, err = page.add(reply); err != nil {
-			return Roster{}, err
+			return GroupList{}, err
 		}
 		if cursor == "0" {
-			return page.roster, page.read()
+			return page.groupList, page.read()
 		}
 	}
 }
 
-func rosterCall(p *queue.Partition, cursor string) script.Call {
-	return p.Call(rosterScript, p.Keys(rosterScript, ""), []any{cursor})
+func groupListCall(p *queue.Partition, cursor string) script.Call {
+	return p.Call(groupListScript, p.Keys(groupListScript, ""), []any{cursor})
 }
 
-// rosterPage is what has been read of a roster.
-type rosterPage struct {
-	roster Roster
-	told   map[string]string // the fields of control
+// groupListPage is what has been read of a list.
+type groupListPage struct {
+	groupList GroupList
+	fields    map[string]string // the fields of control
 }
 
-func newRosterPage() *rosterPage {
-	return &rosterPage{
-		roster: Roster{
+func newGroupListPage() *groupListPage {
+	return &groupListPage{
+		groupList: GroupList{
 			Pauses: map[string]PauseInForce{}, Limits: map[string]Share{},
 			Retired: map[string]Tombstone{}, Expiring: map[string]time.Time{}, Expiry: map[string]time.Duration{},
 		},
-		told: map[string]string{},
+		fields: map[string]string{},
 	}
 }
 
 // add adds a reply and returns the cursor of the next call.
-func (p *rosterPage) add(reply script.Reply) (cursor string, err error) {
-	p.roster.Now, cursor = reply.Time(), reply.Text()
-	p.roster.Groups = append(p.roster.Groups, reply.Texts()...)
+func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
+	p.groupList.Now, cursor = reply.Time(), reply.Text()
+	p.groupList.Groups = append(p.groupList.Groups, reply.Texts()...)
 	for _, field := range reply.Pairs() {
-		p.told[field[0]] = field[1]
+		p.fields[field[0]] = field[1]
 	}
 	return cursor, reply.End()
 }
 
 // read reads what was added.
-func (p *rosterPage) read() error {
-	slices.Sort(p.roster.Groups)
-	return p.roster.read(p.told)
+func (p *groupListPage) read() error {
+	slices.Sort(p.groupList.Groups)
+	return p.groupList.read(p.fields)
 }
 
 // read reads the fields of control.
-func (r *Roster) read(told map[string]string) error {
-	for field, value := range told {
+func (r *GroupList) read(fields map[string]string) error {
+	for field, value := range fields {
 		kind, group, _ := strings.Cut(field, ":")
 		var err error
 		switch kind {
 		case "paused":
 			err = r.readPause(group, value)
 		case "limits":
-			r.Limits[group], err = shareOf(value, told["rate:"+group])
+			r.Limits[group], err = shareOf(value, fields["rate:"+group])
 		case "retired":
 			since, how, _ := strings.Cut(value, " ")
 			r.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
@@ -149,16 +149,16 @@ func (r *Roster) read(told map[string]string) error {
 	return nil
 }
 
-func (r *Roster) readPause(group, value string) error {
+func (r *GroupList) readPause(group, value string) error {
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
-	var told queue.Pause
-	if err := json.Unmarshal([]byte(parts[2]), &told); err != nil {
+	var request queue.Pause
+	if err := json.Unmarshal([]byte(parts[2]), &request); err != nil {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
-	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: told.By, Reason: told.Reason}
+	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: request.By, Reason: request.Reason}
 	if pause.Until.IsZero() || pause.Until.After(r.Now) {
 		r.Pauses[group] = pause
 	}
@@ -172,13 +172,13 @@ func shareOf(limits, rate string) (Share, error) {
 		return Share{}, err
 	}
 	parts := strings.SplitN(limits, " ", 4)
-	most, err := strconv.Atoi(parts[0])
+	inFlight, err := strconv.Atoi(parts[0])
 	interval, err2 := strconv.ParseFloat(parts[1], 64)
 	burst, err3 := strconv.Atoi(parts[2])
 	if err != nil || err2 != nil || err3 != nil {
 		return Share{}, fmt.Errorf("%w: %q", script.ErrReply, limits)
 	}
-	share := Share{Whole: whole, Most: most, Interval: time.Duration(interval * 1000), Burst: burst}
+	share := Share{Whole: whole, MaxInFlight: inFlight, Interval: time.Duration(interval * 1000), Burst: burst}
 	if us, err := strconv.ParseInt(rate, 10, 64); err == nil {
 		share.Back = time.UnixMicro(us)
 	}

@@ -11,21 +11,21 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// standings are situations of a message with the key k, and where it stands.
-var standings = map[string]struct {
+// statuses are situations of a message with the key k, and where it stands.
+var statuses = map[string]struct {
 	arrange     func(r *scene, g, h *Group, id string)
-	want        Standing // without its ID
+	want        Status // without its ID
 	cancel      error
 	reschedule  error
 	afterCancel map[string]string // what is left besides the groups, in which %s is the id
 }{
 	"scheduled": {
 		arrange: func(*scene, *Group, *Group, string) {},
-		want:    Standing{Scheduled: true, Groups: map[string]State{}},
+		want:    Status{Scheduled: true, Groups: map[string]State{}},
 	},
 	"waiting for one, held by the other": {
 		arrange: func(r *scene, g, _ *Group, _ string) { r.claim(g, "c", 1) },
-		want:    Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateQueued}},
+		want:    Status{Groups: map[string]State{"g": StateInDelivery, "h": StateQueued}},
 	},
 	"in retry for one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -34,7 +34,7 @@ var standings = map[string]struct {
 			nack(r.T, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
 			ack(r.T, h, id)
 		},
-		want: Standing{Groups: map[string]State{"g": StateRetrying, "h": StateDone}},
+		want: Status{Groups: map[string]State{"g": StateRetrying, "h": StateDone}},
 	},
 	"given back, and put off": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -44,7 +44,7 @@ var standings = map[string]struct {
 			require.NoError(r.T, err)
 			nack(r.T, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Deferred: true})
 		},
-		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateQueued}},
+		want: Status{Groups: map[string]State{"g": StateQueued, "h": StateQueued}},
 	},
 	"lost with a consumer": {
 		arrange: func(r *scene, g, h *Group, id string) {
@@ -53,7 +53,7 @@ var standings = map[string]struct {
 			r.claim(h, "c", 1)
 			ack(r.T, h, id)
 		},
-		want:       Standing{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
+		want:       Status{Groups: map[string]State{"g": StateInDelivery, "h": StateDone}},
 		reschedule: errHeld,
 	},
 	"dead for one, acked by the other": {
@@ -62,7 +62,7 @@ var standings = map[string]struct {
 			r.claim(h, "c", 1)
 			ack(r.T, h, id)
 		},
-		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateDone}},
+		want:       Status{Groups: map[string]State{"g": StateDead, "h": StateDone}},
 		cancel:     ErrDead,
 		reschedule: ErrDead,
 		afterCancel: map[string]string{
@@ -76,7 +76,7 @@ var standings = map[string]struct {
 			require.NoError(r.T, err)
 			r.claim(h, "c", 1)
 		},
-		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
+		want:       Status{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
 		reschedule: errHeld,
 		afterCancel: map[string]string{
 			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
@@ -91,14 +91,14 @@ var standings = map[string]struct {
 			_, err := Requeue(r.Ctx(), g, ever, []string{id})
 			require.NoError(r.T, err)
 		},
-		want: Standing{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
+		want: Status{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
 	},
 	"dead for both": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
 			r.bury(h, id)
 		},
-		want:       Standing{Groups: map[string]State{"g": StateDead, "h": StateDead}},
+		want:       Status{Groups: map[string]State{"g": StateDead, "h": StateDead}},
 		cancel:     ErrDead,
 		reschedule: ErrDead,
 		afterCancel: map[string]string{
@@ -129,10 +129,10 @@ var standings = map[string]struct {
 	},
 }
 
-// eachStanding calls test for each situation.
-func eachStanding(t *testing.T, test func(r *scene, name, id string, want Standing)) {
+// eachStatus calls test for each situation.
+func eachStatus(t *testing.T, test func(r *scene, name, id string, want Status)) {
 	t.Helper()
-	for name, situation := range standings {
+	for name, situation := range statuses {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
 			g, h := r.group("g"), r.group("h")
@@ -153,17 +153,17 @@ func eachStanding(t *testing.T, test func(r *scene, name, id string, want Standi
 }
 
 func TestCancelTellsWhereTheMessageStood(t *testing.T) {
-	eachStanding(t, func(r *scene, name, id string, want Standing) {
+	eachStatus(t, func(r *scene, name, id string, want Status) {
 		got, err := r.partition.Cancel(r.Ctx(), "k")
-		assert.Equal(r.T, standings[name].cancel, err)
+		assert.Equal(r.T, statuses[name].cancel, err)
 		assert.Equal(r.T, want, got)
 		left := map[string]string{"groups g": "member", "groups h": "member"}
-		for field, value := range standings[name].afterCancel {
+		for field, value := range statuses[name].afterCancel {
 			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
 		}
 		assert.Equal(r.T, left, r.State())
 		_, err = r.partition.Cancel(r.Ctx(), "k")
-		if standings[name].afterCancel == nil {
+		if statuses[name].afterCancel == nil {
 			assert.Equal(r.T, ErrNotFound, err)
 		} else {
 			assert.Equal(r.T, ErrDead, err)
@@ -172,7 +172,7 @@ func TestCancelTellsWhereTheMessageStood(t *testing.T) {
 }
 
 func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
-	eachStanding(t, func(r *scene, name, id string, want Standing) {
+	eachStatus(t, func(r *scene, name, id string, want Status) {
 		state := r.State()
 		for key := range state {
 			set, member, _ := strings.Cut(key, " ")
@@ -182,7 +182,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 		}
 		for range 2 {
 			got, err := r.partition.Reschedule(r.Ctx(), "k", time.Hour)
-			assert.Equal(r.T, standings[name].reschedule, err)
+			assert.Equal(r.T, statuses[name].reschedule, err)
 			assert.Equal(r.T, want, got)
 			assert.Equal(r.T, state, r.State(), "only what waits is moved")
 		}
@@ -193,7 +193,7 @@ func TestRescheduleTellsWhereTheMessageStood(t *testing.T) {
 // by another group.
 func TestACallSentAgainTellsTheSame(t *testing.T) {
 	for _, s := range []*script.Script{rescheduleScript, cancelScript} {
-		eachStanding(t, func(r *scene, _, _ string, want Standing) {
+		eachStatus(t, func(r *scene, _, _ string, want Status) {
 			until := r.Now().Add(time.Minute).UnixMilli()
 			call := func(groups ...string) []any {
 				args := []any{"caller", 1, until, "key", "k"}
@@ -206,8 +206,8 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 				return reply.Values()
 			}
 			first := call("g", "h")
-			standing, _ := standingOf(script.ReplyOf(first...))
-			assert.Equal(r.T, want, standing)
+			status, _ := statusOf(script.ReplyOf(first...))
+			assert.Equal(r.T, want, status)
 			r.group("i")
 			before := r.State()
 			if again := call("g", "h"); again[0] != "groups" { // nothing shows that i has not got the message
@@ -219,9 +219,9 @@ func TestACallSentAgainTellsTheSame(t *testing.T) {
 	}
 }
 
-func TestAStandingThatNoScriptWouldAnswerIsAnError(t *testing.T) {
+func TestAStatusThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
-		_, err := standingOf(script.ReplyOf(script.Strings(reply)...))
+		_, err := statusOf(script.ReplyOf(script.Strings(reply)...))
 		assert.ErrorIs(t, err, script.ErrReply, "%q", reply)
 	}
 }
@@ -244,10 +244,10 @@ func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
 	_, _, err = g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{keyed(5, "k"), "1"}, Reason: "bad"}})
 	require.NoError(t, err)
 
-	standing, err := topic.again().Cancel(t.Context(), "k")
+	status, err := topic.again().Cancel(t.Context(), "k")
 	require.NoError(t, err)
-	assert.Equal(t, Standing{ID: keyed(3, "k"), Scheduled: true, Groups: map[string]State{}}, standing, "the last one that was taken back")
-	standing, err = topic.again().Cancel(t.Context(), "k")
+	assert.Equal(t, Status{ID: keyed(3, "k"), Scheduled: true, Groups: map[string]State{}}, status, "the last one that was taken back")
+	status, err = topic.again().Cancel(t.Context(), "k")
 	assert.Equal(t, ErrDead, err)
-	assert.Equal(t, Standing{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, standing)
+	assert.Equal(t, Status{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, status)
 }

@@ -1,5 +1,4 @@
--- roster.lua: read which groups a partition has, and some of what they are told. It changes
--- nothing.
+-- group_list.lua: read which groups a partition has, and their settings. It changes nothing.
 --
 -- KEYS     groups, control
 -- ARGV[1]  cursor   '0', or where the call before has ended
@@ -11,5 +10,5 @@ local STEP = 500 -- fields, about
 
 local _, now_ms = now_us()
 local members = cursor == '0' and redis.call('SMEMBERS', groups) or {}
-local told = redis.call('HSCAN', control, cursor, 'COUNT', STEP)
-return { now_ms, told[1], members, told[2] }
+local page = redis.call('HSCAN', control, cursor, 'COUNT', STEP)
+return { now_ms, page[1], members, page[2] }
