@@ -16,22 +16,40 @@ const linesLooked = 100
 // maxInLine is how many messages a claim may send in line if its limit is lower.
 const maxInLine = 500
 
-var ordered = regexp.MustCompile(`^.{26}=(\d+),`)
+// carried is what an id may have between its ULID and its message key: a time to live, and the length of an ordering key.
+var carried = regexp.MustCompile(`^.{26}(?:~(\d+))?(?:=((\d+),))?`)
 
 // keysOf are the ordering key, as its length and itself, and the message key that an id carries after its
 // ULID of 26 characters; "" for none.
 func keysOf(id string) (line, key string) {
-	from := 26
-	if match := ordered.FindStringSubmatch(id); match != nil {
-		length, _ := strconv.Atoi(match[1])
-		begin := len(match[0])
-		from = begin + length
-		line = id[27:from]
+	match := carried.FindStringSubmatch(id)
+	if match == nil {
+		return "", ""
+	}
+	length, _ := strconv.Atoi(match[3])
+	from := len(match[0]) + length
+	if match[3] != "" {
+		line = id[len(match[0])-len(match[2]) : from]
 	}
 	if len(id) > from {
 		key = id[from+1:]
 	}
 	return line, key
+}
+
+// ttlOf is the time to live that an id carries, in ms; 0 for none.
+func ttlOf(id string) (ms int64) {
+	if match := carried.FindStringSubmatch(id); match != nil {
+		ms, _ = strconv.ParseInt(match[1], 10, 64)
+	}
+	return ms
+}
+
+// dueAnew makes a message with a time to live live as long again after a new due time.
+func (g *group) dueAnew(id string) {
+	if token, claimed := g.attempts[id]; claimed {
+		g.attempts[id] = token.withoutDue()
+	}
 }
 
 func keyOf(id string) string {
