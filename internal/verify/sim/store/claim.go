@@ -142,6 +142,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	if hasTurns {
 		g.heal(halts)
 	}
+	g.halted = false
 	return all
 }
 

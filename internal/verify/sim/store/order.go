@@ -147,6 +147,13 @@ func (p *Partition) putOff(g *group, name string, ids ...string) {
 // halts tells whether a dead letter of a group halts its ordering key.
 func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
 
+// noteHalted notes that dead letters of a group may have turns that its next claim ends, if it halts keys no longer.
+func (p *Partition) noteHalted(name string) {
+	if g := p.groups[name]; g != nil && p.halts(name) {
+		g.halted = true
+	}
+}
+
 // beginsBusy tells whether another message has the turn of the first one that is due.
 func (g *group) beginsBusy(z *zset, now int64) bool {
 	for _, e := range z.upTo(now, 1) {
@@ -165,9 +172,10 @@ func (g *group) heal(halts bool) {
 	}
 }
 
-// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A claim passes on
-// the turns of dead letters that have halted their keys, and may do so no longer.
-func (g *group) checkOrder(name string) error {
+// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead letter has
+// its turn only in a group that halts keys, or that has halted some until its next claim.
+func (p *Partition) checkOrder(name string, g *group) error {
+	halts := p.halts(name) || g.halted
 	for _, e := range g.unack.list {
 		if line := lineOf(e.id); line != "" && g.turns[line] != e.id {
 			return fmt.Errorf("%s is in delivery to group %s, and %q has the turn of %q", e.id, name, g.turns[line], line)
@@ -178,7 +186,7 @@ func (g *group) checkOrder(name string) error {
 			continue
 		}
 		line := lineOf(e.id)
-		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, true) {
+		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, halts) {
 			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, line, owner)
 		}
 		if !slices.Contains(g.lanes[line], entry{e.score - inLine, e.id}) {
