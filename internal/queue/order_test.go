@@ -110,6 +110,51 @@ func TestATurnPassesOn(t *testing.T) {
 	}
 }
 
+// TestAClaimThatBuriesManyPassesAllTheirTurnsOn itself: what heals the turns of some lines after each claim would come
+// too late for most.
+func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
+	for name, halts := range map[string]bool{"that go on": false, "that halt": true} {
+		t.Run("keys "+name, func(t *testing.T) {
+			const keys = 20
+			r := newScene(t)
+			g := r.group("g")
+			if halts {
+				_, err := r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")
+				require.NoError(t, err)
+			}
+			var firsts, seconds []string
+			for n := range keys {
+				key := fmt.Sprint("key", n)
+				firsts, seconds = append(firsts, ordered("first", key)), append(seconds, ordered("second", key))
+				r.push(due(firsts[n]), due(seconds[n]))
+			}
+			require.Len(t, r.claim(g, "c", 2*keys), keys)
+			for _, id := range firsts {
+				r.Expire("g", id)
+				r.Client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, "1/1/0")
+			}
+			request := r.request("d", 2*keys)
+			request.MaxDeliveries = 1
+			claims, err := g.Claim(t.Context(), request)
+			require.NoError(t, err)
+			require.Len(t, claims.Buried, keys)
+
+			state := r.State()
+			for n, second := range seconds {
+				waits, owner := state["queue:g "+second], state["turns:g "+script.Traits{OrderingKey: fmt.Sprint("key", n)}.String()[1:]]
+				if halts {
+					assert.Equal(t, firsts[n], owner)
+					assert.Contains(t, waits, "in line ")
+					continue
+				}
+				assert.Equal(t, second, owner)
+				assert.NotEmpty(t, waits)
+				assert.NotContains(t, waits, "in line ")
+			}
+		})
+	}
+}
+
 func TestARetryKeepsItsTurn(t *testing.T) {
 	for name, fail := range map[string]func(r *scene, g *Group) (token string){
 		"nack": func(r *scene, g *Group) string {
@@ -263,4 +308,24 @@ func TestAClaimHealsTurns(t *testing.T) {
 			assert.Equal(t, map[string]string{"groups g": "member", "messages " + a1: "body " + a1}, r.State())
 		})
 	}
+}
+
+// TestAClaimThatATornOneComesBeforeLeasesOneOfAKey: the torn one had given a turn and sent others in line, and leased
+// nothing.
+func TestAClaimThatATornOneComesBeforeLeasesOneOfAKey(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2))
+	key := r.partition.Key
+	since := r.Client.ZScore(t.Context(), key(script.Scheduled, ""), a2).Val()
+	r.Client.HSet(t.Context(), key(script.TurnsOf, "g"), "1,a", a1)
+	r.Client.ZAdd(t.Context(), key(script.LanesOf, "g"), redis.Z{Member: fmt.Sprintf("1,a%016.0f%s", since, a2)})
+	r.Client.ZAdd(t.Context(), key(script.QueueOf, "g"), redis.Z{Score: since + script.InLine, Member: a2})
+
+	assert.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	assert.Empty(t, r.claim(g, "c", 10), "the key is busy")
+	ack(t, g, a1)
+	assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+	ack(t, g, a2)
+	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }

@@ -289,9 +289,12 @@ local function consider(batch, list, lost, max_count)
       batch.bytes, n = batch.bytes + length, n + 1
       batch.ids[n], details[2 * n - 1], details[2 * n] = id, list[2 * i], entry or '1'
       if entry then written[#written + 1], written[#written + 2] = id, entry end
-      if line and batch.owners[line] ~= id then
-        batch.owners[line], batch.checked[line] = id, true
-        batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
+      if line then
+        batch.checked[line] = true -- it is in unack once take has run: a torn file may have left it in scheduled until then
+        if batch.owners[line] ~= id then
+          batch.owners[line] = id
+          batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
+        end
       end
     end
   end

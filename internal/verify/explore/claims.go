@@ -210,7 +210,8 @@ func (t *step) buriedTruth() string {
 // waitTruth checks when the consumer has to claim again.
 func (t *step) waitTruth() string {
 	due := len(t.dueIn(t.after, t.op.group)) > 0
-	left := t.after.has("scheduled", "") || len(t.after.all("scheduled"))+len(t.after.all("queue:"+t.op.group))+len(t.after.all("unack:"+t.op.group)) > 0
+	waits := func(e entry) bool { return !strings.HasPrefix(e.value, inLine) } // or others have the turn
+	left := len(t.after.all("scheduled"))+len(t.after.all("unack:"+t.op.group)) > 0 || slices.ContainsFunc(t.after.all("queue:"+t.op.group), waits)
 	wait := t.claim.wait
 	held := t.after.all("unack:" + t.op.group)
 	lapsed := slices.ContainsFunc(held, func(e entry) bool { return isDue(e.value) })
@@ -224,6 +225,7 @@ func (t *step) waitTruth() string {
 		return ""
 	}
 	switch {
+	case wait == 0 && t.heals(): // the group looks again at once
 	case due && wait != 0 && wait != -2, due && wait == -2 && t.op.free >= t.op.limit:
 		return fmt.Sprintf("wait: %d, though more is due", wait)
 	case !due && left && wait <= 0, !due && !left && wait != -1:

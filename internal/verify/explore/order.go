@@ -8,7 +8,7 @@ import (
 )
 
 // ordered checks turns and lines: a message in delivery has its turn, a turn is that of a message that is in
-// delivery or waits for a retry or a claim, and what is in line waits for such a message and has its place. A
+// delivery, waits for a retry or a claim, or is dead and halts its key, and what is in line waits for such a message and has its place. A
 // torn file may break that until the next claim; but a message without its place would wait for ever.
 func (u *Universe) ordered(s state) string {
 	torn := slices.ContainsFunc(u.msgs(), s.relaxed)
@@ -49,8 +49,11 @@ func placeOf(line, due, msg string) string {
 // hasTurn tells whether a message counts as the one whose turn it is.
 func (s state) hasTurn(g, msg string) bool {
 	waits, queued := s.get("queue:"+g, msg)
-	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine)
+	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine) || s.halts(g) && s.has("dead:"+g, msg)
 }
+
+// halts tells whether a dead letter of a group halts its ordering key.
+func (s state) halts(g string) bool { return s.value("control", "limits:"+g) == haltingLimits }
 
 // passes tells whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
 // line and has the turn now.
@@ -64,8 +67,8 @@ func (t *step) passes(change entry) bool {
 		t.after.value("turns:"+g, t.u.lineOf(change.field)) == change.field
 }
 
-// inOrder checks that whoever gets a turn is the first in its line, and that a message that is still to be delivered
-// keeps its turn, unless it is put off.
+// inOrder checks that whoever gets a turn is the first in its line, and that a message that is still to be delivered,
+// or is dead and halts its key, keeps its turn, unless it is put off.
 func (t *step) inOrder() string {
 	if slices.ContainsFunc(t.u.msgs(), t.after.relaxed) {
 		return ""
@@ -92,6 +95,14 @@ func (t *step) aheadOf(other, g, msg string) bool {
 	waits := t.after.value("queue:"+g, msg)
 	return strings.HasPrefix(waits, inLine) || isDue(waits) &&
 		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
+}
+
+// heals tells whether a claim mends what a torn file has left of turns and lanes.
+func (t *step) heals() bool {
+	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
+	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {
+		return change.key == "turns:"+t.op.group || change.key == "lanes:"+t.op.group
+	})
 }
 
 // healed checks that, after a claim, whoever is in line waits for a message that has its turn.

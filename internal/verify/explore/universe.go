@@ -27,6 +27,7 @@ type Universe struct {
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
 	limit      int      // messages that each group may hold at once, 0 for any number
+	halts      bool     // a dead letter halts its ordering key
 	policies   []string // on duplicates
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata
@@ -65,6 +66,9 @@ func Universes() []*Universe {
 		{Name: "an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 3, lines: []string{"x", "x", "x"}, deliveries: 2, most: 1, policies: reject},
 		{Name: "an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, verbs: both},
 		{Name: "an ordering key, two groups", groups: gh, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject},
+		{Name: "an ordering key that halts", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 2, most: 1, policies: reject, decides: true},
+		{Name: "an ordering key that halts, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 1, most: 1, policies: reject, verbs: both},
+		{Name: "torn, an ordering key that halts", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 1, policies: reject, between: 2, after: 3},
 		{Name: "torn, an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, between: 3, after: 3},
 		{Name: "torn, an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, most: 1, policies: reject, decides: true, between: 2, after: 3},
 		{Name: "torn, an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject, verbs: both, between: 2, after: 3},
@@ -97,12 +101,18 @@ func (u *Universe) lineOf(msg string) string {
 	return ""
 }
 
+// haltingLimits are those of a group that halts ordering keys, without a limit.
+const haltingLimits = `0 0.000000 0 0 {"halts":true}`
+
 // first is the state before the first operation.
 func (u *Universe) first() state {
 	s := state{}
 	for _, g := range u.groups {
 		if u.limit > 0 {
 			s.set("control", "limits:"+g, fmt.Sprintf("%d 0.000000 0 %d {}", u.limit, u.limit))
+		}
+		if u.halts {
+			s.set("control", "limits:"+g, haltingLimits)
 		}
 	}
 	return s

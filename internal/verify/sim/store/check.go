@@ -63,7 +63,7 @@ func (p *Partition) Pending(name string) int {
 func (p *Partition) Check() error {
 	homes := map[string]int{} // how many groups have a message
 	for name, g := range p.groups {
-		if err := g.checkOrder(name); g.registered && err != nil {
+		if err := p.checkOrder(name, g); g.registered && err != nil {
 			return err
 		}
 		for _, set := range []*zset{&g.queue, &g.unack, &g.dead} {

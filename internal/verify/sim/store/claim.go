@@ -28,6 +28,7 @@ type Claimed struct {
 	ID       string
 	Token    Token
 	Due      int64 // ms
+	Expires  int64 // ms; 0: it has no time to live
 	Body     []byte
 	Metadata []byte // as a nack set it
 }
@@ -141,6 +142,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	if hasTurns {
 		g.heal(halts)
 	}
+	g.halted = false
 	return all
 }
 
@@ -236,14 +238,19 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 		return true
 	case len(b.messages) == r.Limit:
 		return false
-	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(b.messages) >= r.Free:
+	case (retried || lost) && next(last, retried, lost).withoutDue() != aheadAgain && len(b.messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
 	case len(b.messages) > 0 && b.size+bytes > r.Bytes:
 		return false
 	}
 	b.size += bytes
-	b.messages = append(b.messages, Claimed{e.id, next(last, retried, lost), e.score, body, g.changed[e.id]})
+	m := Claimed{ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.changed[e.id]}
+	if ttl := ttlOf(e.id); ttl > 0 {
+		m.Token = m.Token.withDue(e.score)
+		m.Expires = m.Token.Due + ttl
+	}
+	b.messages = append(b.messages, m)
 	b.owners[line] = e.id
 	return true
 }
@@ -266,10 +273,10 @@ func next(last Token, retried, lost bool) Token {
 	if !retried && !lost {
 		return firstClaim
 	}
-	if last == firstClaim && !lost { // it was given back unseen
-		return aheadAgain
+	if last.withoutDue() == firstClaim && !lost { // it was given back unseen
+		return aheadAgain.withDue(last.Due)
 	}
-	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
+	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1, last.Due}
 }
 
 // toDead makes a dead letter of a message that is in no other set than unack.

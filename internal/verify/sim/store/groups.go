@@ -19,6 +19,7 @@ type group struct {
 	consumers          map[string]presence
 	turns              map[string]string  // line -> the message whose turn it is
 	lanes              map[string][]entry // line -> due times and ids, in their order
+	halted             bool               // dead letters may have turns since the group halted keys, before its next claim
 }
 
 // Tombstone says why a group is gone.

@@ -16,22 +16,40 @@ const linesLooked = 100
 // maxInLine is how many messages a claim may send in line if its limit is lower.
 const maxInLine = 500
 
-var ordered = regexp.MustCompile(`^.{26}=(\d+),`)
+// carried is what an id may have between its ULID and its message key: a time to live, and the length of an ordering key.
+var carried = regexp.MustCompile(`^.{26}(?:~(\d+))?(?:=((\d+),))?`)
 
 // keysOf are the ordering key, as its length and itself, and the message key that an id carries after its
 // ULID of 26 characters; "" for none.
 func keysOf(id string) (line, key string) {
-	from := 26
-	if match := ordered.FindStringSubmatch(id); match != nil {
-		length, _ := strconv.Atoi(match[1])
-		begin := len(match[0])
-		from = begin + length
-		line = id[27:from]
+	match := carried.FindStringSubmatch(id)
+	if match == nil {
+		return "", ""
+	}
+	length, _ := strconv.Atoi(match[3])
+	from := len(match[0]) + length
+	if match[3] != "" {
+		line = id[len(match[0])-len(match[2]) : from]
 	}
 	if len(id) > from {
 		key = id[from+1:]
 	}
 	return line, key
+}
+
+// ttlOf is the time to live that an id carries, in ms; 0 for none.
+func ttlOf(id string) (ms int64) {
+	if match := carried.FindStringSubmatch(id); match != nil {
+		ms, _ = strconv.ParseInt(match[1], 10, 64)
+	}
+	return ms
+}
+
+// dueAnew makes a message with a time to live live as long again after a new due time.
+func (g *group) dueAnew(id string) {
+	if token, claimed := g.attempts[id]; claimed {
+		g.attempts[id] = token.withoutDue()
+	}
 }
 
 func keyOf(id string) string {
@@ -129,6 +147,13 @@ func (p *Partition) putOff(g *group, name string, ids ...string) {
 // halts tells whether a dead letter of a group halts its ordering key.
 func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
 
+// noteHalted notes that dead letters of a group may have turns that its next claim ends, if it halts keys no longer.
+func (p *Partition) noteHalted(name string) {
+	if g := p.groups[name]; g != nil && p.halts(name) {
+		g.halted = true
+	}
+}
+
 // beginsBusy tells whether another message has the turn of the first one that is due.
 func (g *group) beginsBusy(z *zset, now int64) bool {
 	for _, e := range z.upTo(now, 1) {
@@ -147,9 +172,10 @@ func (g *group) heal(halts bool) {
 	}
 }
 
-// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A claim passes on
-// the turns of dead letters that have halted their keys, and may do so no longer.
-func (g *group) checkOrder(name string) error {
+// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead letter has
+// its turn only in a group that halts keys, or that has halted some until its next claim.
+func (p *Partition) checkOrder(name string, g *group) error {
+	halts := p.halts(name) || g.halted
 	for _, e := range g.unack.list {
 		if line := lineOf(e.id); line != "" && g.turns[line] != e.id {
 			return fmt.Errorf("%s is in delivery to group %s, and %q has the turn of %q", e.id, name, g.turns[line], line)
@@ -160,7 +186,7 @@ func (g *group) checkOrder(name string) error {
 			continue
 		}
 		line := lineOf(e.id)
-		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, true) {
+		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, halts) {
 			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, line, owner)
 		}
 		if !slices.Contains(g.lanes[line], entry{e.score - inLine, e.id}) {

@@ -73,6 +73,7 @@ func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
 	if l == p.limits[name] && s == p.shares[name] {
 		return
 	}
+	p.noteHalted(name)
 	if l == (Limits{}) {
 		p.unlimit(name)
 	} else {
@@ -90,6 +91,7 @@ func (p *Partition) cap(now int64, name string) {
 }
 
 func (p *Partition) unlimit(name string) {
+	p.noteHalted(name)
 	delete(p.limits, name)
 	delete(p.shares, name)
 	delete(p.rates, name)
