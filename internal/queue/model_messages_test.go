@@ -365,7 +365,7 @@ func (m *trial) reschedule(rt *rapid.T) {
 }
 
 // stood compares where a message was, and the error if it could not be changed.
-func (m *trial) stood(want store.Standing, ok bool, got Status, err error) {
+func (m *trial) stood(want store.Status, ok bool, got Status, err error) {
 	same := Status{ID: want.ID, Scheduled: want.Scheduled}
 	if want.ID != "" {
 		same.Groups = map[string]State{}

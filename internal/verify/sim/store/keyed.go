@@ -17,8 +17,8 @@ const (
 	StateDead       State = "dead"
 )
 
-// Standing is where a message was when a call found it.
-type Standing struct {
+// Status is where a message was when a call found it.
+type Status struct {
 	ID        string // empty: there was none
 	Scheduled bool
 	Groups    map[string]State
@@ -35,11 +35,11 @@ func (p *Partition) Lead(key string) string {
 
 // Cancel takes back a message from all groups where it is no dead letter. ok is false if there
 // is no such message, or if only dead letters are left of it.
-func (p *Partition) Cancel(id string) (s Standing, ok bool) {
+func (p *Partition) Cancel(id string) (s Status, ok bool) {
 	if !p.Stored(id) {
-		return Standing{}, false
+		return Status{}, false
 	}
-	s = p.standing(id)
+	s = p.status(id)
 	var dead []string
 	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
 		if s.Groups[name] == StateDead {
@@ -92,9 +92,9 @@ func (p *Partition) concerns(name, id string) bool {
 	return p.groups[name].registered || slices.Contains(p.refs[id], name)
 }
 
-// standing is where a message is.
-func (p *Partition) standing(id string) Standing {
-	s := Standing{ID: id, Scheduled: p.scheduled.has(id), Groups: map[string]State{}}
+// status is where a message is.
+func (p *Partition) status(id string) Status {
+	s := Status{ID: id, Scheduled: p.scheduled.has(id), Groups: map[string]State{}}
 	for name, g := range p.groups {
 		if !p.concerns(name, id) {
 			continue
@@ -116,19 +116,19 @@ func (p *Partition) standing(id string) Standing {
 	return s
 }
 
-func (s Standing) has(state State) bool {
+func (s Status) has(state State) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.Groups)), state)
 }
 
 // waits tells whether the message waits for any group.
-func (s Standing) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
+func (s Status) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
 
 // Reschedule gives a waiting message a new due time, in ms. ok is false if it does not wait.
-func (p *Partition) Reschedule(now int64, id string, due int64) (s Standing, ok bool) {
+func (p *Partition) Reschedule(now int64, id string, due int64) (s Status, ok bool) {
 	if !p.Stored(id) {
-		return Standing{}, false
+		return Status{}, false
 	}
-	s = p.standing(id)
+	s = p.status(id)
 	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
 		g := p.groups[name]
