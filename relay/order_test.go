@@ -76,25 +76,3 @@ func TestRelaysKeepTheOrderOfAKey(t *testing.T) {
 	defer s.target.mu.Unlock()
 	keptTurns(t, taken)
 }
-
-// TestRelaysKeepTheOrderOfAKeyInAStream, in one step or published.
-func TestRelaysKeepTheOrderOfAKeyInAStream(t *testing.T) {
-	for name, same := range map[string]bool{"in one step": true, "published": false} {
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			client := s.Client
-			if !same {
-				client = s.dial()
-			}
-			s.inTurns()
-			for range 3 {
-				s.run(toStreams(client))
-			}
-			var uuids []string
-			for _, msg := range s.read(orderingKeys * ofEach) {
-				uuids = append(uuids, msg.UUID)
-			}
-			keptTurns(t, uuids)
-		})
-	}
-}

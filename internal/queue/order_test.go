@@ -155,6 +155,31 @@ func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
 	}
 }
 
+func TestAMessageThatIsDueWhileAnotherOfItsKeyIsLeasedWaits(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	r.push(due(a2))
+	assert.Empty(t, r.claim(g, "d", 10))
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
+	ack(t, g, a1)
+	assert.Equal(t, tokens("1", a2), r.claim(g, "d", 10))
+}
+
+func TestACancelEndsNoTurnOfAnotherMessage(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2), due(a3))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	_, err := r.partition.CancelID(t.Context(), a2)
+	require.NoError(t, err)
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
+	assert.Empty(t, r.claim(g, "d", 10))
+	ack(t, g, a1)
+	assert.Equal(t, tokens("1", a3), r.claim(g, "d", 10))
+}
+
 func TestARetryKeepsItsTurn(t *testing.T) {
 	for name, fail := range map[string]func(r *scene, g *Group) (token string){
 		"nack": func(r *scene, g *Group) string {

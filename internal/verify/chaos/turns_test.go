@@ -3,9 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -40,8 +37,15 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsOverClusterFailovers is TestTurns while masters are killed, and live ones demoted. Redis may forget what its
-// replicas have not got yet: messages of which that shows are excused.
+// TestTurnsOverClusterFailovers is TestTurns while masters are killed, and live ones demoted. Replicas are always a
+// little behind, so a killed master takes some writes with it: the last ones of its partitions. What Publish has
+// returned nil for is not among them, since it waits for a replica. Left out of the judging is only what such a loss
+// explains:
+//   - a message that comes again after Redis has accepted its ack (counted and logged);
+//   - a delivery whose claim is lost: a later claim of the message has the same token, or a lower one;
+//   - the end of a turn in which a token was given out twice: the ack of either consumer ends it;
+//   - a delivery that was claimed in the last second before a master was killed, if its message was cancelled
+//     or an older delivery of it ended it. It may be lost too, but no later claim shows that.
 func TestTurnsOverClusterFailovers(t *testing.T) {
 	if !*full {
 		t.Skip("takes minutes")
@@ -51,45 +55,95 @@ func TestTurnsOverClusterFailovers(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
 	s.cluster = cluster.Addrs()
-	const count = 50_000
 	c := s.crowd(10)
-	publisher := spawn(t, s.inTurns(count), s.history)
+	publishing, stopPublishing := context.WithCancel(t.Context())
+	defer stopPublishing()
+	published := make(chan error, 1)
+	go func() { published <- s.inTurns(0).run(publishing, s.dial(), s.history.Add) }()
 	s.until("there are messages", quiet, func() bool { return s.history.Count(Handled) > 100 })
-	stopping, end := context.WithCancel(t.Context())
-	defer end()
-	ended := make(chan int, 1)
-	go func() { ended <- failovers(stopping, t, s, cluster) }()
-	c.disturb(count, 12*time.Minute)
-	end()
-	t.Logf("%d failovers", <-ended)
-	publisher.wait()
+	var kills []int64
+	over := make(chan error, 1)
+	go func() {
+		var err error
+		kills, err = s.failovers(t.Context(), cluster)
+		over <- err
+	}()
+	err := c.disturbUntil(over)
+	stopPublishing()
+	require.NoError(t, <-published)
 	s.drained()
 	stop(c.processes)
+	require.NoError(t, err)
 	report := s.history.Check([]string{"g"}, s.bodies(), s.cancelled())
-	t.Logf("%s; %d cancelled, %d delivered again after an ack", report, len(s.cancelled()), len(report.Resurrected))
-	forgotten := s.forgotten(report.Resurrected)
+	t.Logf("%d failovers, %d of them by kills; %s; %d handled, %d cancelled, %d delivered again after an ack",
+		turnsFailovers, len(kills), report, s.history.Count(Handled), len(s.cancelled()), len(report.Resurrected))
 	report.Resurrected = nil
 	assert.Empty(t, report.Failures())
 	assert.Zero(t, report.Published[Failed])
-	s.judgeTurns(forgotten)
+	assert.Greater(t, report.Published[OK], 1000)
+	s.judgeTurns(kills)
 }
 
-// failovers kills masters, and demotes live ones, until stop ends. It returns how many.
-func failovers(stop context.Context, t *testing.T, s *scene, cluster *redistest.Cluster) (n int) {
-	for ; stop.Err() == nil; n++ {
-		ctx, cancel := context.WithTimeout(t.Context(), healing)
-		slot, err := s.Client.ClusterKeySlot(ctx, fmt.Sprint(s.Tag(), rand.IntN(turnsPartitions), "}:messages")).Result()
-		switch {
-		case err != nil: // the client has asked a master that is away
-		case n%4 == 1:
-			err = cluster.Failover(ctx, int(slot))
-		default:
-			err = cluster.KillMaster(ctx, int(slot))
+const turnsFailovers = 8
+
+// failovers kills masters, and demotes every fourth live one. After each it waits until the cluster has all its replicas
+// and messages are handled again. It returns when it killed masters, in µs.
+func (s *scene) failovers(ctx context.Context, cluster *redistest.Cluster) (kills []int64, err error) {
+	for n := range turnsFailovers {
+		slot, err := s.anySlot(ctx)
+		if err != nil {
+			return kills, err
 		}
-		cancel()
-		assert.NoError(t, err)
+		within, cancel := context.WithTimeout(ctx, healing)
+		defer cancel()
+		if n%4 == 1 {
+			err = cluster.Failover(within, slot)
+		} else {
+			var killed *redistest.Server
+			killed, err = cluster.Kill(within, slot)
+			kills = append(kills, time.Now().UnixMicro())
+			if err == nil {
+				err = cluster.Heal(within, killed)
+			}
+		}
+		if err == nil {
+			err = s.handles(within, 200)
+		}
+		if err != nil {
+			return kills, fmt.Errorf("failover %d: %w", n, err)
+		}
 	}
-	return n
+	return kills, nil
+}
+
+// anySlot is the slot of some partition of the topic. The client may first have to learn of new masters.
+func (s *scene) anySlot(ctx context.Context) (int, error) {
+	for {
+		keys, err := s.Keys(ctx)
+		if err == nil && len(keys) > 0 {
+			slot, err := s.Client.ClusterKeySlot(ctx, keys[rand.IntN(len(keys))]).Result()
+			if err == nil {
+				return int(slot), nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// handles waits until so many more messages are handled.
+func (s *scene) handles(ctx context.Context, count int) error {
+	for before := s.history.Count(Handled); s.history.Count(Handled) < before+count; {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("messages do not go on: %w", ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // turnsPartitions is how many partitions the topic has on a cluster.
@@ -101,7 +155,7 @@ func (s *scene) inTurns(count int) job {
 		j.Publish, j.Name, j.Count, j.Batch, j.Keys, j.Spread, j.Every = true, "m", count, 20, size(20, 200), 500*time.Millisecond, 10*time.Millisecond
 		j.CancelOneOf = 20
 		if s.cluster != nil {
-			j.Partitions, j.WaitReplicas, j.Every, j.Timeout = turnsPartitions, 1, 60*time.Millisecond, time.Minute
+			j.Keys, j.Partitions, j.WaitReplicas, j.Every, j.Timeout = 100, turnsPartitions, 1, 100*time.Millisecond, time.Minute
 		}
 	})
 }
@@ -132,7 +186,7 @@ func (c *crowd) start(i int) {
 	c.processes[i] = spawn(c.T, c.consume, c.history)
 }
 
-// disturb kills processes, or stops them past their leases, until nine of ten messages are handled.
+// disturb disturbs the crowd until nine of ten messages are handled.
 func (c *crowd) disturb(count int, within time.Duration) {
 	c.T.Helper()
 	deadline := time.Now().Add(within)
@@ -140,20 +194,40 @@ func (c *crowd) disturb(count int, within time.Duration) {
 		if time.Now().After(deadline) {
 			c.T.Fatalf("in Redis: %v", c.sizes())
 		}
-		<-time.After(200 * time.Millisecond)
-		i := rand.IntN(len(c.processes))
-		if rand.IntN(2) == 0 {
-			c.kills++
-			c.processes[i].kill()
-			c.start(i)
-			continue
-		}
-		c.stops++
-		c.processes[i].signal(syscall.SIGSTOP)
-		<-time.After(crowdLease + 50*time.Millisecond)
-		c.processes[i].signal(syscall.SIGCONT)
+		c.disturbOne()
 	}
 	c.T.Logf("%d kills, %d stops", c.kills, c.stops)
+}
+
+// disturbUntil disturbs the crowd until something is over, and returns its error.
+func (c *crowd) disturbUntil(over <-chan error) error {
+	c.T.Helper()
+	for {
+		select {
+		case err := <-over:
+			c.T.Logf("%d kills, %d stops", c.kills, c.stops)
+			return err
+		default:
+			c.disturbOne()
+		}
+	}
+}
+
+// disturbOne kills a process and starts another, or stops it past its leases.
+func (c *crowd) disturbOne() {
+	c.T.Helper()
+	<-time.After(200 * time.Millisecond)
+	i := rand.IntN(len(c.processes))
+	if rand.IntN(2) == 0 {
+		c.kills++
+		c.processes[i].kill()
+		c.start(i)
+		return
+	}
+	c.stops++
+	c.processes[i].signal(syscall.SIGSTOP)
+	<-time.After(crowdLease + 50*time.Millisecond)
+	c.processes[i].signal(syscall.SIGCONT)
 }
 
 // cancelled are messages that were cancelled, as far as is known.
@@ -172,125 +246,8 @@ func (s *scene) cancelled() (uuids []string) {
 	return uuids
 }
 
-// forgotten are messages of which Redis has forgotten something: those that came back after an ack, and those
-// that were delivered twice with the same token.
-func (s *scene) forgotten(resurrected []string) map[string]bool {
-	type delivery struct {
-		uuid  string
-		token int64
-	}
-	forgotten, seen := map[string]bool{}, map[delivery]bool{}
-	for _, uuid := range resurrected {
-		forgotten[uuid] = true
-	}
-	for _, e := range s.history.Events() {
-		d := delivery{e.UUID, e.Token}
-		if e.Kind == Delivered {
-			forgotten[e.UUID] = forgotten[e.UUID] || seen[d]
-			seen[d] = true
-		}
-	}
-	maps.DeleteFunc(forgotten, func(_ string, is bool) bool { return !is })
-	s.T.Logf("%d messages of which Redis has forgotten something", len(forgotten))
-	return forgotten
-}
-
-// handling is a delivery to a handler.
-type handling struct {
-	uuid     string
-	token    int64
-	from, to int64 // to is 1 << 62 if the handler has not ended
-}
-
-// judgeTurns fails the case unless the messages of each ordering key were handled one at a time, in the order of
-// their due times. It leaves out messages of which Redis has forgotten something.
-func (s *scene) judgeTurns(forgotten map[string]bool) {
-	s.T.Helper()
-	byKey, last := s.handlings()
-	earliest, latest := s.dueTimes()
-	overlaps, disorder, pairs := 0, 0, 0
-	for key, list := range byKey {
-		list = slices.DeleteFunc(list, func(h handling) bool { return forgotten[h.uuid] })
-		slices.SortFunc(list, func(a, b handling) int { return int(a.from - b.from) })
-		for i, a := range list {
-			for _, b := range list[i+1:] {
-				// Another delivery of the same message has taken over from a, if its consumer lost the lease.
-				if a.uuid == b.uuid {
-					continue
-				}
-				pairs++
-				stale := a.token < last[a.uuid]
-				if b.from < a.to && a.to < 1<<62 && !stale {
-					overlaps++
-					s.T.Logf("key %s: %v and %v at once", key, a, b)
-				}
-				if latest[b.uuid] < earliest[a.uuid] && !stale {
-					disorder++
-					s.T.Logf("key %s: %v before %v, which was due before it", key, a, b)
-				}
-			}
-		}
-	}
-	s.T.Logf("%d keys, %d pairs of deliveries", len(byKey), pairs)
-	assert.NotZero(s.T, pairs)
-	assert.Zero(s.T, overlaps, "handled at once")
-	assert.Zero(s.T, disorder, "handled out of order")
-}
-
 func redisKeys(s *scene) []string {
 	keys, err := s.Keys(context.Background())
 	require.NoError(s.T, err)
 	return keys
-}
-
-// handlings are the deliveries by their ordering keys, and the last token of each message.
-func (s *scene) handlings() (byKey map[string][]handling, last map[string]int64) {
-	byKey, last = map[string][]handling{}, map[string]int64{}
-	type delivery struct {
-		uuid, worker string
-		token        int64
-	}
-	ends, cancels := map[delivery]int64{}, map[string]int64{}
-	events := s.history.Events()
-	for _, e := range events {
-		if e.Kind == Cancelled && cancels[e.UUID] == 0 { // from then on, the next one may be handled
-			cancels[e.UUID] = e.At
-		}
-		if e.Kind == Handled || e.Kind == Refused {
-			ends[delivery{e.UUID, e.Worker, e.Token}] = e.At
-		}
-	}
-	for _, e := range events {
-		if e.Kind != Delivered {
-			continue
-		}
-		end, ended := ends[delivery{e.UUID, e.Worker, e.Token}]
-		if !ended {
-			end = 1 << 62
-		}
-		if at, cancelled := cancels[e.UUID]; cancelled {
-			end = min(end, at)
-		}
-		key := script.TraitsOf(e.ID).OrderingKey
-		byKey[key] = append(byKey[key], handling{e.UUID, e.Token, e.At, end})
-		last[e.UUID] = max(last[e.UUID], e.Token)
-	}
-	return byKey, last
-}
-
-// dueTimes are when each message was due at the earliest and at the latest, in µs: the publisher knows only when its
-// call began and ended.
-func (s *scene) dueTimes() (earliest, latest map[string]int64) {
-	const rounding = 2000
-	earliest, latest = map[string]int64{}, map[string]int64{}
-	for _, e := range s.history.Events() {
-		switch {
-		case e.Kind != Published:
-		case e.Outcome == OK:
-			earliest[e.UUID], latest[e.UUID] = e.Due, e.At+e.Wait+rounding
-		case latest[e.UUID] == 0:
-			earliest[e.UUID], latest[e.UUID] = e.Due, 1<<62
-		}
-	}
-	return earliest, latest
 }
