@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	_ "time/tzdata"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -24,34 +24,62 @@ func TestNextAtChangesOfTheClock(t *testing.T) {
 		want                    []string // of form
 	}{
 		"a weekday": {"0 7 * * 1", "Europe/Berlin", "2026-11-24 12:00:00 +0100", []string{"2026-11-30 07:00:00 +0100", "2026-12-07 07:00:00 +0100"}},
-		"a fixed time in a gap comes after it": {"30 2 * * *", "Europe/Berlin", "2026-03-28 12:00:00 +0100",
-			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:30:00 +0200"}},
-		"fixed times in a gap come together": {"*/20 2 * * *", "Europe/Berlin", "2026-03-29 00:00:00 +0100",
-			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:00:00 +0200"}},
-		"a fixed time in an overlap comes once": {"30 2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
-			[]string{"2026-10-25 02:30:00 +0200", "2026-10-26 02:30:00 +0100"}},
-		"after the first time of an overlap, the second does not count": {"30 2 * * *", "Europe/Berlin", "2026-10-25 02:10:00 +0100",
-			[]string{"2026-10-26 02:30:00 +0100"}},
-		"hourly stays hourly in a gap": {"0 * * * *", "Europe/Berlin", "2026-03-29 00:30:00 +0100",
-			[]string{"2026-03-29 01:00:00 +0100", "2026-03-29 03:00:00 +0200", "2026-03-29 04:00:00 +0200"}},
-		"hourly stays hourly in an overlap": {"0 * * * *", "Europe/Berlin", "2026-10-25 01:30:00 +0200",
-			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 03:00:00 +0100"}},
-		"a step in the hour follows elapsed time": {"0 2-4/2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
-			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 04:00:00 +0100"}},
-		"São Paulo has no midnight": {"@daily", "America/Sao_Paulo", "2018-11-03 12:00:00 -0300",
-			[]string{"2018-11-04 01:00:00 -0200", "2018-11-05 00:00:00 -0200"}},
-		"São Paulo has the hour before midnight twice": {"30 23 * * *", "America/Sao_Paulo", "2018-02-17 12:00:00 -0200",
-			[]string{"2018-02-17 23:30:00 -0200", "2018-02-18 23:30:00 -0300"}},
-		"Lord Howe's half hour is missing": {"15 2 * * *", "Australia/Lord_Howe", "2026-10-03 12:00:00 +1030",
-			[]string{"2026-10-04 02:30:00 +1100", "2026-10-05 02:15:00 +1100"}},
-		"Lord Howe's half hour comes twice": {"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 12:00:00 +1100",
-			[]string{"2026-04-05 01:45:00 +1100", "2026-04-06 01:45:00 +1030"}},
-		"each half hour of Lord Howe": {"*/30 * * * *", "Australia/Lord_Howe", "2026-04-05 01:10:00 +1100",
-			[]string{"2026-04-05 01:30:00 +1100", "2026-04-05 01:30:00 +1030", "2026-04-05 02:00:00 +1030"}},
-		"Apia's missing day is over at once": {"0 7 * * *", "Pacific/Apia", "2011-12-29 06:00:00 -1000",
-			[]string{"2011-12-29 07:00:00 -1000", "2011-12-31 00:00:00 +1400", "2011-12-31 07:00:00 +1400"}},
-		"Casablanca changes for Ramadan": {"30 2 * * *", "Africa/Casablanca", "2026-02-14 12:00:00 +0100",
-			[]string{"2026-02-15 02:30:00 +0100", "2026-02-16 02:30:00 +0000"}},
+		"a fixed time in a gap comes after it": {
+			"30 2 * * *", "Europe/Berlin", "2026-03-28 12:00:00 +0100",
+			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:30:00 +0200"},
+		},
+		"fixed times in a gap come together": {
+			"*/20 2 * * *", "Europe/Berlin", "2026-03-29 00:00:00 +0100",
+			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:00:00 +0200"},
+		},
+		"a fixed time in an overlap comes once": {
+			"30 2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
+			[]string{"2026-10-25 02:30:00 +0200", "2026-10-26 02:30:00 +0100"},
+		},
+		"after the first time of an overlap, the second does not count": {
+			"30 2 * * *", "Europe/Berlin", "2026-10-25 02:10:00 +0100",
+			[]string{"2026-10-26 02:30:00 +0100"},
+		},
+		"hourly stays hourly in a gap": {
+			"0 * * * *", "Europe/Berlin", "2026-03-29 00:30:00 +0100",
+			[]string{"2026-03-29 01:00:00 +0100", "2026-03-29 03:00:00 +0200", "2026-03-29 04:00:00 +0200"},
+		},
+		"hourly stays hourly in an overlap": {
+			"0 * * * *", "Europe/Berlin", "2026-10-25 01:30:00 +0200",
+			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 03:00:00 +0100"},
+		},
+		"a step in the hour follows elapsed time": {
+			"0 2-4/2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
+			[]string{"2026-10-25 02:00:00 +0200", "2026-10-25 02:00:00 +0100", "2026-10-25 04:00:00 +0100"},
+		},
+		"São Paulo has no midnight": {
+			"@daily", "America/Sao_Paulo", "2018-11-03 12:00:00 -0300",
+			[]string{"2018-11-04 01:00:00 -0200", "2018-11-05 00:00:00 -0200"},
+		},
+		"São Paulo has the hour before midnight twice": {
+			"30 23 * * *", "America/Sao_Paulo", "2018-02-17 12:00:00 -0200",
+			[]string{"2018-02-17 23:30:00 -0200", "2018-02-18 23:30:00 -0300"},
+		},
+		"Lord Howe's half hour is missing": {
+			"15 2 * * *", "Australia/Lord_Howe", "2026-10-03 12:00:00 +1030",
+			[]string{"2026-10-04 02:30:00 +1100", "2026-10-05 02:15:00 +1100"},
+		},
+		"Lord Howe's half hour comes twice": {
+			"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 12:00:00 +1100",
+			[]string{"2026-04-05 01:45:00 +1100", "2026-04-06 01:45:00 +1030"},
+		},
+		"each half hour of Lord Howe": {
+			"*/30 * * * *", "Australia/Lord_Howe", "2026-04-05 01:10:00 +1100",
+			[]string{"2026-04-05 01:30:00 +1100", "2026-04-05 01:30:00 +1030", "2026-04-05 02:00:00 +1030"},
+		},
+		"Apia's missing day is over at once": {
+			"0 7 * * *", "Pacific/Apia", "2011-12-29 06:00:00 -1000",
+			[]string{"2011-12-29 07:00:00 -1000", "2011-12-31 00:00:00 +1400", "2011-12-31 07:00:00 +1400"},
+		},
+		"Casablanca changes for Ramadan": {
+			"30 2 * * *", "Africa/Casablanca", "2026-02-14 12:00:00 +0100",
+			[]string{"2026-02-15 02:30:00 +0100", "2026-02-16 02:30:00 +0000"},
+		},
 		"a leap day that is eight years away": {"0 0 29 2 *", "UTC", "2096-03-01 00:00:00 +0000", []string{"2104-02-29 00:00:00 +0000"}},
 		"every quarter of an hour":            {"@every 15m", "Asia/Kathmandu", "2026-01-01 00:01:00 +0545", []string{"2026-01-01 00:15:00 +0545"}},
 		"every 7 hours, before the epoch":     {"@every 7h", "UTC", "1969-12-31 23:00:00 +0000", []string{"1970-01-01 00:00:00 +0000", "1970-01-01 07:00:00 +0000"}},

@@ -5,13 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/robfig/cron/v3"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -133,9 +134,11 @@ func expression(r *rand.Rand) string {
 // zones are the names of the tz database that comes with Go.
 func zones(t *testing.T) []string {
 	t.Helper()
-	database, err := zip.OpenReader(filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip"))
+	root, err := exec.Command("go", "env", "GOROOT").Output()
 	require.NoError(t, err)
-	defer database.Close()
+	database, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, database.Close()) })
 	var names []string
 	for _, f := range database.File {
 		if !strings.HasSuffix(f.Name, "/") {
