@@ -63,8 +63,7 @@ func TestOneKeyTwiceInABatch(t *testing.T) {
 func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
 	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
-	batches++
-	batch := Batch{Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{
+	batch := Batch{Publisher: "p", Number: batches.Add(1), Duplicates: RejectDuplicates, Calls: [][]Message{
 		{after("x", 60)}, {after("y", 60), after("z", 60), after(keyed(2, "k"), 60)}, {after(keyed(3, "k"), 60)},
 	}}
 	want := []Duplicate{{Call: 1, Message: 2}, {Call: 2, Message: 0}}
@@ -152,9 +151,9 @@ func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 	r := newSceneOn(t, server)
 	push := func(client redis.UniversalClient) error {
 		q := r.through(client)
-		batches++
+		number := batches.Add(1)
 		_, err := q.Push(t.Context(), Batch{
-			Publisher: "p", Number: batches, Duplicates: ReplaceDuplicates, Calls: [][]Message{{after(keyed(int(batches), "k"), 60)}},
+			Publisher: "p", Number: number, Duplicates: ReplaceDuplicates, Calls: [][]Message{{after(keyed(int(number), "k"), 60)}},
 		})
 		return err
 	}

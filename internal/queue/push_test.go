@@ -89,11 +89,11 @@ func TestPushSentAgainRejectsTheSameCalls(t *testing.T) {
 		{after("y", 60), after(keyed(2, "k"), 60)},
 		{after(keyed(3, "free"), 60)},
 	}
-	batches++
-	first := r.pushBatch(batches, RejectDuplicates, calls...)
+	number := batches.Add(1)
+	first := r.pushBatch(number, RejectDuplicates, calls...)
 	state := r.State()
 	assert.Equal(t, []int{1}, first)
-	assert.Equal(t, first, r.pushBatch(batches, RejectDuplicates, calls...))
+	assert.Equal(t, first, r.pushBatch(number, RejectDuplicates, calls...))
 	assert.Equal(t, state, r.State())
 }
 

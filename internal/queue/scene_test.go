@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,14 +108,13 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 	return value
 }
 
-var batches int64
+var batches atomic.Int64
 
 // push stores messages as one call of a new publisher.
 func (r *scene) push(messages ...Message) {
 	r.T.Helper()
-	batches++
 	refused, err := r.partition.Push(r.Ctx(), Batch{
-		Publisher: "p", Number: batches, Duplicates: RejectDuplicates, Calls: [][]Message{messages},
+		Publisher: "p", Number: batches.Add(1), Duplicates: RejectDuplicates, Calls: [][]Message{messages},
 	})
 	require.NoError(r.T, err)
 	require.Empty(r.T, refused)

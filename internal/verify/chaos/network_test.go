@@ -20,7 +20,6 @@ import (
 // TestLostReplies loses the replies to a tenth of all script calls. The leases are
 // longer than the test, so a batch that waits for its lease is stuck.
 func TestLostReplies(t *testing.T) {
-	beside(t)
 	s := newScene(t)
 	var scripts, lost atomic.Int64
 	p := startProxy(t, s.addr, func(command []string) fate {
@@ -91,7 +90,6 @@ func (s *scene) attemptsAreWhole() {
 
 // TestScriptFlush keeps flushing the script cache.
 func TestScriptFlush(t *testing.T) {
-	beside(t)
 	s := newScene(t)
 	var log errorLog
 	var stops []func()
@@ -154,7 +152,6 @@ func (l *errorLog) lines() []string {
 // TestLongHandlers lets handlers take five times their lease: while the consumer is alive,
 // no message is redelivered.
 func TestLongHandlers(t *testing.T) {
-	beside(t)
 	s := newScene(t)
 	const lease = 300 * time.Millisecond
 	var stops []func()
@@ -174,7 +171,6 @@ func TestLongHandlers(t *testing.T) {
 
 // TestNoMemory lets Redis run out of memory: publishing fails, but the backlog drains.
 func TestNoMemory(t *testing.T) {
-	beside(t)
 	s := newScene(t, "--maxmemory-policy", "noeviction")
 	count := size(2000, 20_000)
 	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, "m", count, 100, time.Second })

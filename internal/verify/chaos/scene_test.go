@@ -28,10 +28,11 @@ func size(short, long int) int {
 	return short
 }
 
-// beside lets the short form of a case run beside others. The full form has the machine for itself.
+// beside lets the short form of a case run beside others. The full form has the machine for itself, and so has one that
+// the race detector slows down.
 func beside(t *testing.T) {
 	t.Helper()
-	if !*full {
+	if !*full && !fixture.RaceDetector {
 		t.Parallel()
 	}
 }
