@@ -14,6 +14,7 @@ func Join(observers ...Observer) Observer {
 			LeaseLost:   both(all.LeaseLost, o.LeaseLost),
 			Ended:       both(all.Ended, o.Ended),
 			Recreated:   both(all.Recreated, o.Recreated),
+			Ticked:      both(all.Ticked, o.Ticked),
 			Called:      both(all.Called, o.Called),
 			Failed:      both(all.Failed, o.Failed),
 			OutageBegan: both(all.OutageBegan, o.OutageBegan),

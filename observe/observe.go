@@ -18,6 +18,7 @@ type Observer struct {
 	LeaseLost   func(LeaseLost)   // a consumer no longer holds a message
 	Ended       func(Ended)       // a consumer group without a live subscription has ended
 	Recreated   func(Recreated)   // a subscription has recreated its expired group
+	Ticked      func(Ticked)      // ticks of a schedule were stored ahead, or missed (package periodic)
 	Called      func(Called)      // a script call has ended, with or without an answer
 	Failed      func(Failed)      // an attempt has failed
 	OutageBegan func(OutageBegan) // an activity has begun to fail
@@ -143,6 +144,15 @@ type Ended struct {
 // subscription stalled. Messages that fell due meanwhile are lost to the group. It is reported once
 // for all partitions; Partition is -1.
 type Recreated struct{ Place }
+
+// Ticked says that a process has stored ticks of a schedule ahead, or has found that some were missed (package periodic). Each
+// tick is told of once, unless the process ends in between.
+type Ticked struct {
+	Topic    string
+	Schedule string
+	Stored   int
+	Missed   int // and not made up for
+}
 
 // Called is one script call to Redis.
 type Called struct {

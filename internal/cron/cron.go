@@ -92,7 +92,7 @@ func parseEvery(text string) (Expression, error) {
 	return Expression{every: every}, nil
 }
 
-// Next is the first time after another one, in a zone. It is zero if there is none within ten years.
+// Next is the first time after another one, which is a time in the zone. It is zero if there is none within ten years.
 func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	switch {
 	case e.every > 0:
@@ -115,10 +115,11 @@ func (e Expression) nextEvery(after time.Time) time.Time {
 	return time.UnixMilli((count + 1) * every)
 }
 
-// nextCivil looks for what clocks show next, and then for when they do. What they show after another time is never
+// nextCivil looks for what clocks show next, and then for when they do. What they have shown, after itself says: so the
+// rules of a zone may change between two calls, and no civil day has a match twice. What they show after another time is never
 // earlier, so only what falls into a gap or an overlap may be skipped.
 func (e Expression) nextCivil(after time.Time, zone *time.Location) time.Time {
-	for shown := e.nextShown(shownAt(after.In(zone))); !shown.IsZero(); shown = e.nextShown(shown) {
+	for shown := e.nextShown(shownAt(after)); !shown.IsZero(); shown = e.nextShown(shown) {
 		if t := firstShown(shown, zone); t.After(after) {
 			return t.In(zone)
 		}

@@ -13,6 +13,7 @@ var lua embed.FS
 var (
 	pushScript     = script.New(lua, "push").Awaited()
 	putScript      = script.New(lua, "put").Alone().Awaited()
+	tickScript     = script.New(lua, "tick")
 	unrecordScript = script.New(lua, "unrecord")
 	sweepScript    = script.New(lua, "sweep")
 	registerScript = script.New(lua, "register")
@@ -48,7 +49,7 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		requeueScript, discardScript, pushScript, putScript, unrecordScript, sweepScript, registerScript, raiseScript,
+		requeueScript, discardScript, pushScript, putScript, tickScript, unrecordScript, sweepScript, registerScript, raiseScript,
 		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,

@@ -8,13 +8,17 @@ import (
 	"strings"
 )
 
-// Kind is a kind of key. There is one Topics key; from Scheduled on there is one key for
+// Kind is a kind of key. Before Scheduled, there is one key of each; from there on there is one for
 // each partition, and from QueueOf on one for each group in each partition.
 type Kind int
 
 // The kinds.
 const (
-	Topics Kind = iota // Client.Registry
+	Topics    Kind = iota // Client.Registry
+	Schedules             // from here on Client.Periodic
+	Upcoming
+	Owned
+	Versions
 	Scheduled
 	Messages
 	Groups
@@ -27,6 +31,7 @@ const (
 	PartitionCount // in partition 0 only
 	Expiries
 	Arrived
+	Ticks // in partition 0 only
 	QueueOf
 	UnackOf
 	AttemptsOf
@@ -42,6 +47,10 @@ const (
 // kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
 var kinds = [...]struct{ name, holds, meaning string }{
 	Topics:         {"topics", "hash", "topic → version of the protocol: the list of topics"},
+	Schedules:      {"schedules", "hash", "schedule → revision and definition, as JSON"},
+	Upcoming:       {"upcoming", "zset", "schedule → when its next ticks are to be stored, ms"},
+	Owned:          {"owned", "zset", "owner, a NUL and schedule → 0: what the owner has declared"},
+	Versions:       {"versions", "hash", "owner → version of its last declaration"},
 	Scheduled:      {"scheduled", "zset", "id → due, ms: not given to the groups yet"},
 	Messages:       {"messages", "hash", "id → encoded message"},
 	Groups:         {"groups", "set", "consumer groups"},
@@ -55,6 +64,8 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Expiries:       {"expiry", "zset", "group that expires → when to look whether it has, ms"},
 	Arrived: {"arrived", "zset", "ULID of a message that was copied from another topic or server; " +
 		"of one that was moved, the ULID and /, and the ULID, / and the move → until when to remember it, ms"},
+	Ticks: {"ticks", "hash", "in partition 0: schedule → revision, cursor, last nominal time that has fired, ms, " +
+		"then nominal time and id of each tick that is stored ahead"},
 	QueueOf:    {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
 	UnackOf:    {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
 	AttemptsOf: {"attempts", "hash", "id → fence/seen/unsure, once it was claimed more than once"},
@@ -158,7 +169,7 @@ func (n Names) All(groups []string) []TypedKey {
 	var keys []TypedKey
 	for _, k := range Kinds() {
 		switch {
-		case k == Topics:
+		case k < Scheduled:
 		case !k.OfGroup():
 			keys = append(keys, TypedKey{n.Key(k, ""), k.Type()})
 		default:
@@ -173,9 +184,9 @@ func (n Names) All(groups []string) []TypedKey {
 // Slot is the hash slot of the partition's keys.
 func (n Names) Slot() int { return SlotOf(string(n)) }
 
-// ours is the form of the keys of all prefixes: that of a partition's, and that of the list of
-// topics.
-var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$`)
+// ours is the form of the keys of all prefixes: that of a partition's, of the list of
+// topics, and of the schedules.
+var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$|^\{[^}]+:periodic\}:\w+$`)
 
 // IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
 func IsKey(name string) bool { return ours.MatchString(name) }

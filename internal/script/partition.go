@@ -29,6 +29,15 @@ func (c *Client) Partition(topic string, number int) *Partition {
 // since it names no partition.
 func (c *Client) Registry() string { return "{" + c.prefix + ":" + Topics.Name() + "}" }
 
+// PeriodicKeys are the KEYS of a script for the schedules, which have a hash tag of their own, as the list of topics has.
+func (c *Client) PeriodicKeys(s *Script) []string {
+	keys := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		keys[i] = "{" + c.prefix + ":periodic}:" + k.Name()
+	}
+	return keys
+}
+
 // Client is what runs scripts in the partition.
 func (p *Partition) Client() *Client { return p.client }
 

@@ -1,0 +1,81 @@
+-- tick.lua: store the next ticks of a schedule ahead, each once.
+--
+-- What is stored ahead is in one record, with the revision of the schedule that it was stored for, and a cursor: how far
+-- the caller had come. A caller that has not seen the last cursor stores nothing, nor does one with an older revision.
+-- A newer revision first takes away what is not due yet.
+--
+-- KEYS     scheduled, messages, ticks
+-- ARGV[1]  schedule
+-- ARGV[2]  revision  when it was defined, µs; 0 only looks
+-- ARGV[3]  seen      the cursor of the record, as the caller knows it
+-- ARGV[4]  cursor    the new one; FORGET: remove the record, as nobody will store anything any more
+-- ARGV[5]  channel   where subscribers listen for notifications
+-- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
+-- Returns  { what, now, record }: 'stored'; 'seen', the cursor is another one; 'older', the record is of a newer
+--          revision; 'lost', there is no record though the revision is old; 'looked'. now is in ms, and record the
+--          record as it is
+
+local schedule, revision, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[4]
+local NEW_US = 12 * 3600 * 1000000 -- a revision is as old when it may create no record any more
+
+local now, now_ms = now_us()
+local record = redis.call('HGET', ticks, schedule)
+if revision == 0 then return { 'looked', now_ms, record or '' } end
+local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.*)$')
+of, fired = tonumber(of) or 0, tonumber(fired) or 0
+if of > revision then return { 'older', now_ms, record } end
+if of == revision and last ~= ARGV[3] then return { 'seen', now_ms, record } end
+if cursor == 'FORGET' then
+  redis.call('HDEL', ticks, schedule)
+  return { 'stored', now_ms, '' }
+end
+-- A process that was stopped for long must not bring back a schedule that is gone.
+if of == 0 and now - revision > NEW_US then return { 'lost', now_ms, '' } end
+
+-- Of what was stored before, gone is what a newer revision takes away, and kept is the rest that is not due.
+redis.call('HLEN', messages)
+local kept, gone, ids, nominals = {}, {}, {}, {}
+for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
+  ids[#ids + 1], nominals[#ids + 1] = id, nominal
+end
+local before = #ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}
+for i, id in ipairs(ids) do
+  local due = before[i]
+  if not due or tonumber(due) <= tonumber(now_ms) then
+    fired = math.max(fired, tonumber(nominals[i]))
+  elseif of < revision then
+    gone[#gone + 1] = id
+  else
+    kept[#kept + 1] = nominals[i] .. ' ' .. id
+  end
+end
+
+local dues, bodies, first, n = {}, {}, nil, 0
+for i = 6, #ARGV, 4 do
+  if tonumber(ARGV[i]) > fired then
+    local due, id = math.max(tonumber(ARGV[i + 1]), tonumber(now_ms)), ARGV[i + 2]
+    if not first or due < first then first = due end
+    dues[n + 1], dues[n + 2] = int(due), id
+    bodies[n + 1], bodies[n + 2] = id, ARGV[i + 3]
+    n = n + 2
+    kept[#kept + 1] = ARGV[i] .. ' ' .. id
+  end
+end
+
+-- Add before remove, and the record last: an id is that of its schedule, revision and time, so storing a tick again
+-- after a torn file changes nothing.
+local earliest = head(scheduled)
+begin_writes(scheduled)
+if n > 0 then
+  redis.call('HSET', messages, unpack(bodies))
+  redis.call('ZADD', scheduled, unpack(dues))
+end
+record = int(revision) .. ' ' .. cursor .. ' ' .. int(fired)
+if #kept > 0 then record = record .. ' ' .. table.concat(kept, ' ') end
+redis.call('HSET', ticks, schedule, record)
+if #gone > 0 then
+  redis.call('ZREM', scheduled, unpack(gone))
+  redis.call('HDEL', messages, unpack(gone))
+end
+if first and (not earliest or first < earliest) then wake(ARGV[5], now, first) end
+return { 'stored', now_ms, record }

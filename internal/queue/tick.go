@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Forget is the cursor that removes the record of a schedule.
+const Forget = "FORGET"
+
+// Tick is a message of a schedule.
+type Tick struct {
+	Nominal time.Time // when its expression says that it happens
+	Due     time.Time // by Redis's clock
+	ID      string
+	Body    []byte
+}
+
+// Ticks are what TickCall stores.
+type Ticks struct {
+	Schedule string
+	Revision int64  // µs
+	Seen     string // the cursor of the record that the caller has seen
+	Cursor   string // how far the caller has come; no spaces
+	List     []Tick // MaxMessages at most
+}
+
+// TickRecord is what a topic knows of a schedule.
+type TickRecord struct {
+	Revision int64 // 0: it knows nothing
+	Cursor   string
+	Fired    time.Time   // the nominal time of the last tick that is not ahead any more
+	Ahead    []time.Time // nominal times of the ticks that are stored ahead, or have become due lately
+}
+
+// Ticked is the answer to a TickCall.
+type Ticked struct {
+	Stored bool
+	Older  bool // the record is of a newer revision
+	Lost   bool // there is no record, and the revision is too old to make one
+	Now    time.Time
+	Record TickRecord
+}
+
+// TickCall stores ticks of a schedule ahead, in partition 0, each once. It may be sent any number of times.
+func (t *Topic) TickCall(ticks Ticks) script.Call {
+	p := t.Partition(0)
+	args := append(make([]any, 0, 5+4*len(ticks.List)), ticks.Schedule, ticks.Revision, ticks.Seen, ticks.Cursor, p.Channel())
+	for _, tick := range ticks.List {
+		args = append(args, tick.Nominal.UnixMilli(), tick.Due.UnixMilli(), tick.ID, tick.Body)
+	}
+	return p.Call(tickScript, p.Keys(tickScript, ""), args)
+}
+
+// TickLook reads what the topic knows of a schedule.
+func (t *Topic) TickLook(schedule string) script.Call {
+	return t.TickCall(Ticks{Schedule: schedule})
+}
+
+// ReadTicked reads the reply to a TickCall or TickLook.
+func ReadTicked(reply script.Reply) (Ticked, error) {
+	what, now, record := reply.Text(), reply.Time(), reply.Text()
+	switch what {
+	case "stored", "seen", "older", "lost", "looked":
+	default:
+		reply.Fail("a tick is %q", what)
+	}
+	if err := reply.End(); err != nil {
+		return Ticked{}, err
+	}
+	read, err := parseTicks(record)
+	if err != nil {
+		return Ticked{}, err
+	}
+	return Ticked{Stored: what == "stored", Older: what == "older", Lost: what == "lost", Now: now, Record: read}, nil
+}
+
+// parseTicks reads a record; see tick.lua.
+func parseTicks(text string) (r TickRecord, err error) {
+	if text == "" {
+		return TickRecord{}, nil
+	}
+	words := strings.Split(text, " ")
+	bad := fmt.Errorf("%w: a record of ticks is %.40q", script.ErrReply, text)
+	if len(words) < 3 || len(words)%2 == 0 {
+		return TickRecord{}, bad
+	}
+	if r.Revision, err = strconv.ParseInt(words[0], 10, 64); err != nil {
+		return TickRecord{}, bad
+	}
+	r.Cursor = words[1]
+	if r.Fired, err = parseMillis(words[2]); err != nil {
+		return TickRecord{}, bad
+	}
+	for i := 3; i < len(words); i += 2 {
+		nominal, err := parseMillis(words[i])
+		if err != nil {
+			return TickRecord{}, bad
+		}
+		r.Ahead = append(r.Ahead, nominal)
+	}
+	return r, nil
+}
+
+func parseMillis(text string) (time.Time, error) {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMilli(ms), err
+}

@@ -1,0 +1,16 @@
+-- done.lua: say when schedules that were taken are to be taken next. It changes nothing of one that was defined or taken
+-- again since.
+--
+-- KEYS     schedules, upcoming
+-- ARGV     of each: schedule, revision, until when it was taken, when it is to be taken next; in ms
+-- Returns  { }
+
+redis.call('HLEN', schedules)
+for i = 1, #ARGV, 4 do
+  local id, lease = ARGV[i], redis.call('ZSCORE', upcoming, ARGV[i])
+  local revision = string.match(redis.call('HGET', schedules, id) or '', '^%d+')
+  if revision == ARGV[i + 1] and lease and tonumber(lease) == tonumber(ARGV[i + 2]) then
+    redis.call('ZADD', upcoming, ARGV[i + 3], id)
+  end
+end
+return {}

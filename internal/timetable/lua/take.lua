@@ -1,0 +1,27 @@
+-- take.lua: take schedules whose next ticks are to be stored, so that no other process does at the same moment. What
+-- two processes store twice is stored once all the same (tick.lua).
+--
+-- KEYS     schedules, upcoming
+-- ARGV[1]  count  how many at most
+-- ARGV[2]  lease  after how many ms others may take them
+-- Returns  { now, next, lease, schedule, since, definition, ... }: in ms, Redis's clock, when the next one is to be taken ('' if
+--          none), until when those that follow are taken; and of each, when it was to be taken, and its revision and definition
+
+local _, now_ms = now_us()
+local lease = int(now_ms + ARGV[2])
+local due = redis.call('ZRANGEBYSCORE', upcoming, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local reply = { now_ms, '', lease }
+redis.call('HLEN', schedules)
+for i = 1, #due, 2 do
+  local definition = redis.call('HGET', schedules, due[i])
+  if definition then
+    redis.call('ZADD', upcoming, lease, due[i])
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3] = due[i], int(due[i + 1]), definition
+  else
+    redis.call('ZREM', upcoming, due[i])
+  end
+end
+local next = redis.call('ZRANGE', upcoming, 0, 0, 'WITHSCORES')[2]
+if next then reply[2] = int(next) end
+return reply

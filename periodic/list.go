@@ -1,0 +1,122 @@
+package periodic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Status is a schedule as Redis has it.
+type Status struct {
+	Schedule // without its Make function
+
+	Words   string // when it ticks, for people
+	Made    bool   // by a function
+	Owner   string // who declares it (Apply); "" if it was set
+	Version int64  // of the declaration that has changed it last
+	Paused  *Pause // nil if it is not
+
+	// Next are nominal times: of the next ticks, at most as many as were asked for.
+	Next []time.Time
+
+	// Stored is how many ticks are stored ahead.
+	Stored int
+
+	// Behind is for how long the next ticks should have been stored: above a minute, nobody runs the schedules, or nobody can run
+	// this one. What is stored already comes on time.
+	Behind time.Duration
+
+	// Problem says why this process could not run the schedule; "" if it could.
+	Problem string
+}
+
+// List returns all schedules, sorted by ID, each with the next times. The error is that of ctx or of Redis.
+func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
+	all, err := p.table.All(ctx)
+	if err != nil {
+		return nil, wrap(err, "list schedules")
+	}
+	var list []definition
+	for _, known := range all {
+		d, err := read(known)
+		if err != nil {
+			d = definition{Schedule: Schedule{ID: known.ID}, Rules: err.Error()}
+		}
+		if !d.Removed {
+			list = append(list, d)
+		}
+	}
+	status, err := p.status(ctx, list, times)
+	return status, wrap(err, "list schedules")
+}
+
+// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis.
+func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
+	d, err := p.find(ctx, id)
+	if err != nil {
+		return Status{}, wrap(err, "find schedule %q", id)
+	}
+	list, err := p.status(ctx, []definition{d}, times)
+	if err != nil {
+		return Status{}, wrap(err, "find schedule %q", id)
+	}
+	return list[0], nil
+}
+
+// status reads what the topics know of schedules.
+func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]Status, error) {
+	var statuses []Status
+	for some := range slices.Chunk(list, 1000) {
+		var calls []script.Call
+		for _, d := range some {
+			calls = append(calls, p.topic(d.Topic).TickLook(d.ID))
+		}
+		for i, answer := range p.store.RunMany(ctx, calls) {
+			known, err := ticked(answer)
+			if err != nil {
+				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)
+			}
+			s := some[i].status(times, known.Now)
+			for _, nominal := range known.Record.Ahead {
+				if nominal.Add(some[i].delay()).After(known.Now) {
+					s.Stored++
+				}
+			}
+			statuses = append(statuses, s)
+		}
+	}
+	return statuses, nil
+}
+
+func (d definition) delay() time.Duration { return d.Offset + jitterOf(d.ID, d.Jitter) }
+
+// status is all but what is stored.
+func (d definition) status(times int, now time.Time) Status {
+	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Schedule.Words()}
+	if d.revision == 0 {
+		s.Problem = d.Rules
+		return s
+	}
+	if d.Paused == nil && !d.upcoming.IsZero() && now.After(d.upcoming) {
+		s.Behind = now.Sub(d.upcoming)
+	}
+	t, err := d.compile()
+	switch {
+	case err != nil:
+		s.Problem = errors.Unwrap(err).Error()
+		return s
+	case !d.agrees(t.zone):
+		s.Problem = "this host has other rules for the time zone than the one where the schedule was defined"
+	}
+	if d.Paused != nil {
+		return s
+	}
+	for at := d.next(t, now.Add(-t.delay).In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {
+		s.Next = append(s.Next, at)
+	}
+	return s
+}

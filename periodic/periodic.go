@@ -1,0 +1,412 @@
+// Package periodic publishes messages at times that come again and again: every Monday at seven in Berlin, every 15 minutes.
+//
+// There is no leader. The next ticks of a schedule are ordinary messages that are stored ahead and due at their time. Any
+// process stores more of them, each once, whatever dies, and when nobody is alive, those that are stored come all the same.
+//
+// All times are computed from nominal times and from Redis's clock, never from a host's.
+package periodic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Errors.
+var (
+	// ErrScheduleNotFound is returned for an ID that no schedule has.
+	ErrScheduleNotFound = errors.New("there is no such schedule")
+
+	// ErrOwned is returned for a schedule that another owner has declared (Apply).
+	ErrOwned = errors.New("the schedule is of another owner")
+
+	// ErrNoFunction is returned for a schedule with a Make function, where nobody has declared it with that function.
+	ErrNoFunction = errors.New("the messages of the schedule are made by a function that this process does not have")
+
+	// ErrTooManyTicks is returned by Backfill for more than MaxBackfill ticks.
+	ErrTooManyTicks = errors.New("too many ticks")
+
+	errKeepsChanging = errors.New("others keep changing the schedule")
+)
+
+// MaxBackfill is how many ticks a Backfill stores at most.
+const MaxBackfill = 10_000
+
+// Config configures a Periodic. Only Client is required.
+type Config struct {
+	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client.
+	Client redis.UniversalClient
+	Prefix string
+
+	// Marshaler is that of the topics. Default: redisdelay.DefaultMarshaler.
+	Marshaler redisdelay.Marshaler
+
+	// PollInterval is how often Run looks for work that it does not know of, such as schedules of processes that have ended.
+	// At least 100ms. Default: 10s.
+	PollInterval time.Duration
+
+	// Observer is told of ticks that are stored (Ticked), of calls to Redis, and of outages. Default: none.
+	Observer observe.Observer
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Prefix, redisdelay.DefaultPrefix)
+	setDefault(&c.PollInterval, 10*time.Second)
+	if c.Marshaler == nil {
+		c.Marshaler = redisdelay.DefaultMarshaler{}
+	}
+}
+
+// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A zero field is replaced by its
+// default first.
+func (c Config) Validate() error {
+	c.setDefaults()
+	shared := redisdelay.PublisherConfig{Client: c.Client, Prefix: c.Prefix}
+	if err := shared.Validate(); err != nil {
+		return err
+	}
+	if c.PollInterval < 100*time.Millisecond {
+		return &redisdelay.ConfigError{Field: "PollInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.PollInterval)}
+	}
+	return nil
+}
+
+// Periodic defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
+type Periodic struct {
+	config Config
+	store  *queue.Store
+	table  *timetable.Timetable
+	logger watermill.LoggerAdapter
+
+	mu     sync.Mutex
+	topics map[string]*queue.Topic // guarded by mu
+	makers map[string]Schedule     // guarded by mu; those with a Make function, by ID
+}
+
+// New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
+	if err != nil {
+		return nil, err // from Validate
+	}
+	return &Periodic{
+		config: config, store: store, table: timetable.New(store.Client), logger: logger,
+		topics: map[string]*queue.Topic{}, makers: map[string]Schedule{},
+	}, nil
+}
+
+// Applied is what Apply has done.
+type Applied struct {
+	Created, Replaced, Removed []string // IDs
+	Unchanged                  int
+
+	// Superseded says that the owner has declared a newer version, so that nothing is changed any more.
+	Superseded bool
+}
+
+// Apply declares all schedules of an owner, such as the name of a service. Each instance of the owner calls it when it
+// starts. What is the same stays, with its pending ticks; what has changed is replaced, and of each topic its pending ticks in one step; what
+// the owner has declared before and does not any more is removed. Pauses stay.
+//
+// The version tells which declaration is newer, such as the number of a build or the time when it was made: a declaration changes
+// nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error. Two
+// different declarations with the same version undo each other.
+//
+// It may be repeated after an error. Errors: ErrInvalidSchedule, ErrOwned, that of ctx or of Redis.
+func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
+	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
+	return applied, wrap(err, "apply the schedules of %q", owner)
+}
+
+func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
+	if !validName(d.Owner) || d.Version <= 0 {
+		return applied, fmt.Errorf("the owner %q and the version %d must be a name without spaces and a number above 0", d.Owner, d.Version)
+	}
+	if err := p.define(ctx, d, schedules, &applied); err != nil || applied.Superseded {
+		return applied, err
+	}
+	before, err := p.table.OwnedBy(ctx, d.Owner)
+	if err != nil {
+		return applied, err
+	}
+	declared := make(map[string]bool, len(schedules))
+	for _, s := range schedules {
+		declared[s.ID] = true
+	}
+	gone := slices.DeleteFunc(before, func(b timetable.Definition) bool { return declared[b.ID] })
+	for _, g := range gone {
+		removed, err := p.change(ctx, g.ID, d, func(old definition) (definition, bool) {
+			return old.removed(), !old.Removed && old.Owner == d.Owner
+		})
+		if errors.Is(err, errSuperseded) {
+			applied.Superseded = true
+			return applied, nil
+		}
+		if err != nil && !errors.Is(err, ErrScheduleNotFound) {
+			return applied, err
+		}
+		if removed {
+			applied.Removed = append(applied.Removed, g.ID)
+		}
+	}
+	return applied, nil
+}
+
+// Set defines a schedule, or replaces the one with its ID, with its pending ticks in one step. If it has the same times as
+// before, it goes on where the other has stopped; else its ticks count from now. A pause stays. A schedule
+// that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
+//
+// Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), that of ctx or of Redis. After an
+// error of Redis the schedule may be set, and Set may be called again.
+func (p *Periodic) Set(ctx context.Context, s Schedule) error {
+	var applied Applied
+	return wrap(p.define(ctx, timetable.Declaration{}, []Schedule{s}, &applied), "set schedule %q", s.ID)
+}
+
+// attempts is how often a change is tried that others come before.
+const attempts = 20
+
+// define defines schedules, and stores their first ticks.
+func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedules []Schedule, applied *Applied) error {
+	wanted := make(map[string]definition, len(schedules))
+	for _, s := range schedules {
+		s.setDefaults()
+		t, err := s.compile()
+		if err != nil {
+			return err
+		}
+		if _, twice := wanted[s.ID]; twice {
+			return fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
+		}
+		wanted[s.ID] = definition{
+			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: rulesOf(t.zone, time.Now()),
+		}
+	}
+	p.learn(schedules)
+	for range attempts {
+		again, err := p.defineOnce(ctx, d, wanted, applied)
+		if err != nil || len(again) == 0 || applied.Superseded {
+			return err
+		}
+		wanted = again
+	}
+	return errKeepsChanging
+}
+
+// learn remembers functions.
+func (p *Periodic) learn(schedules []Schedule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range schedules {
+		if s.Make != nil {
+			p.makers[s.ID] = s
+		} else {
+			delete(p.makers, s.ID)
+		}
+	}
+}
+
+// defineOnce returns those that others have changed meanwhile.
+func (p *Periodic) defineOnce(ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied) (again map[string]definition, err error) {
+	ids := make([]string, 0, len(wanted))
+	for id := range wanted {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	known, err := p.table.Named(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	var changes []timetable.Change
+	var changed []definition
+	for _, id := range ids {
+		old, err := read(known[id])
+		if err != nil {
+			return nil, err
+		}
+		next, differs, err := wanted[id].after(old)
+		switch {
+		case err != nil:
+			return nil, err
+		case !differs:
+			applied.Unchanged++
+		default:
+			changes = append(changes, timetable.Change{ID: id, Seen: old.revision, Was: old.Owner, Owner: next.Owner, Text: next.text()})
+			changed = append(changed, next)
+		}
+	}
+	revisions, now, current, err := p.table.Set(ctx, d, changes)
+	if err != nil || !current {
+		applied.Superseded = !current && err == nil
+		return nil, err
+	}
+	again = map[string]definition{}
+	var work []task
+	for i, next := range changed {
+		if revisions[i] == 0 {
+			again[next.ID] = wanted[next.ID]
+			continue
+		}
+		if changes[i].Seen == 0 {
+			applied.Created = append(applied.Created, next.ID)
+		} else {
+			applied.Replaced = append(applied.Replaced, next.ID)
+		}
+		next.revision, next.upcoming = revisions[i], now
+		work = append(work, task{definition: next, lease: now})
+	}
+	return again, p.settle(ctx, work)
+}
+
+// after is the definition that takes the place of an old one, and whether it says anything else.
+func (d definition) after(old definition) (next definition, differs bool, err error) {
+	if old.revision == 0 {
+		return d, true, nil
+	}
+	if !old.Removed && old.Owner != "" && old.Owner != d.Owner {
+		return d, false, fmt.Errorf("%w: %q is of %q", ErrOwned, d.ID, old.Owner)
+	}
+	d.Paused, d.Left = old.Paused, old.Left
+	zone, err := time.LoadLocation(d.Zone)
+	if err != nil {
+		return d, false, err // which compile has found
+	}
+	newer := d.Version > old.Version || d.Owner == ""
+	if old.agrees(zone) || !newer {
+		d.Rules = old.Rules
+	}
+	same := d
+	same.Since, same.Version, same.Make = old.Since, old.Version, nil
+	if same.text() == old.text() {
+		return old, false, nil
+	}
+	if d.sameTimes(old) {
+		d.Since = old.since().UnixMilli()
+	}
+	if old.Topic != d.Topic {
+		d.Left = append(slices.DeleteFunc(slices.Clone(d.Left), func(t string) bool { return t == d.Topic || t == old.Topic }), old.Topic)
+	}
+	return d, true, nil
+}
+
+// removed is a definition whose schedule is gone.
+func (d definition) removed() definition {
+	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Removed: true, Left: d.Left}
+}
+
+// Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
+// The error is ErrScheduleNotFound, or that of ctx or of Redis.
+func (p *Periodic) Remove(ctx context.Context, id string) error {
+	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) { return old.removed(), true })
+	return wrap(err, "remove schedule %q", id)
+}
+
+// Pause takes away the pending ticks of a schedule, and stores no others until Resume. A pause keeps its time if the schedule
+// is paused already. The error is ErrScheduleNotFound, or that of ctx or of Redis.
+func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
+	if why.Since.IsZero() {
+		why.Since = time.Now()
+	}
+	why.Since = why.Since.UTC().Truncate(time.Millisecond)
+	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
+		if old.Paused != nil {
+			why.Since = old.Paused.Since
+		}
+		next := old
+		next.Paused = &why
+		return next, old.Paused == nil || *old.Paused != why
+	})
+	return wrap(err, "pause schedule %q", id)
+}
+
+// Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not paused.
+// The error is ErrScheduleNotFound, or that of ctx or of Redis.
+func (p *Periodic) Resume(ctx context.Context, id string) error {
+	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
+		next := old
+		next.Paused, next.Since = nil, 0
+		return next, old.Paused != nil
+	})
+	return wrap(err, "resume schedule %q", id)
+}
+
+var errSuperseded = errors.New("a newer version was declared")
+
+// change makes a new definition of the last one, unless there is nothing to change.
+func (p *Periodic) change(ctx context.Context, id string, d timetable.Declaration, to func(old definition) (definition, bool)) (changed bool, err error) {
+	for range attempts {
+		old, err := p.find(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		next, differs := to(old)
+		if !differs {
+			return false, nil
+		}
+		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{
+			{ID: id, Seen: old.revision, Was: old.Owner, Owner: next.Owner, Text: next.text()},
+		})
+		if err != nil {
+			return false, err
+		}
+		if !current {
+			return false, errSuperseded
+		}
+		if revisions[0] != 0 {
+			next.revision, next.upcoming = revisions[0], now
+			return true, p.settle(ctx, []task{{definition: next, lease: now}})
+		}
+	}
+	return false, errKeepsChanging
+}
+
+// find reads a schedule that is not removed.
+func (p *Periodic) find(ctx context.Context, id string) (definition, error) {
+	known, err := p.table.Named(ctx, id)
+	if err != nil {
+		return definition{}, err
+	}
+	d, err := read(known[id])
+	if err == nil && (d.revision == 0 || d.Removed) {
+		err = ErrScheduleNotFound
+	}
+	return d, err
+}
+
+// read reads a definition; one without a revision if there is none.
+func read(in timetable.Definition) (d definition, err error) {
+	if in.Revision == 0 {
+		return definition{}, nil
+	}
+	if err := json.Unmarshal([]byte(in.Text), &d); err != nil {
+		return d, fmt.Errorf("the definition of schedule %q is damaged: %w", in.ID, err)
+	}
+	d.revision, d.upcoming = in.Revision, in.Upcoming
+	return d, nil
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)
+}

@@ -1,0 +1,194 @@
+package periodic
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+const (
+	// maxStored is how many ticks one call stores.
+	maxStored = 500
+
+	// forgetAfter is how long a removed schedule is remembered, so that a process that was stopped meanwhile cannot bring it
+	// back.
+	forgetAfter = 24 * time.Hour
+)
+
+// never is when a schedule is looked at that has nothing to do: later than any due time.
+var never = time.UnixMilli(1 << 52)
+
+// A plan is what is to be stored of a schedule.
+type plan struct {
+	ticks  []Tick
+	cursor string
+	next   time.Time // when the schedule is to be looked at again
+	missed int       // ticks that are not made up for
+}
+
+// planOf plans what is to be stored, from what the topic knows and Redis's clock alone. elsewhere is the last nominal time that has fired
+// in a topic that the schedule has left.
+func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now time.Time) plan {
+	from, ahead := d.since(), []time.Time(nil)
+	if elsewhere.After(from) {
+		from = elsewhere
+	}
+	switch {
+	case record.Revision == d.revision:
+		from = cursorTime(record.Cursor, from)
+		ahead = record.Ahead
+	case record.Revision != 0: // it goes on where the last revision has stopped
+		if fired := lastFired(record, t, now); fired.After(from) {
+			from = fired
+		}
+	}
+	p := plan{cursor: cursorOf(from.In(t.zone)), next: never}
+	if d.Paused != nil || d.Removed {
+		return p
+	}
+	p.from(d, t, from, now)
+	p.ahead(d, t, ahead, now)
+	return p
+}
+
+// lastFired is the last nominal time whose tick is due.
+func lastFired(record queue.TickRecord, t timing, now time.Time) time.Time {
+	last := record.Fired
+	for _, nominal := range record.Ahead {
+		if !nominal.Add(t.delay).After(now) && nominal.After(last) {
+			last = nominal
+		}
+	}
+	return last
+}
+
+// from makes up for what was missed, and moves the cursor behind it.
+func (p *plan) from(d definition, t timing, from, now time.Time) {
+	limit := now.Add(-t.delay) // the last nominal time whose tick is due
+	next := d.next(t, cursorTime(p.cursor, from))
+	if next.IsZero() || next.After(limit) {
+		return
+	}
+	switch {
+	case d.CatchUp.within > 0:
+		oldest := limit.Add(-d.CatchUp.within)
+		if next.Before(oldest) {
+			p.missed = d.count(t, next, oldest)
+			next = d.next(t, oldest.Add(-time.Millisecond).In(t.zone))
+		}
+		for ; !next.IsZero() && !next.After(limit) && len(p.ticks) < maxStored; next = d.next(t, next) {
+			p.add(d, next, 0)
+		}
+	case d.CatchUp == CatchUpNone:
+		p.missed = d.count(t, next, limit.Add(time.Millisecond))
+		p.cursor = cursorOf(d.last(t, next, limit))
+	default:
+		last := d.last(t, next, limit)
+		p.missed = d.count(t, next, last)
+		p.add(d, last, p.missed)
+	}
+}
+
+// ahead stores what is to come.
+func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) {
+	var coming []time.Time
+	for _, nominal := range before {
+		if nominal.Add(t.delay).After(now) {
+			coming = append(coming, nominal)
+		}
+	}
+	horizon := now.Add(d.StoreAhead - t.delay)
+	at := cursorTime(p.cursor, now)
+	for len(coming) < MaxAhead {
+		next := d.next(t, at)
+		if next.IsZero() {
+			if len(coming) > 0 { // the last ticks
+				p.next = never
+			}
+			return
+		}
+		if len(coming) >= d.StoreAtLeast && next.After(horizon) {
+			break
+		}
+		if len(p.ticks) == maxStored {
+			p.next = now // go on at once
+			return
+		}
+		p.add(d, next, 0)
+		coming, at = append(coming, next), next
+	}
+	// Look again when there are too few, or half of the time is over.
+	last := coming[len(coming)-1].Add(t.delay)
+	p.next = coming[max(len(coming)-d.StoreAtLeast, 0)].Add(t.delay)
+	if half := last.Add(-d.StoreAhead / 2); half.Before(p.next) && half.After(now) {
+		p.next = half
+	}
+}
+
+func (p *plan) add(d definition, nominal time.Time, missed int) {
+	p.ticks = append(p.ticks, Tick{Schedule: d.ID, Nominal: nominal, Version: d.Version, Origin: OriginSchedule, Missed: missed})
+	p.cursor = cursorOf(nominal)
+}
+
+// next is the next nominal time after another one; zero if there is none.
+func (d definition) next(t timing, after time.Time) time.Time {
+	if !d.Start.IsZero() && after.Before(d.Start) {
+		after = d.Start.Add(-time.Millisecond).In(t.zone)
+	}
+	next := t.Next(after, t.zone)
+	if !d.End.IsZero() && !next.Before(d.End) {
+		return time.Time{}
+	}
+	return next
+}
+
+// count is how many nominal times there are from one of them until another time, which is not included; MissedLimit at most.
+func (d definition) count(t timing, from, until time.Time) int {
+	n := 0
+	for at := from; !at.IsZero() && at.Before(until) && n < MissedLimit; at = d.next(t, at) {
+		n++
+	}
+	return n
+}
+
+// last is the last nominal time up to a limit, from one of them on. It looks near the limit first.
+func (d definition) last(t timing, from, limit time.Time) time.Time {
+	last := from
+	for back := time.Minute; ; back *= 8 {
+		start := limit.Add(-back)
+		if !start.After(from) {
+			start = from.Add(-time.Millisecond)
+		}
+		first := d.next(t, start.In(t.zone))
+		if first.IsZero() || first.After(limit) {
+			if !start.After(from) {
+				return last
+			}
+			continue
+		}
+		for at := first; !at.IsZero() && !at.After(limit); at = d.next(t, at) {
+			last = at
+		}
+		return last
+	}
+}
+
+// A cursor is a nominal time, in ms, and what clocks were ahead of UTC then, in s: so a host with other rules for the zone
+// finds no tick for a civil day that has had one.
+func cursorOf(nominal time.Time) string {
+	_, offset := nominal.Zone()
+	return fmt.Sprintf("%d/%d", nominal.UnixMilli(), offset)
+}
+
+func cursorTime(cursor string, otherwise time.Time) time.Time {
+	ms, offset, _ := strings.Cut(cursor, "/")
+	at, err := strconv.ParseInt(ms, 10, 64)
+	seconds, err2 := strconv.Atoi(offset)
+	if err != nil || err2 != nil {
+		return otherwise
+	}
+	return time.UnixMilli(at).In(time.FixedZone("", seconds))
+}

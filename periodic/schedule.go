@@ -1,0 +1,309 @@
+package periodic
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/cron"
+)
+
+// Limits.
+const (
+	MaxIDBytes = 200                  // of a schedule's ID, and of an owner
+	MaxAhead   = 500                  // how many ticks are stored ahead at most
+	maxJitter  = 24 * time.Hour       //
+	maxFor     = 366 * 24 * time.Hour // of StoreAhead, CatchUp and TTL
+)
+
+// ErrInvalidSchedule is wrapped by errors that say what is wrong with a Schedule, and name its field.
+var ErrInvalidSchedule = errors.New("invalid schedule")
+
+// Schedule says when messages come, and which. The zero values of its optional fields are their defaults.
+type Schedule struct {
+	// ID names the schedule, in all topics of the Prefix: up to 200 bytes without spaces and control characters.
+	ID string
+
+	// Topic is where its messages go. Those of a topic with several partitions go to the first one.
+	Topic string
+
+	// Cron is when: five fields (minute, hour, day of the month, month, day of the week), @hourly, @daily, @weekly,
+	// @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix epoch.
+	//
+	// A fixed hour and minute happens once on each civil day that matches: where clocks are put forward past it, at the
+	// first instant after the gap; where they are put back, the first time. An hour with * or a step follows elapsed
+	// time, so that hourly stays hourly.
+	Cron string
+
+	// Zone is the time zone of Cron, such as "Europe/Berlin". Default: UTC. All processes need to have the same rules
+	// for it: build with the tag timetzdata, or install tzdata.
+	Zone string
+
+	// Offset shifts all ticks, such as "@every 1h" to a quarter past: they come that much later. Default: 0. At most a day.
+	Offset time.Duration
+
+	// Jitter delays the ticks of the schedule by a constant time below it, which depends on its ID alone: so thousands of
+	// schedules for midnight are spread, and each keeps its distances. Default: 0. At most a day.
+	Jitter time.Duration
+
+	// Start and End bound the nominal times, Start included and End not. Default: no bounds.
+	Start, End time.Time
+
+	// Payload and Metadata are those of each message. Metadata must not have an ordering key, a key, a time to live
+	// or a delay.
+	Payload  []byte
+	Metadata message.Metadata
+
+	// Make makes the message of a tick, instead of Payload and Metadata. Only processes that have declared the schedule
+	// with it (Apply, Set) store its ticks. Its UUID and metadata are kept, and those of the tick are added. It must be
+	// safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the schedule is
+	// tried again after a while.
+	Make func(Tick) (*message.Message, error) `json:"-"`
+
+	// StoreAtLeast and StoreAhead are how many ticks, and how much time, are stored ahead: at least so many ticks, and
+	// more as long as they are within the time; when half of it is over, the next ones follow. When nobody runs the schedules,
+	// what is stored ahead still comes. Defaults: 2, 5 minutes. No more than MaxAhead ticks are.
+	StoreAtLeast int
+	StoreAhead   time.Duration
+
+	// CatchUp is what becomes of ticks that nobody has stored in time. Default: CatchUpOne.
+	CatchUp CatchUp
+
+	// Overlap is what becomes of a tick that is due while a handler has the one before. Default: OverlapAll.
+	Overlap Overlap
+
+	// TTL is after what time a tick that no handler has got is of no use any more; see redisdelay.SetTTL. With
+	// OverlapInOrder, ticks are skipped that have waited longer for those before. Default: 0, which means none.
+	TTL time.Duration
+}
+
+// CatchUp says what becomes of ticks that nobody has stored in time, since no process ran the schedules for longer than what was stored
+// ahead, or Redis was away. Its form for JSON is "one", "none" or a duration.
+type CatchUp struct{ within time.Duration }
+
+var (
+	// CatchUpOne stores the last one that was missed, which is due at once. Tick.Missed says how many more there were.
+	CatchUpOne = CatchUp{}
+
+	// CatchUpNone stores none.
+	CatchUpNone = CatchUp{-1}
+)
+
+// CatchUpAll stores all that were missed within a time, up to 1,000 of them at once and then the next, in order.
+func CatchUpAll(within time.Duration) CatchUp { return CatchUp{within} }
+
+// Overlap says what becomes of a tick that is due while a handler has the one before.
+type Overlap string
+
+const (
+	// OverlapAll hands out each tick when it is due.
+	OverlapAll Overlap = "all"
+
+	// OverlapInOrder hands out one tick of the schedule at a time, in order, through retries: the ticks have an ordering
+	// key (redisdelay.SetOrderingKey).
+	OverlapInOrder Overlap = "in-order"
+)
+
+// MarshalText writes "one", "none", or a duration.
+func (c CatchUp) MarshalText() ([]byte, error) {
+	switch {
+	case c == CatchUpOne:
+		return []byte("one"), nil
+	case c == CatchUpNone:
+		return []byte("none"), nil
+	default:
+		return []byte(c.within.String()), nil
+	}
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (c *CatchUp) UnmarshalText(text []byte) (err error) {
+	switch string(text) {
+	case "", "one":
+		*c = CatchUpOne
+	case "none":
+		*c = CatchUpNone
+	default:
+		c.within, err = time.ParseDuration(string(text))
+	}
+	return err
+}
+
+func (s *Schedule) setDefaults() {
+	setDefault(&s.Zone, "UTC")
+	setDefault(&s.StoreAtLeast, 2)
+	setDefault(&s.StoreAhead, 5*time.Minute)
+	setDefault(&s.Overlap, OverlapAll)
+	if s.Make != nil {
+		s.Payload, s.Metadata = nil, nil
+	}
+	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports the first field that cannot be used, with an error that wraps ErrInvalidSchedule. A zero field is
+// replaced by its default first.
+func (s Schedule) Validate() error {
+	s.setDefaults()
+	_, err := s.compile()
+	return err
+}
+
+// compile checks a schedule that has its defaults.
+func (s Schedule) compile() (timing, error) {
+	bad := func(field, format string, args ...any) (timing, error) {
+		return timing{}, fmt.Errorf("%w %q: %s %w", ErrInvalidSchedule, s.ID, field, fmt.Errorf(format, args...))
+	}
+	expression, err := cron.Parse(s.Cron)
+	if err != nil {
+		return bad("Cron", "cannot be used: %w", err)
+	}
+	zone, err := time.LoadLocation(s.Zone)
+	if err != nil || s.Zone == "Local" {
+		return bad("Zone", "%q is not known here", s.Zone)
+	}
+	switch {
+	case !validName(s.ID):
+		return bad("ID", "must have 1 to %d bytes, no spaces and no control characters", MaxIDBytes)
+	case s.Topic == "":
+		return bad("Topic", "is empty")
+	case s.Offset < 0 || s.Offset > maxJitter:
+		return bad("Offset", "is %s, want 0 to %s", s.Offset, maxJitter)
+	case s.Jitter < 0 || s.Jitter > maxJitter:
+		return bad("Jitter", "is %s, want 0 to %s", s.Jitter, maxJitter)
+	case !s.End.IsZero() && !s.End.After(s.Start):
+		return bad("End", "is not after Start")
+	case s.StoreAtLeast < 1 || s.StoreAtLeast > MaxAhead:
+		return bad("StoreAtLeast", "is %d, want 1 to %d", s.StoreAtLeast, MaxAhead)
+	case s.StoreAhead < time.Second || s.StoreAhead > maxFor:
+		return bad("StoreAhead", "is %s, want 1s to %s", s.StoreAhead, maxFor)
+	case s.CatchUp.within < -1 || s.CatchUp.within > maxFor:
+		return bad("CatchUp", "is %s, want up to %s", s.CatchUp.within, maxFor)
+	case s.Overlap != OverlapAll && s.Overlap != OverlapInOrder:
+		return bad("Overlap", "is %q", s.Overlap)
+	case s.TTL != 0 && s.TTL < time.Millisecond || s.TTL > maxFor:
+		return bad("TTL", "is %s, want 1ms to %s", s.TTL, maxFor)
+	}
+	for _, key := range reserved {
+		if _, has := s.Metadata[key]; has {
+			return bad("Metadata", "has %s, which the schedule decides", key)
+		}
+	}
+	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil
+}
+
+func validName(name string) bool {
+	return name != "" && len(name) <= MaxIDBytes && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+}
+
+// jitterOf is the same on all hosts.
+func jitterOf(id string, limit time.Duration) time.Duration {
+	if limit < time.Millisecond {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return time.Duration(h.Sum64()%uint64(limit.Milliseconds())) * time.Millisecond
+}
+
+// timing is when the ticks of a schedule are.
+type timing struct {
+	cron.Expression
+	zone  *time.Location
+	delay time.Duration // from a nominal time to when its tick is due
+}
+
+// definition is a schedule as Redis has it.
+type definition struct {
+	Schedule
+	Made    bool     `json:"made,omitempty"` // by a function
+	Owner   string   `json:"owner,omitempty"`
+	Version int64    `json:"version,omitempty"`
+	Since   int64    `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
+	Paused  *Pause   `json:"paused,omitempty"`
+	Removed bool     `json:"removed,omitempty"`
+	Left    []string `json:"left,omitempty"`  // topics that may still know the schedule
+	Rules   string   `json:"rules,omitempty"` // of the zone, where the schedule was defined
+
+	revision int64
+	upcoming time.Time // when it was to be looked at
+}
+
+// Pause says why a schedule is paused.
+type Pause struct {
+	Note  string
+	Actor string
+	Since time.Time
+}
+
+// text is the definition as Redis has it.
+func (d definition) text() string {
+	text, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // of a type without such values
+	}
+	return string(text)
+}
+
+// since is from when on nominal times count.
+func (d definition) since() time.Time {
+	if d.Since > 0 {
+		return time.UnixMilli(d.Since)
+	}
+	return time.UnixMilli(d.revision / 1000)
+}
+
+// sameTimes tells whether two definitions have the same ticks.
+func (d definition) sameTimes(o definition) bool {
+	return d.Cron == o.Cron && d.Zone == o.Zone && d.Offset == o.Offset && d.Jitter == o.Jitter &&
+		d.Start.Equal(o.Start) && !d.Removed && !o.Removed && (d.Paused == nil) == (o.Paused == nil)
+}
+
+// orderingKey is that of the ticks.
+func (d definition) orderingKey() string {
+	if d.Overlap != OverlapInOrder {
+		return ""
+	}
+	return "periodic:" + d.ID
+}
+
+// rulesOf tells the rules of a zone for the coming years apart from others.
+func rulesOf(zone *time.Location, from time.Time) string {
+	h := fnv.New64a()
+	at := time.Date(from.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).In(zone)
+	for limit := at.AddDate(3, 0, 0); at.Before(limit); {
+		_, offset := at.Zone()
+		_, end := at.ZoneBounds()
+		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix())
+		if end.IsZero() {
+			break
+		}
+		at = end
+	}
+	return fmt.Sprintf("%d.%x", from.UTC().Year(), h.Sum64())
+}
+
+// agrees tells whether this host has the rules of the zone that the schedule was defined with.
+func (d definition) agrees(zone *time.Location) bool {
+	year, _, found := strings.Cut(d.Rules, ".")
+	from, err := time.Parse("2006", year)
+	return !found || err != nil || rulesOf(zone, from) == d.Rules
+}
+
+var reserved = []string{redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.TTLMetadata,
+	"_watermill_delayed_until", "_watermill_delayed_for"}

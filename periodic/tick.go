@@ -1,0 +1,143 @@
+package periodic
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// The metadata of a tick's message.
+const (
+	// ScheduleMetadata is the schedule's ID.
+	ScheduleMetadata = "_redisdelay_schedule"
+
+	// NominalMetadata is the nominal time with its zone, as RFC 9557 writes it: 2026-11-30T07:00:00+01:00[Europe/Berlin].
+	NominalMetadata = "_redisdelay_tick"
+
+	// VersionMetadata is the version of the declaration (Apply); absent if there is none.
+	VersionMetadata = "_redisdelay_schedule_version"
+
+	// OriginMetadata is the Origin; absent for OriginSchedule.
+	OriginMetadata = "_redisdelay_tick_origin"
+
+	// MissedMetadata is how many ticks before this one were missed; absent for 0.
+	MissedMetadata = "_redisdelay_tick_missed"
+)
+
+// Origin says why a tick has come.
+type Origin string
+
+// The origins of a tick.
+const (
+	OriginSchedule Origin = "schedule" // its time has come
+	OriginTrigger  Origin = "trigger"  // somebody called Trigger; the nominal time is when
+	OriginBackfill Origin = "backfill" // somebody called Backfill
+)
+
+// Tick is one time of a schedule.
+type Tick struct {
+	Schedule string
+	Nominal  time.Time // in the schedule's zone; without its jitter and offset
+	Version  int64     // of the declaration; 0: none
+	Origin   Origin
+	Missed   int // how many ticks before this one were missed and not made up for; MissedLimit means that many or more
+}
+
+// MissedLimit is how far Tick.Missed counts.
+const MissedLimit = 10_000
+
+// String is the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
+func (t Tick) String() string {
+	zone := t.Nominal.Location().String()
+	if zone == "" { // it has only an offset
+		zone = t.Nominal.Format("-07:00")
+	}
+	clock := "15:04"
+	if t.Nominal.Truncate(time.Minute) != t.Nominal {
+		clock = "15:04:05"
+	}
+	text := t.Schedule + " for " + t.Nominal.Format("Monday 2006-01-02 "+clock) + " " + zone
+	if t.Origin != OriginSchedule && t.Origin != "" {
+		text += ", " + string(t.Origin)
+	}
+	return text
+}
+
+// put writes the tick to the metadata of its message.
+func (t Tick) put(metadata message.Metadata) {
+	metadata.Set(ScheduleMetadata, t.Schedule)
+	metadata.Set(NominalMetadata, t.Nominal.Format("2006-01-02T15:04:05.999Z07:00")+"["+t.Nominal.Location().String()+"]")
+	if t.Version != 0 {
+		metadata.Set(VersionMetadata, strconv.FormatInt(t.Version, 10))
+	}
+	if t.Origin != OriginSchedule {
+		metadata.Set(OriginMetadata, string(t.Origin))
+	}
+	if t.Missed > 0 {
+		metadata.Set(MissedMetadata, strconv.Itoa(t.Missed))
+	}
+}
+
+// TickOf reads the tick of a message; false if the message is of no schedule. On a host that does not know the zone, the
+// nominal time has only its offset.
+func TickOf(msg *message.Message) (Tick, bool) {
+	at, zone, zoned := strings.Cut(msg.Metadata.Get(NominalMetadata), "[")
+	nominal, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil || !zoned {
+		return Tick{}, false
+	}
+	if location, err := time.LoadLocation(strings.TrimSuffix(zone, "]")); err == nil {
+		nominal = nominal.In(location)
+	}
+	t := Tick{Schedule: msg.Metadata.Get(ScheduleMetadata), Nominal: nominal, Origin: Origin(msg.Metadata.Get(OriginMetadata))}
+	setDefault(&t.Origin, OriginSchedule)
+	t.Version, _ = strconv.ParseInt(msg.Metadata.Get(VersionMetadata), 10, 64)
+	t.Missed, _ = strconv.Atoi(msg.Metadata.Get(MissedMetadata))
+	return t, true
+}
+
+// message makes the message of a tick.
+func (d definition) message(t Tick) (msg *message.Message, err error) {
+	if d.Make == nil {
+		msg = message.NewMessage("", d.Payload)
+		for key, value := range d.Metadata {
+			msg.Metadata.Set(key, value)
+		}
+	} else {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("make the message of %s: panic: %v", t, p)
+			}
+		}()
+		if msg, err = d.Make(t); err == nil && msg == nil {
+			err = fmt.Errorf("there is no message")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make the message of %s: %w", t, err)
+		}
+		if msg.Metadata == nil {
+			msg.Metadata = message.Metadata{}
+		}
+	}
+	if msg.UUID == "" {
+		msg.UUID = t.Schedule + "@" + t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+	}
+	t.put(msg.Metadata)
+	return msg, nil
+}
+
+// idOf is the id of a tick's message: the same for each process that stores the tick, so that storing it twice is
+// storing it once. what tells it from others for the same time.
+func (d definition) idOf(nominal time.Time, what string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s %d", d.Topic, d.ID, d.revision, what, nominal.UnixMilli()))
+	id := ulid.MustNew(uint64(max(nominal.UnixMilli(), 0)), bytes.NewReader(sum[:]))
+	return id.String() + script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}.String()
+}
