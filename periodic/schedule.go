@@ -290,7 +290,7 @@ func rulesOf(zone *time.Location, from time.Time) string {
 		_, offset := at.Zone()
 		_, end := at.ZoneBounds()
 		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix())
-		if end.IsZero() {
+		if !end.After(at) { // there is none, or it is wrong (package cron)
 			break
 		}
 		at = end

@@ -40,7 +40,7 @@ func wordsOf(expression string) string {
 		words = date + " and " + day + " " + words
 	case date+day != "":
 		words = date + day + " " + words
-	case f[3] == "*" && strings.HasPrefix(words, "at "):
+	case f[3] == "*" && strings.HasPrefix(words, "at ") && !strings.HasPrefix(words, "at minute"):
 		words = "daily " + words
 	}
 	if f[3] != "*" {
