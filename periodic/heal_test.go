@@ -230,3 +230,22 @@ func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 			l.client.Exists(context.Background(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+func TestASchedulesFunctionStoresItsTicksAfterAnotherProcessHasResumedIt(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: func(periodic.Tick) (*message.Message, error) { return message.NewMessage("", []byte("made")), nil },
+	}))
+	assert.Len(t, l.pending(), 2)
+	run(t, l.p)
+	other := newPeriodic(t, l.client, l.prefix)
+	require.NoError(t, other.Pause(t.Context(), "report", periodic.Pause{}))
+	assert.Empty(t, l.pending())
+	require.NoError(t, other.Resume(t.Context(), "report"))
+	l.comesTo(2)
+	for _, payload := range l.pending() {
+		assert.Equal(t, "made", payload)
+	}
+	require.NoError(t, other.Remove(t.Context(), "report"))
+	assert.Empty(t, l.pending())
+}

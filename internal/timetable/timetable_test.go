@@ -149,3 +149,17 @@ func TestOneOfManyTakersGetsASchedule(t *testing.T) {
 		assert.Equal(t, 1, times, id)
 	}
 }
+
+func TestWhatIsApartIsNotTaken(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	revision := set(t, table, timetable.Change{ID: "s", Text: "x"})
+	revision = set(t, table, timetable.Change{ID: "s", Seen: revision, Apart: true, Text: "x"})
+	taken, _, next, err := table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Empty(t, taken)
+	assert.True(t, next.IsZero())
+	set(t, table, timetable.Change{ID: "s", Seen: revision, Text: "x"})
+	taken, _, _, err = table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Len(t, taken, 1)
+}
