@@ -434,7 +434,7 @@ func (p *Periodic) Trigger(ctx context.Context, id string) error {
 // Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in order, whether
 // they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some messages may be published.
 func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) error {
-	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
+	return wrap(p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {
 		var ticks []Tick
 		d.Start, d.End = time.Time{}, time.Time{}
 		for at := d.next(t, from.Add(-time.Millisecond).In(t.zone)); !at.IsZero() && at.Before(to); at = d.next(t, at) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,9 +43,9 @@ func (j job) periodically(ctx context.Context, client redis.UniversalClient, rep
 	if err != nil {
 		return err
 	}
-	running := make(chan error, 1)
-	go func() { running <- p.Run(ctx) }()
-	defer func() { <-running }()
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx) }) // it returns nil
+	defer running.Wait()
 	messages, err := s.Subscribe(ctx, j.Topic)
 	for err != nil && ctx.Err() == nil {
 		<-time.After(100 * time.Millisecond)
