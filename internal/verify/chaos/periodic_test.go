@@ -170,7 +170,7 @@ func TestEachSecondIsStoredOnceWhateverDies(t *testing.T) {
 	c.kill(0, 1, 2, 3, 4)
 	ticks, late := c.judgeTicks(calm)
 	t.Logf("p99 lateness without faults: %.1f ms", late)
-	require.Greater(t, ticks, c.schedules*size(8, 600))
+	require.Greater(t, ticks, c.schedules*size(8, 580))
 }
 
 // TestEachSecondIsStoredOnceOverClusterFailovers is the same while masters are killed.
