@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,8 +91,12 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	made, err := p.made(ctx, now)
+	if err != nil {
+		return 0, err
+	}
 	var work []task
-	for _, t := range taken {
+	for _, t := range append(taken, made...) {
 		d, err := read(t)
 		if err != nil { // it is taken again after its lease, and must not stop the others
 			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
@@ -101,19 +107,34 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	if err := p.settle(ctx, work); err != nil {
 		return 0, err
 	}
-	if len(taken) == timetable.PageSize {
-		return 0, nil
-	}
 	wait = p.config.PollInterval
+	for _, t := range work {
+		if t.ours && !t.next.IsZero() {
+			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
+			if len(taken) == timetable.PageSize {
+				return 0, nil // there may be more
+			}
+		}
+	}
 	if !next.IsZero() {
 		wait = min(wait, max(next.Sub(now), 10*time.Millisecond))
 	}
-	for _, t := range work {
-		if !t.next.IsZero() && t.lease.After(now) {
-			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
+	return wait, nil
+}
+
+// made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.
+func (p *Periodic) made(ctx context.Context, now time.Time) (list []timetable.Definition, err error) {
+	p.mu.Lock()
+	makers := maps.Clone(p.makers)
+	p.mu.Unlock()
+	known, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	for id, d := range known {
+		if m := makers[id]; d.Revision != m.revision || !now.Before(m.next) {
+			d.Lease = now
+			list = append(list, d)
 		}
 	}
-	return wait, nil
+	return list, err
 }
 
 // A task is a schedule whose next ticks are to be stored.
@@ -121,6 +142,7 @@ type task struct {
 	definition
 	lease  time.Time
 	timing timing
+	ours   bool // this process stores its ticks
 	plan   plan
 	seen   string    // the cursor of the record
 	next   time.Time // when to take it again; zero: when the lease ends
@@ -131,18 +153,34 @@ type task struct {
 func (p *Periodic) settle(ctx context.Context, work []task) error {
 	var ready []*task
 	for i := range work {
-		if p.prepare(&work[i]) {
+		if work[i].ours = p.prepare(&work[i]); work[i].ours {
 			ready = append(ready, &work[i])
 		}
 	}
-	errs := []error{p.enlist(ctx, ready), p.look(ctx, ready), p.save(ctx, ready)}
+	ready, err := p.enlist(ctx, ready)
+	errs := []error{err, p.look(ctx, ready), p.save(ctx, ready)}
 	var done []timetable.Next
 	for i := range work {
-		if t := &work[i]; !t.next.IsZero() {
+		if t := &work[i]; t.Made {
+			p.remember(t)
+		} else if !t.next.IsZero() {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
 	return errors.Join(append(errs, p.table.Done(ctx, done))...)
+}
+
+// remember notes when the ticks of a schedule are to be made again.
+func (p *Periodic) remember(t *task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m, known := p.makers[t.ID]; known {
+		m.revision, m.next = t.revision, t.next
+		if m.next.IsZero() {
+			m.next = t.lease.Add(leaseFor)
+		}
+		p.makers[t.ID] = m
+	}
 }
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
@@ -156,15 +194,13 @@ func (p *Periodic) prepare(t *task) bool {
 		return false
 	}
 	p.mu.Lock()
-	made, known := p.makers[t.ID]
+	t.Make = p.makers[t.ID].make
 	p.mu.Unlock()
-	t.Make = made.Make
-	strange := !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn
-	if t.Made && !known || strange {
+	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
 		t.next = t.upcoming
 		return false
 	}
-	return true
+	return !t.Made || t.Make != nil || t.Paused != nil
 }
 
 // topic is a topic that ticks go to.
@@ -179,18 +215,24 @@ func (p *Periodic) topic(name string) *queue.Topic {
 	return t
 }
 
-// enlist puts the topics on the list of topics.
-func (p *Periodic) enlist(ctx context.Context, work []*task) error {
+// protocol is the version of the protocol that the ticks need.
+func (d definition) protocol() string {
+	if d.TTL > 0 || d.orderingKey() != "" {
+		return queue.OrderVersion
+	}
+	return queue.PlainVersion
+}
+
+// enlist puts the topics on the list of topics, and returns the schedules of those that this library may use.
+func (p *Periodic) enlist(ctx context.Context, work []*task) ([]*task, error) {
 	versions := map[string]string{}
 	for _, t := range work {
-		if t.TTL > 0 || t.orderingKey() != "" {
-			versions[t.Topic] = queue.OrderVersion
-		} else if !t.Removed && versions[t.Topic] == "" {
-			versions[t.Topic] = "1"
+		if version := t.protocol(); !t.Removed {
+			versions[t.Topic] = max(versions[t.Topic], version)
 		}
 	}
 	var mu sync.Mutex
-	var errs []error // guarded by mu
+	failed := map[string]error{} // guarded by mu
 	room := make(chan struct{}, enlisters)
 	var calls sync.WaitGroup
 	for name, version := range versions {
@@ -200,12 +242,13 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) error {
 			if err := p.topic(name).Advance(ctx, version); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("topic %q: %w", name, err))
+				failed[name] = fmt.Errorf("topic %q: %w", name, err)
 			}
 		})
 	}
 	calls.Wait()
-	return errors.Join(errs...)
+	work = slices.DeleteFunc(work, func(t *task) bool { return failed[t.Topic] != nil })
+	return work, errors.Join(slices.Collect(maps.Values(failed))...)
 }
 
 // look reads what the topics know, and plans what to store.
@@ -337,9 +380,7 @@ func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) err
 		// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
 		// meanwhile, this changes nothing.
 		t.next = time.Time{}
-		_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{
-			{ID: t.ID, Seen: t.revision, Was: t.Owner, Owner: t.Owner, Text: t.resumed(result).text()},
-		})
+		_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{t.resumed(result).change(t.definition)})
 		return err
 	case !result.Stored: // another process has stored some
 		t.next = result.Now
@@ -393,7 +434,7 @@ func (p *Periodic) Trigger(ctx context.Context, id string) error {
 // Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in order, whether
 // they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some messages may be published.
 func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) error {
-	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
+	return wrap(p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {
 		var ticks []Tick
 		d.Start, d.End = time.Time{}, time.Time{}
 		for at := d.next(t, from.Add(-time.Millisecond).In(t.zone)); !at.IsZero() && at.Before(to); at = d.next(t, at) {
@@ -417,12 +458,12 @@ func (p *Periodic) extra(ctx context.Context, id string, choose func(definition,
 		return err
 	}
 	p.mu.Lock()
-	made, known := p.makers[id]
+	t.Make = p.makers[id].make
 	p.mu.Unlock()
-	if t.Make = made.Make; d.Made && !known {
+	if d.Made && t.Make == nil {
 		return ErrNoFunction
 	}
-	if err := p.enlist(ctx, []*task{&t}); err != nil {
+	if err := p.topic(d.Topic).Advance(ctx, d.protocol()); err != nil {
 		return err
 	}
 	partition := p.topic(d.Topic).Partition(0)

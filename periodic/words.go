@@ -20,8 +20,9 @@ func (s Schedule) Words() string {
 
 var days = []string{"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-var months = []string{"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-	"November", "December"}
+var months = []string{
+	"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+}
 
 func wordsOf(expression string) string {
 	if rest, every := strings.CutPrefix(expression, "@every "); every {
