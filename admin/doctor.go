@@ -39,6 +39,7 @@ const (
 	CheckReplicas    = "replicas"    // of the server, or that it is one
 	CheckRights      = "rights"      // of the user
 	CheckClock       = "clock"       // of the server and of this host
+	CheckSchedules   = "schedules"   // of periodic messages, that nobody runs
 	CheckTypes       = "types"       // keys that another program has written
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
@@ -57,7 +58,7 @@ const (
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
-// difference of clocks, and in each of the topics (all if none is given) keys that another program
+// difference of clocks, whether somebody runs the schedules of periodic messages, and in each of the topics (all if none is given) keys that another program
 // has written, messages that have no body, are in no set or in two, what is left of messages and
 // groups that are gone, groups without consumers or past their end, pauses without an end, dead
 // letters, and ordering keys that they halt. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
@@ -135,6 +136,9 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	}
 	if err := d.servers(ctx, readable); err != nil {
 		return wrap(errors.Join(append(errs, err)...), "examine the servers")
+	}
+	if err := d.schedules(ctx); err != nil {
+		errs = append(errs, err)
 	}
 	for _, do := range []func(*checkup, context.Context) error{(*checkup).run, (*checkup).endNoticed} {
 		for _, c := range checkups {

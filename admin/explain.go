@@ -17,7 +17,8 @@ import (
 // Explanation says in words why a message is where it is, and when it will move.
 type Explanation struct {
 	Message Message
-	Summary string   // one sentence, such as "due in 29m"
+	Tick    string   // "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin" if it is of a schedule (package periodic); else ""
+	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
 	Lines   []string // one for each group, sorted by group
 }
 
@@ -37,7 +38,11 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
-	return Explanation{Message: message, Summary: e.summary(), Lines: e.lines()}, nil
+	tick, summary := tickOf(message), e.summary()
+	if tick != "" {
+		summary = tick + ": " + summary
+	}
+	return Explanation{Message: message, Tick: tick, Summary: summary, Lines: e.lines()}, nil
 }
 
 // explainer puts into words where one message stands.

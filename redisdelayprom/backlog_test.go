@@ -50,7 +50,7 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 		delete(got, name)
 	}
 	want := map[string]float64{
-		"redis_up": 1, "redis_scrape_errors_total": 0,
+		"redis_up": 1, "redis_scrape_errors_total": 0, "periodic_behind_schedules": 0, "periodic_behind_seconds": 0,
 		"topic_scheduled_messages{topic=t}": 2, "topic_due_messages{topic=t}": 0, "topic_partitions{topic=t}": 1,
 		"topic_keys{topic=t}":                    1,
 		"group_overdue_seconds{group=g,topic=t}": 0,

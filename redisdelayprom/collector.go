@@ -2,6 +2,7 @@ package redisdelayprom
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -30,13 +31,20 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
+// behind is what schedules of periodic messages are behind.
+type behind struct {
+	schedules int
+	longest   time.Duration
+}
+
 // reading is one reading of Redis.
 type reading struct {
 	start  time.Time
 	done   chan struct{} // closed when the fields below are set
 	end    time.Time
 	topics []admin.TopicStats
-	err    error // why not all could be read
+	behind *behind // nil if it could not be read
+	err    error   // why not all could be read
 
 	counted bool // guarded by Collector.mu; it has failed
 }
@@ -61,7 +69,7 @@ func NewCollector(config CollectorConfig) (*Collector, error) {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors} {
+	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors, schedulesBehind, behindFor} {
 		ch <- d
 	}
 	for _, g := range topicGauges {
@@ -84,10 +92,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	show := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 	}
-	topics, took, up, errors := c.outcome(r)
+	topics, schedules, took, up, failures := c.outcome(r)
 	show(redisUp, prometheus.GaugeValue, one(up))
 	show(scrapeDuration, prometheus.GaugeValue, took.Seconds())
-	show(scrapeErrors, prometheus.CounterValue, errors)
+	show(scrapeErrors, prometheus.CounterValue, failures)
+	if schedules != nil {
+		show(schedulesBehind, prometheus.GaugeValue, float64(schedules.schedules))
+		show(behindFor, prometheus.GaugeValue, schedules.longest.Seconds())
+	}
 	for _, t := range topics {
 		for _, g := range topicGauges {
 			show(g.desc, prometheus.GaugeValue, g.value(t), t.Topic)
@@ -119,16 +131,24 @@ func (c *Collector) read(r *reading) {
 	// Earlier than scrapes give up: if one master hangs, they show what the others have.
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout*9/10)
 	defer cancel()
+	schedules := make(chan error, 1) // beside the topics: a master that hangs may have only one of them
+	go func() {
+		count, longest, err := c.config.Admin.SchedulesBehind(ctx)
+		if err == nil {
+			r.behind = &behind{count, longest}
+		}
+		schedules <- err
+	}()
 	topics, err := c.config.Admin.Backlogs(ctx)
-	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), err, c.now()
+	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-schedules), c.now()
 }
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no
 // longer for the end.
-func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, took time.Duration, up bool, errors float64) {
+func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, schedules *behind, took time.Duration, up bool, failures float64) {
 	took = c.now().Sub(r.start)
 	if r.ended() {
-		topics, took, up = r.topics, r.end.Sub(r.start), r.err == nil
+		topics, schedules, took, up = r.topics, r.behind, r.end.Sub(r.start), r.err == nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,5 +156,5 @@ func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, took time.Du
 		r.counted = true
 		c.errors++
 	}
-	return topics, took, up, c.errors
+	return topics, schedules, took, up, c.errors
 }

@@ -10,6 +10,9 @@ var (
 	redisUp        = desc("redis_up", "1 if all topics could be read the last time, else 0.")
 	scrapeDuration = desc("redis_scrape_duration_seconds", "How long reading all topics took the last time.")
 	scrapeErrors   = desc("redis_scrape_errors_total", "How often not all topics could be read.")
+
+	schedulesBehind = desc("periodic_behind_schedules", "Schedules whose next ticks should have been stored more than a minute ago: no process runs them.")
+	behindFor       = desc("periodic_behind_seconds", "For how long the first of these should have been; 0 if there is none.")
 )
 
 // topicGauge is a gauge of each topic.

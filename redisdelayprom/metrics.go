@@ -22,6 +22,7 @@ const namespace = "redisdelay"
 type Metrics struct {
 	// immutable
 	published, changed, buried  *prometheus.CounterVec
+	ticks, missed               *prometheus.CounterVec
 	calls, failures             *prometheus.CounterVec
 	claimed, handedOut, early   *prometheus.CounterVec
 	settled, leasesLost         *prometheus.CounterVec
@@ -70,6 +71,8 @@ func (m *Metrics) countCalls() {
 	m.changed = counter("changed_total",
 		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+
 			"dead (it is a dead letter), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
+	m.ticks = counter("periodic_ticks_total", "Ticks of schedules that were stored ahead, each once.", "topic")
+	m.missed = counter("periodic_missed_total", "Ticks of schedules that nobody has stored in time, and that are not made up for.", "topic")
 	m.calls = counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
 	m.calling = histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
 	m.failures = counter("failures_total",
@@ -124,7 +127,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 
 func (m *Metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.published, m.publishing, m.changed, m.calls, m.calling, m.failures, m.failing,
+		m.published, m.publishing, m.changed, m.ticks, m.missed, m.calls, m.calling, m.failures, m.failing,
 		m.claimed, m.batches, m.handedOut, m.early, m.lateness, m.handling, m.settled, m.leasesLost, m.buried,
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Observer returns an Observer that counts, for PublisherConfig.Observer and
-// SubscriberConfig.Observer.
+// Observer returns an Observer that counts, for PublisherConfig.Observer,
+// SubscriberConfig.Observer and periodic.Config.Observer.
 func (m *Metrics) Observer() observe.Observer {
 	return observe.Observer{
 		Published:   m.onPublished,
@@ -15,6 +15,7 @@ func (m *Metrics) Observer() observe.Observer {
 		Settled:     m.onSettled,
 		Buried:      m.onBuried,
 		LeaseLost:   m.onLeaseLost,
+		Ticked:      m.onTicked,
 		Called:      m.onCalled,
 		Failed:      m.onFailed,
 		OutageBegan: func(e observe.OutageBegan) { m.onOutage(1, e.Place, e.What) },
@@ -81,6 +82,12 @@ func (m *Metrics) onBuried(e observe.Buried) {
 }
 
 func (m *Metrics) onLeaseLost(e observe.LeaseLost) { m.place(e.Place).leasesLost.Inc() }
+
+func (m *Metrics) onTicked(e observe.Ticked) {
+	topic, _ := m.names.topic(e.Topic)
+	m.ticks.WithLabelValues(topic).Add(float64(e.Stored))
+	m.missed.WithLabelValues(topic).Add(float64(e.Missed))
+}
 
 func (m *Metrics) onCalled(e observe.Called) {
 	o := ok

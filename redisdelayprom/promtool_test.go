@@ -49,6 +49,7 @@ func tellAll(o observe.Observer) {
 	o.Settled(observe.Settled{Place: at, How: observe.Acked, Took: time.Second})
 	o.Buried(observe.Buried{Place: at})
 	o.LeaseLost(observe.LeaseLost{Place: at})
+	o.Ticked(observe.Ticked{Topic: "t", Schedule: "s", Stored: 1, Missed: 1})
 	o.Called(observe.Called{Script: "claim"})
 	o.Failed(observe.Failed{Place: at, What: observe.Claiming})
 	o.OutageBegan(observe.OutageBegan{Place: at, What: observe.Claiming})

@@ -61,6 +61,9 @@ func rerun(t *testing.T, page string) string {
 			stageWallets(t, client, 1)
 			staged = true
 		}
+		if strings.Contains(block, "periodic") {
+			stageSchedules(t, client)
+		}
 		for _, command := range prompt.FindAllStringSubmatch(block, -1) {
 			fmt.Fprintf(&b, "$ %s\n%s", command[1], p.shell(command[1]+" 2>&1").out)
 		}

@@ -13,6 +13,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // The topic of the scene, and its groups.
@@ -87,6 +88,17 @@ func stageWallets(t *testing.T, client redis.UniversalClient, partitions int) {
 		require.NoError(t, publisher.Publish(s.Topic, transfer(name)))
 		until(func(c admin.Counts) bool { return c.InLine == n+1 })
 	}
+}
+
+// stageSchedules adds a schedule whose first ticks, far ahead, are stored.
+func stageSchedules(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	p, err := periodic.New(periodic.Config{Client: client}, nil)
+	require.NoError(t, err)
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{
+		ID: "report-eu", Topic: "reports", Cron: "0 7 * * MON", Zone: "Europe/Berlin", Start: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		Payload: []byte(`{"report":"eu"}`), Metadata: message.Metadata{"source": "planner"},
+	}))
 }
 
 // initialize registers a group of the scene's topic.

@@ -25,7 +25,7 @@ var (
 
 // Scripts are all scripts.
 func Scripts() []*script.Script {
-	return []*script.Script{setScript, takeScript, doneScript, readScript}
+	return []*script.Script{setScript, takeScript, doneScript, readScript, behindScript}
 }
 
 // PageSize is how many definitions one call reads or writes at most.

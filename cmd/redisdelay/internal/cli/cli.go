@@ -19,6 +19,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/connect"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // The exit codes.
@@ -79,6 +80,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	hint := ""
 	if errors.Is(err, admin.ErrTopicNotFound) {
 		hint = fmt.Sprintf(" with prefix %q; see redisdelay topics", a.prefix)
+	}
+	if errors.Is(err, periodic.ErrScheduleNotFound) {
+		hint = fmt.Sprintf(" with prefix %q; see redisdelay periodic ls", a.prefix)
 	}
 	a.say("%s: %s%s\n", cmd.CommandPath(), plain(err), hint)
 	if usage := (*usageError)(nil); errors.As(err, &usage) {

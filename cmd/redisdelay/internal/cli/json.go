@@ -311,6 +311,7 @@ type explanationJSON struct {
 	ID          string   `json:"id"`
 	Key         string   `json:"key,omitempty"`
 	OrderingKey string   `json:"orderingKey,omitempty"`
+	Tick        string   `json:"tick,omitempty"`
 	Summary     string   `json:"summary"`
 	Lines       []string `json:"lines"`
 }

@@ -22,6 +22,7 @@ var sections = []*cobra.Group{
 	{ID: "look", Title: "See what waits:"},
 	{ID: "message", Title: "Change messages:"},
 	{ID: "group", Title: "Change consumer groups:"},
+	{ID: "periodic", Title: "Periodic messages:"},
 	{ID: "data", Title: "Bring messages in and out:"},
 	{ID: "rest", Title: "The server, and this program:"},
 }
@@ -60,6 +61,7 @@ func (a *app) root() *cobra.Command {
 			a.cancel(), a.reschedule(), a.deliverNow(), a.bury(), a.dead(), a.move("move"), a.move("copy"),
 		}},
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
+		{"periodic", []*cobra.Command{a.periodic()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
 		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
 	} {

@@ -208,7 +208,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Summary, append([]string{}, e.Lines...)})
+		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, append([]string{}, e.Lines...)})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
@@ -216,6 +216,9 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	}
 	if len(e.Lines) == 0 {
 		return a.printf("%s: %s\n", name, paint(headerStyle, e.Summary))
+	}
+	if e.Tick != "" {
+		name += ", " + e.Tick
 	}
 	if err := a.printf("%s\n", name); err != nil {
 		return err

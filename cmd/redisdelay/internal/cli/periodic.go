@@ -1,0 +1,388 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// periodic returns the commands for schedules.
+func (a *app) periodic() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "periodic", Short: "List, pause, trigger, fill in, remove or run schedules", Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.periodicLs(), a.periodicShow(), a.periodicNext(), a.periodicPause(), a.periodicResume(),
+		a.periodicTrigger(), a.periodicBackfill(), a.periodicRm(), a.periodicRun())
+	return cmd
+}
+
+// schedules are those of the prefix.
+func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, error) {
+	config := periodic.Config{Client: a.client, Prefix: a.prefix}
+	if change != nil {
+		change(&config)
+	}
+	return periodic.New(config, outageLog{a})
+}
+
+// overSchedules returns a command that works on schedules.
+func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, args []string) error,
+	run func(ctx context.Context, p *periodic.Periodic, args []string) error,
+) *cobra.Command {
+	return a.command(use, short, check, func(ctx context.Context, args []string) error {
+		p, err := a.schedules(nil)
+		if err != nil {
+			return err
+		}
+		return run(ctx, p, args)
+	})
+}
+
+func (a *app) periodicLs() *cobra.Command {
+	return a.overSchedules("ls", "List schedules: when each ticks, what is stored ahead, and whether it is behind", nil,
+		func(ctx context.Context, p *periodic.Periodic, _ []string) error {
+			list, err := p.List(ctx, 1)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				for _, s := range list {
+					if err := a.object(inSchedule(s)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			if len(list) == 0 {
+				return a.printf("there is no schedule\n")
+			}
+			return a.showSchedules(list)
+		})
+}
+
+func (a *app) showSchedules(list []periodic.Status) error {
+	g := a.newGrid("ID", "TOPIC", "WHEN", "NEXT", "#IN", "#AHEAD", "BEHIND", "PAUSED", "+OWNER", "+CRON", "PROBLEM")
+	now := a.now()
+	for _, s := range list {
+		next, in := "", ""
+		if len(s.Next) > 0 {
+			next, in = nominal(s.Next[0]), humanize.Duration(s.Next[0].Sub(now))
+		}
+		paused := ""
+		if s.Paused != nil {
+			paused = a.cut("by "+s.Paused.Actor+noteOf(*s.Paused), 40)
+		}
+		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Words, 50), next, in, count(s.Stored), paint(badStyle, behindWords(s)), paused,
+			s.Owner, s.Cron, paint(badStyle, a.cut(s.Problem, 60)))
+	}
+	g.spare = []string{"AHEAD", "TOPIC", "NEXT", "WHEN"}
+	return a.print(g.without("BEHIND", "PAUSED", "OWNER", "PROBLEM"))
+}
+
+// behindWords say for how long a schedule is behind, if somebody should know.
+func behindWords(s periodic.Status) string {
+	if s.Behind < periodic.BehindAfter {
+		return ""
+	}
+	return humanize.Duration(s.Behind)
+}
+
+func noteOf(p periodic.Pause) string {
+	if p.Note == "" {
+		return ""
+	}
+	return ": " + p.Note
+}
+
+// nominal is a nominal time, in its own zone.
+func nominal(t time.Time) string {
+	layout := "2006-01-02 15:04 MST"
+	if t.Truncate(time.Minute) != t {
+		layout = "2006-01-02 15:04:05.999 MST"
+	}
+	return t.Format(layout)
+}
+
+func (a *app) periodicShow() *cobra.Command {
+	return a.overSchedules("show ID", "Show all of a schedule: its times, its message, and who has paused it", nil,
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			s, err := p.Find(ctx, args[0], 3)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				return a.object(inSchedule(s))
+			}
+			return a.showSchedule(s)
+		})
+}
+
+func (a *app) showSchedule(s periodic.Status) error {
+	now := a.now()
+	f := &fields{}
+	f.add("id", paint(headerStyle, s.ID))
+	f.add("topic", s.Topic)
+	f.add("when", s.Words)
+	f.add("cron", s.Cron)
+	f.add("zone", s.Zone)
+	if s.Offset > 0 {
+		f.add("offset", humanize.Duration(s.Offset))
+	}
+	if s.Jitter > 0 {
+		f.add("jitter below", humanize.Duration(s.Jitter))
+	}
+	f.add("start", humanize.Full(s.Start, now))
+	f.add("end", humanize.Full(s.End, now))
+	if s.Paused != nil {
+		f.add("paused", paint(warnStyle, fmt.Sprintf("by %s%s", s.Paused.Actor, noteOf(*s.Paused))))
+		f.add("paused since", humanize.Full(s.Paused.Since, now))
+	}
+	for _, at := range s.Next {
+		f.add("next", nominal(at)+" ("+humanize.Relative(at, now)+")")
+	}
+	f.add("stored ahead", fmt.Sprintf("%s; at least %d, and %s", humanize.Count(s.Stored, "tick", "ticks"), s.StoreAtLeast, humanize.Duration(s.StoreAhead)))
+	f.add("behind", paint(badStyle, behindWords(s)))
+	f.add("problem", paint(badStyle, s.Problem))
+	f.add("catch up", catchUp(s.CatchUp))
+	f.add("overlap", string(s.Overlap))
+	if s.TTL > 0 {
+		f.add("time to live", humanize.Duration(s.TTL))
+	}
+	f.add("owner", s.Owner)
+	if s.Version > 0 {
+		f.add("version", s.Version)
+	}
+	if s.Made {
+		f.add("message", "made by a function of the processes that declare it")
+		return a.printFields(f)
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
+		f.add("metadata", a.cut(k+"="+s.Metadata[k], maxPairLength))
+	}
+	if err := a.printFields(f); err != nil {
+		return err
+	}
+	return a.showPayload(contentOf(s))
+}
+
+// catchUp is what becomes of missed ticks: one, none, or a duration.
+func catchUp(c periodic.CatchUp) string {
+	text, _ := c.MarshalText() // never fails
+	return string(text)
+}
+
+func (a *app) periodicNext() *cobra.Command {
+	times := 5
+	cmd := a.overSchedules("next ID", "Show the next times of a schedule", nil,
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			s, err := p.Find(ctx, args[0], times)
+			if err != nil {
+				return err
+			}
+			return a.showNext(s)
+		})
+	cmd.Flags().VarP(number(&times, 1, 1000), "number", "n", "how many")
+	cmd.Example = "redisdelay periodic next report-eu -n 10"
+	return cmd
+}
+
+func (a *app) showNext(s periodic.Status) error {
+	if a.json() {
+		for _, at := range s.Next {
+			if err := a.object(nextTickJSON{s.ID, stamp{at}, at.Format(time.RFC3339Nano), s.Zone}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(s.Next) == 0 {
+		why := "it has ended"
+		switch {
+		case s.Paused != nil:
+			why = "it is paused by " + s.Paused.Actor + noteOf(*s.Paused)
+		case s.Problem != "":
+			why = s.Problem
+		}
+		return a.printf("schedule %q has no next time: %s\n", s.ID, why)
+	}
+	g, now := a.newGrid("NEXT", "DAY", "#IN"), a.now()
+	for _, at := range s.Next {
+		g.add(nominal(at), at.Format("Monday"), humanize.Duration(at.Sub(now)))
+	}
+	return a.print(g)
+}
+
+func (a *app) periodicPause() *cobra.Command {
+	var why periodic.Pause
+	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, those that are stored ahead included", nil,
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			if why.Actor == "" {
+				why.Actor = whoami()
+			}
+			if err := p.Pause(ctx, args[0], why); err != nil {
+				return err
+			}
+			return a.scheduleDone("pause", args[0], "paused schedule %q until somebody resumes", args[0])
+		})
+	cmd.Flags().Var(text(&why.Note, "TEXT"), "note", "why, for those who wonder")
+	cmd.Flags().Var(text(&why.Actor, "NAME"), "by", "who (default user@host)")
+	cmd.Example = "redisdelay periodic pause report-eu --note 'figures are wrong'"
+	return cmd
+}
+
+func (a *app) periodicResume() *cobra.Command {
+	cmd := a.overSchedules("resume ID", "End a pause of a schedule; ticks count from now", nil,
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			if err := p.Resume(ctx, args[0]); err != nil {
+				return err
+			}
+			return a.scheduleDone("resume", args[0], "resumed schedule %q", args[0])
+		})
+	cmd.Long = "The ticks of the pause do not come; redisdelay periodic backfill publishes them."
+	return cmd
+}
+
+func (a *app) periodicTrigger() *cobra.Command {
+	return a.overSchedules("trigger ID", "Publish a message of a schedule at once, also while it is paused", nil,
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			if err := p.Trigger(ctx, args[0]); err != nil {
+				return err
+			}
+			return a.scheduleDone("trigger", args[0], "published a message of schedule %q", args[0])
+		})
+}
+
+func (a *app) periodicBackfill() *cobra.Command {
+	var from, to time.Time
+	cmd := a.overSchedules("backfill ID FROM TO", "Publish the messages of a schedule from one time until another at once, in order",
+		func(_ *cobra.Command, args []string) error {
+			for i, at := range []*time.Time{&from, &to} {
+				name := []string{"FROM", "TO"}[i]
+				t, err := humanize.ParseTime(args[i+1], a.now(), humanize.Back)
+				if err != nil {
+					return usagef("%s is %q, want a time such as 2026-11-30T07:00:00+01:00, or how long ago, such as 3d", name, args[i+1])
+				}
+				*at = t
+			}
+			if !from.Before(to) {
+				return usagef("FROM is not before TO: want a range that is not empty")
+			}
+			return nil
+		},
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			if err := p.Backfill(ctx, args[0], from, to); err != nil {
+				return err
+			}
+			return a.scheduleDone("backfill", args[0], "published the messages of schedule %q from %s until %s", args[0],
+				from.Format(time.RFC3339), to.Format(time.RFC3339))
+		})
+	cmd.Long = fmt.Sprintf("TO itself is not included. It does not matter which have come before. At most %s at once.", humanize.Number(periodic.MaxBackfill))
+	cmd.Example = "redisdelay periodic backfill report-eu 2026-11-01T00:00:00+01:00 2026-11-15T00:00:00+01:00"
+	return cmd
+}
+
+func (a *app) periodicRm() *cobra.Command {
+	yes := false
+	cmd := a.overSchedules("rm ID", "Remove a schedule, and its ticks that are stored ahead",
+		func(*cobra.Command, []string) error {
+			if !yes && !a.terminal.in {
+				return usagef("--yes is missing: there is no terminal to ask on, want --yes")
+			}
+			return nil
+		},
+		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+			s, err := p.Find(ctx, args[0], 0)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				question := fmt.Sprintf("Remove schedule %q (%s)? %s stored ahead.", s.ID, s.Words, humanize.Count(s.Stored, "tick is", "ticks are"))
+				if yes, err := a.confirm(ctx, question); err != nil || !yes {
+					return err
+				}
+			}
+			if err := p.Remove(ctx, args[0]); err != nil {
+				return err
+			}
+			back := ""
+			if s.Owner != "" {
+				back = fmt.Sprintf("; it comes back when %q declares it again", s.Owner)
+			}
+			return a.scheduleDone("rm", args[0], "removed schedule %q%s", args[0], back)
+		})
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (a *app) periodicRun() *cobra.Command {
+	cmd := a.command("run", "Store the ticks of all schedules ahead, until a signal", nil, func(ctx context.Context, _ []string) error {
+		var done scheduleOperationJSON // changed by the observer, which Run calls
+		p, err := a.schedules(func(c *periodic.Config) {
+			c.Observer = observe.Observer{Ticked: func(e observe.Ticked) {
+				done.Stored, done.Missed = done.Stored+e.Stored, done.Missed+e.Missed
+			}}
+		})
+		if err != nil {
+			return err
+		}
+		a.say("redisdelay periodic run: storing the ticks of schedules ahead, until a signal\n")
+		if err := p.Run(ctx); err != nil {
+			return err
+		}
+		if done.Operation = "run"; a.json() {
+			return a.object(done)
+		}
+		text := "stored " + humanize.Count(done.Stored, "tick", "ticks")
+		if done.Missed > 0 {
+			text += fmt.Sprintf("; %s, and not made up for", humanize.Count(done.Missed, "was missed", "were missed"))
+		}
+		return a.printf("%s\n", text)
+	})
+	cmd.Long = "Any number of processes may run them, beside services that do. Schedules whose messages are made by a function of a\n" +
+		"service are left to that service."
+	return cmd
+}
+
+// scheduleDone reports what was done with a schedule.
+func (a *app) scheduleDone(name, id, format string, args ...any) error {
+	if a.json() {
+		return a.object(scheduleOperationJSON{Schedule: id, Operation: name})
+	}
+	return a.printf("%s\n", fmt.Sprintf(format, args...))
+}
+
+// outageLog says on standard error what a Periodic logs.
+type outageLog struct{ app *app }
+
+var _ watermill.LoggerAdapter = outageLog{}
+
+func (l outageLog) Error(msg string, err error, fields watermill.LogFields) {
+	where := ""
+	if id, has := fields["schedule"]; has {
+		where = fmt.Sprintf(" (%v)", id)
+	}
+	l.app.say("redisdelay periodic: %s%s: %s\n", msg, where, plain(err))
+}
+
+func (l outageLog) Info(msg string, _ watermill.LogFields) {
+	l.app.say("redisdelay periodic: %s\n", msg)
+}
+
+// Debug says nothing.
+func (outageLog) Debug(string, watermill.LogFields) {}
+
+// Trace says nothing.
+func (outageLog) Trace(string, watermill.LogFields) {}
+
+// With is l: the fields are of the process.
+func (l outageLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }
