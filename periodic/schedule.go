@@ -98,7 +98,7 @@ var (
 	CatchUpNone = CatchUp{-1}
 )
 
-// CatchUpAll stores all that were missed within a time, up to 1,000 of them at once and then the next, in order.
+// CatchUpAll stores all that were missed within a time, in order, each due at once. 0 is CatchUpOne.
 func CatchUpAll(within time.Duration) CatchUp { return CatchUp{within} }
 
 // Overlap says what becomes of a tick that is due while a handler has the one before.

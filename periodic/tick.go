@@ -28,7 +28,7 @@ const (
 	// OriginMetadata is the Origin; absent for OriginSchedule.
 	OriginMetadata = "_redisdelay_tick_origin"
 
-	// MissedMetadata is how many ticks before this one were missed; absent for 0.
+	// MissedMetadata is Tick.Missed; absent for 0.
 	MissedMetadata = "_redisdelay_tick_missed"
 )
 
@@ -48,7 +48,7 @@ type Tick struct {
 	Nominal  time.Time // in the schedule's zone; without its jitter and offset
 	Version  int64     // of the declaration; 0: none
 	Origin   Origin
-	Missed   int // how many ticks before this one were missed and not made up for; MissedLimit means that many or more
+	Missed   int // with CatchUpOne, how many ticks before this one were missed; MissedLimit means that many or more
 }
 
 // MissedLimit is how far Tick.Missed counts.

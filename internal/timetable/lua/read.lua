@@ -30,7 +30,7 @@ for _, id in ipairs(ids) do
   local definition = redis.call('HGET', schedules, id)
   if definition then
     local n, score = #reply, redis.call('ZSCORE', upcoming, id)
-    reply[n + 1], reply[n + 2], reply[n + 3] = id, score and int(score) or '', definition
+    reply[n + 1], reply[n + 2], reply[n + 3] = id, score and int(tonumber(score)) or '', definition
   end
 end
 return reply

@@ -17,11 +17,11 @@ for i = 1, #due, 2 do
   if definition then
     redis.call('ZADD', upcoming, lease, due[i])
     local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = due[i], int(due[i + 1]), definition
+    reply[n + 1], reply[n + 2], reply[n + 3] = due[i], int(tonumber(due[i + 1])), definition
   else
     redis.call('ZREM', upcoming, due[i])
   end
 end
 local next = redis.call('ZRANGE', upcoming, 0, 0, 'WITHSCORES')[2]
-if next then reply[2] = int(next) end
+if next then reply[2] = int(tonumber(next)) end
 return reply
