@@ -96,7 +96,7 @@ func (d definition) delay() time.Duration { return d.Offset + jitterOf(d.ID, d.J
 
 // status is all but what is stored.
 func (d definition) status(times int, now time.Time) Status {
-	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Schedule.Words()}
+	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
 	if d.revision == 0 {
 		s.Problem = d.Rules
 		return s

@@ -16,12 +16,10 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/redis/go-redis/v9"
+	"github.com/ThreeDotsLabs/watermill/message"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
-	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // Errors.
@@ -44,45 +42,6 @@ var (
 // MaxBackfill is how many ticks a Backfill stores at most.
 const MaxBackfill = 10_000
 
-// Config configures a Periodic. Only Client is required.
-type Config struct {
-	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client.
-	Client redis.UniversalClient
-	Prefix string
-
-	// Marshaler is that of the topics. Default: redisdelay.DefaultMarshaler.
-	Marshaler redisdelay.Marshaler
-
-	// PollInterval is how often Run looks for work that it does not know of, such as schedules of processes that have ended.
-	// At least 100ms. Default: 10s.
-	PollInterval time.Duration
-
-	// Observer is told of ticks that are stored (Ticked), of calls to Redis, and of outages. Default: none.
-	Observer observe.Observer
-}
-
-func (c *Config) setDefaults() {
-	setDefault(&c.Prefix, redisdelay.DefaultPrefix)
-	setDefault(&c.PollInterval, 10*time.Second)
-	if c.Marshaler == nil {
-		c.Marshaler = redisdelay.DefaultMarshaler{}
-	}
-}
-
-// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A zero field is replaced by its
-// default first.
-func (c Config) Validate() error {
-	c.setDefaults()
-	shared := redisdelay.PublisherConfig{Client: c.Client, Prefix: c.Prefix}
-	if err := shared.Validate(); err != nil {
-		return err
-	}
-	if c.PollInterval < 100*time.Millisecond {
-		return &redisdelay.ConfigError{Field: "PollInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.PollInterval)}
-	}
-	return nil
-}
-
 // Periodic defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
 type Periodic struct {
 	config Config
@@ -92,7 +51,7 @@ type Periodic struct {
 
 	mu     sync.Mutex
 	topics map[string]*queue.Topic // guarded by mu
-	makers map[string]Schedule     // guarded by mu; those with a Make function, by ID
+	makers map[string]maker        // guarded by mu; functions that make messages, by the ID of their schedule
 }
 
 // New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
@@ -110,7 +69,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	}
 	return &Periodic{
 		config: config, store: store, table: timetable.New(store.Client), logger: logger,
-		topics: map[string]*queue.Topic{}, makers: map[string]Schedule{},
+		topics: map[string]*queue.Topic{}, makers: map[string]maker{},
 	}, nil
 }
 
@@ -212,13 +171,20 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 	return errKeepsChanging
 }
 
+// A maker makes the messages of a schedule. Only processes that have it store its ticks, so they look after it themselves.
+type maker struct {
+	make     func(Tick) (*message.Message, error)
+	revision int64     // that was last settled
+	next     time.Time // when to do so again
+}
+
 // learn remembers functions.
 func (p *Periodic) learn(schedules []Schedule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range schedules {
 		if s.Make != nil {
-			p.makers[s.ID] = s
+			p.makers[s.ID] = maker{make: s.Make}
 		} else {
 			delete(p.makers, s.ID)
 		}
@@ -250,7 +216,7 @@ func (p *Periodic) defineOnce(ctx context.Context, d timetable.Declaration, want
 		case !differs:
 			applied.Unchanged++
 		default:
-			changes = append(changes, timetable.Change{ID: id, Seen: old.revision, Was: old.Owner, Owner: next.Owner, Text: next.text()})
+			changes = append(changes, next.change(old))
 			changed = append(changed, next)
 		}
 	}
@@ -308,6 +274,11 @@ func (d definition) after(old definition) (next definition, differs bool, err er
 	return d, true, nil
 }
 
+// change puts a definition in the place of an old one.
+func (d definition) change(old definition) timetable.Change {
+	return timetable.Change{ID: d.ID, Seen: old.revision, Was: old.Owner, Owner: d.Owner, Apart: d.Made, Text: d.text()}
+}
+
 // removed is a definition whose schedule is gone.
 func (d definition) removed() definition {
 	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Removed: true, Left: d.Left}
@@ -362,9 +333,7 @@ func (p *Periodic) change(ctx context.Context, id string, d timetable.Declaratio
 		if !differs {
 			return false, nil
 		}
-		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{
-			{ID: id, Seen: old.revision, Was: old.Owner, Owner: next.Owner, Text: next.text()},
-		})
+		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{next.change(old)})
 		if err != nil {
 			return false, err
 		}

@@ -32,9 +32,12 @@ type plan struct {
 // planOf plans what is to be stored, from what the topic knows and Redis's clock alone. elsewhere is the last nominal time that has fired
 // in a topic that the schedule has left.
 func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now time.Time) plan {
-	from, ahead := d.since(), []time.Time(nil)
+	if d.Paused != nil || d.Removed {
+		return plan{cursor: "none", next: never}
+	}
+	from, ahead := d.since().In(t.zone), []time.Time(nil)
 	if elsewhere.After(from) {
-		from = elsewhere
+		from = elsewhere.In(t.zone)
 	}
 	switch {
 	case record.Revision == d.revision:
@@ -42,13 +45,10 @@ func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now tim
 		ahead = record.Ahead
 	case record.Revision != 0: // it goes on where the last revision has stopped
 		if fired := lastFired(record, t, now); fired.After(from) {
-			from = fired
+			from = fired.In(t.zone)
 		}
 	}
-	p := plan{cursor: cursorOf(from.In(t.zone)), next: never}
-	if d.Paused != nil || d.Removed {
-		return p
-	}
+	p := plan{cursor: cursorOf(from), next: never}
 	p.from(d, t, from, now)
 	p.ahead(d, t, ahead, now)
 	return p

@@ -2,18 +2,14 @@ package periodic
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -24,18 +20,6 @@ const (
 
 	// settleFor is how long storing the ticks of what was taken may take.
 	settleFor = 10 * time.Second
-
-	// stepIn is after what time a process stores ticks whose rules for the zone are not those of the definition: nobody else does.
-	stepIn = time.Minute
-
-	// tryAgain is when a schedule is tried again whose message cannot be made.
-	tryAgain = 30 * time.Second
-
-	// maxBytes is how many bytes of messages one call stores.
-	maxBytes = 4 << 20
-
-	// enlisters is how many topics are looked at at once.
-	enlisters = 16
 )
 
 // storing is what Run does all the time.
@@ -89,8 +73,12 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	made, err := p.made(ctx, now)
+	if err != nil {
+		return 0, err
+	}
 	var work []task
-	for _, t := range taken {
+	for _, t := range append(taken, made...) {
 		d, err := read(t)
 		if err != nil { // it is taken again after its lease, and must not stop the others
 			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
@@ -101,377 +89,32 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	if err := p.settle(ctx, work); err != nil {
 		return 0, err
 	}
-	if len(taken) == timetable.PageSize {
-		return 0, nil
-	}
 	wait = p.config.PollInterval
+	for _, t := range work {
+		if t.ours && !t.next.IsZero() {
+			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
+			if len(taken) == timetable.PageSize {
+				return 0, nil // there may be more
+			}
+		}
+	}
 	if !next.IsZero() {
 		wait = min(wait, max(next.Sub(now), 10*time.Millisecond))
-	}
-	for _, t := range work {
-		if !t.next.IsZero() && t.lease.After(now) {
-			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
-		}
 	}
 	return wait, nil
 }
 
-// A task is a schedule whose next ticks are to be stored.
-type task struct {
-	definition
-	lease  time.Time
-	timing timing
-	plan   plan
-	seen   string    // the cursor of the record
-	next   time.Time // when to take it again; zero: when the lease ends
-	bodies []queue.Tick
-}
-
-// settle stores the next ticks of schedules. What fails for one schedule holds up no other; its error is joined to those of the others.
-func (p *Periodic) settle(ctx context.Context, work []task) error {
-	var ready []*task
-	for i := range work {
-		if p.prepare(&work[i]) {
-			ready = append(ready, &work[i])
-		}
-	}
-	errs := []error{p.enlist(ctx, ready), p.look(ctx, ready), p.save(ctx, ready)}
-	var done []timetable.Next
-	for i := range work {
-		if t := &work[i]; !t.next.IsZero() {
-			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
-		}
-	}
-	return errors.Join(append(errs, p.table.Done(ctx, done))...)
-}
-
-// prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
-func (p *Periodic) prepare(t *task) bool {
-	if t.Removed {
-		return true
-	}
-	var err error
-	if t.timing, err = t.compile(); err != nil {
-		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
-		return false
-	}
+// made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.
+func (p *Periodic) made(ctx context.Context, now time.Time) (list []timetable.Definition, err error) {
 	p.mu.Lock()
-	made, known := p.makers[t.ID]
+	makers := maps.Clone(p.makers)
 	p.mu.Unlock()
-	t.Make = made.Make
-	strange := !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn
-	if t.Made && !known || strange {
-		t.next = t.upcoming
-		return false
-	}
-	return true
-}
-
-// topic is a topic that ticks go to.
-func (p *Periodic) topic(name string) *queue.Topic {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.topics[name]
-	if t == nil {
-		t = p.store.Topic(name)
-		p.topics[name] = t
-	}
-	return t
-}
-
-// enlist puts the topics on the list of topics.
-func (p *Periodic) enlist(ctx context.Context, work []*task) error {
-	versions := map[string]string{}
-	for _, t := range work {
-		if t.TTL > 0 || t.orderingKey() != "" {
-			versions[t.Topic] = queue.OrderVersion
-		} else if !t.Removed && versions[t.Topic] == "" {
-			versions[t.Topic] = "1"
+	known, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	for id, d := range known {
+		if m := makers[id]; d.Revision != m.revision || !now.Before(m.next) {
+			d.Lease = now
+			list = append(list, d)
 		}
 	}
-	var mu sync.Mutex
-	var errs []error // guarded by mu
-	room := make(chan struct{}, enlisters)
-	var calls sync.WaitGroup
-	for name, version := range versions {
-		room <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-room }()
-			if err := p.topic(name).Advance(ctx, version); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("topic %q: %w", name, err))
-			}
-		})
-	}
-	calls.Wait()
-	return errors.Join(errs...)
-}
-
-// look reads what the topics know, and plans what to store.
-func (p *Periodic) look(ctx context.Context, work []*task) error {
-	calls := make([]script.Call, len(work))
-	for i, t := range work {
-		calls[i] = p.topic(t.Topic).TickLook(t.ID)
-	}
-	var errs []error
-	for i, answer := range p.store.RunMany(ctx, calls) {
-		known, err := ticked(answer)
-		var elsewhere time.Time
-		if err == nil {
-			elsewhere, err = p.leave(ctx, *work[i])
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", work[i].ID, err))
-			work[i].plan.cursor = ""
-			continue
-		}
-		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
-		work[i].seen = known.Record.Cursor
-		p.encode(work[i], known.Now)
-	}
-	return errors.Join(errs...)
-}
-
-func ticked(answer script.Answer) (queue.Ticked, error) {
-	if answer.Err != nil {
-		return queue.Ticked{}, answer.Err
-	}
-	return queue.ReadTicked(answer.Reply)
-}
-
-// leave takes away the ticks of a schedule in topics that it has left, and returns the last nominal time that has fired there.
-func (p *Periodic) leave(ctx context.Context, t task) (fired time.Time, err error) {
-	for _, name := range t.Left {
-		topic := p.topic(name)
-		known, err := ticked(p.store.RunMany(ctx, []script.Call{topic.TickLook(t.ID)})[0])
-		if err == nil && known.Record.Revision != 0 && known.Record.Revision < t.revision {
-			known, err = ticked(p.store.RunMany(ctx, []script.Call{
-				topic.TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: "left"}),
-			})[0])
-		}
-		if err != nil {
-			return fired, err
-		}
-		if known.Record.Fired.After(fired) {
-			fired = known.Record.Fired
-		}
-	}
-	return fired, nil
-}
-
-// encode makes the messages of a plan. If one cannot be made, those before it are stored, and the schedule is tried again later.
-func (p *Periodic) encode(t *task, now time.Time) {
-	t.next = t.plan.next
-	bytes := 0
-	for _, tick := range t.plan.ticks {
-		body, err := p.body(t.definition, tick)
-		if err != nil {
-			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
-			t.next = now.Add(tryAgain)
-		}
-		if bytes += len(body); bytes > maxBytes && len(t.bodies) > 0 {
-			t.next = now
-		}
-		if err != nil || bytes > maxBytes && len(t.bodies) > 0 {
-			// The cursor stays before the first tick that is not stored.
-			t.plan.cursor = t.seen
-			if n := len(t.bodies); n > 0 {
-				t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
-			}
-			return
-		}
-		t.bodies = append(t.bodies, queue.Tick{
-			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal, ""), Body: body,
-		})
-	}
-}
-
-func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
-	msg, err := d.message(t)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range reserved {
-		delete(msg.Metadata, key)
-	}
-	body, err := p.config.Marshaler.Marshal(d.Topic, msg)
-	if err == nil && len(body) > maxBytes {
-		err = redisdelay.ErrMessageTooLarge
-	}
-	return body, err
-}
-
-// save stores the ticks.
-func (p *Periodic) save(ctx context.Context, work []*task) error {
-	var calls []script.Call
-	var of []*task
-	for _, t := range work {
-		if t.plan.cursor == "" {
-			t.next = time.Time{}
-			continue
-		}
-		calls = append(calls, p.topic(t.Topic).TickCall(queue.Ticks{
-			Schedule: t.ID, Revision: t.revision, Seen: t.seen, Cursor: t.plan.cursor, List: t.bodies,
-		}))
-		of = append(of, t)
-	}
-	var errs []error
-	for i, answer := range p.store.RunMany(ctx, calls) {
-		if err := p.saved(ctx, of[i], answer); err != nil {
-			of[i].next = time.Time{}
-			errs = append(errs, fmt.Errorf("schedule %q: %w", of[i].ID, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) error {
-	result, err := ticked(answer)
-	switch {
-	case err != nil:
-		return err
-	case t.Removed:
-		return p.forget(ctx, t, result.Now)
-	case result.Older || result.Lost:
-		// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
-		// meanwhile, this changes nothing.
-		t.next = time.Time{}
-		_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{
-			{ID: t.ID, Seen: t.revision, Was: t.Owner, Owner: t.Owner, Text: t.resumed(result).text()},
-		})
-		return err
-	case !result.Stored: // another process has stored some
-		t.next = result.Now
-		return nil
-	}
-	if told := p.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
-		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
-	}
-	return nil
-}
-
-// resumed is a definition whose record, or last revision, is lost: its ticks go on where they were, as far as that is known.
-func (d definition) resumed(found queue.Ticked) definition {
-	d.Make = nil
-	d.Since = found.Now.UnixMilli()
-	if found.Older {
-		d.Since = max(found.Record.Fired.UnixMilli(), d.since().UnixMilli())
-	}
-	return d
-}
-
-// forget ends a schedule that was removed, once nobody can bring it back.
-func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
-	if t.next = t.since().Add(forgetAfter); t.next.After(now) {
-		return nil
-	}
-	t.next = time.Time{}
-	for _, name := range append(t.Left, t.Topic) {
-		known, err := ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickLook(t.ID)})[0])
-		if err == nil && known.Record.Revision == t.revision {
-			_, err = ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickCall(queue.Ticks{
-				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: queue.Forget,
-			})})[0])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{{ID: t.ID, Seen: t.revision}})
-	return err
-}
-
-// Trigger publishes a message of a schedule at once, also while it is paused. Its ticks come as if nothing had happened.
-// Errors: ErrScheduleNotFound, ErrNoFunction, that of Make, of ctx or of Redis. After an error of Redis the message may be published.
-func (p *Periodic) Trigger(ctx context.Context, id string) error {
-	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
-		return []Tick{{Schedule: id, Nominal: now.In(t.zone), Version: d.Version, Origin: OriginTrigger}}, nil
-	}), "trigger schedule %q", id)
-}
-
-// Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in order, whether
-// they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some messages may be published.
-func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) error {
-	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
-		var ticks []Tick
-		d.Start, d.End = time.Time{}, time.Time{}
-		for at := d.next(t, from.Add(-time.Millisecond).In(t.zone)); !at.IsZero() && at.Before(to); at = d.next(t, at) {
-			if len(ticks) == MaxBackfill {
-				return nil, fmt.Errorf("%w from %s to %s: more than %d", ErrTooManyTicks, from, to, MaxBackfill)
-			}
-			ticks = append(ticks, Tick{Schedule: id, Nominal: at, Version: d.Version, Origin: OriginBackfill})
-		}
-		return ticks, nil
-	}), "fill in ticks of schedule %q", id)
-}
-
-// extra publishes messages of a schedule that its record knows nothing of.
-func (p *Periodic) extra(ctx context.Context, id string, choose func(definition, timing, time.Time) ([]Tick, error)) error {
-	d, err := p.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	t := task{definition: d}
-	if t.timing, err = d.compile(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	made, known := p.makers[id]
-	p.mu.Unlock()
-	if t.Make = made.Make; d.Made && !known {
-		return ErrNoFunction
-	}
-	if err := p.enlist(ctx, []*task{&t}); err != nil {
-		return err
-	}
-	partition := p.topic(d.Topic).Partition(0)
-	now, err := partition.Now(ctx)
-	if err != nil {
-		return err
-	}
-	ticks, err := choose(t.definition, t.timing, time.UnixMilli(now))
-	if err != nil {
-		return err
-	}
-	return p.publish(ctx, t.definition, partition, ticks)
-}
-
-// publish stores the messages of ticks, due at once.
-func (p *Periodic) publish(ctx context.Context, d definition, to *queue.Partition, ticks []Tick) error {
-	ids := script.NewIDs()
-	batch := queue.Batch{Publisher: watermill.NewULID(), Duplicates: queue.RejectDuplicates}
-	var call []queue.Message
-	size := 0
-	push := func() error {
-		batch.Number++
-		batch.Calls = [][]queue.Message{call}
-		pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
-		for len(call) > 0 {
-			_, err := to.Push(ctx, batch)
-			if err == nil {
-				break
-			}
-			if !script.Transient(err) || !pause.Wait(ctx) {
-				return err
-			}
-		}
-		call, size = nil, 0
-		return nil
-	}
-	traits := script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}
-	for _, tick := range ticks {
-		body, err := p.body(d, tick)
-		if err != nil {
-			return err
-		}
-		if size+len(body) > maxBytes || len(call) == maxStored {
-			if err := push(); err != nil {
-				return err
-			}
-		}
-		size += len(body)
-		call = append(call, queue.Message{ID: ids.Next(time.Now(), traits), Traits: traits, Body: body})
-	}
-	return push()
+	return list, err
 }

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -114,10 +115,10 @@ const (
 
 // MarshalText writes "one", "none", or a duration.
 func (c CatchUp) MarshalText() ([]byte, error) {
-	switch {
-	case c == CatchUpOne:
+	switch c {
+	case CatchUpOne:
 		return []byte("one"), nil
-	case c == CatchUpNone:
+	case CatchUpNone:
 		return []byte("none"), nil
 	default:
 		return []byte(c.within.String()), nil
@@ -290,7 +291,7 @@ func rulesOf(zone *time.Location, from time.Time) string {
 		_, offset := at.Zone()
 		_, end := at.ZoneBounds()
 		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix())
-		if end.IsZero() {
+		if !end.After(at) { // there is none, or it is wrong (package cron)
 			break
 		}
 		at = end
@@ -305,5 +306,7 @@ func (d definition) agrees(zone *time.Location) bool {
 	return !found || err != nil || rulesOf(zone, from) == d.Rules
 }
 
-var reserved = []string{redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.TTLMetadata,
-	"_watermill_delayed_until", "_watermill_delayed_for"}
+// reserved are the metadata that the schedule decides.
+var reserved = []string{
+	redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.TTLMetadata, delay.DelayedUntilKey, delay.DelayedForKey,
+}

@@ -20,8 +20,9 @@ func (s Schedule) Words() string {
 
 var days = []string{"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-var months = []string{"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-	"November", "December"}
+var months = []string{
+	"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+}
 
 func wordsOf(expression string) string {
 	if rest, every := strings.CutPrefix(expression, "@every "); every {
@@ -40,7 +41,7 @@ func wordsOf(expression string) string {
 		words = date + " and " + day + " " + words
 	case date+day != "":
 		words = date + day + " " + words
-	case f[3] == "*" && strings.HasPrefix(words, "at "):
+	case f[3] == "*" && strings.HasPrefix(words, "at ") && !strings.HasPrefix(words, "at minute"):
 		words = "daily " + words
 	}
 	if f[3] != "*" {

@@ -14,7 +14,7 @@ import (
 // with the code that runs here.
 func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
 	var code strings.Builder
-	for _, name := range []string{"example_test.go", "redisdelaytest_test.go"} {
+	for _, name := range []string{"example_test.go", "periodic_test.go", "redisdelaytest_test.go"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		code.Write(text)
@@ -26,7 +26,7 @@ func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
 	ofPackage, _, _ := strings.Cut(string(source), "\npackage ")
 	text := string(page) + regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(ofPackage, "")
 	functions := regexp.MustCompile(`(?ms)^func .*?^}$`).FindAllString(text, -1)
-	assert.Len(t, functions, 7)
+	assert.Len(t, functions, 9)
 	for _, f := range functions {
 		assert.Contains(t, code.String(), f)
 	}

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 go run ./examples/quickstart
 go run ./examples/router
 go run ./examples/cqrs
+go run ./examples/periodic
 for backend in redisstream redisdelay; do
 	go run ./examples/swap -backend "$backend"
 done

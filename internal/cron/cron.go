@@ -132,7 +132,7 @@ func firstShown(shown time.Time, zone *time.Location) time.Time {
 	at := shown.Add(-48 * time.Hour) // earlier than any offset makes it
 	for {
 		local := at.In(zone)
-		start, end := local.ZoneBounds()
+		start, end := bounds(local)
 		_, offset := local.Zone()
 		t := shown.Add(-time.Duration(offset) * time.Second)
 		switch {
@@ -152,7 +152,7 @@ func (e Expression) nextElapsed(after time.Time, zone *time.Location) time.Time 
 	limit := after.AddDate(horizon, 0, 0)
 	for from := after; from.Before(limit); {
 		local := from.In(zone)
-		_, end := local.ZoneBounds()
+		_, end := bounds(local)
 		_, offset := local.Zone()
 		shown := e.nextShown(shownAt(local))
 		t := shown.Add(-time.Duration(offset) * time.Second)
@@ -168,6 +168,16 @@ func (e Expression) nextElapsed(after time.Time, zone *time.Location) time.Time 
 		from = end
 	}
 	return time.Time{}
+}
+
+// bounds is from when until when the offset of a zone is that of a time. Of the last day of a leap year whose rules are
+// extrapolated, ZoneBounds returns an end that is not after it (time.tzset gives each year 365 days): there, the end is that of the year.
+func bounds(local time.Time) (start, end time.Time) {
+	start, end = local.ZoneBounds()
+	if !end.IsZero() && !end.After(local) {
+		end = time.Date(local.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(local.Location())
+	}
+	return start, end
 }
 
 // shownAt is what a clock shows, as a time in UTC.

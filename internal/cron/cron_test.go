@@ -144,3 +144,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestNextGoesOnThroughYearsWhoseRulesAreExtrapolated(t *testing.T) {
+	for _, expression := range []string{"0 7 * * *", "0 */12 * * *"} {
+		e, err := Parse(expression)
+		require.NoError(t, err)
+		berlin := zone(t, "Europe/Berlin")
+		at := time.Date(2035, 12, 1, 0, 0, 0, 0, berlin)
+		for at.Year() < 2050 {
+			next := e.Next(at, berlin)
+			require.True(t, next.After(at) && next.Sub(at) < 26*time.Hour, "%s after %s", next, at)
+			at = next
+		}
+	}
+}

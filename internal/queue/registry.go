@@ -25,8 +25,8 @@ const (
 	// that stay taken.
 	RulesVersion = "2"
 
-	// plainVersion is that of a topic that uses nothing of what later versions have added.
-	plainVersion = "1"
+	// PlainVersion is that of a topic that uses nothing of what later versions have added.
+	PlainVersion = "1"
 )
 
 const (
@@ -59,7 +59,7 @@ var errVersion = script.Permanent("the topic's version is damaged")
 // When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
 // succeeds all the same, since claims have to go on, and a later call adds the topic.
 func (t *Topic) Enlist(ctx context.Context) error {
-	return unlessFull(t.enlist(ctx, plainVersion))
+	return unlessFull(t.enlist(ctx, PlainVersion))
 }
 
 // Advance is Enlist for what a later version has added. A library that does not know that version
@@ -97,7 +97,7 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 
 // enlistFirst is enlist for a version that this process has not seen on the list yet.
 func (t *Topic) enlistFirst(ctx context.Context, version string) error {
-	if version != plainVersion {
+	if version != PlainVersion {
 		_, err := t.listed(ctx, version)
 		return err
 	}

@@ -28,6 +28,18 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Equal(r.T, []string{"alive"}, alive)
 		}
 	},
+	"replace 500 ticks by 500 others": func(r *scene, _ *Group) func() {
+		list := make([]int, 500)
+		for i := range list {
+			list[i] = 1000 + i
+		}
+		revision := r.revisionOf(0)
+		r.tick(revision, "", "c", list...)
+		for i := range list {
+			list[i] += 1000
+		}
+		return func() { require.True(r.T, r.tick(revision+1, "", "d", list...).Stored) }
+	},
 	"bury 1,000": func(r *scene, g *Group) func() {
 		ids := r.Store(r.partition.Key(script.QueueOf, "g"), 1000, 100)
 		return func() {

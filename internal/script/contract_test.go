@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 )
 
 var (
@@ -28,13 +30,15 @@ var (
 var globals = strings.Fields("KEYS ARGV redis cjson error ipairs math next pairs pcall string table tonumber tostring type unpack")
 
 // all are the scripts of all packages.
-func all() []*script.Script { return append(queue.Scripts(), inspect.Scripts()...) }
+func all() []*script.Script {
+	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts())
+}
 
 // luaFiles are the files of Lua code of all packages, by their paths.
 func luaFiles(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua"} {
+	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua", "../timetable/lua"} {
 		files, err := filepath.Glob(folder + "/*")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
@@ -50,7 +54,7 @@ func luaFiles(t *testing.T) map[string]string {
 // TestEachScriptIsDeclared in the package that has it, and each library is used.
 func TestEachScriptIsDeclared(t *testing.T) {
 	used := map[string]int{}
-	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts()} {
+	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts(), "timetable": timetable.Scripts()} {
 		for _, s := range scripts {
 			for i, file := range s.Files() {
 				used[file.Text]++

@@ -100,6 +100,8 @@ func TestTheProtocolDescribesTheKinds(t *testing.T) {
 		name := "T:" + kind.name
 		if k := Kind(k); k == Topics {
 			name = "{prefix:" + kind.name + "}"
+		} else if k < Scheduled {
+			name = "{prefix:periodic}:" + kind.name
 		} else if k.OfGroup() {
 			name += ":G"
 		}

@@ -51,6 +51,7 @@ type Change struct {
 	ID         string
 	Seen       int64 // the revision that the caller has seen; 0: none
 	Was, Owner string
+	Apart      bool   // Take does not return it
 	Text       string // "" removes it
 }
 
@@ -68,7 +69,11 @@ func (t *Timetable) Set(ctx context.Context, d Declaration, changes []Change) (r
 		changes = changes[len(some):]
 		args := []any{d.Owner, d.Version}
 		for _, c := range some {
-			args = append(args, c.ID, c.Seen, c.Was, c.Owner, c.Text)
+			apart := ""
+			if c.Apart {
+				apart = "apart"
+			}
+			args = append(args, c.ID, c.Seen, c.Was, c.Owner, apart, c.Text)
 		}
 		reply, err := t.run(ctx, setScript, args)
 		if err != nil {

@@ -1,7 +1,7 @@
 -- drop.lua: remove all that a partition has. Redis frees it in the background.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, taken, publishers, control, full, partitions,
---          expiry, arrived; for each group: queue, unack, attempts, claims, dead, reasons, changed,
+--          expiry, arrived, ticks; for each group: queue, unack, attempts, claims, dead, reasons, changed,
 --          consumers, turns, lanes
 -- ARGV[1]  until  ms by Redis's clock; after that, the call changes nothing: a late copy must
 --                 leave a topic alone that was made anew
@@ -28,6 +28,6 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
   redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes)
 end
-redis.call('UNLINK', scheduled, messages, refs, keys, taken, publishers, full, expiry, arrived)
+redis.call('UNLINK', scheduled, messages, refs, keys, taken, publishers, full, expiry, arrived, ticks)
 redis.call('UNLINK', groups, control, partitions) -- last, since they say what there is
 return { 'dropped' }

@@ -32,25 +32,27 @@ end
 -- A process that was stopped for long must not bring back a schedule that is gone.
 if of == 0 and now - revision > NEW_US then return { 'lost', now_ms, '' } end
 
--- Of what was stored before, gone is what a newer revision takes away, and kept is the rest that is not due.
+-- Of what was stored before and is not due, old is what a newer revision takes away, and kept what stays.
 redis.call('HLEN', messages)
-local kept, gone, ids, nominals = {}, {}, {}, {}
+local kept, old, ids, nominals = {}, {}, {}, {}
 for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
   ids[#ids + 1], nominals[#ids + 1] = id, nominal
 end
 local before = #ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}
 for i, id in ipairs(ids) do
-  local due = before[i]
-  if not due or tonumber(due) <= tonumber(now_ms) then
-    fired = math.max(fired, tonumber(nominals[i]))
-  elseif of < revision then
-    gone[#gone + 1] = id
-  else
-    kept[#kept + 1] = nominals[i] .. ' ' .. id
+  local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
+  if due and due > tonumber(now_ms) then
+    if of < revision then
+      old[#old + 1] = id
+    else
+      kept[#kept + 1] = nominals[i] .. ' ' .. id
+    end
+  elseif due or nominal <= tonumber(now_ms) then -- else somebody has cancelled it
+    fired = math.max(fired, nominal)
   end
 end
 
-local dues, bodies, first, n = {}, {}, nil, 0
+local dues, bodies, stored, gone, first, n = {}, {}, {}, {}, nil, 0
 for i = 6, #ARGV, 4 do
   if tonumber(ARGV[i]) > fired then
     local due, id = math.max(tonumber(ARGV[i + 1]), tonumber(now_ms)), ARGV[i + 2]
@@ -58,8 +60,11 @@ for i = 6, #ARGV, 4 do
     dues[n + 1], dues[n + 2] = int(due), id
     bodies[n + 1], bodies[n + 2] = id, ARGV[i + 3]
     n = n + 2
-    kept[#kept + 1] = ARGV[i] .. ' ' .. id
+    kept[#kept + 1], stored[id] = ARGV[i] .. ' ' .. id, true
   end
+end
+for _, id in ipairs(old) do
+  if not stored[id] then gone[#gone + 1] = id end
 end
 
 -- Add before remove, and the record last: an id is that of its schedule, revision and time, so storing a tick again

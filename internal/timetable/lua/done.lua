@@ -2,7 +2,7 @@
 -- again since.
 --
 -- KEYS     schedules, upcoming
--- ARGV     of each: schedule, revision, until when it was taken, when it is to be taken next; in ms
+-- ARGV[1..]  of each: schedule, revision, until when it was taken, when it is to be taken next; in ms
 -- Returns  { }
 
 redis.call('HLEN', schedules)

@@ -17,7 +17,8 @@ if ARGV[1] == 'all' then
   for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
 elseif ARGV[1] == 'owned' then
   local owner = ARGV[2] .. '\0'
-  local from = ARGV[3] and '(' .. owner .. ARGV[3] or '[' .. owner
+  local last = unpack(ARGV, 3)
+  local from = last and '(' .. owner .. last or '[' .. owner
   local page = redis.call('ZRANGE', owned, from, '(' .. ARGV[2] .. '\1', 'BYLEX', 'LIMIT', 0, PAGE)
   for i, entry in ipairs(page) do ids[i] = string.sub(entry, #owner + 1) end
   if #page == PAGE then cursor = ids[PAGE] end

@@ -4,7 +4,7 @@
 -- ARGV[1]  owner    whose declaration this is part of; '' for none
 -- ARGV[2]  version  of the declaration
 -- ARGV[3..]  of each: schedule; the revision that the caller has seen, 0 for none; the owner so far, '' for none; the
---          new owner; the definition, '' to remove what is known
+--          new owner; 'apart' if take must not return it, else ''; the definition, '' to remove what is known
 -- Returns  { 'superseded' } if the owner has declared a newer version; else { 'set', now, { revision, ... } }: 0 if
 --          the caller has not seen the last revision. now is in ms, and when each is looked at next
 
@@ -18,18 +18,21 @@ if owner ~= '' then
 end
 local now, now_ms = now_us()
 local revisions = {}
-for i = 3, #ARGV, 5 do
-  local id, seen, was, is, definition = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+for i = 3, #ARGV, 6 do
+  local id, seen, was, is, apart, definition = unpack(ARGV, i, i + 5)
   local last = string.match(redis.call('HGET', schedules, id) or '0', '^%d+')
   local revision = '0'
   if last == seen then
     revision = int(math.max(now, tonumber(last) + 1))
     if definition == '' then
       redis.call('HDEL', schedules, id)
+    else
+      redis.call('HSET', schedules, id, revision .. ' ' .. definition)
+    end
+    if definition == '' or apart ~= '' then
       redis.call('ZREM', upcoming, id)
     else
       redis.call('ZADD', upcoming, now_ms, id)
-      redis.call('HSET', schedules, id, revision .. ' ' .. definition)
     end
     if is ~= '' then redis.call('ZADD', owned, 0, is .. '\0' .. id) end
     if was ~= '' and was ~= is then redis.call('ZREM', owned, was .. '\0' .. id) end

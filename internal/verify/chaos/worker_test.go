@@ -69,6 +69,8 @@ type job struct {
 	ToStream   string // how the worker relays the topic to a stream of the same name; "": not at all
 	FromStream bool   // a consumer reads that stream
 
+	Schedules int // with more than none, a worker applies and runs them, and consumes their ticks
+
 	Chain chain // with topics, a consumer publishes what it handles to the next topic
 
 	logger watermill.LoggerAdapter // of a worker in this process
@@ -111,6 +113,8 @@ func (j job) dial() redis.UniversalClient {
 
 func (j job) run(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
 	switch {
+	case j.Schedules > 0:
+		return j.periodically(ctx, client, report)
 	case j.Publish:
 		return j.publish(ctx, client, report)
 	case j.ToStream != "":

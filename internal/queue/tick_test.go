@@ -1,0 +1,129 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// revisionOf is the revision of a schedule that is defined now, and some more.
+func (r *scene) revisionOf(more int64) int64 {
+	r.T.Helper()
+	return r.Now().UnixMicro() + more
+}
+
+// tick stores ticks that are due some seconds from now, which their ids say: "t5".
+func (r *scene) tick(revision int64, seen, cursor string, seconds ...int) Ticked {
+	r.T.Helper()
+	result, err := r.tickOn(r.partition, revision, seen, cursor, seconds...)
+	require.NoError(r.T, err)
+	return result
+}
+
+func (r *scene) tickOn(p *Partition, revision int64, seen, cursor string, seconds ...int) (Ticked, error) {
+	r.T.Helper()
+	ticks := Ticks{Schedule: "s", Revision: revision, Seen: seen, Cursor: cursor}
+	now := r.Now().Truncate(time.Second)
+	for _, s := range seconds {
+		at := now.Add(time.Duration(s) * time.Second)
+		ticks.List = append(ticks.List, Tick{Nominal: at, Due: at, ID: fmt.Sprintf("t%d", s), Body: []byte(fmt.Sprintf("body %d", s))})
+	}
+	topic := &Topic{store: newStore(r.T, r.Client), name: p.Topic(), partitions: []*Partition{p}}
+	reply, err := p.Client().Run(r.Ctx(), topic.TickCall(ticks))
+	if err != nil {
+		return Ticked{}, err
+	}
+	return ReadTicked(reply)
+}
+
+// pending are the ids of what is scheduled.
+func (r *scene) pending() string {
+	r.T.Helper()
+	return strings.Join(r.Client.ZRange(r.Ctx(), r.partition.Key(script.Scheduled, ""), 0, -1).Val(), " ")
+}
+
+func TestTicksAreStoredOnce(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	assert.True(t, r.tick(revision, "", "c1", 100, 200).Stored)
+	assert.Equal(t, "t100 t200", r.pending())
+	before := r.Contents(r.partition.Key(script.Ticks, ""))
+	for _, seen := range []string{"", "c0"} {
+		assert.False(t, r.tick(revision, seen, "c2", 300).Stored, "who has not seen the last cursor stores nothing")
+	}
+	assert.Equal(t, before, r.Contents(r.partition.Key(script.Ticks, "")))
+	result := r.tick(revision, "c1", "c2", 300)
+	assert.True(t, result.Stored)
+	assert.Equal(t, "c2", result.Record.Cursor)
+	assert.Len(t, result.Record.Ahead, 3)
+	assert.Equal(t, "t100 t200 t300", r.pending())
+	assert.True(t, r.tick(revision-1, "c2", "c3", 400).Older)
+	assert.Equal(t, "t100 t200 t300", r.pending())
+}
+
+func TestANewRevisionReplacesWhatIsNotDue(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	r.tick(revision, "", "c1", -5, 100, 200)
+	result := r.tick(revision+1, "whatever", "d1", -6, -5, 100, 150)
+	assert.True(t, result.Stored)
+	assert.Equal(t, "t-5 t100 t150", r.pending(), "what has fired is not stored again")
+	assert.Len(t, result.Record.Ahead, 2)
+	assert.Equal(t, map[string]string{"t-5": "body -5", "t100": "body 100", "t150": "body 150"}, r.Client.HGetAll(t.Context(), r.partition.Key(script.Messages, "")).Val())
+	assert.True(t, r.tick(revision+2, "", "none").Stored)
+	assert.Equal(t, "t-5", r.pending())
+}
+
+func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	r.tick(revision, "", "c1", -5, 100, 200, 300)
+	require.NoError(t, r.Client.ZRem(t.Context(), r.partition.Key(script.Scheduled, ""), "t-5", "t200").Err())
+	r.tick(revision+1, "", "d1", -6, -5, 100, 200, 300)
+	assert.Equal(t, "t100 t200 t300", r.pending())
+}
+
+func TestAnOldRevisionMakesNoRecord(t *testing.T) {
+	r := newScene(t)
+	day := (24 * time.Hour).Microseconds()
+	assert.True(t, r.tick(r.revisionOf(-day), "", "c1", 100).Lost)
+	assert.Zero(t, r.Client.Exists(t.Context(), r.partition.Key(script.Ticks, ""), r.partition.Key(script.Scheduled, "")).Val())
+	revision := r.revisionOf(0)
+	r.tick(revision, "", "c1", 100)
+	assert.True(t, r.tick(revision, "c1", Forget).Stored)
+	assert.Zero(t, r.Client.Exists(t.Context(), r.partition.Key(script.Ticks, "")).Val())
+}
+
+func TestATickOnAnotherTypeChangesNothing(t *testing.T) {
+	r := newScene(t)
+	for _, kind := range []string{"scheduled", "messages", "ticks"} {
+		r.FailsOnType(kind, func() error {
+			_, err := r.tickOn(r.partition, r.revisionOf(0), "", "c1", 100)
+			return err
+		})
+		require.NoError(t, r.Client.Del(t.Context(), string(r.partition.Names)+":"+kind).Err())
+	}
+}
+
+func TestATornTickIsStoredOnce(t *testing.T) {
+	var revision int64
+	tornEverywhere(t, "tick", func(r *scene) {
+		revision = r.revisionOf(0)
+		r.tick(revision-1, "", "c0", 90, 150)
+		r.tick(revision, "", "c1", 100, 200)
+	}, func(r *scene) {
+		again := func() {
+			r.tick(revision, "", "c1", 100, 200)
+			assert.Equal(r.T, "t100 t200", r.pending())
+		}
+		again()
+		r.Reload()
+		again()
+	})
+}

@@ -1,0 +1,165 @@
+package timetable_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func newTable(t *testing.T, client redis.UniversalClient) (table *timetable.Timetable, prefix string) {
+	t.Helper()
+	prefix = "test-" + watermill.NewShortUUID()
+	c, err := script.NewClient(client, prefix, observe.Observer{})
+	require.NoError(t, err)
+	return timetable.New(c), prefix
+}
+
+// set makes one change and returns the new revision.
+func set(t *testing.T, table *timetable.Timetable, c timetable.Change) int64 {
+	t.Helper()
+	revisions, _, current, err := table.Set(t.Context(), timetable.Declaration{}, []timetable.Change{c})
+	require.NoError(t, err)
+	require.True(t, current)
+	return revisions[0]
+}
+
+func TestAChangeThatHasNotSeenTheLastRevisionChangesNothing(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	first := set(t, table, timetable.Change{ID: "s", Text: "one"})
+	require.Positive(t, first)
+	assert.Zero(t, set(t, table, timetable.Change{ID: "s", Text: "two"}))
+	assert.Zero(t, set(t, table, timetable.Change{ID: "s", Seen: first - 1, Text: "two"}))
+	second := set(t, table, timetable.Change{ID: "s", Seen: first, Text: "two"})
+	assert.Greater(t, second, first)
+	found, err := table.Named(t.Context(), "s", "other")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Equal(t, "two", found["s"].Text)
+	assert.Equal(t, second, found["s"].Revision)
+}
+
+func TestAnOlderDeclarationChangesNothing(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	apply := func(version int64, c ...timetable.Change) bool {
+		_, _, current, err := table.Set(t.Context(), timetable.Declaration{Owner: "shop", Version: version}, c)
+		require.NoError(t, err)
+		return current
+	}
+	assert.True(t, apply(2, timetable.Change{ID: "a", Owner: "shop", Text: "2"}))
+	assert.False(t, apply(1, timetable.Change{ID: "b", Owner: "shop", Text: "1"}))
+	assert.True(t, apply(2))
+	list, err := table.OwnedBy(t.Context(), "shop")
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "a", list[0].ID)
+	assert.True(t, apply(10, timetable.Change{ID: "a", Seen: list[0].Revision, Was: "shop"}), "the number counts, not its text")
+	list, err = table.OwnedBy(t.Context(), "shop")
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}
+
+func TestWhatIsTakenIsLeftAloneUntilItIsDoneOrItsLeaseEnds(t *testing.T) {
+	client := redistest.Client(t)
+	table, prefix := newTable(t, client)
+	set(t, table, timetable.Change{ID: "s", Text: "one"})
+	taken, now, _, err := table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.Len(t, taken, 1)
+	again, _, next, err := table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Empty(t, again)
+	assert.Equal(t, taken[0].Lease, next)
+
+	at := now.Add(time.Hour).Truncate(time.Millisecond)
+	require.NoError(t, table.Done(t.Context(), []timetable.Next{{Definition: taken[0], At: at}}))
+	_, _, next, err = table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, at, next)
+
+	// One that was defined again is not put off by who has taken the last revision.
+	set(t, table, timetable.Change{ID: "s", Seen: taken[0].Revision, Text: "two"})
+	require.NoError(t, table.Done(t.Context(), []timetable.Next{{Definition: taken[0], At: at}}))
+	taken, _, _, err = table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.Len(t, taken, 1)
+
+	require.NoError(t, client.HDel(t.Context(), "{"+prefix+":periodic}:schedules", "s").Err())
+	require.NoError(t, client.ZAdd(t.Context(), "{"+prefix+":periodic}:upcoming", redis.Z{Member: "s", Score: 1}).Err())
+	taken, _, next, err = table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Empty(t, taken, "a schedule without a definition is dropped")
+	assert.True(t, next.IsZero())
+}
+
+func TestAllPagesAreRead(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	const count = 2*timetable.PageSize + 7
+	var changes []timetable.Change
+	for i := range count {
+		changes = append(changes, timetable.Change{ID: fmt.Sprintf("s%04d", i), Owner: "shop", Text: "x"})
+	}
+	_, _, _, err := table.Set(t.Context(), timetable.Declaration{Owner: "shop", Version: 1}, changes)
+	require.NoError(t, err)
+	set(t, table, timetable.Change{ID: "other", Owner: "shop2", Text: "x"})
+	all, err := table.All(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, all, count+1)
+	owned, err := table.OwnedBy(t.Context(), "shop")
+	require.NoError(t, err)
+	require.Len(t, owned, count)
+	assert.Equal(t, fmt.Sprintf("s%04d", count-1), owned[count-1].ID)
+}
+
+func TestOneOfManyTakersGetsASchedule(t *testing.T) {
+	client := redistest.Client(t)
+	table, _ := newTable(t, client)
+	for i := range 50 {
+		set(t, table, timetable.Change{ID: fmt.Sprint(i), Text: "x"})
+	}
+	var mu sync.Mutex
+	seen := map[string]int{} // guarded by mu
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			taken, _, _, err := table.Take(t.Context(), time.Minute)
+			assert.NoError(t, err)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range taken {
+				seen[d.ID]++
+			}
+		})
+	}
+	all.Wait()
+	assert.Len(t, seen, 50)
+	for id, times := range seen {
+		assert.Equal(t, 1, times, id)
+	}
+}
+
+func TestWhatIsApartIsNotTaken(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	revision := set(t, table, timetable.Change{ID: "s", Text: "x"})
+	revision = set(t, table, timetable.Change{ID: "s", Seen: revision, Apart: true, Text: "x"})
+	taken, _, next, err := table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Empty(t, taken)
+	assert.True(t, next.IsZero())
+	set(t, table, timetable.Change{ID: "s", Seen: revision, Text: "x"})
+	taken, _, _, err = table.Take(t.Context(), time.Minute)
+	require.NoError(t, err)
+	assert.Len(t, taken, 1)
+}

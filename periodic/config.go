@@ -1,0 +1,50 @@
+package periodic
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Config configures a Periodic. Only Client is required.
+type Config struct {
+	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client.
+	Client redis.UniversalClient
+	Prefix string
+
+	// Marshaler is that of the topics. Default: redisdelay.DefaultMarshaler.
+	Marshaler redisdelay.Marshaler
+
+	// PollInterval is how often Run looks for work that it does not know of, such as schedules of processes that have ended.
+	// At least 100ms. Default: 10s.
+	PollInterval time.Duration
+
+	// Observer is told of ticks that are stored (Ticked), of calls to Redis, and of outages. Default: none.
+	Observer observe.Observer
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Prefix, redisdelay.DefaultPrefix)
+	setDefault(&c.PollInterval, 10*time.Second)
+	if c.Marshaler == nil {
+		c.Marshaler = redisdelay.DefaultMarshaler{}
+	}
+}
+
+// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A zero field is replaced by its
+// default first.
+func (c Config) Validate() error {
+	c.setDefaults()
+	shared := redisdelay.PublisherConfig{Client: c.Client, Prefix: c.Prefix}
+	if err := shared.Validate(); err != nil {
+		return err
+	}
+	if c.PollInterval < 100*time.Millisecond {
+		return &redisdelay.ConfigError{Field: "PollInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.PollInterval)}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package periodic_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// A lab has one schedule, "report", and looks into Redis.
+type lab struct {
+	t      *testing.T
+	client redis.UniversalClient
+	prefix string
+	p      *periodic.Periodic
+}
+
+func newLab(t *testing.T, client redis.UniversalClient) *lab {
+	t.Helper()
+	l := &lab{t: t, client: client, prefix: prefixOf(t)}
+	l.p = newPeriodic(t, client, l.prefix)
+	return l
+}
+
+func (l *lab) set(payload string) error {
+	return l.p.Set(context.Background(), periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "0 7 * * 1", Zone: "Europe/Berlin", Payload: []byte(payload),
+	})
+}
+
+func (l *lab) key(kind string) string { return "{" + l.prefix + ":reports:0}:" + kind }
+
+// pending are the payloads of what is stored ahead, by due time. Each must be there once.
+func (l *lab) pending() map[string]string {
+	l.t.Helper()
+	pending := map[string]string{}
+	for _, z := range l.client.ZRangeWithScores(l.t.Context(), l.key("scheduled"), 0, -1).Val() {
+		due := time.UnixMilli(int64(z.Score)).UTC().Format(time.RFC3339)
+		body := l.client.HGet(l.t.Context(), l.key("messages"), z.Member.(string)).Val()
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(body))
+		require.NoError(l.t, err)
+		assert.NotContains(l.t, pending, due)
+		pending[due] = string(msg.Payload)
+	}
+	return pending
+}
+
+// definition reads the revision and the rest of what is defined.
+func (l *lab) definition() (revision int64, rest string) {
+	l.t.Helper()
+	text, rest, _ := strings.Cut(l.client.HGet(l.t.Context(), "{"+l.prefix+":periodic}:schedules", "report").Val(), " ")
+	revision, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(l.t, err)
+	return revision, rest
+}
+
+// redefine overwrites the definition, which is to be taken since some time ago.
+func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
+	l.t.Helper()
+	require.NoError(l.t, l.client.HSet(l.t.Context(), "{"+l.prefix+":periodic}:schedules", "report", fmt.Sprintf("%d %s", revision, rest)).Err())
+	require.NoError(l.t, l.client.ZAdd(l.t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{
+		Member: "report", Score: float64(time.Now().Add(-ago).UnixMilli()),
+	}).Err())
+}
+
+// comesTo waits until so many ticks are stored ahead.
+func (l *lab) comesTo(ticks int) {
+	l.t.Helper()
+	require.Eventually(l.t, func() bool {
+		return l.client.ZCard(context.Background(), l.key("scheduled")).Val() == int64(ticks)
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestRestartsChangeNoPendingTick(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	before := l.client.HGetAll(t.Context(), l.key("messages")).Val()
+	require.Len(t, before, 2)
+	for range 10 {
+		l.p = newPeriodic(t, l.client, l.prefix)
+		require.NoError(t, l.set("x"))
+		l.redefine(l.mustRevision(), l.mustRest(), 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		require.NoError(t, l.p.Run(ctx))
+		cancel()
+	}
+	assert.Equal(t, before, l.client.HGetAll(t.Context(), l.key("messages")).Val())
+}
+
+func (l *lab) mustRevision() int64 { revision, _ := l.definition(); return revision }
+func (l *lab) mustRest() string    { _, rest := l.definition(); return rest }
+
+func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	run(t, newPeriodic(t, l.client, l.prefix))
+	for round := range 10 {
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				if i%2 == 0 {
+					_ = l.p.Remove(context.Background(), "report") // it may be gone already
+				} else {
+					assert.NoError(t, l.set(fmt.Sprint(i)))
+				}
+			})
+		}
+		all.Wait()
+		require.NoError(t, l.set(fmt.Sprint("last ", round)))
+		pending := l.pending()
+		require.Len(t, pending, 2)
+		for _, payload := range pending {
+			assert.Equal(t, fmt.Sprint("last ", round), payload)
+		}
+	}
+	require.NoError(t, l.p.Remove(t.Context(), "report"))
+	assert.Empty(t, l.pending())
+	assert.Zero(t, l.client.HLen(t.Context(), l.key("messages")).Val())
+}
+
+func TestALostRecordIsMadeAnew(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	before := l.pending()
+	_, rest := l.definition()
+	require.NoError(t, l.client.Del(t.Context(), l.key("ticks"), l.key("scheduled"), l.key("messages")).Err())
+	l.redefine(time.Now().Add(-48*time.Hour).UnixMicro(), rest, 0)
+	run(t, l.p)
+	l.comesTo(2)
+	assert.Equal(t, before, l.pending())
+}
+
+func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("old"))
+	revision, rest := l.definition()
+	require.NoError(t, l.set("new"))
+	l.redefine(revision, rest, 0)
+	run(t, l.p)
+	require.Eventually(t, func() bool {
+		for _, payload := range l.pending() {
+			if payload != "old" {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Len(t, l.pending(), 2)
+}
+
+func TestAHostWithOtherRulesForAZoneStepsInOnlyIfNobodyElseDoes(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	revision, rest := l.definition()
+	at := strings.Index(rest, `"rules":"`)
+	require.Positive(t, at)
+	rest = rest[:at] + `"rules":"2026.strange"}`
+	require.NoError(t, l.client.ZRemRangeByRank(t.Context(), l.key("scheduled"), 0, 0).Err())
+	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
+	l.redefine(revision, rest, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.NoError(t, l.p.Run(ctx))
+	assert.Len(t, l.pending(), 1)
+	status, err := l.p.Find(t.Context(), "report", 1)
+	require.NoError(t, err)
+	assert.Contains(t, status.Problem, "other rules")
+	l.redefine(revision, rest, 2*time.Minute)
+	run(t, l.p)
+	l.comesTo(2)
+}
+
+func TestTicksComeOnAClusterWithPartitions(t *testing.T) {
+	client, prefix := redistest.SharedCluster(t).Client(t), prefixOf(t)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, Prefix: prefix, Partitions: 3}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, publisher.Close()) })
+	require.NoError(t, publisher.Publish("beats", message.NewMessage("first", nil)))
+	p := newPeriodic(t, client, prefix)
+	_, err = p.Apply(t.Context(), "hearts", 1, []periodic.Schedule{
+		{ID: "a", Topic: "beats", Cron: "@every 1s", Overlap: periodic.OverlapInOrder, StoreAhead: 2 * time.Second},
+		{ID: "b", Topic: "beats", Cron: "@every 1s", StoreAhead: 2 * time.Second},
+	})
+	require.NoError(t, err)
+	run(t, p)
+	s, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, Prefix: prefix, MaxInFlight: 4}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	messages, err := s.Subscribe(context.Background(), "beats")
+	require.NoError(t, err)
+	last, seen := map[string]time.Time{}, map[string]int{}
+	for deadline := time.After(20 * time.Second); seen["a"] < 4 || seen["b"] < 4; {
+		select {
+		case msg := <-messages:
+			if tick, is := periodic.TickOf(msg); is {
+				assert.True(t, last[tick.Schedule].IsZero() || tick.Nominal.Equal(last[tick.Schedule].Add(time.Second)), tick.String())
+				last[tick.Schedule] = tick.Nominal
+				seen[tick.Schedule]++
+			}
+			msg.Ack()
+		case <-deadline:
+			require.FailNow(t, "no ticks", "%v", last)
+		}
+	}
+}
+
+func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	require.NoError(t, l.p.Remove(t.Context(), "report"))
+	require.EqualValues(t, 1, l.client.HLen(t.Context(), l.key("ticks")).Val(), "nobody can bring it back meanwhile")
+	_, rest := l.definition()
+	old := time.Now().Add(-25 * time.Hour).UnixMicro()
+	l.redefine(old, rest, 0)
+	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", fmt.Sprintf("%d none 0", old)).Err())
+	run(t, l.p)
+	require.Eventually(t, func() bool {
+		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 &&
+			l.client.Exists(context.Background(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestASchedulesFunctionStoresItsTicksAfterAnotherProcessHasResumedIt(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: func(periodic.Tick) (*message.Message, error) { return message.NewMessage("", []byte("made")), nil },
+	}))
+	assert.Len(t, l.pending(), 2)
+	run(t, l.p)
+	other := newPeriodic(t, l.client, l.prefix)
+	require.NoError(t, other.Pause(t.Context(), "report", periodic.Pause{}))
+	assert.Empty(t, l.pending())
+	require.NoError(t, other.Resume(t.Context(), "report"))
+	l.comesTo(2)
+	for _, payload := range l.pending() {
+		assert.Equal(t, "made", payload)
+	}
+	require.NoError(t, other.Remove(t.Context(), "report"))
+	assert.Empty(t, l.pending())
+}

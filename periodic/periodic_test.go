@@ -1,0 +1,263 @@
+package periodic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+func newPeriodic(t *testing.T, client redis.UniversalClient, prefix string) *periodic.Periodic {
+	t.Helper()
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, PollInterval: 100 * time.Millisecond}, nil)
+	require.NoError(t, err)
+	return p
+}
+
+// run runs the schedules until the test ends.
+func run(t *testing.T, p *periodic.Periodic) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { assert.NoError(t, p.Run(ctx)) })
+	t.Cleanup(func() { cancel(); ended.Wait() })
+}
+
+// subscribe returns the ticks of a topic, which are acked.
+func subscribe(t *testing.T, client redis.UniversalClient, prefix, topic string) <-chan periodic.Tick {
+	t.Helper()
+	s, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, Prefix: prefix}, nil)
+	require.NoError(t, err)
+	messages, err := s.Subscribe(context.Background(), topic)
+	require.NoError(t, err)
+	ticks := make(chan periodic.Tick, 1000)
+	go func() {
+		defer close(ticks)
+		for msg := range messages {
+			tick, is := periodic.TickOf(msg)
+			assert.True(t, is)
+			ticks <- tick
+			msg.Ack()
+		}
+	}()
+	t.Cleanup(func() {
+		assert.NoError(t, s.Close())
+		for range ticks { // until the goroutine has ended
+		}
+	})
+	return ticks
+}
+
+func next(t *testing.T, ticks <-chan periodic.Tick) periodic.Tick {
+	t.Helper()
+	select {
+	case tick := <-ticks:
+		return tick
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "no tick has come")
+		return periodic.Tick{}
+	}
+}
+
+func TestEachSecondHasOneTickOfManyProcesses(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	ticks := subscribe(t, client, prefix, "heartbeats")
+	schedule := periodic.Schedule{ID: "beat", Topic: "heartbeats", Cron: "@every 1s", StoreAhead: time.Second, Payload: []byte("beat")}
+	for range 5 {
+		p := newPeriodic(t, client, prefix)
+		_, err := p.Apply(t.Context(), "hearts", 1, []periodic.Schedule{schedule})
+		require.NoError(t, err)
+		run(t, p)
+	}
+	before := next(t, ticks)
+	assert.Equal(t, "beat", before.Schedule)
+	for range 4 {
+		tick := next(t, ticks)
+		assert.Equal(t, before.Nominal.Add(time.Second), tick.Nominal)
+		before = tick
+	}
+}
+
+func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	pending := func() int64 {
+		return client.ZCard(t.Context(), "{"+prefix+":reports:0}:scheduled").Val()
+	}
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Zone: "Europe/Berlin", StoreAtLeast: 3}
+	require.NoError(t, p.Set(t.Context(), s))
+	assert.EqualValues(t, 3, pending())
+	first := client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val()
+	require.NoError(t, p.Set(t.Context(), s))
+	assert.Equal(t, first, client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val(), "what is the same stays")
+
+	s.Payload, s.StoreAtLeast = []byte("new"), 2
+	require.NoError(t, p.Set(t.Context(), s))
+	assert.EqualValues(t, 2, pending())
+	assert.NotEqual(t, first[:2], client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val())
+
+	require.NoError(t, p.Pause(t.Context(), "report", periodic.Pause{Note: "holidays"}))
+	assert.Zero(t, pending())
+	status, err := p.Find(t.Context(), "report", 2)
+	require.NoError(t, err)
+	assert.Equal(t, "holidays", status.Paused.Note)
+	require.NoError(t, p.Resume(t.Context(), "report"))
+	assert.EqualValues(t, 2, pending())
+
+	s.Topic = "others"
+	require.NoError(t, p.Set(t.Context(), s))
+	assert.Zero(t, pending())
+	assert.EqualValues(t, 2, client.ZCard(t.Context(), "{"+prefix+":others:0}:scheduled").Val())
+
+	require.NoError(t, p.Remove(t.Context(), "report"))
+	assert.Zero(t, client.ZCard(t.Context(), "{"+prefix+":others:0}:scheduled").Val())
+	require.ErrorIs(t, p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
+	list, err := p.List(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	require.NoError(t, p.Set(t.Context(), s), "it may come back")
+	assert.EqualValues(t, 2, client.ZCard(t.Context(), "{"+prefix+":others:0}:scheduled").Val())
+}
+
+func TestAnOlderVersionUndoesNothing(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	schedules := func(ids ...string) (list []periodic.Schedule) {
+		for _, id := range ids {
+			list = append(list, periodic.Schedule{ID: id, Topic: "reports", Cron: "@daily"})
+		}
+		return list
+	}
+	applied, err := p.Apply(t.Context(), "shop", 1, schedules("a", "b"))
+	require.NoError(t, err)
+	assert.Equal(t, periodic.Applied{Created: []string{"a", "b"}}, applied)
+	applied, err = p.Apply(t.Context(), "shop", 2, schedules("b", "c"))
+	require.NoError(t, err)
+	assert.Equal(t, periodic.Applied{Created: []string{"c"}, Removed: []string{"a"}, Unchanged: 1}, applied)
+	applied, err = p.Apply(t.Context(), "shop", 1, schedules("a", "b"))
+	require.NoError(t, err)
+	assert.True(t, applied.Superseded)
+	list, err := p.List(t.Context(), 2)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	assert.Equal(t, "b", list[0].ID)
+	assert.Equal(t, "c", list[1].ID)
+	assert.Len(t, list[0].Next, 2)
+	assert.Equal(t, 2, list[0].Stored)
+	_, err = p.Apply(t.Context(), "other", 9, schedules("b"))
+	require.ErrorIs(t, err, periodic.ErrOwned)
+}
+
+func TestFiftyInstancesOfTwoVersionsEndWithTheNewest(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	var all sync.WaitGroup
+	for i := range 50 {
+		p := newPeriodic(t, client, prefix)
+		version := int64(1 + i%2)
+		all.Go(func() {
+			var schedules []periodic.Schedule
+			for n := range 20 {
+				schedules = append(schedules, periodic.Schedule{
+					ID: fmt.Sprintf("s%d.%d", version*int64(n%2), n), Topic: "reports", Cron: "@daily", Payload: fmt.Appendf(nil, "%d", version),
+				})
+			}
+			_, err := p.Apply(context.Background(), "shop", version, schedules)
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	p := newPeriodic(t, client, prefix)
+	list, err := p.List(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, list, 20)
+	for _, s := range list {
+		assert.Equal(t, "2", string(s.Payload))
+		assert.Equal(t, 2, s.Stored)
+	}
+	bodies := client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val()
+	assert.Len(t, bodies, 40)
+	assert.EqualValues(t, 40, client.ZCard(t.Context(), "{"+prefix+":reports:0}:scheduled").Val())
+	for _, body := range bodies {
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(body))
+		require.NoError(t, err)
+		assert.Equal(t, "2", string(msg.Payload))
+	}
+}
+
+func TestTriggerAndBackfill(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "0 7 * * *", Zone: "Europe/Berlin", Overlap: periodic.OverlapInOrder, TTL: time.Hour,
+	}))
+	ticks := subscribe(t, client, prefix, "reports")
+	require.NoError(t, p.Trigger(t.Context(), "report"))
+	assert.Equal(t, periodic.OriginTrigger, next(t, ticks).Origin)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	from := time.Date(2026, 3, 28, 0, 0, 0, 0, berlin)
+	require.NoError(t, p.Backfill(t.Context(), "report", from, from.AddDate(0, 0, 3)))
+	for i, want := range []string{"06:00", "05:00", "05:00"} {
+		tick := next(t, ticks)
+		assert.Equal(t, periodic.OriginBackfill, tick.Origin)
+		assert.Equal(t, want, tick.Nominal.UTC().Format("15:04"), i)
+		assert.Equal(t, 7, tick.Nominal.Hour())
+	}
+	require.ErrorIs(t, p.Trigger(t.Context(), "other"), periodic.ErrScheduleNotFound)
+	require.ErrorIs(t, p.Backfill(t.Context(), "report", from, from.AddDate(100, 0, 0)), periodic.ErrTooManyTicks)
+}
+
+func TestAFunctionThatFailsHoldsUpNoOtherSchedule(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
+		{ID: "bad", Topic: "bad", Cron: "@every 1s", Make: func(periodic.Tick) (*message.Message, error) { return nil, errors.New("no") }},
+		{ID: "panics", Topic: "bad", Cron: "@every 1s", Make: func(periodic.Tick) (*message.Message, error) { panic("no") }},
+		{ID: "good", Topic: "good", Cron: "@every 1s", Make: func(tick periodic.Tick) (*message.Message, error) {
+			return message.NewMessage("", []byte(tick.Nominal.Format(time.RFC3339))), nil
+		}},
+	})
+	require.NoError(t, err)
+	run(t, p)
+	next(t, subscribe(t, client, prefix, "good"))
+	other := newPeriodic(t, client, prefix) // has no functions
+	require.ErrorIs(t, other.Trigger(t.Context(), "good"), periodic.ErrNoFunction)
+}
+
+func TestBadSchedulesAreRefused(t *testing.T) {
+	p := newPeriodic(t, redistest.Client(t), prefixOf(t))
+	good := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily"}
+	for field, bad := range map[string]func(s *periodic.Schedule){
+		"ID": func(s *periodic.Schedule) { s.ID = "a b" }, "Topic": func(s *periodic.Schedule) { s.Topic = "" },
+		"Cron": func(s *periodic.Schedule) { s.Cron = "61 * * * *" }, "Zone": func(s *periodic.Schedule) { s.Zone = "Mars" },
+		"Jitter": func(s *periodic.Schedule) { s.Jitter = -1 }, "Offset": func(s *periodic.Schedule) { s.Offset = 25 * time.Hour },
+		"End":          func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
+		"StoreAtLeast": func(s *periodic.Schedule) { s.StoreAtLeast = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
+		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = periodic.CatchUpAll(-5) }, "Overlap": func(s *periodic.Schedule) { s.Overlap = "no" },
+		"TTL":      func(s *periodic.Schedule) { s.TTL = time.Microsecond },
+		"Metadata": func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
+	} {
+		s := good
+		bad(&s)
+		err := p.Set(t.Context(), s)
+		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, field)
+		assert.ErrorContains(t, err, field)
+	}
+}
+
+// prefixOf is a prefix of a test's own.
+func prefixOf(t *testing.T) string {
+	t.Helper()
+	return "test-" + watermill.NewShortUUID()
+}

@@ -1,0 +1,136 @@
+package periodic
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// planned plans a schedule that was defined at a time.
+func planned(t *testing.T, s Schedule, defined, now time.Time, record queue.TickRecord) plan {
+	t.Helper()
+	s.ID, s.Topic = "report", "reports"
+	s.setDefaults()
+	timing, err := s.compile()
+	require.NoError(t, err)
+	return definition{Schedule: s, revision: defined.UnixMicro()}.planOf(timing, record, time.Time{}, now)
+}
+
+func at(text string) time.Time {
+	parsed, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}
+
+// times are the nominal times of ticks, and how many were missed before the first.
+func times(p plan) (list []string) {
+	for _, tick := range p.ticks {
+		list = append(list, tick.Nominal.Format(time.RFC3339))
+	}
+	return list
+}
+
+func TestAPlanStoresTwoTicksAheadOfARareSchedule(t *testing.T) {
+	now := at("2026-11-24T12:00:00Z")
+	p := planned(t, Schedule{Cron: "0 7 * * 1", Zone: "Europe/Berlin"}, now, now, queue.TickRecord{})
+	assert.Equal(t, []string{"2026-11-30T07:00:00+01:00", "2026-12-07T07:00:00+01:00"}, times(p))
+	assert.True(t, p.next.Equal(at("2026-11-30T07:00:00+01:00")), "%s", p.next)
+}
+
+func TestAPlanStoresFiveMinutesAheadOfAFrequentSchedule(t *testing.T) {
+	now := at("2026-11-24T12:00:00Z")
+	p := planned(t, Schedule{Cron: "@every 1s"}, now, now, queue.TickRecord{})
+	require.Len(t, p.ticks, 300)
+	assert.Equal(t, at("2026-11-24T12:05:00Z"), p.ticks[299].Nominal.UTC())
+	assert.Equal(t, at("2026-11-24T12:02:30Z"), p.next.UTC(), "half of the time")
+}
+
+func TestAPlanGoesOnBehindTheCursor(t *testing.T) {
+	now := at("2026-11-24T12:02:30Z")
+	first := planned(t, Schedule{Cron: "@every 1m"}, at("2026-11-24T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
+	record := queue.TickRecord{Revision: at("2026-11-24T12:00:00Z").UnixMicro(), Cursor: first.cursor}
+	for _, tick := range first.ticks {
+		record.Ahead = append(record.Ahead, tick.Nominal)
+	}
+	p := planned(t, Schedule{Cron: "@every 1m"}, at("2026-11-24T12:00:00Z"), now, record)
+	assert.Equal(t, []string{"2026-11-24T12:06:00Z", "2026-11-24T12:07:00Z"}, times(p))
+}
+
+func TestAPlanMakesUpForWhatWasMissed(t *testing.T) {
+	defined, now := at("2026-11-20T12:00:00Z"), at("2026-11-24T12:00:00Z")
+	for name, c := range map[string]struct {
+		catchUp CatchUp
+		want    []string
+		first   int // Tick.Missed of the first
+		missed  int // of the plan
+	}{
+		"the last one": {CatchUpOne, []string{"2026-11-24T07:00:00Z"}, 3, 3},
+		"none":         {CatchUpNone, nil, 0, 4},
+		"all":          {CatchUpAll(100 * time.Hour), []string{"2026-11-21T07:00:00Z", "2026-11-22T07:00:00Z", "2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 0},
+		"all of a day": {CatchUpAll(30 * time.Hour), []string{"2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := planned(t, Schedule{Cron: "0 7 * * *", CatchUp: c.catchUp}, defined, now, queue.TickRecord{})
+			want := append(c.want, "2026-11-25T07:00:00Z", "2026-11-26T07:00:00Z")
+			assert.Equal(t, want, times(p))
+			assert.Equal(t, c.first, p.ticks[0].Missed)
+			assert.Equal(t, c.missed, p.missed)
+		})
+	}
+}
+
+func TestAPlanCountsMissedTicksOfAMonthWithoutWalkingAll(t *testing.T) {
+	p := planned(t, Schedule{Cron: "@every 1s"}, at("2026-10-20T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
+	assert.Equal(t, at("2026-11-24T12:00:00Z"), p.ticks[0].Nominal.UTC())
+	assert.Equal(t, MissedLimit, p.ticks[0].Missed)
+}
+
+func TestAPlanEndsWithTheSchedule(t *testing.T) {
+	now := at("2026-11-24T12:00:00Z")
+	p := planned(t, Schedule{Cron: "0 7 * * *", End: at("2026-11-26T07:00:00Z")}, now, now, queue.TickRecord{})
+	assert.Equal(t, []string{"2026-11-25T07:00:00Z"}, times(p))
+	assert.Equal(t, never, p.next)
+	p = planned(t, Schedule{Cron: "0 7 * * *", Start: at("2026-12-24T07:00:00Z")}, now, now, queue.TickRecord{})
+	assert.Equal(t, []string{"2026-12-24T07:00:00Z", "2026-12-25T07:00:00Z"}, times(p))
+}
+
+func TestJitterDelaysAndCountsForWhatIsMissed(t *testing.T) {
+	s := Schedule{Cron: "0 0 * * *", Jitter: time.Hour}
+	delay := jitterOf("report", time.Hour)
+	require.Positive(t, delay)
+	midnight := at("2026-11-25T00:00:00Z")
+	p := planned(t, s, at("2026-11-24T12:00:00Z"), midnight.Add(delay-time.Millisecond), queue.TickRecord{})
+	assert.Zero(t, p.missed)
+	p = planned(t, s, at("2026-11-24T12:00:00Z"), midnight.Add(24*time.Hour+delay), queue.TickRecord{})
+	assert.Equal(t, 1, p.missed)
+}
+
+func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {
+	// A host whose clocks are two hours ahead of UTC on Monday has stored Monday 07:00; for this host it is 06:00 then.
+	monday := at("2026-11-30T07:00:00+02:00")
+	record := queue.TickRecord{Revision: at("2026-11-24T12:00:00Z").UnixMicro(), Cursor: cursorOf(monday), Fired: monday}
+	p := planned(t, Schedule{Cron: "0 7 * * *", Zone: "Europe/Berlin"}, at("2026-11-24T12:00:00Z"), at("2026-11-30T05:30:00Z"), record)
+	assert.Equal(t, []string{"2026-12-01T07:00:00+01:00", "2026-12-02T07:00:00+01:00"}, times(p))
+}
+
+func TestWords(t *testing.T) {
+	for expression, want := range map[string]string{
+		"0 7 * * 1": "on Monday at 07:00, Europe/Berlin", "30 6,18 * * *": "daily at 06:30 and 18:30, Europe/Berlin",
+		"*/15 * * * *": "every 15 minutes, Europe/Berlin", "0 9 * * MON-FRI": "on weekdays at 09:00, Europe/Berlin",
+		"@every 15m": "every 15m", "@daily": "daily, Europe/Berlin", "0 0 1 1,7 *": "on day 1 of the month at 00:00 in January and July, Europe/Berlin",
+		"5 * * * *": "hourly at minute 5, Europe/Berlin", "0 */2 * * 6-7": "on Saturday to Sunday every 2 hours at minute 0, Europe/Berlin",
+		"0-9 8-10 * * *": "at minute 0-9 of hour 8-10, Europe/Berlin",
+	} {
+		assert.Equal(t, want, wordsAbout(expression), expression)
+	}
+}
+
+func wordsAbout(expression string) string {
+	return Schedule{Cron: expression, Zone: "Europe/Berlin"}.Words()
+}

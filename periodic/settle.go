@@ -1,0 +1,319 @@
+package periodic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+const (
+	// stepIn is after what time a process stores ticks whose rules for the zone are not those of the definition: nobody else does.
+	stepIn = time.Minute
+
+	// tryAgain is when a schedule is tried again whose message cannot be made.
+	tryAgain = 30 * time.Second
+
+	// maxBytes is how many bytes of messages one call stores.
+	maxBytes = 4 << 20
+
+	// enlisters is how many topics are looked at at once.
+	enlisters = 16
+)
+
+// A task is a schedule whose next ticks are to be stored.
+type task struct {
+	definition
+	lease  time.Time
+	timing timing
+	ours   bool // this process stores its ticks
+	plan   plan
+	seen   string    // the cursor of the record
+	next   time.Time // when to take it again; zero: when the lease ends
+	bodies []queue.Tick
+}
+
+// settle stores the next ticks of schedules. What fails for one schedule holds up no other; its error is joined to those of the others.
+func (p *Periodic) settle(ctx context.Context, work []task) error {
+	var ready []*task
+	for i := range work {
+		if work[i].ours = p.prepare(&work[i]); work[i].ours {
+			ready = append(ready, &work[i])
+		}
+	}
+	ready, err := p.enlist(ctx, ready)
+	errs := []error{err, p.look(ctx, ready), p.save(ctx, ready)}
+	var done []timetable.Next
+	for i := range work {
+		if t := &work[i]; t.Made {
+			p.remember(t)
+		} else if !t.next.IsZero() {
+			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
+		}
+	}
+	return errors.Join(append(errs, p.table.Done(ctx, done))...)
+}
+
+// remember notes when the ticks of a schedule are to be made again.
+func (p *Periodic) remember(t *task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m, known := p.makers[t.ID]; known {
+		m.revision, m.next = t.revision, t.next
+		if m.next.IsZero() {
+			m.next = t.lease.Add(leaseFor)
+		}
+		p.makers[t.ID] = m
+	}
+}
+
+// prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
+func (p *Periodic) prepare(t *task) bool {
+	if t.Removed {
+		return true
+	}
+	var err error
+	if t.timing, err = t.compile(); err != nil {
+		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
+		return false
+	}
+	p.mu.Lock()
+	t.Make = p.makers[t.ID].make
+	p.mu.Unlock()
+	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
+		t.next = t.upcoming
+		return false
+	}
+	return !t.Made || t.Make != nil || t.Paused != nil
+}
+
+// topic is a topic that ticks go to.
+func (p *Periodic) topic(name string) *queue.Topic {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.topics[name]
+	if t == nil {
+		t = p.store.Topic(name)
+		p.topics[name] = t
+	}
+	return t
+}
+
+// protocol is the version of the protocol that the ticks need.
+func (d definition) protocol() string {
+	if d.TTL > 0 || d.orderingKey() != "" {
+		return queue.OrderVersion
+	}
+	return queue.PlainVersion
+}
+
+// enlist puts the topics on the list of topics, and returns the schedules of those that this library may use.
+func (p *Periodic) enlist(ctx context.Context, work []*task) ([]*task, error) {
+	versions := map[string]string{}
+	for _, t := range work {
+		if version := t.protocol(); !t.Removed {
+			versions[t.Topic] = max(versions[t.Topic], version)
+		}
+	}
+	var mu sync.Mutex
+	failed := map[string]error{} // guarded by mu
+	room := make(chan struct{}, enlisters)
+	var calls sync.WaitGroup
+	for name, version := range versions {
+		room <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-room }()
+			if err := p.topic(name).Advance(ctx, version); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[name] = fmt.Errorf("topic %q: %w", name, err)
+			}
+		})
+	}
+	calls.Wait()
+	work = slices.DeleteFunc(work, func(t *task) bool { return failed[t.Topic] != nil })
+	return work, errors.Join(slices.Collect(maps.Values(failed))...)
+}
+
+// look reads what the topics know, and plans what to store.
+func (p *Periodic) look(ctx context.Context, work []*task) error {
+	calls := make([]script.Call, len(work))
+	for i, t := range work {
+		calls[i] = p.topic(t.Topic).TickLook(t.ID)
+	}
+	var errs []error
+	for i, answer := range p.store.RunMany(ctx, calls) {
+		known, err := ticked(answer)
+		var elsewhere time.Time
+		if err == nil {
+			elsewhere, err = p.leave(ctx, *work[i])
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("schedule %q: %w", work[i].ID, err))
+			work[i].plan.cursor = ""
+			continue
+		}
+		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
+		work[i].seen = known.Record.Cursor
+		p.encode(work[i], known.Now)
+	}
+	return errors.Join(errs...)
+}
+
+func ticked(answer script.Answer) (queue.Ticked, error) {
+	if answer.Err != nil {
+		return queue.Ticked{}, answer.Err
+	}
+	return queue.ReadTicked(answer.Reply)
+}
+
+// leave takes away the ticks of a schedule in topics that it has left, and returns the last nominal time that has fired there.
+func (p *Periodic) leave(ctx context.Context, t task) (fired time.Time, err error) {
+	for _, name := range t.Left {
+		topic := p.topic(name)
+		known, err := ticked(p.store.RunMany(ctx, []script.Call{topic.TickLook(t.ID)})[0])
+		if err == nil && known.Record.Revision != 0 && known.Record.Revision < t.revision {
+			known, err = ticked(p.store.RunMany(ctx, []script.Call{
+				topic.TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: "left"}),
+			})[0])
+		}
+		if err != nil {
+			return fired, err
+		}
+		if known.Record.Fired.After(fired) {
+			fired = known.Record.Fired
+		}
+	}
+	return fired, nil
+}
+
+// encode makes the messages of a plan. If one cannot be made, those before it are stored, and the schedule is tried again later.
+func (p *Periodic) encode(t *task, now time.Time) {
+	t.next = t.plan.next
+	bytes := 0
+	for _, tick := range t.plan.ticks {
+		body, err := p.body(t.definition, tick)
+		if err != nil {
+			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
+			t.next = now.Add(tryAgain)
+		}
+		if bytes += len(body); bytes > maxBytes && len(t.bodies) > 0 {
+			t.next = now
+		}
+		if err != nil || bytes > maxBytes && len(t.bodies) > 0 {
+			// The cursor stays before the first tick that is not stored.
+			t.plan.cursor = t.seen
+			if n := len(t.bodies); n > 0 {
+				t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
+			}
+			return
+		}
+		t.bodies = append(t.bodies, queue.Tick{
+			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal, ""), Body: body,
+		})
+	}
+}
+
+func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
+	msg, err := d.message(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range reserved {
+		delete(msg.Metadata, key)
+	}
+	body, err := p.config.Marshaler.Marshal(d.Topic, msg)
+	if err == nil && len(body) > maxBytes {
+		err = redisdelay.ErrMessageTooLarge
+	}
+	return body, err
+}
+
+// save stores the ticks.
+func (p *Periodic) save(ctx context.Context, work []*task) error {
+	var calls []script.Call
+	var of []*task
+	for _, t := range work {
+		if t.plan.cursor == "" {
+			t.next = time.Time{}
+			continue
+		}
+		calls = append(calls, p.topic(t.Topic).TickCall(queue.Ticks{
+			Schedule: t.ID, Revision: t.revision, Seen: t.seen, Cursor: t.plan.cursor, List: t.bodies,
+		}))
+		of = append(of, t)
+	}
+	var errs []error
+	for i, answer := range p.store.RunMany(ctx, calls) {
+		if err := p.saved(ctx, of[i], answer); err != nil {
+			of[i].next = time.Time{}
+			errs = append(errs, fmt.Errorf("schedule %q: %w", of[i].ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) error {
+	result, err := ticked(answer)
+	switch {
+	case err != nil:
+		return err
+	case t.Removed:
+		return p.forget(ctx, t, result.Now)
+	case result.Older || result.Lost:
+		// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
+		// meanwhile, this changes nothing.
+		t.next = time.Time{}
+		_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{t.resumed(result).change(t.definition)})
+		return err
+	case !result.Stored: // another process has stored some
+		t.next = result.Now
+		return nil
+	}
+	if told := p.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
+		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
+	}
+	return nil
+}
+
+// resumed is a definition whose record, or last revision, is lost: its ticks go on where they were, as far as that is known.
+func (d definition) resumed(found queue.Ticked) definition {
+	d.Make = nil
+	d.Since = found.Now.UnixMilli()
+	if found.Older {
+		d.Since = max(found.Record.Fired.UnixMilli(), d.since().UnixMilli())
+	}
+	return d
+}
+
+// forget ends a schedule that was removed, once nobody can bring it back.
+func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
+	if t.next = t.since().Add(forgetAfter); t.next.After(now) {
+		return nil
+	}
+	t.next = time.Time{}
+	for _, name := range append(t.Left, t.Topic) {
+		known, err := ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickLook(t.ID)})[0])
+		if err == nil && known.Record.Revision == t.revision {
+			_, err = ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickCall(queue.Ticks{
+				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: queue.Forget,
+			})})[0])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{{ID: t.ID, Seen: t.revision}})
+	return err
+}

@@ -1,0 +1,81 @@
+package redisdelaytest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
+)
+
+func TestAReportComesAtNineOnEachWeekdayOfMarch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		r.Advance(60 * 24 * time.Hour) // from 2000-01-01 to March; clocks are put forward on the 26th
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		require.NoError(t, err)
+		var reports []string
+		handle(t, r.SubscriberConfig("reporters"), "reports", func(msg *message.Message) error {
+			tick, _ := periodic.TickOf(msg)
+			assert.True(t, tick.Nominal.Equal(time.Now()), "%s comes at %s", tick, time.Now())
+			reports = append(reports, time.Now().In(berlin).Format("Mon 02 15:04"))
+			return nil
+		})
+		runSchedules(t, r, periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 9 * * MON-FRI", Zone: "Europe/Berlin"})
+
+		r.Advance(31 * 24 * time.Hour)
+		assert.Len(t, reports, 23)
+		assert.Equal(t, []string{"Fri 24 09:00", "Mon 27 09:00"}, reports[17:19])
+	})
+}
+
+func runSchedules(t *testing.T, r *redisdelaytest.Redis, schedules ...periodic.Schedule) {
+	t.Helper()
+	// It looks for work of others, of whom there are none.
+	p, err := periodic.New(periodic.Config{Client: r.Client(), PollInterval: 24 * time.Hour}, nil)
+	require.NoError(t, err)
+	_, err = p.Apply(t.Context(), "tests", 1, schedules)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+}
+
+// TestSchedulesOfAMonthMissNothingWhileNobodyRunsThem for less than what is stored ahead.
+func TestSchedulesOfAMonthMissNothingWhileNobodyRunsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		var ticks []periodic.Tick
+		handle(t, r.SubscriberConfig("g"), "hours", func(msg *message.Message) error {
+			tick, _ := periodic.TickOf(msg)
+			ticks = append(ticks, tick)
+			return nil
+		})
+		hourly := periodic.Schedule{ID: "hourly", Topic: "hours", Cron: "@hourly", StoreAhead: 12 * time.Hour}
+		for day := range 30 { // half a day with a process, and half a day without
+			p, err := periodic.New(periodic.Config{Client: r.Client(), PollInterval: 24 * time.Hour}, nil)
+			require.NoError(t, err)
+			_, err = p.Apply(t.Context(), "tests", int64(day+1), []periodic.Schedule{hourly})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 18*time.Hour)
+			require.NoError(t, p.Run(ctx))
+			cancel()
+			r.Advance(6 * time.Hour)
+		}
+		require.Len(t, ticks, 30*24)
+		for i, tick := range ticks[1:] {
+			assert.Equal(t, time.Hour, tick.Nominal.Sub(ticks[i].Nominal), "%s", tick)
+			assert.Zero(t, tick.Missed)
+		}
+	})
+}
