@@ -82,8 +82,8 @@ func (a *app) showSchedules(list []periodic.Status) error {
 		if s.Paused != nil {
 			paused = a.cut("by "+s.Paused.Actor+noteOf(*s.Paused), 40)
 		}
-		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Words, 50), next, in, count(s.Stored), paint(badStyle, behindWords(s)), paused,
-			s.Owner, s.Cron, paint(badStyle, a.cut(s.Problem, 60)))
+		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Words, 50), next, in, count(s.Stored), alarm(behindWords(s)), paused,
+			s.Owner, s.Cron, alarm(a.cut(s.Problem, 60)))
 	}
 	g.spare = []string{"AHEAD", "TOPIC", "NEXT", "WHEN"}
 	return a.print(g.without("BEHIND", "PAUSED", "OWNER", "PROBLEM"))
@@ -95,6 +95,14 @@ func behindWords(s periodic.Status) string {
 		return ""
 	}
 	return humanize.Duration(s.Behind)
+}
+
+// alarm is a text that should be empty.
+func alarm(text string) styled {
+	if text == "" {
+		return ""
+	}
+	return paint(badStyle, text)
 }
 
 func noteOf(p periodic.Pause) string {
@@ -151,8 +159,8 @@ func (a *app) showSchedule(s periodic.Status) error {
 		f.add("next", nominal(at)+" ("+humanize.Relative(at, now)+")")
 	}
 	f.add("stored ahead", fmt.Sprintf("%s; at least %d, and %s", humanize.Count(s.Stored, "tick", "ticks"), s.StoreAtLeast, humanize.Duration(s.StoreAhead)))
-	f.add("behind", paint(badStyle, behindWords(s)))
-	f.add("problem", paint(badStyle, s.Problem))
+	f.add("behind", alarm(behindWords(s)))
+	f.add("problem", alarm(s.Problem))
 	f.add("catch up", catchUp(s.CatchUp))
 	f.add("overlap", string(s.Overlap))
 	if s.TTL > 0 {
