@@ -128,7 +128,7 @@ func periodicLateRun(ctx context.Context, l *lab) (sample, error) {
 		break
 	}
 	stop()
-	if err := errors.Join(subscriber.Close(), <-ended); err != nil {
+	if err := errors.Join(subscriber.Close(), <-ended); err != nil { //nolint:contextcheck // it has a timeout of its own
 		return nil, err
 	}
 	if len(late) < 1000 {
