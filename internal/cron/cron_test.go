@@ -139,7 +139,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		after := time.Unix(seconds%4e9, 0)
-		if next := e.Next(after, berlin); !next.After(after) {
+		if next := e.Next(after.In(berlin), berlin); !next.After(after) {
 			t.Errorf("%q after %s is %s", text, after, next)
 		}
 	})

@@ -76,7 +76,7 @@ func (o *oracle) walk(from, to time.Time, zone *time.Location) error {
 		l := t.In(zone)
 		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), l.Second(), 0, time.UTC)
 	}
-	next, before := e.Next(from, zone), clock(from)
+	next, before := e.Next(from.In(zone), zone), clock(from)
 	for t := from.Add(step); !t.After(to); t = t.Add(step) {
 		shown := clock(t)
 		fires := o.fires(before, shown)
@@ -84,7 +84,7 @@ func (o *oracle) walk(from, to time.Time, zone *time.Location) error {
 			return fmt.Errorf("%q in %s: %s: the oracle says %t, next is %s", o.text, zone, t.In(zone), fires, next)
 		}
 		if fires {
-			next = e.Next(t, zone)
+			next = e.Next(t.In(zone), zone)
 		}
 		before = shown
 	}
