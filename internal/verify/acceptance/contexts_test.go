@@ -193,11 +193,12 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 	a, topic, ref := c.admin, c.Topic, admin.Ref{Key: "k"}
 	ignore := func(admin.Finding) {}
 	return map[string]func(ctx context.Context) error{
-		"Admin.Backlogs": func(ctx context.Context) error { return fixture.ErrOf(a.Backlogs(ctx)) },
-		"Admin.Stats":    func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, topic)) },
-		"Admin.Groups":   func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
-		"Admin.Topics":   func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
-		"Admin.Entries":  func(ctx context.Context) error { return fixture.ErrOf(a.Entries(ctx, topic, admin.Query{})) },
+		"Admin.Backlogs":        func(ctx context.Context) error { return fixture.ErrOf(a.Backlogs(ctx)) },
+		"Admin.Stats":           func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, topic)) },
+		"Admin.Groups":          func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
+		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
+		"Admin.SchedulesBehind": func(ctx context.Context) error { _, _, err := a.SchedulesBehind(ctx); return err },
+		"Admin.Entries":         func(ctx context.Context) error { return fixture.ErrOf(a.Entries(ctx, topic, admin.Query{})) },
 		"Admin.All": func(ctx context.Context) (err error) {
 			for _, err = range a.All(ctx, topic, admin.Query{}) {
 			}
