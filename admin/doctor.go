@@ -58,7 +58,8 @@ const (
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
-// difference of clocks, whether somebody runs the schedules of periodic messages, and in each of the topics (all if none is given) keys that another program
+// difference of clocks, whether somebody runs the schedules of periodic messages, and in each of the topics (all if none is
+// given) keys that another program
 // has written, messages that have no body, are in no set or in two, what is left of messages and
 // groups that are gone, groups without consumers or past their end, pauses without an end, dead
 // letters, and ordering keys that they halt. It reads all messages of the topics in bounded steps, so it takes some ten seconds for

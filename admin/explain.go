@@ -17,7 +17,7 @@ import (
 // Explanation says in words why a message is where it is, and when it will move.
 type Explanation struct {
 	Message Message
-	Tick    string   // "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin" if it is of a schedule (package periodic); else ""
+	Tick    string   // such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "" if it is of no schedule
 	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
 	Lines   []string // one for each group, sorted by group
 }

@@ -1,6 +1,7 @@
 package periodic
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -28,8 +29,8 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.Prefix, redisdelay.DefaultPrefix)
-	setDefault(&c.PollInterval, 10*time.Second)
+	c.Prefix = cmp.Or(c.Prefix, redisdelay.DefaultPrefix)
+	c.PollInterval = cmp.Or(c.PollInterval, 10*time.Second)
 	if c.Marshaler == nil {
 		c.Marshaler = redisdelay.DefaultMarshaler{}
 	}

@@ -13,15 +13,17 @@ import (
 )
 
 // Trigger publishes a message of a schedule at once, also while it is paused. Its ticks come as if nothing had happened.
-// Errors: ErrScheduleNotFound, ErrNoFunction, that of Make, of ctx or of Redis. After an error of Redis the message may be published.
+// Errors: ErrScheduleNotFound, ErrNoFunction, that of Make, of ctx or of Redis. After an error of Redis the message may be
+// published.
 func (p *Periodic) Trigger(ctx context.Context, id string) error {
 	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
 		return []Tick{{Schedule: id, Nominal: now.In(t.zone), Version: d.Version, Origin: OriginTrigger}}, nil
 	}), "trigger schedule %q", id)
 }
 
-// Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in order, whether
-// they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some messages may be published.
+// Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in
+// order, whether they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some
+// messages may be published.
 func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) error {
 	return wrap(p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {
 		var ticks []Tick
@@ -46,10 +48,7 @@ func (p *Periodic) extra(ctx context.Context, id string, choose func(definition,
 	if t.timing, err = d.compile(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	t.Make = p.makers[id].make
-	p.mu.Unlock()
-	if d.Made && t.Make == nil {
+	if t.Make = p.makerOf(id); d.Made && t.Make == nil {
 		return ErrNoFunction
 	}
 	if err := p.topic(d.Topic).Advance(ctx, d.protocol()); err != nil {
@@ -89,7 +88,7 @@ func (p *Periodic) publish(ctx context.Context, d definition, to *queue.Partitio
 		call, size = nil, 0
 		return nil
 	}
-	traits := script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}
+	traits := d.traits()
 	for _, tick := range ticks {
 		body, err := p.body(d, tick)
 		if err != nil {

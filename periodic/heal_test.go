@@ -16,6 +16,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -248,4 +249,32 @@ func TestASchedulesFunctionStoresItsTicksAfterAnotherProcessHasResumedIt(t *test
 	}
 	require.NoError(t, other.Remove(t.Context(), "report"))
 	assert.Empty(t, l.pending())
+}
+
+func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":topics}", "reports", "99").Err())
+	_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
+		{ID: "newer", Topic: "reports", Cron: "@daily"}, {ID: "known", Topic: "known", Cron: "@daily"},
+	})
+	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+	assert.Zero(t, l.client.Exists(t.Context(), l.key("scheduled"), l.key("messages"), l.key("ticks")).Val())
+	assert.EqualValues(t, 2, l.client.ZCard(t.Context(), "{"+l.prefix+":known:0}:scheduled").Val())
+}
+
+func TestAnObserverIsToldOfEachTickOnce(t *testing.T) {
+	client, stored := redistest.Client(t), 0
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefixOf(t), Observer: observe.Observer{
+		Ticked: func(e observe.Ticked) {
+			assert.Equal(t, "reports", e.Topic)
+			assert.Equal(t, "report", e.Schedule)
+			stored += e.Stored
+		},
+	}}, nil)
+	require.NoError(t, err)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
+	for range 2 {
+		require.NoError(t, p.Set(t.Context(), s))
+		assert.Equal(t, 2, stored)
+	}
 }

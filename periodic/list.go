@@ -10,6 +10,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
+// BehindAfter is for how long the next ticks of a schedule should have been stored before anybody is to worry: nobody runs
+// the schedules, or nobody can run this one. See admin.Admin.SchedulesBehind, which counts them.
+const BehindAfter = time.Minute
+
 // Status is a schedule as Redis has it.
 type Status struct {
 	Schedule // without its Make function
@@ -26,8 +30,8 @@ type Status struct {
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is for how long the next ticks should have been stored: above a minute, nobody runs the schedules, or nobody can run
-	// this one. What is stored already comes on time.
+	// Behind is for how long the next ticks should have been stored; see BehindAfter. What is stored already comes on time.
+	// It is always 0 for a schedule with a function, which the processes that have it look after.
 	Behind time.Duration
 
 	// Problem says why this process could not run the schedule; "" if it could.
@@ -44,7 +48,7 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	for _, known := range all {
 		d, err := read(known)
 		if err != nil {
-			d = definition{Schedule: Schedule{ID: known.ID}, Rules: err.Error()}
+			d = definition{Schedule: Schedule{ID: known.ID}, damage: err}
 		}
 		if !d.Removed {
 			list = append(list, d)
@@ -97,8 +101,8 @@ func (d definition) delay() time.Duration { return d.Offset + jitterOf(d.ID, d.J
 // status is all but what is stored.
 func (d definition) status(times int, now time.Time) Status {
 	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
-	if d.revision == 0 {
-		s.Problem = d.Rules
+	if d.damage != nil {
+		s.Problem = d.damage.Error()
 		return s
 	}
 	if d.Paused == nil && !d.upcoming.IsZero() && now.After(d.upcoming) {

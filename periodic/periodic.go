@@ -83,12 +83,12 @@ type Applied struct {
 }
 
 // Apply declares all schedules of an owner, such as the name of a service. Each instance of the owner calls it when it
-// starts. What is the same stays, with its pending ticks; what has changed is replaced, and of each topic its pending ticks in one step; what
-// the owner has declared before and does not any more is removed. Pauses stay.
+// starts. What is the same stays, with its pending ticks. What has changed is replaced, and its pending ticks with it, in one
+// step. What the owner has declared before and does not any more is removed. Pauses stay.
 //
-// The version tells which declaration is newer, such as the number of a build or the time when it was made: a declaration changes
-// nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error. Two
-// different declarations with the same version undo each other.
+// The version tells which declaration is newer, such as the number of a build or the time when it was made: a declaration
+// changes nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error.
+// Two different declarations with the same version undo each other.
 //
 // It may be repeated after an error. Errors: ErrInvalidSchedule, ErrOwned, that of ctx or of Redis.
 func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
@@ -192,7 +192,9 @@ func (p *Periodic) learn(schedules []Schedule) {
 }
 
 // defineOnce returns those that others have changed meanwhile.
-func (p *Periodic) defineOnce(ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied) (again map[string]definition, err error) {
+func (p *Periodic) defineOnce(
+	ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied,
+) (again map[string]definition, err error) {
 	ids := make([]string, 0, len(wanted))
 	for id := range wanted {
 		ids = append(ids, id)
@@ -309,8 +311,8 @@ func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 	return wrap(err, "pause schedule %q", id)
 }
 
-// Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not paused.
-// The error is ErrScheduleNotFound, or that of ctx or of Redis.
+// Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not
+// paused. The error is ErrScheduleNotFound, or that of ctx or of Redis.
 func (p *Periodic) Resume(ctx context.Context, id string) error {
 	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
 		next := old
@@ -323,7 +325,9 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 var errSuperseded = errors.New("a newer version was declared")
 
 // change makes a new definition of the last one, unless there is nothing to change.
-func (p *Periodic) change(ctx context.Context, id string, d timetable.Declaration, to func(old definition) (definition, bool)) (changed bool, err error) {
+func (p *Periodic) change(
+	ctx context.Context, id string, d timetable.Declaration, to func(old definition) (definition, bool),
+) (changed bool, err error) {
 	for range attempts {
 		old, err := p.find(ctx, id)
 		if err != nil {

@@ -29,8 +29,8 @@ type plan struct {
 	missed int       // ticks that are not made up for
 }
 
-// planOf plans what is to be stored, from what the topic knows and Redis's clock alone. elsewhere is the last nominal time that has fired
-// in a topic that the schedule has left.
+// planOf plans what is to be stored, from what the topic knows and Redis's clock alone. elsewhere is the last nominal time
+// that has fired in a topic that the schedule has left.
 func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now time.Time) plan {
 	if d.Paused != nil || d.Removed {
 		return plan{cursor: "none", next: never}
@@ -105,10 +105,7 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 	for len(coming) < MaxAhead {
 		next := d.next(t, at)
 		if next.IsZero() {
-			if len(coming) > 0 { // the last ticks
-				p.next = never
-			}
-			return
+			return // these are the last ticks
 		}
 		if len(coming) >= d.StoreAtLeast && next.After(horizon) {
 			break

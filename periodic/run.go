@@ -25,8 +25,8 @@ const (
 // storing is what Run does all the time.
 const storing observe.Activity = "store ticks"
 
-// Run stores the ticks of all schedules ahead, until ctx ends. Any number of processes may run it. Redis may be away, also when Run begins: it goes on
-// when Redis is back, and logs an outage once. It returns nil.
+// Run stores the ticks of all schedules ahead, until ctx ends. Any number of processes may run it. Redis may be away, also
+// when Run begins: it goes on when Redis is back, and logs an outage once. It returns nil.
 func (p *Periodic) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
 	place := observe.Place{Partition: -1}
@@ -41,19 +41,10 @@ func (p *Periodic) Run(ctx context.Context) error {
 		default:
 			outages.Worked(storing, place)
 			pause.Reset()
-			sleep(ctx, wait)
+			backoff.Sleep(ctx, wait)
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 func (p *Periodic) logging() observe.Observer {

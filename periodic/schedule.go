@@ -1,6 +1,7 @@
 package periodic
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,8 +87,8 @@ type Schedule struct {
 	TTL time.Duration
 }
 
-// CatchUp says what becomes of ticks that nobody has stored in time, since no process ran the schedules for longer than what was stored
-// ahead, or Redis was away. Its form for JSON is "one", "none" or a duration.
+// CatchUp says what becomes of ticks that nobody has stored in time, since no process ran the schedules for longer than what
+// was stored ahead, or Redis was away. Its form for JSON is "one", "none" or a duration.
 type CatchUp struct{ within time.Duration }
 
 var (
@@ -139,21 +140,14 @@ func (c *CatchUp) UnmarshalText(text []byte) (err error) {
 }
 
 func (s *Schedule) setDefaults() {
-	setDefault(&s.Zone, "UTC")
-	setDefault(&s.StoreAtLeast, 2)
-	setDefault(&s.StoreAhead, 5*time.Minute)
-	setDefault(&s.Overlap, OverlapAll)
+	s.Zone = cmp.Or(s.Zone, "UTC")
+	s.StoreAtLeast = cmp.Or(s.StoreAtLeast, 2)
+	s.StoreAhead = cmp.Or(s.StoreAhead, 5*time.Minute)
+	s.Overlap = cmp.Or(s.Overlap, OverlapAll)
 	if s.Make != nil {
 		s.Payload, s.Metadata = nil, nil
 	}
 	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate reports the first field that cannot be used, with an error that wraps ErrInvalidSchedule. A zero field is
@@ -243,6 +237,7 @@ type definition struct {
 
 	revision int64
 	upcoming time.Time // when it was to be looked at
+	damage   error     // why it cannot be read
 }
 
 // Pause says why a schedule is paused.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -19,7 +20,8 @@ import (
 )
 
 const (
-	// stepIn is after what time a process stores ticks whose rules for the zone are not those of the definition: nobody else does.
+	// stepIn is after what time a process stores ticks though its rules for the zone are not those of the definition:
+	// nobody else does.
 	stepIn = time.Minute
 
 	// tryAgain is when a schedule is tried again whose message cannot be made.
@@ -44,7 +46,7 @@ type task struct {
 	bodies []queue.Tick
 }
 
-// settle stores the next ticks of schedules. What fails for one schedule holds up no other; its error is joined to those of the others.
+// settle stores the next ticks of schedules. What fails for one schedule holds up no other; the errors are joined.
 func (p *Periodic) settle(ctx context.Context, work []task) error {
 	var ready []*task
 	for i := range work {
@@ -53,7 +55,8 @@ func (p *Periodic) settle(ctx context.Context, work []task) error {
 		}
 	}
 	ready, err := p.enlist(ctx, ready)
-	errs := []error{err, p.look(ctx, ready), p.save(ctx, ready)}
+	err = errors.Join(err, p.look(ctx, ready))
+	err = errors.Join(err, p.save(ctx, ready))
 	var done []timetable.Next
 	for i := range work {
 		if t := &work[i]; t.Made {
@@ -62,7 +65,7 @@ func (p *Periodic) settle(ctx context.Context, work []task) error {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
-	return errors.Join(append(errs, p.table.Done(ctx, done))...)
+	return errors.Join(err, p.table.Done(ctx, done))
 }
 
 // remember notes when the ticks of a schedule are to be made again.
@@ -88,14 +91,19 @@ func (p *Periodic) prepare(t *task) bool {
 		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 		return false
 	}
-	p.mu.Lock()
-	t.Make = p.makers[t.ID].make
-	p.mu.Unlock()
+	t.Make = p.makerOf(t.ID)
 	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
 		t.next = t.upcoming
 		return false
 	}
 	return !t.Made || t.Make != nil || t.Paused != nil
+}
+
+// makerOf is the function that makes the messages of a schedule; nil if this process has none.
+func (p *Periodic) makerOf(id string) func(Tick) (*message.Message, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.makers[id].make
 }
 
 // topic is a topic that ticks go to.
@@ -112,7 +120,7 @@ func (p *Periodic) topic(name string) *queue.Topic {
 
 // protocol is the version of the protocol that the ticks need.
 func (d definition) protocol() string {
-	if d.TTL > 0 || d.orderingKey() != "" {
+	if d.traits().Newer() {
 		return queue.OrderVersion
 	}
 	return queue.PlainVersion
@@ -178,15 +186,21 @@ func ticked(answer script.Answer) (queue.Ticked, error) {
 	return queue.ReadTicked(answer.Reply)
 }
 
-// leave takes away the ticks of a schedule in topics that it has left, and returns the last nominal time that has fired there.
+// call makes one call to a topic.
+func (p *Periodic) call(ctx context.Context, c script.Call) (queue.Ticked, error) {
+	return ticked(p.store.RunMany(ctx, []script.Call{c})[0])
+}
+
+// leave takes away the ticks of a schedule in topics that it has left, and returns the last nominal time that has fired
+// there.
 func (p *Periodic) leave(ctx context.Context, t task) (fired time.Time, err error) {
 	for _, name := range t.Left {
 		topic := p.topic(name)
-		known, err := ticked(p.store.RunMany(ctx, []script.Call{topic.TickLook(t.ID)})[0])
+		known, err := p.call(ctx, topic.TickLook(t.ID))
 		if err == nil && known.Record.Revision != 0 && known.Record.Revision < t.revision {
-			known, err = ticked(p.store.RunMany(ctx, []script.Call{
-				topic.TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: "left"}),
-			})[0])
+			known, err = p.call(ctx, topic.TickCall(queue.Ticks{
+				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: "left",
+			}))
 		}
 		if err != nil {
 			return fired, err
@@ -198,7 +212,8 @@ func (p *Periodic) leave(ctx context.Context, t task) (fired time.Time, err erro
 	return fired, nil
 }
 
-// encode makes the messages of a plan. If one cannot be made, those before it are stored, and the schedule is tried again later.
+// encode makes the messages of a plan. If one cannot be made, those before it are stored, and the schedule is tried again
+// later.
 func (p *Periodic) encode(t *task, now time.Time) {
 	t.next = t.plan.next
 	bytes := 0
@@ -206,25 +221,28 @@ func (p *Periodic) encode(t *task, now time.Time) {
 		body, err := p.body(t.definition, tick)
 		if err != nil {
 			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
-			t.next = now.Add(tryAgain)
+			t.stop(now.Add(tryAgain))
+			return
 		}
 		if bytes += len(body); bytes > maxBytes && len(t.bodies) > 0 {
-			t.next = now
-		}
-		if err != nil || bytes > maxBytes && len(t.bodies) > 0 {
-			// The cursor stays before the first tick that is not stored.
-			t.plan.cursor = t.seen
-			if n := len(t.bodies); n > 0 {
-				t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
-			}
+			t.stop(now)
 			return
 		}
 		t.bodies = append(t.bodies, queue.Tick{
-			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal, ""), Body: body,
+			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal), Body: body,
 		})
 	}
 }
 
+// stop leaves the ticks that have no body yet to a later time: the cursor stays before them.
+func (t *task) stop(next time.Time) {
+	t.next, t.plan.cursor = next, t.seen
+	if n := len(t.bodies); n > 0 {
+		t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
+	}
+}
+
+// body is the encoded message of a tick.
 func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
 	msg, err := d.message(t)
 	if err != nil {
@@ -303,12 +321,13 @@ func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
 		return nil
 	}
 	t.next = time.Time{}
-	for _, name := range append(t.Left, t.Topic) {
-		known, err := ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickLook(t.ID)})[0])
+	for _, name := range append([]string{t.Topic}, t.Left...) {
+		topic := p.topic(name)
+		known, err := p.call(ctx, topic.TickLook(t.ID))
 		if err == nil && known.Record.Revision == t.revision {
-			_, err = ticked(p.store.RunMany(ctx, []script.Call{p.topic(name).TickCall(queue.Ticks{
+			_, err = p.call(ctx, topic.TickCall(queue.Ticks{
 				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: queue.Forget,
-			})})[0])
+			}))
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package periodic
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"strconv"
@@ -98,7 +99,7 @@ func TickOf(msg *message.Message) (Tick, bool) {
 		nominal = nominal.In(location)
 	}
 	t := Tick{Schedule: msg.Metadata.Get(ScheduleMetadata), Nominal: nominal, Origin: Origin(msg.Metadata.Get(OriginMetadata))}
-	setDefault(&t.Origin, OriginSchedule)
+	t.Origin = cmp.Or(t.Origin, OriginSchedule)
 	t.Version, _ = strconv.ParseInt(msg.Metadata.Get(VersionMetadata), 10, 64)
 	t.Missed, _ = strconv.Atoi(msg.Metadata.Get(MissedMetadata))
 	return t, true
@@ -135,9 +136,14 @@ func (d definition) message(t Tick) (msg *message.Message, err error) {
 }
 
 // idOf is the id of a tick's message: the same for each process that stores the tick, so that storing it twice is
-// storing it once. what tells it from others for the same time.
-func (d definition) idOf(nominal time.Time, what string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s %d", d.Topic, d.ID, d.revision, what, nominal.UnixMilli()))
+// storing it once.
+func (d definition) idOf(nominal time.Time) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", d.Topic, d.ID, d.revision, nominal.UnixMilli()))
 	id := ulid.MustNew(uint64(max(nominal.UnixMilli(), 0)), bytes.NewReader(sum[:]))
-	return id.String() + script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}.String()
+	return id.String() + d.traits().String()
+}
+
+// traits are what the scripts have to know of the ticks.
+func (d definition) traits() script.Traits {
+	return script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}
 }

@@ -36,6 +36,9 @@ func (b *Backoff) WaitUnless(ctx context.Context, hope <-chan struct{}) bool {
 	return wait(ctx, b.Next(), hope)
 }
 
+// Sleep pauses for a time. It returns false at once when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) bool { return wait(ctx, d, nil) }
+
 func wait(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

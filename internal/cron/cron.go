@@ -171,7 +171,8 @@ func (e Expression) nextElapsed(after time.Time, zone *time.Location) time.Time 
 }
 
 // bounds is from when until when the offset of a zone is that of a time. Of the last day of a leap year whose rules are
-// extrapolated, ZoneBounds returns an end that is not after it (time.tzset gives each year 365 days): there, the end is that of the year.
+// extrapolated, ZoneBounds returns an end that is not after it (time.tzset gives each year 365 days): there, the end is that
+// of the year.
 func bounds(local time.Time) (start, end time.Time) {
 	start, end = local.ZoneBounds()
 	if !end.IsZero() && !end.After(local) {

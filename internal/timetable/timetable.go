@@ -63,7 +63,9 @@ type Declaration struct {
 
 // Set makes changes. It returns their new revisions, and 0 for each that the caller has not seen the last revision of; and
 // when they are to be taken, which is now. It returns false if the owner has declared a newer version.
-func (t *Timetable) Set(ctx context.Context, d Declaration, changes []Change) (revisions []int64, now time.Time, current bool, err error) {
+func (t *Timetable) Set(
+	ctx context.Context, d Declaration, changes []Change,
+) (revisions []int64, now time.Time, current bool, err error) {
 	for {
 		some := changes[:min(len(changes), PageSize)]
 		changes = changes[len(some):]
@@ -96,8 +98,8 @@ func (t *Timetable) Set(ctx context.Context, d Declaration, changes []Change) (r
 	}
 }
 
-// Take takes up to PageSize schedules whose next ticks are to be stored, and keeps other processes from it for a while. next is when
-// the next one is to be taken; zero: none is.
+// Take takes up to PageSize schedules whose next ticks are to be stored, and keeps other processes from it for a while. next
+// is when the next one is to be taken; zero: none is.
 func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Definition, now, next time.Time, err error) {
 	reply, err := t.run(ctx, takeScript, []any{PageSize, lease.Milliseconds()})
 	if err != nil {
