@@ -83,7 +83,7 @@ func periodicLate() experiment {
 		name: "periodic.late",
 		what: "100 schedules for every second, in one process that runs and consumes them, for 20 s: how late their ticks,\n" +
 			"100 at a time, reach their handlers.",
-		rounds:      2,
+		rounds:      3,
 		contestants: []contestant{{ours, periodicLateRun}},
 		bars:        []bar{{reading: p99, of: ours, most: 5}},
 	}

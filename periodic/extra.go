@@ -22,11 +22,11 @@ func (p *Periodic) Trigger(ctx context.Context, id string) error {
 }
 
 // Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in
-// order, whether they have come before or not. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some
+// order, whether they have come before or not. It returns how many. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some
 // messages may be published.
-func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) error {
-	return wrap(p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {
-		var ticks []Tick
+func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) (int, error) {
+	var ticks []Tick
+	err := p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {
 		d.Start, d.End = time.Time{}, time.Time{}
 		for at := d.next(t, from.Add(-time.Millisecond).In(t.zone)); !at.IsZero() && at.Before(to); at = d.next(t, at) {
 			if len(ticks) == MaxBackfill {
@@ -35,7 +35,11 @@ func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) 
 			ticks = append(ticks, Tick{Schedule: id, Nominal: at, Version: d.Version, Origin: OriginBackfill})
 		}
 		return ticks, nil
-	}), "fill in ticks of schedule %q", id)
+	})
+	if err != nil {
+		return 0, wrap(err, "fill in ticks of schedule %q", id)
+	}
+	return len(ticks), nil
 }
 
 // extra publishes messages of a schedule that its record knows nothing of.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -30,8 +31,8 @@ type Status struct {
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is for how long the next ticks should have been stored; see BehindAfter. What is stored already comes on time.
-	// It is always 0 for a schedule with a function, which the processes that have it look after.
+	// Behind is for how long the next ticks should have been stored, or come; see BehindAfter. What is stored already comes on
+	// time. A schedule with a function, or one whose messages cannot be made, is behind when a tick should have come.
 	Behind time.Duration
 
 	// Problem says why this process could not run the schedule; "" if it could.
@@ -84,7 +85,7 @@ func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]
 			if err != nil {
 				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)
 			}
-			s := some[i].status(times, known.Now)
+			s := some[i].status(times, known)
 			for _, nominal := range known.Record.Ahead {
 				if nominal.Add(some[i].delay()).After(known.Now) {
 					s.Stored++
@@ -98,8 +99,22 @@ func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]
 
 func (d definition) delay() time.Duration { return d.Offset + jitterOf(d.ID, d.Jitter) }
 
-// status is all but what is stored.
-func (d definition) status(times int, now time.Time) Status {
+// overdue is for how long the first tick that is not stored should have come.
+func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) time.Duration {
+	from := d.since().In(t.zone)
+	if record.Revision == d.revision {
+		from = cursorTime(record.Cursor, from)
+	}
+	missing := d.next(t, from)
+	if missing.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(missing.Add(t.delay)))
+}
+
+// status is all but how many are stored.
+func (d definition) status(times int, known queue.Ticked) Status {
+	now := known.Now
 	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
 	if d.damage != nil {
 		s.Problem = d.damage.Error()
@@ -119,6 +134,7 @@ func (d definition) status(times int, now time.Time) Status {
 	if d.Paused != nil {
 		return s
 	}
+	s.Behind = max(s.Behind, d.overdue(t, known.Record, now))
 	for at := d.next(t, now.Add(-t.delay).In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {
 		s.Next = append(s.Next, at)
 	}

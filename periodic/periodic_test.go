@@ -207,7 +207,9 @@ func TestTriggerAndBackfill(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	from := time.Date(2026, 3, 28, 0, 0, 0, 0, berlin)
-	require.NoError(t, p.Backfill(t.Context(), "report", from, from.AddDate(0, 0, 3)))
+	count, err := p.Backfill(t.Context(), "report", from, from.AddDate(0, 0, 3))
+	require.NoError(t, err)
+	assert.Equal(t, 3, count)
 	for i, want := range []string{"06:00", "05:00", "05:00"} {
 		tick := next(t, ticks)
 		assert.Equal(t, periodic.OriginBackfill, tick.Origin)
@@ -215,7 +217,8 @@ func TestTriggerAndBackfill(t *testing.T) {
 		assert.Equal(t, 7, tick.Nominal.Hour())
 	}
 	require.ErrorIs(t, p.Trigger(t.Context(), "other"), periodic.ErrScheduleNotFound)
-	require.ErrorIs(t, p.Backfill(t.Context(), "report", from, from.AddDate(100, 0, 0)), periodic.ErrTooManyTicks)
+	_, err = p.Backfill(t.Context(), "report", from, from.AddDate(100, 0, 0))
+	require.ErrorIs(t, err, periodic.ErrTooManyTicks)
 }
 
 func TestAFunctionThatFailsHoldsUpNoOtherSchedule(t *testing.T) {
@@ -233,6 +236,14 @@ func TestAFunctionThatFailsHoldsUpNoOtherSchedule(t *testing.T) {
 	next(t, subscribe(t, client, prefix, "good"))
 	other := newPeriodic(t, client, prefix) // has no functions
 	require.ErrorIs(t, other.Trigger(t.Context(), "good"), periodic.ErrNoFunction)
+	require.Eventually(t, func() bool {
+		bad, err := other.Find(t.Context(), "bad", 0)
+		require.NoError(t, err)
+		return bad.Behind > 0
+	}, 10*time.Second, 10*time.Millisecond)
+	good, err := other.Find(t.Context(), "good", 0)
+	require.NoError(t, err)
+	assert.Zero(t, good.Behind)
 }
 
 func TestBadSchedulesAreRefused(t *testing.T) {

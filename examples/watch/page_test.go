@@ -52,7 +52,7 @@ func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 
 	// in the docs
 	metrics := must(redisdelayprom.New(redisdelayprom.Config{})) // of this process
-	config.Observer = metrics.Observer()                         // for each PublisherConfig and SubscriberConfig
+	config.Observer = metrics.Observer()                         // for each PublisherConfig, SubscriberConfig and periodic.Config
 
 	operator := must(admin.New(admin.Config{Client: client}))
 	backlog := must(redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator})) // of what is in Redis

@@ -12,6 +12,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
+// maxBurials is how many burials one call sends at most. Each writes to several keys; more would keep Redis busy too long.
+const maxBurials = 500
+
 // settler sends the outcomes of deliveries to Redis. Messages settled during one round of
 // calls go out in the next; no message waits for others to join it.
 type settler struct {
@@ -193,7 +196,7 @@ func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
 	nacks, err2 := inChunks(r.nacks, queue.MaxMessages, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
 	releases, err3 := inChunks(r.releases, queue.MaxMessages, func(items []*item) error { return s.sendReleases(ctx, items) })
-	burials, err4 := inChunks(r.burials, queue.MaxMessages, func(burials []burial) error { return s.sendBurials(ctx, burials) })
+	burials, err4 := inChunks(r.burials, maxBurials, func(burials []burial) error { return s.sendBurials(ctx, burials) })
 	s.requeue(round{acks, nacks, releases, burials})
 	if in, due := soonest(r, nacks, releases); due {
 		s.hints.add(in)

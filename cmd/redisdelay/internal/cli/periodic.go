@@ -288,10 +288,11 @@ func (a *app) periodicBackfill() *cobra.Command {
 			return nil
 		},
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			if err := p.Backfill(ctx, args[0], from, to); err != nil {
+			count, err := p.Backfill(ctx, args[0], from, to)
+			if err != nil {
 				return err
 			}
-			return a.scheduleDone("backfill", args[0], "published the messages of schedule %q from %s until %s", args[0],
+			return a.scheduleDone("backfill", args[0], "published %s of schedule %q from %s until %s", humanize.Count(count, "message", "messages"), args[0],
 				from.Format(time.RFC3339), to.Format(time.RFC3339))
 		})
 	cmd.Long = fmt.Sprintf("TO itself is not included. It does not matter which have come before. At most %s at once.", humanize.Number(periodic.MaxBackfill))
