@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -76,36 +77,38 @@ type delivery struct {
 
 func deliveryOf(e Event) delivery { return delivery{e.UUID, e.Worker, e.Token} }
 
-// turns are the turns of each ordering key.
-func (v *verdict) turns(events []Event, cancelled []string, kills []int64) map[string][]turn {
-	deliveries, ends, cancels := map[string][]Event{}, map[delivery]int64{}, map[string]int64{}
+// log is what happened to messages.
+type log struct {
+	deliveries map[string][]Event
+	ends       map[delivery]int64
+	cancels    map[string]int64 // from then on, the next one may be handled
+}
+
+func logOf(events []Event, cancelled []string) log {
+	l := log{map[string][]Event{}, map[delivery]int64{}, map[string]int64{}}
 	for _, e := range events {
 		switch {
 		case e.Kind == Delivered:
-			deliveries[e.UUID] = append(deliveries[e.UUID], e)
+			l.deliveries[e.UUID] = append(l.deliveries[e.UUID], e)
 		case e.Kind == Handled:
-			ends[deliveryOf(e)] = e.At
-		case e.Kind == Cancelled && cancels[e.UUID] == 0 && slices.Contains(cancelled, e.UUID):
-			cancels[e.UUID] = e.At // from then on, the next one may be handled
+			l.ends[deliveryOf(e)] = e.At
+		case e.Kind == Cancelled && l.cancels[e.UUID] == 0 && slices.Contains(cancelled, e.UUID):
+			l.cancels[e.UUID] = e.At
 		}
 	}
+	return l
+}
+
+// turns are the turns of each ordering key.
+func (v *verdict) turns(events []Event, cancelled []string, kills []int64) map[string][]turn {
+	l := logOf(events, cancelled)
 	byKey := map[string][]turn{}
-	for uuid, all := range deliveries {
-		cancelledAt := cancels[uuid]
-		list, twice := v.remembered(all, ends, cancelledAt > 0, kills)
+	for uuid, all := range l.deliveries {
+		list, twice := v.remembered(all, l.ends, l.cancels[uuid] > 0, kills)
 		if len(list) == 0 {
 			continue
 		}
-		last := slices.MaxFunc(list, func(a, b Event) int { return int(a.Token - b.Token) })
-		t := turn{uuid: uuid, from: 1 << 62, to: ends[deliveryOf(last)]}
-		if cancelledAt > 0 && (t.to == 0 || cancelledAt < t.to) {
-			t.to = cancelledAt
-		}
-		for _, d := range list {
-			if !stale(d, list) && (cancelledAt == 0 || d.At < cancelledAt) {
-				t.from, t.begins = min(t.from, d.At), append(t.begins, d.At)
-			}
-		}
+		t := l.turnOf(uuid, list)
 		switch {
 		case twice:
 			v.openEnds++
@@ -114,11 +117,27 @@ func (v *verdict) turns(events []Event, cancelled []string, kills []int64) map[s
 			v.unfinished = append(v.unfinished, uuid)
 		}
 		if len(t.begins) > 0 {
-			key := script.TraitsOf(last.ID).OrderingKey
+			key := script.TraitsOf(list[0].ID).OrderingKey
 			byKey[key] = append(byKey[key], t)
 		}
 	}
 	return byKey
+}
+
+// turnOf is the turn of a message with some deliveries.
+func (l log) turnOf(uuid string, list []Event) turn {
+	last := slices.MaxFunc(list, func(a, b Event) int { return int(a.Token - b.Token) })
+	t := turn{uuid: uuid, from: 1 << 62, to: l.ends[deliveryOf(last)]}
+	cancelledAt := l.cancels[uuid]
+	if cancelledAt > 0 && (t.to == 0 || cancelledAt < t.to) {
+		t.to = cancelledAt
+	}
+	for _, d := range list {
+		if !stale(d, list) && (cancelledAt == 0 || d.At < cancelledAt) {
+			t.from, t.begins = min(t.from, d.At), append(t.begins, d.At)
+		}
+	}
+	return t
 }
 
 // stale tells whether a later claim had taken the message before its handler got it.
@@ -161,4 +180,45 @@ func dueTimes(events []Event) (earliest, latest map[string]int64) {
 		}
 	}
 	return earliest, latest
+}
+
+func TestTheJudgeOfTurnsSeesEachFault(t *testing.T) {
+	const key = "01ARZ3NDEKTSV4RRFFQ69G5FAV=1,k"
+	published := func(uuid string, due int64) Event {
+		return Event{Kind: Published, UUID: uuid, Outcome: OK, Due: due, At: due}
+	}
+	delivered := func(uuid string, token, at int64) Event {
+		return Event{Kind: Delivered, UUID: uuid, ID: key, Token: token, Claimed: at - 1, At: at}
+	}
+	handled := func(uuid string, token, at int64) Event {
+		return Event{Kind: Handled, UUID: uuid, ID: key, Token: token, At: at}
+	}
+	due := []Event{published("a", 0), published("b", 10_000)}
+	a, b := []Event{delivered("a", 1, 20_000), handled("a", 1, 30_000)}, []Event{delivered("b", 1, 40_000), handled("b", 1, 50_000)}
+	judge := func(kills []int64, cancelled []string, events ...[]Event) verdict {
+		return judgeTurns(slices.Concat(events...), cancelled, kills)
+	}
+
+	good := judge(nil, nil, due, a, b)
+	assert.Equal(t, verdict{keys: 1, pairs: 2}, good)
+	retried := []Event{delivered("a", 1, 20_000), delivered("a", 2, 30_000), handled("a", 1, 28_000), handled("a", 2, 35_000)}
+	assert.Equal(t, verdict{keys: 1, pairs: 2}, judge(nil, nil, due, retried, b))
+
+	early := []Event{delivered("b", 1, 25_000), handled("b", 1, 50_000)}
+	assert.Len(t, judge(nil, nil, due, a, early).overlaps, 1)
+	first := []Event{delivered("b", 1, 11_000), handled("b", 1, 12_000)}
+	assert.Empty(t, judge(nil, nil, due, a, first).overlaps)
+	assert.Len(t, judge(nil, nil, due, a, first).disorder, 1)
+	between := []Event{delivered("a", 1, 20_000), delivered("a", 2, 60_000), handled("a", 2, 70_000)}
+	assert.Len(t, judge(nil, nil, due, between, b).overlaps, 1, "its turn lasts through its retries")
+	assert.Equal(t, []string{"a"}, judge(nil, nil, due, a[:1], b).unfinished)
+
+	cancel := []Event{{Kind: Cancelled, UUID: "a", At: 22_000}}
+	assert.Empty(t, judge(nil, []string{"a"}, due, a, early, cancel).overlaps, "its turn has ended")
+	assert.Len(t, judge(nil, nil, due, a, early, cancel).overlaps, 1, "the cancel has failed")
+
+	again := append(slices.Clone(a), delivered("a", 1, 45_000))
+	lost := judge(nil, nil, due, again, b)
+	assert.Equal(t, 1, lost.forgotten, "a token is given out twice")
+	assert.Equal(t, 1, lost.openEnds)
 }
