@@ -198,6 +198,8 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 		"Admin.Groups":          func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
 		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
 		"Admin.SchedulesBehind": func(ctx context.Context) error { _, _, err := a.SchedulesBehind(ctx); return err },
+		"Admin.Inbox":           func(ctx context.Context) error { return fixture.ErrOf(a.Inbox(ctx)) },
+		"Admin.WaitsInInbox":    func(ctx context.Context) error { return fixture.ErrOf(a.WaitsInInbox(ctx, topic, admin.Ref{Key: "k"})) },
 		"Admin.Entries":         func(ctx context.Context) error { return fixture.ErrOf(a.Entries(ctx, topic, admin.Query{})) },
 		"Admin.All": func(ctx context.Context) (err error) {
 			for _, err = range a.All(ctx, topic, admin.Query{}) {

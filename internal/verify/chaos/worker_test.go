@@ -71,6 +71,8 @@ type job struct {
 
 	Schedules int // with more than none, a worker applies and runs them, and consumes their ticks
 
+	FromInbox bool // a worker stores what is in the inbox, and consumes it
+
 	Chain chain // with topics, a consumer publishes what it handles to the next topic
 
 	logger watermill.LoggerAdapter // of a worker in this process
@@ -115,6 +117,8 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 	switch {
 	case j.Schedules > 0:
 		return j.periodically(ctx, client, report)
+	case j.FromInbox:
+		return j.fromInbox(ctx, client, report)
 	case j.Publish:
 		return j.publish(ctx, client, report)
 	case j.ToStream != "":

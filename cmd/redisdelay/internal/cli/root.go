@@ -62,6 +62,7 @@ func (a *app) root() *cobra.Command {
 		}},
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
 		{"periodic", []*cobra.Command{a.periodic()}},
+		{"other languages", []*cobra.Command{a.inbox()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
 		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
 	} {
