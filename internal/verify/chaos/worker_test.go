@@ -30,9 +30,11 @@ var handedOut atomic.Int64
 
 // job is what a worker does, in a process of its own or in this one.
 type job struct {
-	Addr    string
-	Cluster []string // addresses of a cluster, instead of Addr
-	Topic   string
+	Addr      string
+	Cluster   []string // addresses of a cluster, instead of Addr
+	Sentinels []string // addresses of sentinels, instead of Addr
+	Master    string   // its name for them
+	Topic     string
 
 	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
 	// means no end.
@@ -109,6 +111,9 @@ func work(encoded string) {
 func (j job) dial() redis.UniversalClient {
 	if j.Cluster != nil {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: j.Cluster})
+	}
+	if j.Sentinels != nil {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: j.Master, SentinelAddrs: j.Sentinels})
 	}
 	return redis.NewClient(&redis.Options{Addr: j.Addr})
 }
