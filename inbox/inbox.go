@@ -59,8 +59,8 @@ func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	return &Inbox{config: config, logger: logger, store: store, intake: intake.New(store.Client)}, nil
 }
 
-// Run stores the entries of the inbox in their order, until ctx ends; it returns nil, 2s later at most. Any number of
-// processes may run it: one stores a batch, and another takes over if that one dies. Redis may be away, also when Run begins:
+// Run stores the entries of the inbox in their order, until ctx ends, and returns nil. Any number of processes may
+// run it: one stores a batch, and another takes over if that one dies. Redis may be away, also when Run begins:
 // it goes on when Redis is back, and logs an outage once.
 func (i *Inbox) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(i.config.Observer, i.logging()), 0)

@@ -9,9 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
@@ -94,12 +96,23 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	r := &Requeuer{failed: failed, subscriber: subscriber, middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware}}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
 		Subscriber: subscriber, SubscribeTopic: config.Topic, Publisher: config.Publisher,
-		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) { return config.PublishTopic(p.Message) },
+		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
+			keepDelay(p.Message)
+			return config.PublishTopic(p.Message)
+		},
 	}, logger)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
 	}
 	return r, nil
+}
+
+// keepDelay leaves the delay that is over in a form from which DelayOnError makes the next one: as the Subscriber hands out
+// a delay, it is one that a publisher gave, which is no duration to a parser.
+func keepDelay(msg *message.Message) {
+	if after, given := strings.CutPrefix(msg.Metadata.Get(delay.DelayedForKey), "+ "); given {
+		msg.Metadata.Set(delay.DelayedForKey, "+"+after)
+	}
 }
 
 // Middleware is for the handlers whose failed messages are to be retried:

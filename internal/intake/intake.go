@@ -88,11 +88,9 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 	}
 	for reply.More() {
 		entry := reply.List()
-		e := Entry{ID: entry.Text()}
-		fields := entry.List()
-		e.Fields = fields.Pairs()
+		e := Entry{ID: entry.Text(), Fields: entry.Pairs()}
 		b.Entries = append(b.Entries, e)
-		if err := errors.Join(fields.End(), entry.End()); err != nil {
+		if err := entry.End(); err != nil {
 			return Batch{}, err
 		}
 	}
@@ -100,13 +98,16 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 }
 
 // Await returns when there is an entry after another one ("0" for the first), or after some time. It holds a connection of
-// the client meanwhile.
+// the client for that long, also if ctx ends sooner.
 func (i *Intake) Await(ctx context.Context, after string, most time.Duration) error {
 	key := i.client.InboxKey(script.Entries)
-	err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, after}, Count: 1, Block: most}).Err()
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
+	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
+		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, after}, Count: 1, Block: most}).Err()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
 	return err
 }
 
@@ -131,16 +132,19 @@ func (i *Intake) Glance(ctx context.Context) (Glance, error) {
 
 // Refused returns the last refused entries, the newest first.
 func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
-	return i.read(i.client.Redis().XRevRangeN(ctx, i.client.InboxKey(script.RefusedEntries), "+", "-", most))
+	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+		return entriesOf(i.client.Redis().XRevRangeN(ctx, i.client.InboxKey(script.RefusedEntries), "+", "-", most).Result())
+	})
 }
 
 // Waiting returns the first entries that wait.
 func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
-	return i.read(i.client.Redis().XRangeN(ctx, i.client.InboxKey(script.Entries), "-", "+", most))
+	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+		return entriesOf(i.client.Redis().XRangeN(ctx, i.client.InboxKey(script.Entries), "-", "+", most).Result())
+	})
 }
 
-func (i *Intake) read(answer *redis.XMessageSliceCmd) ([]Entry, error) {
-	found, err := answer.Result()
+func entriesOf(found []redis.XMessage, err error) ([]Entry, error) {
 	entries := make([]Entry, len(found))
 	for n, m := range found {
 		entries[n].ID = m.ID

@@ -89,7 +89,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
