@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch bench matrix redis-server prometheus
 
@@ -32,13 +32,13 @@ full: redis-server prometheus
 	$(GO) run ./scripts/full -parallel $(PARALLEL) $(FORMS)
 
 ## chaos: the full fault suite, about half an hour
-chaos: chaos-faults chaos-churn chaos-periodic chaos-metrics model
+chaos: chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model
 
 CLUSTERS = Cluster|Sentinel|Replicas
 
 ## chaos-faults: all faults but failovers, about 15 minutes
 chaos-faults: redis-server
-	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -skip '$(CLUSTERS)|ComeAndGo|EachSecond'
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -skip '$(CLUSTERS)|ComeAndGo|EachSecond|EachEntry'
 
 ## chaos-churn: subscribers that come and go, eleven minutes
 chaos-churn: redis-server
@@ -47,6 +47,10 @@ chaos-churn: redis-server
 ## chaos-periodic: schedules for every second, while all that runs them dies, thirteen minutes
 chaos-periodic: redis-server
 	$(GO) test -timeout 25m -v ./internal/verify/chaos -full -run EachSecond
+
+## chaos-inbox: entries of the inbox, while all that stores them dies
+chaos-inbox: redis-server
+	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run Entr
 
 ## chaos-metrics: what Prometheus shows agrees with the messages
 chaos-metrics: redis-server prometheus

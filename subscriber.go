@@ -252,6 +252,17 @@ func (s *Subscriber) run(
 	return nil
 }
 
+// Stop ends all subscriptions, as Subscribe describes, and does not wait for them: no handler gets another message, those that
+// have one may settle it for CloseTimeout, and then the channels are closed. A service calls it when it is told to end, so
+// that others get what is due meanwhile, and calls Close in the end. It returns nil, also when it is called again.
+func (s *Subscriber) Stop() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	return nil
+}
+
 // Close ends all subscriptions, as Subscribe describes, and waits for them, at most
 // CloseTimeout and a second. It leaves the Redis client open, may be called more than
 // once and from many goroutines, and waits each time. An error means that acks or
@@ -260,10 +271,7 @@ func (s *Subscriber) run(
 // expire.
 func (s *Subscriber) Close() error {
 	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
+	_ = s.Stop()
 	s.running.Wait()
 	s.ending.Do(func() {
 		ctx, cancel := context.WithDeadline(context.Background(), end)

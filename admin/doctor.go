@@ -40,6 +40,7 @@ const (
 	CheckRights      = "rights"      // of the user
 	CheckClock       = "clock"       // of the server and of this host
 	CheckSchedules   = "schedules"   // of periodic messages, that nobody runs
+	CheckInbox       = "inbox"       // whose entries nobody stores, or that were refused
 	CheckTypes       = "types"       // keys that another program has written
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
@@ -138,8 +139,10 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	if err := d.servers(ctx, readable); err != nil {
 		return wrap(errors.Join(append(errs, err)...), "examine the servers")
 	}
-	if err := d.schedules(ctx); err != nil {
-		errs = append(errs, err)
+	for _, look := range []func(context.Context) error{d.schedules, d.inbox} {
+		if err := look(ctx); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	for _, do := range []func(*checkup, context.Context) error{(*checkup).run, (*checkup).endNoticed} {
 		for _, c := range checkups {

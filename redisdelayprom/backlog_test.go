@@ -51,6 +51,7 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 	}
 	want := map[string]float64{
 		"redis_up": 1, "redis_scrape_errors_total": 0, "periodic_behind_schedules": 0, "periodic_behind_seconds": 0,
+		"inbox_waiting_entries": 0, "inbox_oldest_seconds": 0, "inbox_refused_entries": 0,
 		"topic_scheduled_messages{topic=t}": 2, "topic_due_messages{topic=t}": 0, "topic_partitions{topic=t}": 1,
 		"topic_keys{topic=t}":                    1,
 		"group_overdue_seconds{group=g,topic=t}": 0,

@@ -31,10 +31,11 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// behind is what schedules of periodic messages are behind.
-type behind struct {
+// beside is what a scrape shows besides topics.
+type beside struct {
 	schedules int
 	longest   time.Duration
+	inbox     admin.Inbox
 }
 
 // reading is one reading of Redis.
@@ -43,7 +44,7 @@ type reading struct {
 	done   chan struct{} // closed when the fields below are set
 	end    time.Time
 	topics []admin.TopicStats
-	behind *behind // nil if it could not be read
+	beside *beside // nil if it could not be read
 	err    error   // why not all could be read
 
 	counted bool // guarded by Collector.mu; it has failed
@@ -69,7 +70,7 @@ func NewCollector(config CollectorConfig) (*Collector, error) {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors, schedulesBehind, behindFor} {
+	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors, schedulesBehind, behindFor, inboxWaiting, inboxOldest, inboxRefused} {
 		ch <- d
 	}
 	for _, g := range topicGauges {
@@ -92,13 +93,16 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	show := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 	}
-	topics, schedules, took, up, failures := c.outcome(r)
+	topics, beside, took, up, failures := c.outcome(r)
 	show(redisUp, prometheus.GaugeValue, one(up))
 	show(scrapeDuration, prometheus.GaugeValue, took.Seconds())
 	show(scrapeErrors, prometheus.CounterValue, failures)
-	if schedules != nil {
-		show(schedulesBehind, prometheus.GaugeValue, float64(schedules.schedules))
-		show(behindFor, prometheus.GaugeValue, schedules.longest.Seconds())
+	if beside != nil {
+		show(schedulesBehind, prometheus.GaugeValue, float64(beside.schedules))
+		show(behindFor, prometheus.GaugeValue, beside.longest.Seconds())
+		show(inboxWaiting, prometheus.GaugeValue, float64(beside.inbox.Waiting))
+		show(inboxOldest, prometheus.GaugeValue, beside.inbox.Oldest.Seconds())
+		show(inboxRefused, prometheus.GaugeValue, float64(beside.inbox.Refused))
 	}
 	for _, t := range topics {
 		for _, g := range topicGauges {
@@ -131,24 +135,25 @@ func (c *Collector) read(r *reading) {
 	// Earlier than scrapes give up: if one master hangs, they show what the others have.
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout*9/10)
 	defer cancel()
-	schedules := make(chan error, 1) // beside the topics: a master that hangs may have only one of them
+	others := make(chan error, 1) // beside the topics: a master that hangs may have only some of them
 	go func() {
 		count, longest, err := c.config.Admin.SchedulesBehind(ctx)
-		if err == nil {
-			r.behind = &behind{count, longest}
+		inbox, failed := c.config.Admin.Inbox(ctx)
+		if err = errors.Join(err, failed); err == nil {
+			r.beside = &beside{count, longest, inbox}
 		}
-		schedules <- err
+		others <- err
 	}()
 	topics, err := c.config.Admin.Backlogs(ctx)
-	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-schedules), c.now()
+	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-others), c.now()
 }
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no
 // longer for the end.
-func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, schedules *behind, took time.Duration, up bool, failures float64) {
+func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, others *beside, took time.Duration, up bool, failures float64) {
 	took = c.now().Sub(r.start)
 	if r.ended() {
-		topics, schedules, took, up = r.topics, r.behind, r.end.Sub(r.start), r.err == nil
+		topics, others, took, up = r.topics, r.beside, r.end.Sub(r.start), r.err == nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,5 +161,5 @@ func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, schedules *b
 		r.counted = true
 		c.errors++
 	}
-	return topics, schedules, took, up, c.errors
+	return topics, others, took, up, c.errors
 }

@@ -13,6 +13,10 @@ var (
 
 	schedulesBehind = desc("periodic_behind_schedules", "Schedules whose next ticks should have been stored more than a minute ago: no process runs them.")
 	behindFor       = desc("periodic_behind_seconds", "For how long the first of these should have been; 0 if there is none.")
+
+	inboxWaiting = desc("inbox_waiting_entries", "Entries of the inbox that nobody has stored yet.")
+	inboxOldest  = desc("inbox_oldest_seconds", "For how long the first of these has waited; 0 if there is none.")
+	inboxRefused = desc("inbox_refused_entries", "Entries of the inbox that are kept because they cannot be stored.")
 )
 
 // topicGauge is a gauge of each topic.

@@ -122,6 +122,7 @@ func TestSessionCluster(t *testing.T) {
 	stage(t, client, 4)
 	stageWallets(t, client, 4)
 	stageSchedules(t, client)
+	stageInbox(t, client)
 	operator(t, client)
 	play(t, client, "cluster", "REDIS_URL=redis://operator:secret@"+cluster.Addrs()[1])
 	nothingRefused(t, client)
@@ -146,6 +147,7 @@ func TestSessionOperatorOverTLS(t *testing.T) {
 	stage(t, client, 1)
 	stageWallets(t, client, 1)
 	stageSchedules(t, client)
+	stageInbox(t, client)
 	redistest.Command(t, client, "CONFIG", "RESETSTAT")
 	play(t, client, "single", "REDIS_URL=rediss://operator:secret@"+server.Addr, "REDIS_TLS_CA="+server.File("ca.crt"))
 	nothingRefused(t, client)
@@ -199,6 +201,8 @@ func newScrubber(files string) *scrubber {
 		{`redisdelay (\(devel\)|v\S+)( \(commit \w+\))?, go\S+, \S+`, "redisdelay VERSION"},
 		{`"version":"[^"]*"(,"commit":"\w+")?(,"modified":true)?,"go":"[^"]*","platform":"[^"]*"`, `"version":"VERSION"`},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
+		{`\b\d{13}-\d+\b`, "ENTRY"},
+		{`"oldest_seconds":[\d.]+`, `"oldest_seconds":N`},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?`, "TIME"},

@@ -101,6 +101,17 @@ func stageSchedules(t *testing.T, client redis.UniversalClient) {
 	}))
 }
 
+// stageInbox adds two entries to the inbox, one of which cannot be stored.
+func stageInbox(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	for _, fields := range [][]string{
+		{"topic", "reports", "payload", "from afar", "delay_ms", "3600000", "key", "afar"},
+		{"topic", "reports", "delay", "1h"},
+	} {
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:entries", Values: fields}).Err())
+	}
+}
+
 // initialize registers a group of the scene's topic.
 func initialize(s *fixture.Scene, group string) {
 	s.T.Helper()

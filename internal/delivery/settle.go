@@ -12,8 +12,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maxBurials is how many burials one call sends at most. Each writes to several keys; more would keep Redis busy too long.
-const maxBurials = 500
+const (
+	// maxBurials is how many burials one call sends at most. Each writes to several keys; more would keep Redis busy too
+	// long.
+	maxBurials = 500
+
+	// maxNacks and maxReleases keep a call below 3,900 arguments: some hosted servers refuse more.
+	maxNacks    = 750
+	maxReleases = 950
+)
 
 // settler sends the outcomes of deliveries to Redis. Messages settled during one round of
 // calls go out in the next; no message waits for others to join it.
@@ -194,8 +201,8 @@ func (s *settler) collect() round {
 // arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
-	nacks, err2 := inChunks(r.nacks, queue.MaxMessages, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
-	releases, err3 := inChunks(r.releases, queue.MaxMessages, func(items []*item) error { return s.sendReleases(ctx, items) })
+	nacks, err2 := inChunks(r.nacks, maxNacks, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
+	releases, err3 := inChunks(r.releases, maxReleases, func(items []*item) error { return s.sendReleases(ctx, items) })
 	burials, err4 := inChunks(r.burials, maxBurials, func(burials []burial) error { return s.sendBurials(ctx, burials) })
 	s.requeue(round{acks, nacks, releases, burials})
 	if in, due := soonest(r, nacks, releases); due {

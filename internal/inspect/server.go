@@ -168,6 +168,7 @@ var needed = []string{
 	"ZADD K 1 x", "ZCARD K", "ZCOUNT K 1 2", "ZLEXCOUNT K - +", "ZMSCORE K x", "ZRANGE K 0 1",
 	"ZRANGEBYLEX K - +", "ZRANGEBYSCORE K 0 1", "ZREM K x",
 	"ZSCAN K 0", "ZSCORE K x",
+	"XLEN K", "XRANGE K - +", // of the inbox
 }
 
 var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K", "ZRANDMEMBER K"}

@@ -61,7 +61,7 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 	})
 	left := r.kindsOf()
 	for _, k := range script.Kinds() {
-		if k > script.Topics && k < script.Scheduled { // of package timetable
+		if k > script.Topics && k < script.Scheduled { // of packages timetable and intake
 			continue
 		}
 		end, known := ends[k]

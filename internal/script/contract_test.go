@@ -15,6 +15,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
@@ -31,14 +32,14 @@ var globals = strings.Fields("KEYS ARGV redis cjson error ipairs math next pairs
 
 // all are the scripts of all packages.
 func all() []*script.Script {
-	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts())
+	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts(), intake.Scripts())
 }
 
 // luaFiles are the files of Lua code of all packages, by their paths.
 func luaFiles(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua", "../timetable/lua"} {
+	for _, folder := range []string{"../script/lua", "../queue/lua", "../inspect/lua", "../timetable/lua", "../intake/lua"} {
 		files, err := filepath.Glob(folder + "/*")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
@@ -54,7 +55,7 @@ func luaFiles(t *testing.T) map[string]string {
 // TestEachScriptIsDeclared in the package that has it, and each library is used.
 func TestEachScriptIsDeclared(t *testing.T) {
 	used := map[string]int{}
-	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts(), "timetable": timetable.Scripts()} {
+	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts(), "timetable": timetable.Scripts(), "intake": intake.Scripts()} {
 		for _, s := range scripts {
 			for i, file := range s.Files() {
 				used[file.Text]++

@@ -19,6 +19,9 @@ const (
 	Upcoming
 	Owned
 	Versions
+	Entries // from here on Client.InboxKey
+	Reading
+	RefusedEntries
 	Scheduled
 	Messages
 	Groups
@@ -51,6 +54,9 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Upcoming:       {"upcoming", "zset", "schedule → when its next ticks are to be stored, ms"},
 	Owned:          {"owned", "zset", "owner, a NUL and schedule → 0: what the owner has declared"},
 	Versions:       {"versions", "hash", "owner → version of its last declaration"},
+	Entries:        {"entries", "stream", "what programs in any language have written to the inbox, and nobody has stored"},
+	Reading:        {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, until when"},
+	RefusedEntries: {"refused", "stream", "entries of the inbox that cannot be stored, each with the reason"},
 	Scheduled:      {"scheduled", "zset", "id → due, ms: not given to the groups yet"},
 	Messages:       {"messages", "hash", "id → encoded message"},
 	Groups:         {"groups", "set", "consumer groups"},
@@ -185,8 +191,8 @@ func (n Names) All(groups []string) []TypedKey {
 func (n Names) Slot() int { return SlotOf(string(n)) }
 
 // ours is the form of the keys of all prefixes: that of a partition's, of the list of
-// topics, and of the schedules.
-var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$|^\{[^}]+:periodic\}:\w+$`)
+// topics, of the schedules, and of the inbox.
+var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$|^\{[^}]+:(periodic|inbox)\}:\w+$`)
 
 // IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
 func IsKey(name string) bool { return ours.MatchString(name) }

@@ -38,6 +38,18 @@ func (c *Client) PeriodicKeys(s *Script) []string {
 	return keys
 }
 
+// InboxKeys are the KEYS of a script for the inbox.
+func (c *Client) InboxKeys(s *Script) []string {
+	keys := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		keys[i] = c.InboxKey(k)
+	}
+	return keys
+}
+
+// InboxKey is the key of a kind that the inbox has. Its hash tag is its own.
+func (c *Client) InboxKey(k Kind) string { return "{" + c.prefix + ":inbox}:" + k.Name() }
+
 // Client is what runs scripts in the partition.
 func (p *Partition) Client() *Client { return p.client }
 

@@ -162,6 +162,27 @@ func TestARouterThatIsShutDownKeepsTheResultOfARunningHandler(t *testing.T) {
 	out.Expect(out.Subscribe(), "out")
 }
 
+func TestStopHandsOutNothingElseAndLeavesTheRestToHandlers(t *testing.T) {
+	s := fixture.New(t)
+	subscriber := s.Subscriber(closeTimeout(fixture.Soon))
+	messages, err := subscriber.Subscribe(t.Context(), s.Topic)
+	require.NoError(t, err)
+	s.Publish("a")
+	msg := s.Next(messages)
+	require.NoError(t, subscriber.Stop())
+	require.NoError(t, subscriber.Stop())
+	_, err = subscriber.Subscribe(t.Context(), s.Topic)
+	require.ErrorIs(t, err, redisdelay.ErrSubscriberClosed)
+	s.Publish("b")
+	s.Idle(messages)
+	require.NoError(t, msg.Context().Err(), "its handler may go on")
+	msg.Ack()
+	s.Closed(messages)
+	require.NoError(t, subscriber.Close())
+	s.Expect(s.Subscribe(), "b")
+	s.Settled()
+}
+
 func TestStartAndStopManyTimesUnderLoad(t *testing.T) {
 	s := fixture.New(t)
 	const count = 300

@@ -89,7 +89,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -198,6 +198,8 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 		"Admin.Groups":          func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
 		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
 		"Admin.SchedulesBehind": func(ctx context.Context) error { _, _, err := a.SchedulesBehind(ctx); return err },
+		"Admin.Inbox":           func(ctx context.Context) error { return fixture.ErrOf(a.Inbox(ctx)) },
+		"Admin.WaitsInInbox":    func(ctx context.Context) error { return fixture.ErrOf(a.WaitsInInbox(ctx, topic, admin.Ref{Key: "k"})) },
 		"Admin.Entries":         func(ctx context.Context) error { return fixture.ErrOf(a.Entries(ctx, topic, admin.Query{})) },
 		"Admin.All": func(ctx context.Context) (err error) {
 			for _, err = range a.All(ctx, topic, admin.Query{}) {

@@ -183,20 +183,43 @@ func TestEachSecondIsStoredOnceOverClusterFailovers(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
 	s.cluster = cluster.Addrs()
+	s.overFailovers(func(ctx context.Context) error {
+		slot, err := s.anySlot(ctx)
+		if err != nil {
+			return err
+		}
+		killed, err := cluster.Kill(ctx, slot)
+		if err != nil {
+			return err
+		}
+		return cluster.Heal(ctx, killed)
+	})
+}
+
+// TestEachSecondIsStoredOnceOverSentinelFailovers is the same with sentinels.
+func TestEachSecondIsStoredOnceOverSentinelFailovers(t *testing.T) {
+	if !*full {
+		t.Skip("takes a minute")
+	}
+	sentinel := redistest.NewSentinel(t)
+	s := newSceneOn(t, func() redis.UniversalClient { return sentinel.Client(t) })
+	s.sentinels, s.master = sentinel.Addrs(), sentinel.MasterName
+	s.overFailovers(sentinel.KillMaster)
+}
+
+// overFailovers runs schedules while processes are killed and masters fail over.
+func (s *scene) overFailovers(failover func(ctx context.Context) error) {
+	s.T.Helper()
 	c := s.periodicCrowd(20)
 	s.until("there are ticks", quiet, func() bool { return s.history.Count(Handled) > 0 })
 	c.disturb(time.Minute, 10*time.Second, func(int) {
-		within, cancel := context.WithTimeout(t.Context(), healing)
+		within, cancel := context.WithTimeout(s.T.Context(), healing)
 		defer cancel()
-		slot, err := s.anySlot(within)
-		require.NoError(t, err)
-		killed, err := cluster.Kill(within, slot)
-		require.NoError(t, err)
-		require.NoError(t, cluster.Heal(within, killed))
+		require.NoError(s.T, failover(within))
 	})
 	before := s.history.Count(Handled)
 	s.until("ticks come", quiet, func() bool { return s.history.Count(Handled) > before+5*c.schedules })
 	c.kill(0, 1, 2, 3, 4)
 	ticks, _ := c.judgeTicks(time.Time{})
-	require.Greater(t, ticks, 20*60)
+	require.Greater(s.T, ticks, 20*60)
 }

@@ -45,6 +45,8 @@ type scene struct {
 	*fixture.Scene          // its client only observes, and meets no network faults
 	addr           string   // of a single server
 	cluster        []string // addresses of a cluster, for processes
+	sentinels      []string // addresses of sentinels, likewise
+	master         string   // its name for them
 	server         *redistest.Server
 	connect        func() redis.UniversalClient
 	history        *History
@@ -81,7 +83,7 @@ func (s *scene) dial() redis.UniversalClient {
 
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
-	j := job{Addr: s.addr, Cluster: s.cluster, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	j := job{Addr: s.addr, Cluster: s.cluster, Sentinels: s.sentinels, Master: s.master, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
 	change(&j)
 	return j
 }

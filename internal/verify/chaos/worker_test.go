@@ -30,9 +30,11 @@ var handedOut atomic.Int64
 
 // job is what a worker does, in a process of its own or in this one.
 type job struct {
-	Addr    string
-	Cluster []string // addresses of a cluster, instead of Addr
-	Topic   string
+	Addr      string
+	Cluster   []string // addresses of a cluster, instead of Addr
+	Sentinels []string // addresses of sentinels, instead of Addr
+	Master    string   // its name for them
+	Topic     string
 
 	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
 	// means no end.
@@ -71,6 +73,8 @@ type job struct {
 
 	Schedules int // with more than none, a worker applies and runs them, and consumes their ticks
 
+	FromInbox bool // a worker stores what is in the inbox, and consumes it
+
 	Chain chain // with topics, a consumer publishes what it handles to the next topic
 
 	logger watermill.LoggerAdapter // of a worker in this process
@@ -108,6 +112,9 @@ func (j job) dial() redis.UniversalClient {
 	if j.Cluster != nil {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: j.Cluster})
 	}
+	if j.Sentinels != nil {
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: j.Master, SentinelAddrs: j.Sentinels})
+	}
 	return redis.NewClient(&redis.Options{Addr: j.Addr})
 }
 
@@ -115,6 +122,8 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 	switch {
 	case j.Schedules > 0:
 		return j.periodically(ctx, client, report)
+	case j.FromInbox:
+		return j.fromInbox(ctx, client, report)
 	case j.Publish:
 		return j.publish(ctx, client, report)
 	case j.ToStream != "":

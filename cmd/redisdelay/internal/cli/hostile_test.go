@@ -10,12 +10,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // hostile are pieces of names that do something to a terminal, or to what reads UTF-8.
@@ -89,8 +92,24 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	a, err := admin.New(admin.Config{Client: e.Client})
 	require.NoError(t, err)
 	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.PauseOptions{By: e.consumer, Reason: e.reason}))
+	e.schedule()
+	require.NoError(t, e.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
+		"_entry", e.field, "_reason", e.reason, e.field, e.payload,
+	}}).Err())
 	require.NoError(t, e.Client.HSet(t.Context(), "{redisdelay:topics}", "of another version"+e.topic, e.field).Err())
 	return e
+}
+
+// schedule adds a schedule, and one that cannot be read.
+func (e *evil) schedule() {
+	e.T.Helper()
+	p, err := periodic.New(periodic.Config{Client: e.Client}, nil)
+	require.NoError(e.T, err)
+	require.NoError(e.T, p.Set(e.T.Context(), periodic.Schedule{
+		ID: "report", Topic: e.topic, Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{e.field: e.reason},
+	}))
+	require.NoError(e.T, p.Pause(e.T.Context(), "report", periodic.Pause{Actor: e.consumer, Note: e.reason}))
+	require.NoError(e.T, e.Client.HSet(e.T.Context(), "{redisdelay:periodic}:schedules", e.key, "1 "+e.payload).Err())
 }
 
 // spoil replaces the body of the message with a key.
@@ -158,6 +177,14 @@ func (e *evil) commands() [][]string {
 		{"limit", e.topic, e.group, "--rate", "1/s"},
 		{"publish", e.topic, "--payload", "x", "--key", e.key},
 		{"top", "--samples", "1"},
+		{"periodic", "ls"},
+		{"periodic", "ls", "--wide"},
+		{"periodic", "show", "report"},
+		{"periodic", "show", e.key},
+		{"periodic", "pause", "report", "--by", e.field, "--note", e.reason},
+		{"periodic", "trigger", e.reason},
+		{"inbox", "show"},
+		{"inbox", "refused"},
 		{"doctor"},
 		{e.reason},
 		{"ls", "--" + e.reason},

@@ -32,7 +32,7 @@ func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, erro
 	if change != nil {
 		change(&config)
 	}
-	return periodic.New(config, outageLog{a})
+	return periodic.New(config, outageLog{a, "periodic"})
 }
 
 // overSchedules returns a command that works on schedules.
@@ -370,8 +370,11 @@ func (a *app) scheduleDone(name, id, format string, args ...any) error {
 	return a.printf("%s\n", fmt.Sprintf(format, args...))
 }
 
-// outageLog says on standard error what a Periodic logs.
-type outageLog struct{ app *app }
+// outageLog says on standard error what a Periodic or an Inbox logs.
+type outageLog struct {
+	app  *app
+	name string
+}
 
 var _ watermill.LoggerAdapter = outageLog{}
 
@@ -380,11 +383,11 @@ func (l outageLog) Error(msg string, err error, fields watermill.LogFields) {
 	if id, has := fields["schedule"]; has {
 		where = fmt.Sprintf(" (%v)", id)
 	}
-	l.app.say("redisdelay periodic: %s%s: %s\n", msg, where, plain(err))
+	l.app.say("redisdelay %s: %s%s: %s\n", l.name, msg, where, plain(err))
 }
 
 func (l outageLog) Info(msg string, _ watermill.LogFields) {
-	l.app.say("redisdelay periodic: %s\n", msg)
+	l.app.say("redisdelay %s: %s\n", l.name, msg)
 }
 
 // Debug says nothing.

@@ -23,6 +23,7 @@ var sections = []*cobra.Group{
 	{ID: "message", Title: "Change messages:"},
 	{ID: "group", Title: "Change consumer groups:"},
 	{ID: "periodic", Title: "Periodic messages:"},
+	{ID: "languages", Title: "Programs in other languages:"},
 	{ID: "data", Title: "Bring messages in and out:"},
 	{ID: "rest", Title: "The server, and this program:"},
 }
@@ -62,6 +63,7 @@ func (a *app) root() *cobra.Command {
 		}},
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
 		{"periodic", []*cobra.Command{a.periodic()}},
+		{"languages", []*cobra.Command{a.inbox()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
 		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
 	} {

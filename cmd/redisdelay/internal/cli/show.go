@@ -389,5 +389,8 @@ func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err e
 				err, which.ID, commandLine(append([]string{"redisdelay", "show"}, ordered([]string{"--uuid", which.ID}, topic)...)...))
 		}
 	}
+	if since, none := a.admin.WaitsInInbox(ctx, topic, which); none == nil && !since.IsZero() {
+		return fmt.Errorf("%w: it has waited in the inbox for %s; see redisdelay inbox run", err, humanize.Duration(a.now().Sub(since)))
+	}
 	return fmt.Errorf("%w: all groups are done with it, it was cancelled, or it never was in this topic", err)
 }

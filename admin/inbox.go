@@ -1,0 +1,74 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
+)
+
+const (
+	// inboxLate is after how long a doctor worries about an entry of the inbox.
+	inboxLate = time.Minute
+
+	// inboxSearched is how many entries WaitsInInbox looks at.
+	inboxSearched = 1000
+)
+
+// Inbox says how full the inbox of package inbox is.
+type Inbox struct {
+	Waiting int64         // entries that nobody has stored
+	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none
+	Refused int64         // entries that are kept because they cannot be stored
+}
+
+// Inbox returns how full the inbox is, in one call. The error is that of ctx or of Redis.
+func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
+	g, err := intake.New(a.store.Client).Glance(ctx)
+	if err != nil {
+		return Inbox{}, wrap(err, "look into the inbox")
+	}
+	i := Inbox{Waiting: g.Length, Refused: g.Refused}
+	if g.First.ID != "" {
+		i.Oldest = max(0, g.Now.Sub(g.First.Time()))
+	}
+	return i, nil
+}
+
+// WaitsInInbox looks for an entry for a topic with a message key, or with a UUID (Ref.ID), among the first 1,000 of the inbox.
+// It returns since when it waits; the zero time if it is not among them. The error is that of ctx or of Redis.
+func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
+	entries, err := intake.New(a.store.Client).Waiting(ctx, inboxSearched)
+	if err != nil {
+		return time.Time{}, wrap(err, "look into the inbox")
+	}
+	for _, e := range entries {
+		fields := map[string]string{"uuid": "inbox-" + e.ID}
+		for _, f := range e.Fields {
+			fields[f[0]] = f[1]
+		}
+		if fields["topic"] == topic && fields["op"] == "" &&
+			(which.Key != "" && fields["key"] == which.Key || which.ID != "" && fields["uuid"] == which.ID) {
+			return e.Time(), nil
+		}
+	}
+	return time.Time{}, nil
+}
+
+// inbox examines whether somebody stores what is in the inbox.
+func (d diagnosis) inbox(ctx context.Context) error {
+	i, err := d.admin.Inbox(ctx)
+	if err != nil {
+		return err
+	}
+	if i.Oldest > inboxLate {
+		d.report(Warning, CheckInbox, "", "%s in the inbox, the first for %s: no process stores them, or too slowly; see redisdelay inbox run",
+			humanize.Count(int(i.Waiting), "entry waits", "entries wait"), humanize.Duration(i.Oldest))
+	}
+	if i.Refused > 0 {
+		d.report(Info, CheckInbox, "", "%s of the inbox could not be stored; see redisdelay inbox refused",
+			humanize.Count(int(i.Refused), "entry", "entries"))
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/inbox"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// inbox returns the commands for the inbox.
+func (a *app) inbox() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "inbox", Short: "Store what programs write to the inbox, or show what waits in it", Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.inboxRun(), a.inboxShow(), a.inboxRefused())
+	return cmd
+}
+
+func (a *app) openInbox(change func(*inbox.Config)) (*inbox.Inbox, error) {
+	config := inbox.Config{Client: a.client, Prefix: a.prefix}
+	change(&config)
+	return inbox.New(config, outageLog{a, "inbox"})
+}
+
+type inboxJSON struct {
+	Waiting int64   `json:"waiting"`
+	Oldest  float64 `json:"oldest_seconds"`
+	Refused int64   `json:"refused"`
+}
+
+func (a *app) inboxShow() *cobra.Command {
+	return a.command("show", "Show how many entries wait in the inbox, for how long, and how many were refused", nil,
+		func(ctx context.Context, _ []string) error {
+			i, err := a.openInbox(func(*inbox.Config) {})
+			if err != nil {
+				return err
+			}
+			s, err := i.Status(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				return a.object(inboxJSON{s.Waiting, s.Oldest.Seconds(), s.Refused})
+			}
+			oldest := ""
+			if s.Waiting > 0 {
+				oldest = ", the first for " + humanize.Duration(s.Oldest)
+			}
+			return a.printf("%s%s; %s\n", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
+				humanize.Count(int(s.Refused), "was refused", "were refused"))
+		})
+}
+
+type refusalJSON struct {
+	Entry  string            `json:"entry"`
+	At     stamp             `json:"at"`
+	Reason string            `json:"reason"`
+	Fields map[string]string `json:"fields"`
+}
+
+func (a *app) inboxRefused() *cobra.Command {
+	most := 0
+	cmd := a.command("refused", "Show the entries that could not be stored, the newest first, with the reasons", nil,
+		func(ctx context.Context, _ []string) error {
+			i, err := a.openInbox(func(*inbox.Config) {})
+			if err != nil {
+				return err
+			}
+			list, err := i.Refused(ctx, most)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				for _, r := range list {
+					if err := a.object(refusalJSON{r.ID, stamp{r.At}, r.Reason, r.Fields}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			if len(list) == 0 {
+				return a.printf("no entry was refused\n")
+			}
+			return a.showRefused(list)
+		})
+	cmd.Flags().IntVar(&most, "limit", 100, "show at most so many")
+	return cmd
+}
+
+func (a *app) showRefused(list []inbox.Refusal) error {
+	g := a.newGrid("ENTRY", "REFUSED AT", "REASON", "FIELDS")
+	for _, r := range list {
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
+			fields = append(fields, name+"="+humanize.Cut(r.Fields[name], 40))
+		}
+		g.add(r.ID, nominal(r.At), a.cut(r.Reason, 60), a.cut(strings.Join(fields, " "), 80))
+	}
+	return a.print(g)
+}
+
+type inboxRunJSON struct {
+	Operation string `json:"operation"`
+	Stored    int    `json:"stored"`
+	Refused   int    `json:"refused"`
+	Changed   int    `json:"changed"`
+}
+
+func (a *app) inboxRun() *cobra.Command {
+	done := inboxRunJSON{Operation: "run"}
+	partitions := 0
+	cmd := a.command("run", "Store what programs write to the inbox as delayed messages, until a signal", nil,
+		func(ctx context.Context, _ []string) error {
+			var mu sync.Mutex
+			i, err := a.openInbox(func(c *inbox.Config) {
+				c.Partitions = partitions
+				c.Observer = observe.Observer{
+					Published: func(e observe.Published) {
+						mu.Lock()
+						defer mu.Unlock()
+						if e.Err != nil {
+							done.Refused += e.Messages
+						} else {
+							done.Stored += e.Messages
+						}
+					},
+					Changed: func(e observe.Changed) {
+						mu.Lock()
+						defer mu.Unlock()
+						if e.Err == nil {
+							done.Changed++
+						}
+					},
+				}
+			})
+			if err != nil {
+				return err
+			}
+			a.say("redisdelay inbox run: storing what is in the inbox, until a signal\n")
+			if err := i.Run(ctx); err != nil {
+				return err
+			}
+			if a.json() {
+				return a.object(done)
+			}
+			return a.printf("stored %s, changed %s by key, refused %s\n", humanize.Count(done.Stored, "message", "messages"),
+				humanize.Number(done.Changed), humanize.Count(done.Refused, "entry", "entries"))
+		})
+	cmd.Flags().IntVar(&partitions, "partitions", 1, "how many partitions each topic has at least")
+	cmd.Long = "Any number of processes may run it. See docs/use/inbox.md for the fields of an entry."
+	return cmd
+}

@@ -1,0 +1,170 @@
+package inbox
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/oklog/ulid/v2"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Operation is what an entry asks for, in the field op.
+type Operation string
+
+// The operations. An entry without the field op is published.
+const (
+	Publish    Operation = "publish"
+	Cancel     Operation = "cancel"     // takes back the message with the key
+	Reschedule Operation = "reschedule" // gives the waiting message with the key another due time
+)
+
+const (
+	// maxDelay is the longest delay.
+	maxDelay = 100 * 365 * 24 * time.Hour
+
+	// metadataField is what the names of fields begin with that are metadata.
+	metadataField = "meta."
+
+	// ownMetadata is what the names of metadata begin with that the library writes.
+	ownMetadata = "_redisdelay_"
+)
+
+// order is what an entry asks for.
+type order struct {
+	operation    Operation
+	topic        string
+	traits       script.Traits
+	partitionKey string
+	due          time.Duration // from when Redis took the entry
+	msg          *message.Message
+}
+
+// orderOf reads an entry. The error is unusable.
+func orderOf(e intake.Entry) (order, error) {
+	o, err := parse(e)
+	if err != nil {
+		err = unusable{err}
+	}
+	return o, err
+}
+
+func parse(e intake.Entry) (order, error) {
+	o := order{operation: Publish, msg: message.NewMessage("inbox-"+e.ID, nil)}
+	seen := map[string]bool{}
+	for _, field := range e.Fields {
+		name, value := field[0], field[1]
+		if seen[name] {
+			return o, fmt.Errorf("field %q is there twice", name)
+		}
+		seen[name] = true
+		if err := o.read(name, value, e.Time()); err != nil {
+			return o, fmt.Errorf("field %q: %w", name, err)
+		}
+	}
+	switch {
+	case o.topic == "":
+		return o, errors.New(`field "topic" is missing`)
+	case seen["delay_ms"] && seen["due_ms"]:
+		return o, errors.New(`there are two due times, "delay_ms" and "due_ms"`)
+	case o.operation != Publish && o.traits.Key == "":
+		return o, errors.New(`field "key" is missing`)
+	case o.operation == Reschedule && !seen["delay_ms"] && !seen["due_ms"]:
+		return o, errors.New(`field "delay_ms" or "due_ms" is missing`)
+	}
+	return o, nil
+}
+
+// read takes a field.
+func (o *order) read(name, value string, now time.Time) (err error) {
+	switch name {
+	case "op":
+		switch o.operation = Operation(value); o.operation {
+		case Publish, Cancel, Reschedule:
+		default:
+			return fmt.Errorf("is %q, want %s, %s or %s", value, Publish, Cancel, Reschedule)
+		}
+	case "topic":
+		o.topic = value
+	case "uuid":
+		o.msg.UUID = value
+	case "payload":
+		o.msg.Payload = []byte(value)
+	case "key":
+		o.traits.Key, err = keyOf(value, redisdelay.MaxKeyBytes)
+	case "ordering_key":
+		o.traits.OrderingKey, err = keyOf(value, redisdelay.MaxOrderingKeyBytes)
+	case "partition_key":
+		o.partitionKey = value
+	case "delay_ms":
+		o.due, err = milliseconds(value, 0)
+	case "due_ms":
+		var at time.Duration
+		at, err = milliseconds(value, 0)
+		o.due = time.UnixMilli(at.Milliseconds()).Sub(now)
+	case "ttl_ms":
+		o.traits.TTL, err = milliseconds(value, time.Millisecond)
+	default:
+		return o.readMetadata(name, value)
+	}
+	return err
+}
+
+func (o *order) readMetadata(name, value string) error {
+	name, is := strings.CutPrefix(name, metadataField)
+	switch {
+	case !is:
+		return errors.New("is not known")
+	case strings.HasPrefix(name, ownMetadata):
+		return errors.New("is metadata that only the library writes")
+	}
+	o.msg.Metadata.Set(name, value)
+	return nil
+}
+
+func keyOf(value string, most int) (string, error) {
+	if value == "" || len(value) > most {
+		return "", fmt.Errorf("has %d bytes, want 1 to %d", len(value), most)
+	}
+	return value, nil
+}
+
+func milliseconds(value string, least time.Duration) (time.Duration, error) {
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || ms < least.Milliseconds() || ms > maxDelay.Milliseconds() {
+		return 0, fmt.Errorf("is %q, want whole milliseconds, %d to %d", value, least.Milliseconds(), maxDelay.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// chooser is the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
+func (o order) chooser(e intake.Entry) string {
+	return cmp.Or(o.traits.OrderingKey, o.traits.Key, o.partitionKey, e.ID)
+}
+
+// idOf is the id of the message of an entry: always the same, and in the order of the entries.
+func idOf(prefix string, e intake.Entry, traits script.Traits) string {
+	ms, count := e.Parts()
+	var id ulid.ULID
+	if id.SetTime(min(ms, ulid.MaxTime())) != nil {
+		panic("a time within the range of a ULID")
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(prefix))
+	var entropy [10]byte
+	copy(entropy[:2], hash.Sum(nil)[:2])
+	binary.BigEndian.PutUint64(entropy[2:], count)
+	if id.SetEntropy(entropy[:]) != nil {
+		panic("ten bytes are the entropy of a ULID")
+	}
+	return id.String() + traits.String()
+}

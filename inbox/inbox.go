@@ -1,0 +1,131 @@
+// Package inbox stores the delayed messages that programs in any language write to a Redis stream, the inbox:
+//
+//	XADD {redisdelay:inbox}:entries * topic orders payload hello delay_ms 1800000
+//
+// A program needs no library but a client for Redis. See docs/use/inbox.md for the fields of an entry.
+//
+// An entry is stored once, whatever dies: processes read the inbox in batches that stay the same until they are settled, and
+// the batch has the number under which it is stored. The delay counts from when Redis took the entry, so a slow inbox makes
+// nothing late but what is due sooner than it is read.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+const (
+	// idle is how long one call waits for an entry.
+	idle = 2 * time.Second
+
+	// storeFor is how long one attempt to store a batch may take.
+	storeFor = 10 * time.Second
+)
+
+// reading is what Run does all the time.
+const reading observe.Activity = "read the inbox"
+
+// Inbox stores what programs write to the inbox. It is safe for concurrent use.
+type Inbox struct {
+	config Config
+	logger watermill.LoggerAdapter
+	store  *queue.Store
+	intake *intake.Intake
+}
+
+// New returns an Inbox. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
+	if err != nil {
+		return nil, err // which Validate has found
+	}
+	return &Inbox{config: config, logger: logger, store: store, intake: intake.New(store.Client)}, nil
+}
+
+// Run stores the entries of the inbox in their order, until ctx ends, and returns nil. Any number of processes may
+// run it: one stores a batch, and another takes over if that one dies. Redis may be away, also when Run begins:
+// it goes on when Redis is back, and logs an outage once.
+func (i *Inbox) Run(ctx context.Context) error {
+	outages := outage.New(observe.Join(i.config.Observer, i.logging()), 0)
+	place := observe.Place{Partition: -1}
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	r := reader{inbox: i, as: intake.Reader{Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused}, last: "0"}
+	for ctx.Err() == nil {
+		err := r.round(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			outages.Failed(reading, place, err)
+			pause.Wait(ctx)
+		default:
+			outages.Worked(reading, place)
+			pause.Reset()
+		}
+	}
+	return nil
+}
+
+func (i *Inbox) logging() observe.Observer {
+	return observe.Observer{
+		OutageBegan: func(e observe.OutageBegan) {
+			i.logger.Error("Could not store what is in the inbox; trying again", e.Err, nil)
+		},
+		OutageEnded: func(observe.OutageEnded) { i.logger.Info("What is in the inbox is stored again", nil) },
+	}
+}
+
+// A reader reads batches, one after another.
+type reader struct {
+	inbox *Inbox
+	as    intake.Reader
+
+	settled int64 // the batch that this reader has stored, and not ended
+	refused []intake.Refusal
+	last    string // the last entry that it has seen
+}
+
+// round ends the batch of the last round, and stores the next one, or waits for it.
+func (r *reader) round(ctx context.Context) error {
+	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...)
+	if err != nil {
+		return err
+	}
+	r.settled, r.refused = 0, nil
+	switch {
+	case b.Wait < 0:
+		return r.inbox.intake.Await(ctx, r.last, idle)
+	case len(b.Entries) == 0:
+		backoff.Sleep(ctx, b.Wait)
+		return nil
+	}
+	storing, cancel := context.WithTimeout(ctx, storeFor)
+	defer cancel()
+	refused, err := r.inbox.settle(storing, b)
+	if errors.Is(err, queue.ErrStalePublisher) {
+		// Others have stored the batch, and ended it. If they have not, Redis has lost what it knew of batches.
+		backoff.Sleep(ctx, r.as.Lease)
+		return fmt.Errorf("batch %d: %w", b.Number, err)
+	}
+	if err != nil {
+		return err
+	}
+	r.settled, r.refused, r.last = b.Number, refused, b.Entries[len(b.Entries)-1].ID
+	return nil
+}

@@ -1,0 +1,66 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Status says how full the inbox is.
+type Status struct {
+	Waiting int64         // entries
+	Oldest  time.Duration // for how long the first of them has waited; 0 if none has
+	Refused int64         // entries that are kept because they cannot be stored
+}
+
+// Status returns how full the inbox is. The error is that of ctx or of Redis.
+func (i *Inbox) Status(ctx context.Context) (Status, error) {
+	g, err := i.intake.Glance(ctx)
+	if err != nil {
+		return Status{}, fmt.Errorf("redisdelay: inbox: %w", err)
+	}
+	s := Status{Waiting: g.Length, Refused: g.Refused}
+	if g.First.ID != "" {
+		s.Oldest = max(0, g.Now.Sub(g.First.Time()))
+	}
+	return s, nil
+}
+
+// Refusal is an entry that could not be stored.
+type Refusal struct {
+	ID     string // of the entry in the inbox
+	At     time.Time
+	Reason string
+	Fields map[string]string // of the entry
+}
+
+// The fields that a refused entry has besides its own.
+const (
+	entryField  = "_entry"
+	reasonField = "_reason"
+)
+
+// Refused returns the entries that were refused last, the newest first, and how many of them it returns at most is up to the
+// caller. To try one again, add its fields to the inbox once more.
+func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
+	entries, err := i.intake.Refused(ctx, int64(most))
+	if err != nil {
+		return nil, fmt.Errorf("redisdelay: refused entries of the inbox: %w", err)
+	}
+	list := make([]Refusal, len(entries))
+	for n, e := range entries {
+		r := Refusal{At: e.Time(), Fields: map[string]string{}}
+		for _, f := range e.Fields {
+			switch f[0] {
+			case entryField:
+				r.ID = f[1]
+			case reasonField:
+				r.Reason = f[1]
+			default:
+				r.Fields[f[0]] = f[1]
+			}
+		}
+		list[n] = r
+	}
+	return list, nil
+}

@@ -1,0 +1,165 @@
+// Package intake reads the entries of the inbox, a stream that programs in any language write to, in batches. It does not
+// know what an entry says. What a batch stores are messages of topics (package queue).
+package intake
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+//go:embed lua/*.lua
+var lua embed.FS
+
+var (
+	nextScript   = script.New(lua, "next")
+	glanceScript = script.New(lua, "glance")
+)
+
+// Scripts are all scripts.
+func Scripts() []*script.Script { return []*script.Script{nextScript, glanceScript} }
+
+// Intake is the inbox of a prefix. It is safe for concurrent use.
+type Intake struct{ client *script.Client }
+
+// New returns an Intake. It does no I/O.
+func New(client *script.Client) *Intake { return &Intake{client} }
+
+// Entry is an entry of the inbox.
+type Entry struct {
+	ID     string
+	Fields [][2]string // names and values
+}
+
+// Time is when the entry was written, by Redis's clock.
+func (e Entry) Time() time.Time {
+	ms, _ := e.Parts()
+	return time.UnixMilli(int64(ms))
+}
+
+// Parts are the two numbers of the id of an entry: ms by Redis's clock, and a count.
+func (e Entry) Parts() (ms, count uint64) {
+	first, second, _ := strings.Cut(e.ID, "-")
+	ms, _ = strconv.ParseUint(first, 10, 64) // Redis makes no others
+	count, _ = strconv.ParseUint(second, 10, 64)
+	return ms, count
+}
+
+// Batch is what is read next. Everybody gets the same entries for the same number.
+type Batch struct {
+	Number  int64 // it grows
+	Now     time.Time
+	Entries []Entry
+	Wait    time.Duration // without entries: for how long another reader has some; negative: there are none
+}
+
+// Refusal says why nothing is stored for an entry.
+type Refusal struct{ Entry, Reason string }
+
+// Reader is who reads batches.
+type Reader struct {
+	Name  string
+	Lease time.Duration // after which others take over its batch
+	Keep  int           // about how many refused entries are kept
+}
+
+// Next ends a batch (0: none), unless it has ended, and returns the next one.
+func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Refusal) (Batch, error) {
+	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep}
+	for _, r := range refused {
+		args = append(args, r.Entry, r.Reason)
+	}
+	reply, err := i.run(ctx, nextScript, args)
+	if err != nil {
+		return Batch{}, err
+	}
+	b := Batch{Now: reply.Time()}
+	number, wait := reply.Text(), reply.Int()
+	b.Wait = time.Duration(wait) * time.Millisecond
+	if b.Number, err = strconv.ParseInt(number, 10, 64); err != nil {
+		reply.Fail("the number of a batch is %q", number)
+	}
+	for reply.More() {
+		entry := reply.List()
+		e := Entry{ID: entry.Text(), Fields: entry.Pairs()}
+		b.Entries = append(b.Entries, e)
+		if err := entry.End(); err != nil {
+			return Batch{}, err
+		}
+	}
+	return b, reply.End()
+}
+
+// Await returns when there is an entry after another one ("0" for the first), or after some time. It holds a connection of
+// the client for that long, also if ctx ends sooner.
+func (i *Intake) Await(ctx context.Context, after string, most time.Duration) error {
+	key := i.client.InboxKey(script.Entries)
+	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
+		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, after}, Count: 1, Block: most}).Err()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Glance says how full the inbox is.
+type Glance struct {
+	Now     time.Time
+	Length  int64
+	First   Entry // its ID; "" if there is none
+	Refused int64
+	Reader  string // who read last
+}
+
+// Glance returns how full the inbox is.
+func (i *Intake) Glance(ctx context.Context) (Glance, error) {
+	reply, err := i.run(ctx, glanceScript, nil)
+	if err != nil {
+		return Glance{}, err
+	}
+	g := Glance{Now: reply.Time(), Length: reply.Int(), First: Entry{ID: reply.Text()}, Refused: reply.Int(), Reader: reply.Text()}
+	return g, reply.End()
+}
+
+// Refused returns the last refused entries, the newest first.
+func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
+	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+		return entriesOf(i.client.Redis().XRevRangeN(ctx, i.client.InboxKey(script.RefusedEntries), "+", "-", most).Result())
+	})
+}
+
+// Waiting returns the first entries that wait.
+func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
+	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+		return entriesOf(i.client.Redis().XRangeN(ctx, i.client.InboxKey(script.Entries), "-", "+", most).Result())
+	})
+}
+
+func entriesOf(found []redis.XMessage, err error) ([]Entry, error) {
+	entries := make([]Entry, len(found))
+	for n, m := range found {
+		entries[n].ID = m.ID
+		for name, value := range m.Values {
+			text, _ := value.(string)
+			entries[n].Fields = append(entries[n].Fields, [2]string{name, text})
+		}
+	}
+	return entries, err
+}
+
+func (i *Intake) run(ctx context.Context, s *script.Script, args []any) (script.Reply, error) {
+	keys := i.client.InboxKeys(s)
+	if err := i.client.Check(ctx, keys[0]); err != nil {
+		return script.Reply{}, err
+	}
+	return i.client.Run(ctx, script.Call{Script: s, Partition: -1, Keys: keys, Args: args})
+}

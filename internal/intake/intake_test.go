@@ -1,0 +1,170 @@
+package intake_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// scene is an inbox of a test's own.
+type scene struct {
+	*intake.Intake
+	client redis.UniversalClient
+	key    string
+}
+
+func newScene(t *testing.T) scene {
+	t.Helper()
+	client := redistest.Client(t)
+	prefix := "test-" + watermill.NewShortUUID()
+	c, err := script.NewClient(client, prefix, observe.Observer{})
+	require.NoError(t, err)
+	return scene{intake.New(c), client, "{" + prefix + ":inbox}:entries"}
+}
+
+func (s scene) add(t *testing.T, fields ...string) (id string) {
+	t.Helper()
+	id, err := s.client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key, Values: fields}).Result()
+	require.NoError(t, err)
+	return id
+}
+
+func (s scene) next(t *testing.T, who string, ended int64, refused ...intake.Refusal) intake.Batch {
+	t.Helper()
+	b, err := s.Next(t.Context(), intake.Reader{Name: who, Lease: time.Minute, Keep: 10}, ended, refused...)
+	require.NoError(t, err)
+	return b
+}
+
+func idsOf(b intake.Batch) (ids []string) {
+	for _, e := range b.Entries {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func TestABatchStaysTheSameUntilItHasEnded(t *testing.T) {
+	s := newScene(t)
+	ids := []string{s.add(t, "topic", "a"), s.add(t, "topic", "b", "payload", "\xff")}
+	first := s.next(t, "one", 0)
+	assert.Equal(t, ids, idsOf(first))
+	assert.Equal(t, [][2]string{{"topic", "b"}, {"payload", "\xff"}}, first.Entries[1].Fields)
+	third := s.add(t, "topic", "c")
+	again := s.next(t, "one", 0)
+	assert.Equal(t, first.Number, again.Number)
+	assert.Equal(t, ids, idsOf(again))
+
+	second := s.next(t, "one", first.Number)
+	assert.Greater(t, second.Number, first.Number)
+	assert.Equal(t, []string{third}, idsOf(second))
+	assert.Equal(t, []string{third}, idsOf(s.next(t, "one", first.Number)), "it has ended")
+	last := s.next(t, "one", second.Number)
+	assert.Empty(t, last.Entries)
+	assert.Negative(t, last.Wait)
+	assert.Zero(t, s.client.XLen(t.Context(), s.key).Val())
+}
+
+func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
+	s := newScene(t)
+	s.add(t, "topic", "a")
+	first, err := s.Next(t.Context(), intake.Reader{Name: "one", Lease: 200 * time.Millisecond, Keep: 10}, 0)
+	require.NoError(t, err)
+	other := s.next(t, "two", 0)
+	require.Empty(t, other.Entries)
+	require.Positive(t, other.Wait)
+	require.Eventually(t, func() bool {
+		other = s.next(t, "two", 0)
+		return len(other.Entries) == 1
+	}, 5*time.Second, 10*time.Millisecond)
+	assert.Equal(t, first.Number, other.Number)
+	assert.Empty(t, s.next(t, "one", 0).Entries, "the other has it")
+	assert.Negative(t, s.next(t, "one", first.Number).Wait, "but whoever has stored it ends it")
+	assert.Negative(t, s.next(t, "two", other.Number).Wait)
+}
+
+func TestABatchIsBounded(t *testing.T) {
+	s := newScene(t)
+	for range 501 {
+		s.add(t, "topic", "a")
+	}
+	first := s.next(t, "one", 0)
+	require.Len(t, first.Entries, 500)
+	second := s.next(t, "one", first.Number)
+	require.Len(t, second.Entries, 1)
+	large := string(make([]byte, 1<<20))
+	for range 3 {
+		s.add(t, "payload", large)
+	}
+	s.add(t, "payload", large+large+large)
+	number := second.Number
+	for _, want := range []int{1, 1, 1, 1} {
+		b := s.next(t, "one", number)
+		require.Len(t, b.Entries, want)
+		number = b.Number
+	}
+}
+
+func TestAnEntryThatChangesMessagesIsABatchByItself(t *testing.T) {
+	s := newScene(t)
+	ids := []string{s.add(t, "topic", "a"), s.add(t, "op", "cancel"), s.add(t, "op", "cancel"), s.add(t, "topic", "a")}
+	number := int64(0)
+	for _, id := range ids {
+		b := s.next(t, "one", number)
+		require.Equal(t, []string{id}, idsOf(b))
+		number = b.Number
+	}
+}
+
+func TestRefusedEntriesAreKeptWithTheReason(t *testing.T) {
+	s := newScene(t)
+	bad := s.add(t, "topics", "a")
+	s.add(t, "topic", "a")
+	b := s.next(t, "one", 0)
+	b = s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "no topic"}, intake.Refusal{Entry: "1-1", Reason: "is not in the batch"})
+	require.Negative(t, b.Wait)
+	kept, err := s.Refused(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	assert.ElementsMatch(t, [][2]string{{"_entry", bad}, {"_reason", "no topic"}, {"topics", "a"}}, kept[0].Fields)
+	glance, err := s.Glance(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, glance.Refused)
+	assert.Zero(t, glance.Length)
+	assert.Equal(t, "one", glance.Reader)
+}
+
+func TestAnEntryWithThousandsOfFieldsStopsNoOther(t *testing.T) {
+	s := newScene(t)
+	var fields []string
+	for i := range 20_000 {
+		fields = append(fields, fmt.Sprint(i), "")
+	}
+	bad := s.add(t, fields...)
+	s.add(t, "topic", "a")
+	b := s.next(t, "one", 0)
+	require.Len(t, b.Entries, 2)
+	require.Len(t, b.Entries[0].Fields, 20_000)
+	require.Negative(t, s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"}).Wait)
+}
+
+func TestNumbersGrowAlsoWhenTheirRecordIsLost(t *testing.T) {
+	s := newScene(t)
+	s.add(t, "topic", "a")
+	first := s.next(t, "one", 0)
+	require.NoError(t, s.client.Del(t.Context(), "{"+s.key[1:len(s.key)-len("entries")]+"reading").Err())
+	second := s.next(t, "two", 0)
+	assert.Greater(t, second.Number, first.Number)
+	assert.Equal(t, idsOf(first), idsOf(second))
+}

@@ -1,0 +1,78 @@
+-- next.lua: end the batch of entries that was read last, and read the next one. Until a batch has ended, it has the same
+-- entries for everybody. So a process may take over from one that has died, and what both store is stored once.
+--
+-- KEYS     entries, reading, refused
+-- ARGV[1]  ended   number of a batch that is settled; 0: none
+-- ARGV[2]  reader  who asks
+-- ARGV[3]  lease   after how many ms another reader may take over the batch
+-- ARGV[4]  keep    about how many refused entries are kept
+-- ARGV[5..]  for each message: entry, reason
+-- Returns  { now, number, wait, { entry, { field, value, ... } }, ... }: Redis's clock in ms, the number of the batch; without
+--          entries, for how many ms there is nothing to do for this reader, -1 if there are no entries
+
+local MAX_ENTRIES = 500 -- of a batch
+local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
+local PAGE = 25 -- entries that are read at once: a page of large ones must not fill Redis's memory
+local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
+local ended, reader = tonumber(ARGV[1]), ARGV[2]
+local refusals, reasons = columns(5, 2)
+local now, now_ms = now_us()
+local state = redis.call('HMGET', reading, 'number', 'first', 'last', 'reader', 'until')
+local number, first, last = tonumber(state[1] or 0), state[2] or '', state[3] or ''
+redis.call('XLEN', refused)
+
+-- settle moves refused entries to a stream of their own, and removes the batch.
+local function settle()
+  local why, ids = {}, {}
+  for i, id in ipairs(refusals) do why[id] = reasons[i] end
+  for i, entry in ipairs(redis.call('XRANGE', entries, first, last)) do
+    local id, values = entry[1], entry[2]
+    ids[i] = id
+    if why[id] then
+      redis.call('XADD', refused, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id],
+        unpack(values, 1, math.min(#values, MAX_VALUES)))
+    end
+  end
+  if #ids > 0 then redis.call('XDEL', entries, unpack(ids)) end
+end
+
+-- collect reads the next batch. An entry that changes messages is a batch by itself: what it changes comes before it.
+local function collect()
+  local list, bytes, from = {}, 0, '-'
+  while true do
+    local page = redis.call('XRANGE', entries, from, '+', 'COUNT', PAGE)
+    for _, entry in ipairs(page) do
+      local values, alone = entry[2], false
+      for i = 1, #values, 2 do
+        bytes = bytes + #values[i] + #values[i + 1]
+        alone = alone or values[i] == 'op'
+      end
+      if #list == MAX_ENTRIES or #list > 0 and (alone or bytes > MAX_BYTES) then return list end
+      list[#list + 1] = entry
+      if alone then return list end
+    end
+    if #page < PAGE then return list end
+    from = '(' .. page[PAGE][1]
+  end
+end
+
+redis.call('XDEL', entries, '0-0') -- before any write that may need memory; see begin_writes
+if first ~= '' and ended == number then
+  settle()
+  redis.call('HSET', reading, 'first', '', 'last', '')
+  first = ''
+end
+local batch = {}
+if first ~= '' then
+  local wait = tonumber(state[5]) - now_ms
+  if state[4] ~= reader and wait > 0 then return { now_ms, int(number), wait } end
+  batch = redis.call('XRANGE', entries, first, last)
+end
+if #batch == 0 then
+  batch = collect()
+  if #batch == 0 then return { now_ms, int(number), -1 } end
+  number = math.max(number + 1, now)
+end
+redis.call('HSET', reading, 'number', int(number), 'first', batch[1][1], 'last', batch[#batch][1],
+  'reader', reader, 'until', int(now_ms + ARGV[3]))
+return { now_ms, int(number), 0, unpack(batch) }

@@ -1,0 +1,52 @@
+package acceptance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestLargeBatchesFitTheArgumentsOfACall of a server that allows few: the scene counts them.
+func TestLargeBatchesFitTheArgumentsOfACall(t *testing.T) {
+	const count = 2000
+	s := fixture.New(t)
+	subscriber := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })
+	rounds, done := map[string]int{}, make(chan struct{})
+	require.NoError(t, subscriber.SubscribeBatches(t.Context(), s.Topic, 1000, func(batch []*message.Message) {
+		for _, msg := range batch {
+			rounds[msg.UUID]++
+			if rounds[msg.UUID] == 1 {
+				msg.Nack()
+			} else {
+				msg.Ack()
+			}
+		}
+		total := 0
+		for _, n := range rounds {
+			total += n
+		}
+		if total == 2*count {
+			close(done)
+		}
+	}))
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow = 1e9 })
+	var list []*message.Message
+	for i := range count {
+		msg := message.NewMessage(fmt.Sprint(i), nil)
+		redisdelay.SetKey(msg, msg.UUID)
+		list = append(list, msg)
+	}
+	require.NoError(t, p.Publish(s.Topic, list...))
+	select {
+	case <-done:
+	case <-time.After(fixture.Soon):
+		require.FailNow(t, "some have not come twice")
+	}
+	require.NoError(t, subscriber.Close())
+}

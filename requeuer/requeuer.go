@@ -1,0 +1,130 @@
+// Package requeuer retries messages of any broker later: what a handler fails on waits in Redis, without holding up the
+// messages behind it, and goes back to its topic when its delay is over. The delay grows with each failure.
+//
+// A service whose messages come from a redisdelay.Subscriber needs no requeuer: a nack waits by itself.
+package requeuer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/components/requeuer"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/redis/go-redis/v9"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// DefaultTopic is where failed messages wait.
+const DefaultTopic = "requeue"
+
+// Config configures a Requeuer. Client and Publisher are required.
+type Config struct {
+	// Client and Prefix are those of Redis, as in redisdelay.PublisherConfig. The caller closes the client.
+	Client redis.UniversalClient
+	Prefix string
+
+	// Publisher publishes messages to their topics again. The caller closes it.
+	Publisher message.Publisher
+
+	// Topic is where failed messages wait in Redis. Default: DefaultTopic.
+	Topic string
+
+	// PublishTopic says where a message goes back to. Default: the topic that its handler has got it from.
+	PublishTopic func(msg *message.Message) (string, error)
+
+	// DelayOnError makes the delays. Default: 5s, then 1.5 times the last one, at most 1h.
+	DelayOnError middleware.DelayOnError
+}
+
+func (c *Config) setDefaults() {
+	c.Prefix = cmp.Or(c.Prefix, redisdelay.DefaultPrefix)
+	c.Topic = cmp.Or(c.Topic, DefaultTopic)
+	if c.PublishTopic == nil {
+		c.PublishTopic = poisonedTopic
+	}
+	c.DelayOnError = cmp.Or(c.DelayOnError, middleware.DelayOnError{InitialInterval: 5 * time.Second, MaxInterval: time.Hour, Multiplier: 1.5})
+}
+
+// errNoTopic is returned for a message in the topic of failed messages that no handler has failed on.
+var errNoTopic = errors.New("the message does not say from which topic it comes: metadata " + middleware.PoisonedTopicKey + " are missing")
+
+func poisonedTopic(msg *message.Message) (string, error) {
+	topic := msg.Metadata.Get(middleware.PoisonedTopicKey)
+	if topic == "" {
+		return "", errNoTopic
+	}
+	return topic, nil
+}
+
+// Requeuer keeps failed messages in Redis until they are retried. It is safe for concurrent use.
+type Requeuer struct {
+	failed     *redisdelay.Publisher
+	subscriber *redisdelay.Subscriber
+	middleware []message.HandlerMiddleware
+	requeuer   *requeuer.Requeuer
+}
+
+// New returns a Requeuer. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
+	config.setDefaults()
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	if config.Publisher == nil {
+		return nil, &redisdelay.ConfigError{Field: "Publisher", Problem: "is nil"}
+	}
+	failed, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: config.Client, Prefix: config.Prefix}, logger)
+	if err != nil {
+		return nil, err
+	}
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: config.Client, Prefix: config.Prefix}, logger)
+	if err != nil {
+		return nil, err
+	}
+	poison, err := middleware.PoisonQueue(failed, config.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
+	}
+	r := &Requeuer{failed: failed, subscriber: subscriber, middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware}}
+	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
+		Subscriber: subscriber, SubscribeTopic: config.Topic, Publisher: config.Publisher,
+		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
+			keepDelay(p.Message)
+			return config.PublishTopic(p.Message)
+		},
+	}, logger)
+	if err != nil {
+		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
+	}
+	return r, nil
+}
+
+// keepDelay leaves the delay that is over in a form from which DelayOnError makes the next one: as the Subscriber hands out
+// a delay, it is one that a publisher gave, which is no duration to a parser.
+func keepDelay(msg *message.Message) {
+	if after, given := strings.CutPrefix(msg.Metadata.Get(delay.DelayedForKey), "+ "); given {
+		msg.Metadata.Set(delay.DelayedForKey, "+"+after)
+	}
+}
+
+// Middleware is for the handlers whose failed messages are to be retried:
+//
+//	router.AddMiddleware(r.Middleware()...)
+//
+// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it.
+func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
+
+// Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is
+// published at least once: it may come twice if the process dies between publishing it and saying so.
+func (r *Requeuer) Run(ctx context.Context) error { return r.requeuer.Run(ctx) }
+
+// Close ends what New has made. Call it when the routers with the Middleware, and Run, have ended.
+func (r *Requeuer) Close() error { return errors.Join(r.subscriber.Close(), r.failed.Close()) }

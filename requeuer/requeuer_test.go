@@ -1,0 +1,98 @@
+package requeuer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/requeuer"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
+	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	r, err := requeuer.New(requeuer.Config{
+		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
+		DelayOnError: middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2},
+	}, nil)
+	require.NoError(t, err)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
+	require.NoError(t, err)
+	type attempt struct {
+		uuid string
+		at   time.Time
+	}
+	attempts, failures := make(chan attempt, 10), 0
+	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
+		attempts <- attempt{msg.UUID, time.Now()}
+		if msg.UUID == "bad" && failures < 2 {
+			failures++
+			return errors.New("the bank is closed")
+		}
+		return nil
+	}).AddMiddleware(r.Middleware()...)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- router.Run(ctx) }()
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, errors.Join(<-ended, <-ended))
+		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
+	})
+	<-router.Running()
+	require.NoError(t, broker.Publish("payments", message.NewMessage("bad", nil), message.NewMessage("good", nil)))
+	var got []attempt
+	for range 4 {
+		select {
+		case a := <-attempts:
+			got = append(got, a)
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "no attempt", "after %v", got)
+		}
+	}
+	uuids := []string{got[0].uuid, got[1].uuid, got[2].uuid, got[3].uuid}
+	assert.ElementsMatch(t, []string{"bad", "good"}, uuids[:2])
+	assert.Equal(t, []string{"bad", "bad"}, uuids[2:])
+	first := got[0]
+	if first.uuid != "bad" {
+		first = got[1]
+	}
+	assert.GreaterOrEqual(t, got[2].at.Sub(first.at), 200*time.Millisecond)
+	assert.GreaterOrEqual(t, got[3].at.Sub(got[2].at), 400*time.Millisecond)
+}
+
+func TestARequeuerNeedsAClientAndAPublisher(t *testing.T) {
+	_, err := requeuer.New(requeuer.Config{}, nil)
+	var fault *redisdelay.ConfigError
+	require.ErrorAs(t, err, &fault)
+	assert.Equal(t, "Publisher", fault.Field)
+	_, err = requeuer.New(requeuer.Config{Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, nil)
+	require.ErrorAs(t, err, &fault)
+	assert.Equal(t, "Client", fault.Field)
+}
+
+// Example retries what fails of the messages of another broker.
+func Example() {
+	setUp := func(kafka message.Publisher, config requeuer.Config, router *message.Router) error {
+		config.Publisher = kafka // publishes to the topics that the handlers read
+		r, err := requeuer.New(config, nil)
+		if err != nil {
+			return err
+		}
+		router.AddMiddleware(r.Middleware()...)
+		return r.Run(context.Background()) // in a goroutine of its own, beside router.Run
+	}
+	_ = setUp
+}
