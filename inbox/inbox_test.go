@@ -326,3 +326,23 @@ func (m *mortal) call(do func() error) error {
 	m.stop()
 	return errDead
 }
+
+func TestAnInboxOnAClusterStoresIntoTopicsOfAllNodes(t *testing.T) {
+	const topics, each = 12, 5
+	cluster := redistest.NewCluster(t)
+	s := scene{cluster.Client(t), "test-" + watermill.NewShortUUID()}
+	for n := range topics * each {
+		s.add(t, "topic", fmt.Sprint("orders-", n%topics), "payload", fmt.Sprint(n))
+	}
+	i := s.inbox(t, func(c *inbox.Config) { c.Partitions = 3 })
+	run(t, i)
+	assert.Empty(t, s.settled(t, i))
+	got := map[string]int{}
+	for n := range topics {
+		messages := s.subscribe(t, fmt.Sprint("orders-", n))
+		for range each {
+			got[string(receive(t, messages).Payload)]++
+		}
+	}
+	assert.Len(t, got, topics*each)
+}
