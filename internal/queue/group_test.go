@@ -1,15 +1,22 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -105,4 +112,249 @@ func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
 		}
 		require.Len(t, r.State(), len(awkwardNames), "only the groups are left")
 	}
+}
+
+// groupsNamed registers so many groups.
+func (r *scene) groupsNamed(count int) []*Group {
+	r.T.Helper()
+	list := make([]*Group, count)
+	for i := range list {
+		list[i] = r.group(fmt.Sprintf("g%d, of %d", i, count))
+	}
+	return list
+}
+
+func (r *scene) count(k script.Kind, group string) int64 {
+	r.T.Helper()
+	var cmd *redis.IntCmd
+	switch key := r.partition.Key(k, group); k.Type() {
+	case "hash":
+		cmd = r.Client.HLen(r.Ctx(), key)
+	default:
+		cmd = r.Client.ZCard(r.Ctx(), key)
+	}
+	require.NoError(r.T, cmd.Err())
+	return cmd.Val()
+}
+
+// claimUntil claims until the group has so many messages.
+func (r *scene) claimUntil(g *Group, count int) (got []Claimed) {
+	r.T.Helper()
+	require.Eventually(r.T, func() bool {
+		claims, err := g.Claim(r.Ctx(), r.request("c "+g.name, count))
+		require.NoError(r.T, err)
+		got = append(got, claims.Messages...)
+		return len(got) == count
+	}, 20*time.Second, time.Millisecond, "%s gets %d messages", g.name, count)
+	return got
+}
+
+// TestTheLastOfManyGroupsRemovesAMessage: whichever group is the last, by whatever ends
+// messages for it, no earlier one removes the body, and nothing is left after it.
+func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
+	for _, count := range []int{2, 64, 65, 300} {
+		t.Run(strconv.Itoa(count), func(t *testing.T) {
+			r := newScene(t)
+			groups := r.groupsNamed(count)
+			ids := []string{keyed(1, "k"), keyed(2, "l"), keyed(3, "m")}
+			r.push(due(ids[0]), due(ids[1]), due(ids[2]))
+			for _, g := range groups {
+				r.claimUntil(g, len(ids))
+			}
+			ends := []func(g *Group) error{
+				func(g *Group) error { _, err := g.Ack(r.Ctx(), done(ids...)); return err },
+				func(g *Group) error {
+					for _, id := range ids {
+						if _, err := g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}}); err != nil {
+							return err
+						}
+					}
+					_, err := Discard(r.Ctx(), g, ever, ids)
+					return err
+				},
+				func(g *Group) error {
+					if err := g.retire(r.Ctx(), RetireForced); err != nil {
+						return err
+					}
+					_, err := g.forgetAll(r.Ctx(), noDeadline)
+					return err
+				},
+			}
+			for i, n := range rand.Perm(count) {
+				for _, id := range ids {
+					require.Equal(t, []byte("body "+id), r.body(id), "before the end of group %d of %d", i+1, count)
+				}
+				end := ends[i%len(ends)]
+				require.NoError(t, end(groups[n]))
+				if i%2 == 0 {
+					require.NoError(t, end(groups[n]), "again")
+				}
+			}
+			for _, k := range []script.Kind{script.Messages, script.Refs, script.MessageKeys} {
+				assert.Zero(t, r.count(k, ""), k.Name())
+			}
+		})
+	}
+}
+
+func (r *scene) body(id string) []byte {
+	body, err := r.Client.HGet(r.Ctx(), r.partition.Key(script.Messages, ""), id).Bytes()
+	require.NoError(r.T, err)
+	return body
+}
+
+// TestCancelLeavesTheDeadLettersOfManyGroups: refs names just the groups that have one, few or
+// many.
+func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
+	const count = 200
+	for _, dead := range []int{0, 1, 64, 65, 199} {
+		t.Run(strconv.Itoa(dead), func(t *testing.T) {
+			r := newScene(t)
+			groups := r.groupsNamed(count)
+			id := keyed(1, "k")
+			r.push(due(id))
+			for i, g := range groups {
+				r.claimUntil(g, 1)
+				if i < dead {
+					require.NoError(t, errOf(g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})))
+				}
+			}
+			status, err := r.partition.Cancel(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Len(t, status.Groups, count)
+			letters := slices.DeleteFunc(slices.Clone(groups), func(g *Group) bool {
+				return r.Client.ZScore(r.Ctx(), r.partition.Key(script.DeadOf, g.name), id).Err() != nil
+			})
+			assert.Len(t, letters, dead)
+			for i, g := range groups[:dead] {
+				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
+				require.NoError(t, errOf(Discard(t.Context(), g, ever, []string{id})))
+			}
+			assert.Zero(t, r.count(script.Messages, ""))
+			assert.Zero(t, r.count(script.Refs, ""))
+		})
+	}
+}
+
+// TestAClaimCostsTheSameWithManyGroups unless there is something for all of them.
+func TestAClaimCostsTheSameWithManyGroups(t *testing.T) {
+	r := newScene(t)
+	groups := r.groupsNamed(100)
+	hook := &scripttest.LastCall{}
+	r.Client.AddHook(hook)
+	kinds, _, _ := claimScript.Keys()
+	bare := len(kinds)
+	claimed := func(g *Group) int {
+		_, err := g.Claim(t.Context(), r.request("c "+g.name, 10))
+		require.NoError(t, err)
+		return hook.Args[2].(int)
+	}
+	assert.Equal(t, bare, claimed(groups[0]), "idle")
+
+	r.push(due("a"))
+	assert.Greater(t, claimed(groups[0]), bare+90, "something is due for all")
+	assert.Equal(t, bare, claimed(groups[0]), "idle again")
+	for _, g := range groups[1:] {
+		assert.Equal(t, bare, claimed(g), "what it was given")
+	}
+}
+
+// TestOneOfManyGroupsFansOut: the others wait for it, are woken once it has, and go on without
+// it should it not come back.
+func TestOneOfManyGroupsFansOut(t *testing.T) {
+	r := newScene(t)
+	groups := r.groupsNamed(20)
+	heard := r.listen(groups[2], "c2")
+	r.push(due("a"))
+	require.LessOrEqual(t, heard().In, time.Duration(0), "the message")
+
+	ask := func(g *Group) script.Reply {
+		reply, err := g.claim(t.Context(), r.request("c "+g.name, 10))
+		require.NoError(t, err)
+		return reply
+	}
+	require.Equal(t, "groups", first(ask(groups[0])))
+	require.Equal(t, "groups", first(ask(groups[0])), "a repeated call")
+	claims, err := parseClaims(ask(groups[1]))
+	require.NoError(t, err)
+	assert.Empty(t, claims.Messages)
+	assert.Positive(t, claims.Next)
+	assert.LessOrEqual(t, claims.Next, 150*time.Millisecond)
+
+	require.Equal(t, []string{"a#1"}, r.claim(groups[0], "c "+groups[0].name, 10))
+	require.Zero(t, heard().In, "those that wait are woken")
+	require.Equal(t, []string{"a#1"}, r.claim(groups[1], "c "+groups[1].name, 10))
+
+	r.push(due("b"))
+	require.Equal(t, "groups", first(ask(groups[0])), "it does not come back")
+	require.Equal(t, "b", r.claimUntil(groups[1], 1)[0].ID)
+}
+
+func first(reply script.Reply) any { return reply.Values()[0] }
+
+// comer registers another group before each script call, and lets the one before go.
+type comer struct {
+	redistest.Hook
+	partition *Partition
+	n         int
+}
+
+func (c *comer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			c.n++
+			if err := c.partition.Group(fmt.Sprint("new", c.n)).Register(ctx); err != nil {
+				return err
+			}
+			if err := c.partition.Group(fmt.Sprint("new", c.n-1)).retire(ctx, RetireForced); c.n > 1 && err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestGroupsThatComeAndGoHoldUpNobody, whenever they come.
+func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
+	for _, count := range []int{1, 2, 30} {
+		t.Run(strconv.Itoa(count), func(t *testing.T) {
+			r := newScene(t)
+			groups := r.groupsNamed(count)
+			hook := &comer{partition: r.partition}
+			client := redis.NewClient(r.Client.Options())
+			t.Cleanup(func() { _ = client.Close() })
+			client.AddHook(hook)
+			churning := newStore(t, client).Topic(r.partition.Topic()).Partition(0)
+
+			for n := range 5 {
+				id := keyed(n, fmt.Sprint("k", n))
+				r.push(due(id))
+				claims, err := churning.Group(groups[0].name).Claim(t.Context(), r.request("c", 10))
+				require.NoError(t, err)
+				require.Equal(t, []string{id + "#1"}, deliveries(claims))
+				for _, g := range groups[1:] {
+					require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10), "all groups have it")
+				}
+				_, err = churning.Reschedule(t.Context(), fmt.Sprint("k", n), time.Hour)
+				require.ErrorIs(t, err, ErrNotFound, "nobody waits for it")
+				require.Equal(t, []byte("body "+id), r.body(id))
+				_, err = churning.Cancel(t.Context(), fmt.Sprint("k", n))
+				require.NoError(t, err)
+			}
+			assert.Greater(t, hook.n, 20)
+		})
+	}
+}
+
+// TestAGroupGetsWhatFallsDueOnceItHasCome, though a claim names the groups of before.
+func TestAGroupGetsWhatFallsDueOnceItHasCome(t *testing.T) {
+	r := newScene(t)
+	g, _ := r.group("g"), r.group("h")
+	r.push(due("a"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
+	require.NotZero(t, g.others.asOf, "it knows the groups now")
+	late := r.group("late")
+	r.push(due("b"))
+	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
+	assert.Equal(t, []string{"b#1"}, r.claim(late, "d", 10))
 }

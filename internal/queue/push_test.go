@@ -1,8 +1,11 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // pushBatch stores a batch and returns which of its calls were rejected.
@@ -166,4 +171,144 @@ func TestPushForgetsYesterdaysPublishers(t *testing.T) {
 	ttl, err := r.Client.TTL(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.InDelta(t, 25*time.Hour, ttl, float64(time.Minute))
+}
+
+// watched returns the scripts that calls of the partition run from now on.
+func (r *scene) watched() *[]string {
+	r.T.Helper()
+	var called []string
+	s, err := NewStore(r.Client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
+	require.NoError(r.T, err)
+	r.partition = NewPartition(s, r.partition.Topic(), r.partition.Number())
+	return &called
+}
+
+func TestMessagesWithoutAKeyTakeTheShortWay(t *testing.T) {
+	long := keyed(1, "k")
+	for name, c := range map[string]struct {
+		record string // of the publisher; none if it is empty
+		calls  [][]Message
+		want   []string
+	}{
+		"usual":                    {"6 %now ok", [][]Message{{due("a"), due("b")}, {after("c", 60)}}, []string{"put"}},
+		"one has a key":            {"6 %now ok", [][]Message{{due("a")}, {after(long, 60)}}, []string{"push"}},
+		"no record":                {"", [][]Message{{due("a")}}, []string{"put", "push"}},
+		"a record of another hour": {"6 1000 ok", [][]Message{{due("a")}}, []string{"put", "push"}},
+		"the batch is stored":      {"7 %now a", [][]Message{{due("a")}}, []string{"put", "push"}},
+		"a later batch is stored":  {"8 %now z", [][]Message{{due("a")}}, []string{"put", "push"}},
+		"a record that is damaged": {"garbage", [][]Message{{due("a")}}, []string{"put", "push"}},
+		"the batch was refused":    {"7 %now a failed OOM", [][]Message{{due("a")}}, []string{"put", "push"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			if c.record != "" {
+				now := strconv.FormatInt(r.Now().UnixMilli(), 10)
+				require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p",
+					strings.ReplaceAll(c.record, "%now", now)).Err())
+			}
+			called := r.watched()
+			_, _ = r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 7, Duplicates: RejectDuplicates, Calls: c.calls})
+			assert.Equal(t, c.want, *called)
+		})
+	}
+}
+
+// TestTheShortWayStoresWhatPushStores: the same state, the same record and the same
+// notification.
+func TestTheShortWayStoresWhatPushStores(t *testing.T) {
+	for name, calls := range map[string][][]Message{
+		"due":                        {{due("a"), due("b")}, {due("c")}},
+		"the first earlier than all": {{after("a", 60), after("b", 80)}},
+		"delayed":                    {{after("a", 60), after("b", 60)}},
+		"mixed":                      {{after("b", 60), due("a")}, {after("c", 60), after("d", 30), {ID: "e", Delay: -time.Second, Body: nil}}},
+		"later than some":            {{after("z", 90)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var states []map[string]string
+			var woken []int
+			for _, store := range []func(*Partition, Batch) error{
+				func(p *Partition, b Batch) error { return errOf(p.push(context.Background(), b)) },
+				func(p *Partition, b Batch) error { return errOf(p.put(context.Background(), b)) },
+			} {
+				r := newScene(t)
+				r.push(after("before", 70))
+				hints := r.Watch("PUBLISH", r.partition.Channel())
+				require.NoError(t, store(r.partition, Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: calls}))
+				states, woken = append(states, r.State()), append(woken, len(hints()))
+				record := strings.Fields(r.Client.HGet(t.Context(), r.partition.Key(script.Publishers, ""), "p").Val())
+				assert.Equal(t, []string{"1099511627776", calls[0][0].ID}, []string{record[0], record[2]})
+			}
+			assert.Equal(t, states[0], states[1])
+			assert.Equal(t, woken[0], woken[1])
+		})
+	}
+}
+
+func TestATornPutIsStoredOnceWhenItIsSentAgain(t *testing.T) {
+	batch := Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a"), after("b", 60)}}}
+	tornEverywhere(t, "put", func(r *scene) {
+		r.group("g")
+		r.push(after("before", 60))
+		stored, err := r.partition.put(r.Ctx(), batch)
+		require.NoError(r.T, err)
+		require.True(r.T, stored)
+	}, func(r *scene) {
+		require.NoError(r.T, errOf(r.partition.Push(r.Ctx(), batch)))
+		r.Reload()
+		g := r.partition.Group("g")
+		require.Equal(r.T, []string{"a#1"}, r.claim(g, "c", 10))
+		ack(r.T, g, "a")
+		require.NoError(r.T, errOf(r.partition.Push(r.Ctx(), batch)))
+		assert.Equal(r.T, map[string]string{
+			"groups g": "member", "scheduled before": "now+60s", "messages before": "body before",
+			"scheduled b": "now+60s", "messages b": "body b",
+		}, r.State())
+	})
+}
+
+func TestAPutWaitsForReplicasAsAPushDoes(t *testing.T) {
+	r := newScene(t)
+	r.push(due("first"))
+	_, err := r.partition.Push(t.Context(), Batch{
+		Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
+		Replicas: 1, ReplicaTimeout: time.Millisecond,
+	})
+	var shortfall *script.ReplicationError
+	require.ErrorAs(t, err, &shortfall)
+	assert.Contains(t, r.State(), "messages a", "it is stored all the same")
+}
+
+// TestAPutThatIsRefusedChangesNothing, so push decides what may be said.
+func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
+	server := redistest.Shared(t)
+	batch := Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a"), after("b", 60)}}}
+	for _, command := range []string{"hset", "zadd", "zrange"} {
+		r := newSceneOn(t, server)
+		r.push(after("before", 60))
+		before := r.State()
+		stored, err := r.through(r.Deny(server, command)).put(t.Context(), batch)
+		require.NoError(t, err, command)
+		assert.False(t, stored, command)
+		assert.Equal(t, before, r.State(), command)
+	}
+	r := newSceneOn(t, server) // a call that was cut short has stored "a", and a consumer holds it
+	g := r.group("g")
+	r.push(due("a"))
+	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
+	before := r.State()
+	stored, err := r.through(r.Deny(server, "hset")).put(t.Context(), batch)
+	require.NoError(t, err)
+	assert.False(t, stored)
+	assert.Equal(t, before, r.State())
+	for _, kind := range []script.Kind{script.Scheduled, script.Messages} {
+		r := newSceneOn(t, server)
+		r.push(after("before", 60))
+		require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(kind, ""), "x", 0).Err())
+		before := r.State()
+		_, err := r.partition.Push(t.Context(), batch)
+		var wrong *script.KeyTypeError
+		require.ErrorAs(t, err, &wrong)
+		assert.True(t, script.Refused(err))
+		assert.Equal(t, before, r.State())
+	}
 }

@@ -1,15 +1,20 @@
 package queue
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func newTopic(t *testing.T) *Topic {
@@ -134,4 +139,129 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	for n := range 4 {
 		assert.Equal(t, []string{"g"}, groupsOf(t, topic, n), "partition %d", n)
 	}
+}
+
+func TestReadingAnUnusedTopicLeavesNoTrace(t *testing.T) {
+	server := redistest.New(t)
+	topic := newStore(t, server.Client(t)).Topic("mistyped")
+	number, err := topic.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, number)
+	require.NoError(t, topic.Each(t.Context(), func(context.Context, *Partition) error { return nil }))
+	require.ErrorIs(t, errOf(topic.Cancel(t.Context(), "k")), ErrNotFound)
+	require.ErrorIs(t, errOf(topic.Reschedule(t.Context(), "k", time.Second)), ErrNotFound)
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	assert.Empty(t, keys)
+}
+
+func TestEachVisitsAllPartitionsAtOnceAndReportsEachErrorOnce(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 40)
+	require.NoError(t, err)
+	var together sync.WaitGroup
+	together.Add(40)
+	var mu sync.Mutex
+	visited := map[*Partition]bool{}
+	err = topic.again().Each(t.Context(), func(_ context.Context, p *Partition) error {
+		together.Done()
+		together.Wait() // for all other calls
+		mu.Lock()
+		defer mu.Unlock()
+		visited[p] = true
+		return fmt.Errorf("error %d", len(visited)%2)
+	})
+	assert.Len(t, visited, 40)
+	require.Error(t, err)
+	assert.Len(t, err.Error(), len("error 0\nerror 1"))
+}
+
+func TestAKeyIsFoundInWhicheverPartitionItIs(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 3)
+	require.NoError(t, err)
+	for n := range 3 {
+		_, err := topic.Partition(n).Push(t.Context(), Batch{
+			Publisher: "p", Number: 1, Duplicates: RejectDuplicates,
+			Calls: [][]Message{{after(keyed(n, fmt.Sprint("k", n)), 60)}},
+		})
+		require.NoError(t, err)
+	}
+	for n := range 3 {
+		key := fmt.Sprint("k", n)
+		require.NoError(t, errOf(topic.again().Reschedule(t.Context(), key, time.Minute)))
+		require.NoError(t, errOf(topic.again().Cancel(t.Context(), key)))
+		require.ErrorIs(t, errOf(topic.Cancel(t.Context(), key)), ErrNotFound)
+	}
+}
+
+func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
+	topic := newTopic(t)
+	_, err := topic.Raise(t.Context(), 2)
+	require.NoError(t, err)
+	broken := topic.Partition(1).Key(script.Publishers, "")
+	require.NoError(t, topic.store.Redis().Set(t.Context(), broken, "x", 0).Err())
+	var wrong *script.KeyTypeError
+	require.True(t, errors.As(errOf(topic.Cancel(t.Context(), "k")), &wrong))
+	assert.Equal(t, broken, wrong.Key)
+}
+
+func TestAStoreWarnsOnce(t *testing.T) {
+	server := redistest.New(t)
+	for range 2 { // each store warns
+		store, err := NewStore(server.Client(t), "test", observe.Observer{})
+		require.NoError(t, err)
+		assert.Empty(t, store.Warnings(), "no check has been made yet")
+		_, err = store.Topic("t").Partitions(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, store.Warnings(), 1)
+		assert.Empty(t, store.Warnings())
+	}
+}
+
+func TestTheObserverSeesEachCall(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	var calls []observe.Called
+	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
+	require.NoError(t, err)
+	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
+	told := func() observe.Called {
+		t.Helper()
+		require.Len(t, calls, 1)
+		call := calls[0]
+		calls = nil
+		assert.Equal(t, topic.name, call.Topic)
+		assert.Positive(t, call.Took)
+		assert.Less(t, call.Took, time.Minute)
+		call.Topic, call.Took = "", 0
+		return call
+	}
+	require.NoError(t, topic.Advance(t.Context(), RulesVersion))
+	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, told())
+	require.NoError(t, topic.Enlist(t.Context()))
+	assert.Empty(t, calls, "the second call asks Redis nothing")
+	_, err = topic.Partitions(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, observe.Called{Script: "raise"}, told())
+	g := topic.Partition(3).Group("g")
+	require.NoError(t, g.Register(t.Context()))
+	assert.Equal(t, observe.Called{Partition: 3, Script: "register"}, told())
+	_, err = g.Claim(t.Context(), Request{Consumer: "c", Number: 1, Limit: 1, Lease: lease})
+	require.NoError(t, err)
+	assert.Equal(t, observe.Called{Partition: 3, Script: "claim"}, told())
+
+	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
+	batch.Replicas, batch.ReplicaTimeout = 1, time.Millisecond
+	var shortfall *script.ReplicationError
+	_, err = topic.Partition(3).Push(t.Context(), batch)
+	require.ErrorAs(t, err, &shortfall)
+	assert.Equal(t, observe.Called{Partition: 3, Script: "push", Err: shortfall}, told())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = g.Ack(ctx, done("a"))
+	require.ErrorIs(t, err, context.Canceled)
+	call := told()
+	assert.Equal(t, "ack", call.Script)
+	assert.Equal(t, err, call.Err)
 }
