@@ -7,6 +7,7 @@ go run ./examples/quickstart
 go run ./examples/router
 go run ./examples/cqrs
 go run ./examples/periodic
+go run ./examples/requeue
 for backend in redisstream redisdelay; do
 	go run ./examples/swap -backend "$backend"
 done
