@@ -86,6 +86,7 @@ var objects = []struct {
 	{"`top`", sampleJSON{}},
 	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},
+	{"`import --zset`, `import --from`", importJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
 	{"`version`", versionJSON{}},

@@ -77,15 +77,26 @@ func (a *app) exportFile(file string) (io.Writer, func() error, error) {
 }
 
 func (a *app) imports() *cobra.Command {
-	cmd := a.command("import TOPIC [FILE]", "Publish what export wrote; what was imported before is left out",
-		func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 && a.terminal.in {
-				return usagef("FILE is missing: want the file to import, or a pipe into standard input")
+	set := &setImport{app: a, metadata: pairs{}}
+	cmd := a.command("import TOPIC [FILE]", "Publish what export wrote, or the members of a sorted set, each once",
+		func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && a.terminal.in && !set.asked() {
+				return usagef("FILE is missing: want the file to import, a pipe into standard input, or --zset KEY")
 			}
-			return nil
-		}, a.importFrom)
+			return set.check(cmd, args)
+		},
+		func(ctx context.Context, args []string) error {
+			if set.asked() {
+				return set.run(ctx, args)
+			}
+			return a.importFrom(ctx, args)
+		})
+	cmd.Long = aboutImport
+	set.flags(cmd)
 	cmd.Example = "redisdelay import orders orders.jsonl\n" +
-		`redis-cli zrange jobs 0 -1 withscores | paste - - | jq -Rc 'split("\t") | {payload: .[0], due: (.[1] | tonumber)}' | redisdelay import jobs`
+		"redisdelay import orders --zset jobs --score s --dry-run\n" +
+		"redisdelay import orders --zset jobs --hash job-bodies --score ms --keyed\n" +
+		"redisdelay import mails --from asynq --queue default"
 	return cmd
 }
 

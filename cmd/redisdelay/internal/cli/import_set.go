@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/connect"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/sortedset"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// setImport is an import from a sorted set that this library has not written.
+type setImport struct {
+	app *app
+
+	// flags
+	zset, hash, unit string
+	from, queue      string
+	source           string // a URL; "" is the Redis of the topic
+	after            time.Time
+	keyed, remove    bool
+	dryRun           bool
+	metadata         pairs
+
+	total int // members of the sets
+	bar   *bar
+	done  importJSON
+	last  error // why the last one was skipped
+	worst error // why the last one cannot be imported
+	some  []sortedset.Job
+}
+
+// importJSON is what an import from a sorted set has done, or would do.
+type importJSON struct {
+	operationJSON
+	FirstDue stamp `json:"firstDue,omitzero"` // of those that were, or would be, imported
+	LastDue  stamp `json:"lastDue,omitzero"`
+	Earlier  int   `json:"earlier,omitempty"`  // left since they are due before --due-after
+	Unusable int   `json:"unusable,omitempty"` // members that cannot become messages
+	Removed  int   `json:"removed,omitempty"`  // from the set
+}
+
+const importSample = 5 // jobs that a dry run shows
+
+const aboutImport = `FILE has the lines of an export, or lines with only a payload and a due time.
+
+With --zset, the members of a sorted set become messages that are due at their scores. The payload is the
+member, or with --hash the value of the field of that name. Each is stored once although the command is killed and run
+again, also after its message is done, within a day: the id is made from the key of the set, the member and the score.
+Two sets with the same key on two servers count as one. The set is only read, unless there is --remove: then what is
+stored is taken out of it, unless its score has changed meanwhile. A hash stays.
+
+While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes.
+
+With --from, what waits in a queue of another library becomes messages, and nothing of it changes.`
+
+// flags adds the flags to the command import.
+func (s *setImport) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(text(&s.zset, "KEY"), "zset", "import the members of this sorted set, in place of a FILE")
+	flags.Var(choice(&s.unit, string(sortedset.Seconds), string(sortedset.Milliseconds)), "score", "what the scores of --zset count, since 1970")
+	flags.Var(text(&s.hash, "KEY"), "hash", "a hash with the payloads; its fields are the members of --zset")
+	flags.Var(choice(&s.from, "asynq", "bullmq", "delayqueue"), "from", "import what waits in a queue of asynq (scheduled and retry), BullMQ (delayed) or delayqueue (pending)")
+	flags.Var(text(&s.queue, "NAME"), "queue", "of --from; for BullMQ, PREFIX:NAME if the prefix of its keys is not bull; for delayqueue, {NAME} with hash tags")
+	flags.Var(text(&s.source, "URL"), "source", "the Redis that has the set (default: that of the topic)")
+	flags.Var(s.app.moment(&s.after, humanize.Ahead), "due-after", "only what is due then or later: 10m is in ten minutes")
+	flags.BoolVar(&s.keyed, "keyed", false, "the member is the message's key, by which it can be cancelled and rescheduled")
+	flags.Var(s.metadata, "meta", "metadata of each message; may be repeated")
+	flags.BoolVar(&s.remove, "remove", false, "take out of --zset what is stored")
+	flags.BoolVar(&s.dryRun, "dry-run", false, "only count and show what would be imported")
+}
+
+// asked tells whether the import is from a set.
+func (s *setImport) asked() bool { return s.zset != "" || s.from != "" }
+
+func (s *setImport) check(cmd *cobra.Command, args []string) error {
+	if err := apart(cmd, "zset", "from"); err != nil {
+		return err
+	}
+	needed := map[string][]string{"zset": {"hash", "score", "remove"}, "from": {"queue"}}
+	for _, source := range []string{"zset", "from"} {
+		for _, flag := range needed[source] {
+			if cmd.Flags().Changed(flag) && !cmd.Flags().Changed(source) {
+				return usagef("--%s cannot be used here, want --%s", flag, source)
+			}
+		}
+	}
+	for _, flag := range []string{"source", "due-after", "keyed", "meta", "dry-run"} {
+		if cmd.Flags().Changed(flag) && !s.asked() {
+			return usagef("--%s cannot be used here, want --zset or --from", flag)
+		}
+	}
+	switch {
+	case s.asked() && len(args) > 1:
+		return usagef("FILE cannot be given with --zset or --from: want one of them")
+	case s.zset != "":
+		return needs(cmd, "score")
+	case s.from != "":
+		return needs(cmd, "queue")
+	}
+	return nil
+}
+
+func (s *setImport) run(ctx context.Context, args []string) error {
+	sets, finish, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer finish()
+	for _, set := range sets {
+		n, err := set.Count(ctx)
+		if err != nil {
+			return err
+		}
+		s.total += n
+	}
+	verb := "imported"
+	if s.dryRun {
+		verb = "looked at"
+	}
+	s.bar = s.app.newBar(verb, s.total)
+	for _, set := range sets {
+		if err = s.takeAll(ctx, args[0], set); err != nil {
+			break
+		}
+	}
+	s.bar.clear()
+	return s.report(ctx, args[0], err)
+}
+
+// open returns the sets to read.
+func (s *setImport) open(ctx context.Context) ([]sortedset.Set, func(), error) {
+	client, finish := s.app.client, func() {}
+	if s.source != "" {
+		target := s.app.target
+		target.URL, target.Sentinel, target.Cluster = s.source, "", false
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		opened, err := connect.Open(ctx, target)
+		if err != nil {
+			var wrong *connect.TargetError
+			if errors.As(err, &wrong) {
+				return nil, nil, usagef("--source: %s", strings.TrimPrefix(wrong.Error(), "--redis "))
+			}
+			return nil, nil, fmt.Errorf("--source: %w", err)
+		}
+		client, finish = opened, func() { _ = opened.Close() }
+	}
+	switch s.from {
+	case "asynq":
+		return sortedset.Asynq(client, s.queue), finish, nil
+	case "bullmq":
+		return []sortedset.Set{sortedset.BullMQ(client, s.queue)}, finish, nil
+	case "delayqueue":
+		return []sortedset.Set{sortedset.DelayQueue(client, s.queue)}, finish, nil
+	}
+	return []sortedset.Set{sortedset.ByHand(client, s.zset, s.hash, sortedset.Unit(s.unit))}, finish, nil
+}
+
+// takeAll imports a set, or only counts what is in it.
+func (s *setImport) takeAll(ctx context.Context, topic string, set sortedset.Set) error {
+	for page, err := range set.Pages(ctx) {
+		if err != nil {
+			return err
+		}
+		jobs := s.choose(page)
+		if s.dryRun {
+			s.done.Done += len(jobs)
+			s.some = append(s.some, jobs[:min(len(jobs), importSample-len(s.some))]...)
+		} else if err := s.store(ctx, topic, set, jobs); err != nil {
+			return err
+		}
+		s.bar.update(admin.Progress{Done: s.done.Done, Skipped: s.done.Skipped + s.done.Earlier + s.done.Unusable})
+	}
+	return nil
+}
+
+// choose leaves those of a page that are to be imported.
+func (s *setImport) choose(page []sortedset.Job) []sortedset.Job {
+	s.options().Check(page)
+	var jobs []sortedset.Job
+	for _, job := range page {
+		due := time.UnixMilli(job.Due)
+		switch {
+		case job.Problem != nil:
+			s.done.Unusable++
+			s.worst = fmt.Errorf("member %q: %w", humanize.Cut(job.Member, 60), job.Problem)
+			continue
+		case due.Before(s.after):
+			s.done.Earlier++
+			continue
+		}
+		if s.done.FirstDue.IsZero() || due.Before(s.done.FirstDue.Time) {
+			s.done.FirstDue.Time = due
+		}
+		if due.After(s.done.LastDue.Time) {
+			s.done.LastDue.Time = due
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs
+}
+
+func (s *setImport) options() sortedset.Options {
+	return sortedset.Options{Keyed: s.keyed, Metadata: s.metadata}
+}
+
+// store imports jobs and, if that is asked for, takes them out of the set.
+func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) error {
+	progress, err := s.put(ctx, topic, set, jobs)
+	s.done.Done += progress.Done
+	s.done.Skipped += progress.Skipped
+	if progress.Last != nil {
+		s.last = progress.Last
+	}
+	if err != nil || !s.remove {
+		return err
+	}
+	if s.keyed && progress.Skipped > 0 {
+		if jobs, err = s.stored(ctx, topic, set, jobs); err != nil {
+			return err
+		}
+	}
+	removed, err := set.Remove(ctx, jobs)
+	s.done.Removed += removed
+	return err
+}
+
+func (s *setImport) put(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) (admin.Progress, error) {
+	lines, err := set.Lines(jobs, s.options())
+	if err != nil {
+		return admin.Progress{}, err
+	}
+	return s.app.admin.Import(ctx, topic, bytes.NewReader(lines), nil)
+}
+
+// stored leaves those jobs whose messages are stored, not those whose key another message holds. It imports them again,
+// one by one: the outcome of each tells.
+func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) ([]sortedset.Job, error) {
+	var stored []sortedset.Job
+	for _, job := range jobs {
+		progress, err := s.put(ctx, topic, set, []sortedset.Job{job})
+		if err != nil {
+			return nil, err
+		}
+		if !errors.Is(progress.Last, admin.ErrKeyInUse) {
+			stored = append(stored, job)
+		}
+	}
+	return stored, nil
+}
+
+// report says what was done. Members that cannot be imported are an error, when all others are.
+func (s *setImport) report(ctx context.Context, topic string, err error) error {
+	s.done.Topic, s.done.Operation, s.done.DryRun = topic, "import", s.dryRun
+	s.done.set(admin.Progress{Done: s.done.Done, Skipped: s.done.Skipped, Last: s.last}, err)
+	s.done.Matching = &s.total
+	failed := outcome(ctx, err, admin.Progress{}, false)
+	if failed == nil && s.done.Unusable > 0 {
+		failed = fmt.Errorf("%s cannot be imported, such as %w", humanize.Count(s.done.Unusable, "member", "members"), s.worst)
+	}
+	if s.app.json() {
+		if s.dryRun {
+			s.done.Complete = false
+		}
+		return errors.Join(s.app.object(s.done), failed)
+	}
+	if s.dryRun && err == nil {
+		return errors.Join(s.preview(topic), failed)
+	}
+	return errors.Join(s.app.printf("%s\n", s.summary(ctx)), failed)
+}
+
+func (s *setImport) summary(ctx context.Context) string {
+	text := "imported " + humanize.Count(s.done.Done, "message", "messages")
+	if s.done.Skipped > 0 {
+		text += fmt.Sprintf(", left out %s: %s", humanize.Number(s.done.Skipped), s.done.Reason)
+	}
+	if s.done.Earlier > 0 {
+		text += fmt.Sprintf(", left %s that are due earlier", humanize.Number(s.done.Earlier))
+	}
+	if s.remove {
+		text += fmt.Sprintf(", took %s out of the set", humanize.Number(s.done.Removed))
+	}
+	if ctx.Err() != nil {
+		text += "; import it again to finish"
+	}
+	return text
+}
+
+// preview shows what would be imported.
+func (s *setImport) preview(topic string) error {
+	a, now := s.app, s.app.now()
+	text := "no member"
+	if s.done.Done > 0 {
+		text = fmt.Sprintf("%s, due from %s to %s", humanize.Count(s.done.Done, "member", "members"),
+			humanize.Full(s.done.FirstDue.Time, now), humanize.Full(s.done.LastDue.Time, now))
+	}
+	if s.done.Earlier > 0 {
+		text += fmt.Sprintf(", without %s due earlier", humanize.Number(s.done.Earlier))
+	}
+	if err := a.printf("%s, would be imported to topic %q\n", text, topic); err != nil {
+		return err
+	}
+	if len(s.some) > 0 {
+		g := a.newGrid("MEMBER", "DUE", "#IN", "PAYLOAD")
+		for _, job := range s.some {
+			due := time.UnixMilli(job.Due)
+			g.add(a.cut(job.Member, 40), humanize.Absolute(due, now), humanize.Duration(due.Sub(now)), a.cut(string(job.Payload), 60))
+		}
+		if err := errors.Join(a.printf("\n"), a.print(g), a.printf("\n")); err != nil {
+			return err
+		}
+	}
+	return a.printf("nothing is done: this is a dry run; what was imported before is counted, too\n")
+}
