@@ -63,7 +63,7 @@ func (a *app) root() *cobra.Command {
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
 		{"periodic", []*cobra.Command{a.periodic()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
-		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
+		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.protocol(), a.conformance(), a.version()}},
 	} {
 		for _, cmd := range section.commands {
 			cmd.GroupID = section.id

@@ -1,0 +1,255 @@
+package languages
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/conformance"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+// stage is a durable server and a topic with a name that has to be escaped.
+func stage(t *testing.T, partitions int) (*fixture.Scene, *redistest.Server) {
+	t.Helper()
+	server := redistest.New(t, redistest.Durable...)
+	s := fixture.NewOn(t, server)
+	s.Topic = "заказы: 50% {off}"
+	require.NoError(t, s.Publisher(fixture.Partitions(partitions)).Publish(s.Topic, fixture.Keyed("first", "first", time.Hour)))
+	_, err := s.Publisher().Cancel(t.Context(), s.Topic, "first")
+	require.NoError(t, err)
+	return s, server
+}
+
+// process is a program of the example.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+func run(t *testing.T, server *redistest.Server, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(python.interpreter(t), args...)
+	cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr, "LEASE_MS=1000")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return &process{t, cmd, in, bufio.NewScanner(out)}
+}
+
+// kill ends it as a crash does.
+func (p *process) kill() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait() // killed
+}
+
+// order gives it an order, and returns the answer unless it dies first.
+func (p *process) order(o conformance.Order) (a conformance.Answer, answered bool) {
+	line, err := json.Marshal(o)
+	require.NoError(p.t, err)
+	if _, err := fmt.Fprintf(p.in, "%s\n", line); err != nil || !p.lines.Scan() {
+		return conformance.Answer{}, false
+	}
+	require.NoError(p.t, json.Unmarshal(p.lines.Bytes(), &a))
+	return a, true
+}
+
+// TestPythonPublishesAndGoConsumes each message once, though the publisher and Redis are killed.
+func TestPythonPublishesAndGoConsumes(t *testing.T) {
+	const number, perLife = 300, 40
+	s, server := stage(t, 3)
+	file := scripts(t)
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.MaxInFlight = 50 })
+	var receiving sync.WaitGroup
+	got := map[string]int{}
+	receiving.Go(func() {
+		for len(got) < number {
+			select {
+			case msg := <-messages:
+				got[msg.UUID]++
+				assert.Equal(t, "payload of "+msg.UUID, string(msg.Payload))
+				assert.Equal(t, "python", msg.Metadata.Get("from"))
+				d := fixture.Delivery(t, msg)
+				assert.False(t, time.Now().Before(d.DueAt), "early: %s", msg.UUID)
+				msg.Ack()
+			case <-time.After(fixture.Soon):
+				assert.Fail(t, "no message", "%d of %d", len(got), number)
+				return
+			}
+		}
+	})
+	p := run(t, server, python.path("publisher.py"), file)
+	for n := range number {
+		if n%perLife == perLife-1 { // in the middle of an order
+			victim := p.cmd.Process
+			time.AfterFunc(time.Duration(n%7)*time.Millisecond, func() { _ = victim.Kill() })
+		}
+		if n == number/2 {
+			require.NoError(t, server.KillFor(200*time.Millisecond))
+		}
+		uuid := fmt.Sprint("message-", n)
+		o := conformance.Order{
+			Topic: s.Topic, UUID: uuid, Key: uuid, Payload: []byte("payload of " + uuid), DelayMS: 3000,
+			Metadata: map[string]string{"from": "python"},
+		}
+		a, answered := p.order(o)
+		for !answered { // it is not known whether it was stored; the key makes sure that it is stored once
+			_ = p.cmd.Wait()
+			p = run(t, server, python.path("publisher.py"), file)
+			a, answered = p.order(o)
+		}
+		require.Contains(t, []string{conformance.Stored, conformance.Duplicate}, a.Result, a.Error)
+	}
+	receiving.Wait()
+	assert.Len(t, got, number)
+	for uuid, times := range got {
+		assert.Equal(t, 1, times, uuid)
+	}
+	s.Settled()
+}
+
+// delivered is what the consumer prints of a message.
+type delivered struct {
+	UUID     string            `json:"uuid"`
+	Metadata map[string]string `json:"metadata"`
+	Attempt  int               `json:"attempt"`
+	Payload  []byte            `json:"payload_base64"`
+}
+
+// collect reads what a consumer prints until it ends.
+func (p *process) collect(into func(delivered)) {
+	for p.lines.Scan() {
+		var d delivered
+		if json.Unmarshal(p.lines.Bytes(), &d) == nil { // its last line may be cut
+			into(d)
+		}
+	}
+}
+
+// TestGoPublishesAndPythonConsumes each message, though consumers and connections are killed. Another group, in Go, gets all too.
+func TestGoPublishesAndPythonConsumes(t *testing.T) {
+	const number = 300
+	s, server := stage(t, 3)
+	file := scripts(t)
+	var mu sync.Mutex
+	got := map[string]delivered{}
+	var collecting sync.WaitGroup
+	consume := func() *process {
+		p := run(t, server, python.path("consumer.py"), file, s.Topic, "mail: ü")
+		collecting.Go(func() {
+			p.collect(func(d delivered) {
+				mu.Lock()
+				defer mu.Unlock()
+				got[d.UUID] = d
+			})
+		})
+		return p
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got)
+	}
+	consumers := []*process{consume(), consume()}
+	requireGroups(t, s, 3, "mail: ü")
+	others := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = "billing", 50 })
+	publisher := s.Publisher()
+	for n := range number {
+		msg := fixture.Delayed(fmt.Sprint("message-", n), time.Duration(n%5)*time.Millisecond)
+		msg.Payload = message.Payload{0, 0xff, byte(n)}
+		if n%10 == 0 {
+			msg.Metadata.Set("example", "fails once")
+		}
+		if n%3 == 0 {
+			redisdelay.SetOrderingKey(msg, fmt.Sprint("customer ", n%4))
+		}
+		require.NoError(t, publisher.Publish(s.Topic, msg))
+		if n == number/3 {
+			consumers[0].kill()
+			consumers[0] = consume()
+		}
+		if n == number/2 {
+			redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
+		}
+	}
+	for range number {
+		s.Next(others).Ack()
+	}
+	require.Eventually(t, func() bool { return count() == number }, 2*fixture.Soon, 20*time.Millisecond, "%d arrived", count())
+	s.Settled()
+	for _, p := range consumers {
+		require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	}
+	collecting.Wait()
+	for n := range number {
+		d := got[fmt.Sprint("message-", n)]
+		assert.Equal(t, []byte{0, 0xff, byte(n)}, d.Payload)
+		if n%10 == 0 {
+			assert.GreaterOrEqual(t, d.Attempt, 2, d.UUID)
+		}
+	}
+}
+
+// requireGroups waits until a group is registered in all partitions.
+func requireGroups(t *testing.T, s *fixture.Scene, partitions int, group string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		keys, err := s.Keys(t.Context())
+		require.NoError(t, err)
+		registered := 0
+		for _, key := range keys {
+			if fixture.Kind(key) == "groups" && s.Client.SIsMember(t.Context(), key, group).Val() {
+				registered++
+			}
+		}
+		return registered == partitions
+	}, fixture.Soon, 5*time.Millisecond)
+}
+
+// TestPythonBuriesWhatIsOfNoUse: what is too old, and what cannot be decoded.
+func TestPythonBuriesWhatIsOfNoUse(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	msg := fixture.Delayed("old", 0)
+	redisdelay.SetTTL(msg, time.Millisecond)
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	garbled := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Marshaler = nonsense{} })
+	require.NoError(t, garbled.Publish(s.Topic, fixture.Delayed("nonsense", 0)))
+	p := run(t, server, python.path("consumer.py"), scripts(t), s.Topic, "mail")
+	reasons := s.Key("reasons") + ":mail"
+	require.Eventually(t, func() bool { return s.Client.HLen(t.Context(), reasons).Val() == 2 }, fixture.Soon, 5*time.Millisecond)
+	var list []string
+	for _, reason := range s.Client.HVals(t.Context(), reasons).Val() {
+		list = append(list, reason[:7])
+	}
+	assert.ElementsMatch(t, []string{"expired", "cannot "}, list)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, p.cmd.Wait())
+	assert.Equal(t, int64(0), s.Client.HLen(t.Context(), s.Key("consumers")+":mail").Val(), "it has said that it leaves")
+
+}
+
+type nonsense struct{}
+
+func (nonsense) Marshal(string, *message.Message) ([]byte, error) { return []byte("nonsense"), nil }
