@@ -173,7 +173,8 @@ class Consumer:
 
 
 def show(message):
-    """A handler for the example. It fails once, if the message asks for that."""
+    """A handler for the example. It takes time, and fails once, if the message asks for that."""
+    time.sleep(float(message.metadata.get("example seconds", 0)))
     if message.metadata.get("example") == "fails once" and message.attempt == 1:
         raise ValueError("as it was asked to")
     payload = base64.b64encode(message.payload).decode()

@@ -104,7 +104,7 @@ func newLab(o Options) (*lab, error) {
 	if address == "" {
 		server, err := redistest.Start()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("start a server (--redis would name one): %w", err)
 		}
 		l.server, address = server, "redis://"+server.Addr
 	}

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	wm "github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
@@ -25,6 +27,7 @@ const fakeVariable = "CONFORMANCE_FAKE"
 // The faults of a publisher that the cases have to find.
 const (
 	sound          = "sound"
+	library        = "the library" // through its public API
 	seconds        = "takes milliseconds for seconds"
 	early          = "is a second early"
 	hostClock      = "counts delays by its own clock, which is wrong"
@@ -43,6 +46,32 @@ const (
 	ownKey         = "writes a key of its own"
 )
 
+// publisher publishes a message; the error says whether it is stored.
+type publisher interface {
+	publish(ctx context.Context, o Order) error
+}
+
+// ours is the library.
+type ours struct{ *redisdelay.Publisher }
+
+func (p ours) publish(_ context.Context, o Order) error {
+	msg := wm.NewMessage(o.UUID, o.Payload)
+	maps.Copy(msg.Metadata, o.Metadata)
+	if o.DelayMS != 0 {
+		delay.Message(msg, delay.For(time.Duration(o.DelayMS)*time.Millisecond))
+	}
+	if o.Key != "" {
+		redisdelay.SetKey(msg, o.Key)
+	}
+	if o.OrderingKey != "" {
+		redisdelay.SetOrderingKey(msg, o.OrderingKey)
+	}
+	if o.TTLMS > 0 {
+		redisdelay.SetTTL(msg, time.Duration(o.TTLMS)*time.Millisecond)
+	}
+	return p.Publish(o.Topic, msg)
+}
+
 // fake is a publisher on the calls of package queue.
 type fake struct {
 	fault  string
@@ -60,12 +89,9 @@ func runFake(fault string) error {
 		return err
 	}
 	options.MaxRetries = -1
-	f := &fake{fault: fault, client: redis.NewClient(options), ids: script.NewIDs()}
-	if f.store, err = queue.NewStore(f.client, os.Getenv("REDISDELAY_PREFIX"), observe.Observer{}); err != nil {
+	p, err := newPublisher(fault, redis.NewClient(options), os.Getenv("REDISDELAY_PREFIX"))
+	if err != nil {
 		return err
-	}
-	if f.name = f.ids.Next(time.Now(), script.Traits{}); fault == sameName {
-		f.name = "me"
 	}
 	orders := bufio.NewScanner(os.Stdin)
 	orders.Buffer(nil, 1<<20)
@@ -75,7 +101,7 @@ func runFake(fault string) error {
 			return err
 		}
 		a := Answer{UUID: o.UUID, Result: Stored}
-		if err := f.publish(context.Background(), o); err != nil {
+		if err := p.publish(context.Background(), o); err != nil {
 			a.Result, a.Error = resultOf(err), err.Error()
 		}
 		line, _ := json.Marshal(a)
@@ -84,11 +110,25 @@ func runFake(fault string) error {
 	return orders.Err()
 }
 
+func newPublisher(fault string, client *redis.Client, prefix string) (publisher, error) {
+	if fault == library {
+		p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, Prefix: prefix}, nil)
+		return ours{p}, err
+	}
+	f := &fake{fault: fault, client: client, ids: script.NewIDs()}
+	var err error
+	f.store, err = queue.NewStore(client, prefix, observe.Observer{})
+	if f.name = f.ids.Next(time.Now(), script.Traits{}); fault == sameName {
+		f.name = "me"
+	}
+	return f, err
+}
+
 var errDuplicate = errors.New("duplicate")
 
 func resultOf(err error) string {
 	switch {
-	case errors.Is(err, errDuplicate):
+	case errors.Is(err, errDuplicate), errors.Is(err, redisdelay.ErrDuplicateMessage):
 		return Duplicate
 	case script.Refused(err), errors.Is(err, queue.ErrProtocolTooNew):
 		return Refused

@@ -227,6 +227,40 @@ func requireGroups(t *testing.T, s *fixture.Scene, partitions int, group string)
 	}, fixture.Soon, 5*time.Millisecond)
 }
 
+// TestPythonKeepsWhatAHandlerHas for longer than the lease, and takes over what a dead consumer had.
+func TestPythonKeepsWhatAHandlerHas(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	file := scripts(t)
+	first := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	slow := fixture.Delayed("slow", 0)
+	slow.Metadata.Set("example seconds", "3")
+	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
+	unack := s.Key("unack") + ":mail"
+	held := func() bool { return s.Client.ZCard(t.Context(), unack).Val() == 1 }
+	require.Eventually(t, held, fixture.Soon, 5*time.Millisecond)
+	second := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	var d delivered
+	require.True(t, first.lines.Scan())
+	require.NoError(t, json.Unmarshal(first.lines.Bytes(), &d))
+	assert.Equal(t, 1, d.Attempt)
+	s.Settled()
+	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("attempts")+":mail").Val())
+
+	require.NoError(t, second.cmd.Process.Signal(os.Interrupt))
+	assert.False(t, second.lines.Scan(), "the lease was kept, so nobody else had it: %s", second.lines.Text())
+	slow = fixture.Delayed("again", 0)
+	slow.Metadata.Set("example seconds", "1")
+	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
+	require.Eventually(t, held, fixture.Soon, 5*time.Millisecond)
+	first.kill()
+	third := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	require.True(t, third.lines.Scan())
+	require.NoError(t, json.Unmarshal(third.lines.Bytes(), &d))
+	assert.Equal(t, delivered{UUID: "again", Attempt: d.Attempt, Metadata: d.Metadata, Payload: []byte{}}, d)
+	s.Settled()
+}
+
 // TestPythonBuriesWhatIsOfNoUse: what is too old, and what cannot be decoded.
 func TestPythonBuriesWhatIsOfNoUse(t *testing.T) {
 	server := redistest.New(t)
