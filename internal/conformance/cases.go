@@ -103,7 +103,7 @@ func key(ctx context.Context, j *judge) {
 	j.verify(ctx, first, second, third)
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: j.client, Prefix: j.prefix}, nil)
 	j.must(err)
-	defer publisher.Close() //nolint:errcheck // it only cancels
+	defer publisher.Close() //nolint:errcheck,contextcheck // it only cancels, and closes with its own deadline
 	if _, err := publisher.Cancel(ctx, j.topic, "order-1"); err != nil {
 		j.wrong("cancel by key: %v", err)
 		return

@@ -70,11 +70,11 @@ func Run(ctx context.Context, o Options, report func(Result)) (err error) {
 			return fmt.Errorf("%w %q", ErrUnknownCase, name)
 		}
 	}
-	l, err := newLab(o)
+	l, err := newLab(o) //nolint:contextcheck // a server starts within its own deadline
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.close()) }() //nolint:contextcheck // what is left is removed even if ctx has ended
 	for _, c := range cases {
 		if len(o.Cases) > 0 && !slices.Contains(o.Cases, c.name) {
 			continue

@@ -270,7 +270,7 @@ func (j *judge) deliver(ctx context.Context, orders ...ordered) {
 		Client: j.client, Prefix: j.prefix, ConsumerGroup: "judge", CloseTimeout: time.Second,
 	}, nil)
 	j.must(err)
-	defer subscriber.Close() //nolint:errcheck // all that counts was received
+	defer subscriber.Close() //nolint:errcheck,contextcheck // all that counts was received, and it closes with its own deadline
 	messages, err := subscriber.Subscribe(ctx, orders[0].Topic)
 	j.must(err)
 	want := map[string]bool{}

@@ -69,7 +69,9 @@ local x = 1 -- no header
 	assert.Equal(t, Script{
 		Does: "make messages due later.", Notes: "It counts.\nAn error is certain.",
 		Args: []Arg{
-			{"1", "group", ""}, {"2", "channel", "where subscribers listen"}, {"3", "", "max deliveries, 0 for no limit"},
+			{"1", "group", ""},
+			{"2", "channel", "where subscribers listen"},
+			{"3", "", "max deliveries, 0 for no limit"},
 			{"4..", "", "for each message: id"},
 		},
 		Returns: "{ 'groups' } if one is missing\n{ 'done', id }",

@@ -34,16 +34,22 @@ type language struct {
 
 var languages = []language{
 	{
-		"Python", []string{"python3", "/usr/bin/python3"},
-		[]string{"-c", "import redis, msgpack"}, "python", "publisher.py", "vectors.py",
+		"Python",
+		[]string{"python3", "/usr/bin/python3"},
+		[]string{"-c", "import redis, msgpack"},
+		"python", "publisher.py", "vectors.py",
 	},
 	{
-		"Node", []string{"node", "nodejs"},
-		[]string{"-e", "require('redis'); require('@msgpack/msgpack')"}, "node", "publisher.js", "vectors.js",
+		"Node",
+		[]string{"node", "nodejs"},
+		[]string{"-e", "require('redis'); require('@msgpack/msgpack')"},
+		"node", "publisher.js", "vectors.js",
 	},
 	{
-		"PHP", []string{"php"},
-		[]string{"-r", "exit(class_exists('Redis') ? 0 : 1);"}, "php", "publisher.php", "vectors.php",
+		"PHP",
+		[]string{"php"},
+		[]string{"-r", "exit(class_exists('Redis') ? 0 : 1);"},
+		"php", "publisher.php", "vectors.php",
 	},
 }
 

@@ -66,8 +66,13 @@ type keyVector struct {
 
 func keyVectors() (list []keyVector) {
 	for _, name := range []struct{ prefix, topic, group string }{
-		{"redisdelay", "orders", "billing"}, {"redisdelay", "orders.close", "mail:eu"}, {"a:b", "50% {off}: now", "g}h"},
-		{"p", "%7D", "ключ"}, {"p", "заказы 日本", "%"}, {"p", "}:{", "{x}"}, {"redisdelay", "0", " "},
+		{"redisdelay", "orders", "billing"},
+		{"redisdelay", "orders.close", "mail:eu"},
+		{"a:b", "50% {off}: now", "g}h"},
+		{"p", "%7D", "ключ"},
+		{"p", "заказы 日本", "%"},
+		{"p", "}:{", "{x}"},
+		{"redisdelay", "0", " "},
 	} {
 		for _, partition := range []int{0, 1, 2, 3, 7, 64, 255} {
 			n := script.NewNames(name.prefix, name.topic, partition)

@@ -42,10 +42,11 @@ type process struct {
 	lines *bufio.Scanner
 }
 
-func run(t *testing.T, server *redistest.Server, args ...string) *process {
+// run starts a file of a language's example.
+func (l language) run(t *testing.T, server *redistest.Server, file string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(python.interpreter(t), args...)
-	cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr, "LEASE_MS=1000")
+	cmd := exec.Command(l.interpreter(t), append([]string{l.path(file)}, args...)...)
+	cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr, "LEASE_MS=2000")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -74,33 +75,57 @@ func (p *process) order(o conformance.Order) (a conformance.Answer, answered boo
 	return a, true
 }
 
-// TestPythonPublishesAndGoConsumes each message once, though the publisher and Redis are killed.
-func TestPythonPublishesAndGoConsumes(t *testing.T) {
-	const number, perLife = 300, 40
+// TestOthersPublishAndGoConsumes each message once, though the publisher and Redis are killed.
+func TestOthersPublishAndGoConsumes(t *testing.T) {
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			publishAndConsume(t, l)
+		})
+	}
+}
+
+func publishAndConsume(t *testing.T, l language) {
+	const number = 240
 	s, server := stage(t, 3)
-	file := scripts(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.MaxInFlight = 50 })
 	var receiving sync.WaitGroup
 	got := map[string]int{}
-	receiving.Go(func() {
-		for len(got) < number {
-			select {
-			case msg := <-messages:
-				got[msg.UUID]++
-				assert.Equal(t, "payload of "+msg.UUID, string(msg.Payload))
-				assert.Equal(t, "python", msg.Metadata.Get("from"))
-				d := fixture.Delivery(t, msg)
-				assert.False(t, time.Now().Before(d.DueAt), "early: %s", msg.UUID)
-				msg.Ack()
-			case <-time.After(fixture.Soon):
-				assert.Fail(t, "no message", "%d of %d", len(got), number)
-				return
-			}
+	receiving.Go(func() { receive(s, messages, l.name, number, got) })
+	publishThroughKills(t, l, s.Topic, server, number)
+	receiving.Wait()
+	assert.Len(t, got, number)
+	for uuid, times := range got {
+		assert.Equal(t, 1, times, uuid)
+	}
+	s.Settled()
+}
+
+// receive counts how often each message of a language comes, until there are so many.
+func receive(s *fixture.Scene, messages <-chan *message.Message, name string, number int, got map[string]int) {
+	for len(got) < number {
+		select {
+		case msg := <-messages:
+			got[msg.UUID]++
+			assert.Equal(s.T, "payload of "+msg.UUID, string(msg.Payload))
+			assert.Equal(s.T, name, msg.Metadata.Get("from"))
+			assert.False(s.T, time.Now().Before(fixture.Delivery(s.T, msg).DueAt), "early: %s", msg.UUID)
+			msg.Ack()
+		case <-time.After(fixture.Soon):
+			assert.Fail(s.T, "no message", "%d of %d", len(got), number)
+			return
 		}
-	})
-	p := run(t, server, python.path("publisher.py"), file)
+	}
+}
+
+// publishThroughKills gives orders to a publisher, and to the next one when it is killed in the middle of one. It kills Redis, too.
+func publishThroughKills(t *testing.T, l language, topic string, server *redistest.Server, number int) {
+	t.Helper()
+	const perLife = 40
+	file := scripts(t)
+	p := l.run(t, server, l.publisher, file)
 	for n := range number {
-		if n%perLife == perLife-1 { // in the middle of an order
+		if n%perLife == perLife-1 {
 			victim := p.cmd.Process
 			time.AfterFunc(time.Duration(n%7)*time.Millisecond, func() { _ = victim.Kill() })
 		}
@@ -109,23 +134,17 @@ func TestPythonPublishesAndGoConsumes(t *testing.T) {
 		}
 		uuid := fmt.Sprint("message-", n)
 		o := conformance.Order{
-			Topic: s.Topic, UUID: uuid, Key: uuid, Payload: []byte("payload of " + uuid), DelayMS: 3000,
-			Metadata: map[string]string{"from": "python"},
+			Topic: topic, UUID: uuid, Key: uuid, Payload: []byte("payload of " + uuid), DelayMS: 3000,
+			Metadata: map[string]string{"from": l.name},
 		}
 		a, answered := p.order(o)
 		for !answered { // it is not known whether it was stored; the key makes sure that it is stored once
 			_ = p.cmd.Wait()
-			p = run(t, server, python.path("publisher.py"), file)
+			p = l.run(t, server, l.publisher, file)
 			a, answered = p.order(o)
 		}
 		require.Contains(t, []string{conformance.Stored, conformance.Duplicate}, a.Result, a.Error)
 	}
-	receiving.Wait()
-	assert.Len(t, got, number)
-	for uuid, times := range got {
-		assert.Equal(t, 1, times, uuid)
-	}
-	s.Settled()
 }
 
 // delivered is what the consumer prints of a message.
@@ -146,44 +165,48 @@ func (p *process) collect(into func(delivered)) {
 	}
 }
 
+// mail is a consumer group whose consumers are programs in Python, which come and go.
+const mail = "mail: ü"
+
+// prints are what consumers have printed.
+type prints struct {
+	mu      sync.Mutex
+	got     map[string]delivered // guarded by mu; by UUID
+	reading sync.WaitGroup
+}
+
+func (p *prints) read(from *process) {
+	p.reading.Go(func() {
+		from.collect(func(d delivered) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.got[d.UUID] = d
+		})
+	})
+}
+
+func (p *prints) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.got)
+}
+
 // TestGoPublishesAndPythonConsumes each message, though consumers and connections are killed. Another group, in Go, gets all too.
 func TestGoPublishesAndPythonConsumes(t *testing.T) {
 	const number = 300
 	s, server := stage(t, 3)
-	file := scripts(t)
-	var mu sync.Mutex
-	got := map[string]delivered{}
-	var collecting sync.WaitGroup
+	file, all := scripts(t), &prints{got: map[string]delivered{}}
 	consume := func() *process {
-		p := run(t, server, python.path("consumer.py"), file, s.Topic, "mail: ü")
-		collecting.Go(func() {
-			p.collect(func(d delivered) {
-				mu.Lock()
-				defer mu.Unlock()
-				got[d.UUID] = d
-			})
-		})
+		p := python.run(t, server, "consumer.py", file, s.Topic, mail)
+		all.read(p)
 		return p
 	}
-	count := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(got)
-	}
 	consumers := []*process{consume(), consume()}
-	requireGroups(t, s, 3, "mail: ü")
+	requireGroups(t, s, 3, mail)
 	others := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = "billing", 50 })
 	publisher := s.Publisher()
 	for n := range number {
-		msg := fixture.Delayed(fmt.Sprint("message-", n), time.Duration(n%5)*time.Millisecond)
-		msg.Payload = message.Payload{0, 0xff, byte(n)}
-		if n%10 == 0 {
-			msg.Metadata.Set("example", "fails once")
-		}
-		if n%3 == 0 {
-			redisdelay.SetOrderingKey(msg, fmt.Sprint("customer ", n%4))
-		}
-		require.NoError(t, publisher.Publish(s.Topic, msg))
+		require.NoError(t, publisher.Publish(s.Topic, numbered(n)))
 		if n == number/3 {
 			consumers[0].kill()
 			consumers[0] = consume()
@@ -196,18 +219,35 @@ func TestGoPublishesAndPythonConsumes(t *testing.T) {
 	for range number {
 		s.Next(others).Ack()
 	}
-	require.Eventually(t, func() bool { return count() == number }, 2*fixture.Soon, 20*time.Millisecond, "%d arrived", count())
+	require.Eventually(t, func() bool { return all.count() == number }, 2*fixture.Soon, 20*time.Millisecond)
 	s.Settled()
 	for _, p := range consumers {
 		require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	}
-	collecting.Wait()
+	all.reading.Wait()
 	for n := range number {
-		d := got[fmt.Sprint("message-", n)]
-		assert.Equal(t, []byte{0, 0xff, byte(n)}, d.Payload)
-		if n%10 == 0 {
-			assert.GreaterOrEqual(t, d.Attempt, 2, d.UUID)
-		}
+		requireNumbered(t, n, all.got[numbered(n).UUID])
+	}
+}
+
+// numbered is a message that is due soon. Some have ordering keys, and some fail once.
+func numbered(n int) *message.Message {
+	msg := fixture.Delayed(fmt.Sprint("message-", n), time.Duration(n%5)*time.Millisecond)
+	msg.Payload = message.Payload{0, 0xff, byte(n)}
+	if n%10 == 0 {
+		msg.Metadata.Set("example", "fails once")
+	}
+	if n%3 == 0 {
+		redisdelay.SetOrderingKey(msg, fmt.Sprint("customer ", n%4))
+	}
+	return msg
+}
+
+func requireNumbered(t *testing.T, n int, d delivered) {
+	t.Helper()
+	assert.Equal(t, []byte{0, 0xff, byte(n)}, d.Payload)
+	if n%10 == 0 {
+		assert.GreaterOrEqual(t, d.Attempt, 2, d.UUID)
 	}
 }
 
@@ -232,14 +272,14 @@ func TestPythonKeepsWhatAHandlerHas(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	file := scripts(t)
-	first := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	first := python.run(t, server, "consumer.py", file, s.Topic, "mail")
 	slow := fixture.Delayed("slow", 0)
-	slow.Metadata.Set("example seconds", "3")
+	slow.Metadata.Set("example seconds", "5")
 	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
 	unack := s.Key("unack") + ":mail"
 	held := func() bool { return s.Client.ZCard(t.Context(), unack).Val() == 1 }
 	require.Eventually(t, held, fixture.Soon, 5*time.Millisecond)
-	second := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	second := python.run(t, server, "consumer.py", file, s.Topic, "mail")
 	var d delivered
 	require.True(t, first.lines.Scan())
 	require.NoError(t, json.Unmarshal(first.lines.Bytes(), &d))
@@ -254,7 +294,7 @@ func TestPythonKeepsWhatAHandlerHas(t *testing.T) {
 	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
 	require.Eventually(t, held, fixture.Soon, 5*time.Millisecond)
 	first.kill()
-	third := run(t, server, python.path("consumer.py"), file, s.Topic, "mail")
+	third := python.run(t, server, "consumer.py", file, s.Topic, "mail")
 	require.True(t, third.lines.Scan())
 	require.NoError(t, json.Unmarshal(third.lines.Bytes(), &d))
 	assert.Equal(t, delivered{UUID: "again", Attempt: d.Attempt, Metadata: d.Metadata, Payload: []byte{}}, d)
@@ -270,7 +310,7 @@ func TestPythonBuriesWhatIsOfNoUse(t *testing.T) {
 	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
 	garbled := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Marshaler = nonsense{} })
 	require.NoError(t, garbled.Publish(s.Topic, fixture.Delayed("nonsense", 0)))
-	p := run(t, server, python.path("consumer.py"), scripts(t), s.Topic, "mail")
+	p := python.run(t, server, "consumer.py", scripts(t), s.Topic, "mail")
 	reasons := s.Key("reasons") + ":mail"
 	require.Eventually(t, func() bool { return s.Client.HLen(t.Context(), reasons).Val() == 2 }, fixture.Soon, 5*time.Millisecond)
 	var list []string
@@ -281,7 +321,6 @@ func TestPythonBuriesWhatIsOfNoUse(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, p.cmd.Wait())
 	assert.Equal(t, int64(0), s.Client.HLen(t.Context(), s.Key("consumers")+":mail").Val(), "it has said that it leaves")
-
 }
 
 type nonsense struct{}
