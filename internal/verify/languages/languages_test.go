@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,46 @@ func TestPublishersConform(t *testing.T) {
 			assert.Len(t, conformance.Names(), passed)
 			assert.Empty(t, errs.String())
 		})
+	}
+}
+
+// TestThePagesNameAllCasesAndClasses that there are, and no others.
+func TestThePagesNameAllCasesAndClasses(t *testing.T) {
+	assert.Equal(t, conformance.Names(), rows(t, "docs/use/languages.md", "| case |"))
+	var classes []string
+	for _, v := range errorVectors() {
+		if !slices.Contains(classes, v.Class) {
+			classes = append(classes, v.Class)
+		}
+	}
+	assert.ElementsMatch(t, classes, rows(t, "docs/inside/protocol.md", "| class |"))
+}
+
+// rows are the first cells of a table, without backquotes.
+func rows(t *testing.T, page, head string) (cells []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(examples, "..", page))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "\n"+head)
+	require.True(t, found, head)
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range strings.Split(table, "\n")[2:] {
+		cells = append(cells, strings.Trim(strings.Split(row, "|")[1], " `"))
+	}
+	return cells
+}
+
+// TestTheExamplesAreShort enough to be read and copied.
+func TestTheExamplesAreShort(t *testing.T) {
+	for _, l := range languages {
+		files, err := filepath.Glob(filepath.Join(examples, l.folder, "*"+filepath.Ext(l.publisher)))
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, len(files), 3)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Less(t, bytes.Count(text, []byte("\n")), 200, file)
+		}
 	}
 }
 
