@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch bench matrix redis-server prometheus
 
@@ -19,6 +19,12 @@ ifneq ($(RACE),) # what the detector cannot watch: races outside this library, a
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
 	$(GO) test -run 'Allocates' .
 endif
+
+## languages: install what the examples in Python, Node and PHP need, and run them against the library; without these,
+## make test skips them
+languages: redis-server
+	./scripts/install-languages.sh
+	CI=true $(GO) test -timeout 10m -v ./internal/verify/languages
 
 ## stress: Watermill's stress test, ten suites at once
 stress: redis-server

@@ -63,7 +63,7 @@ func pages(t *testing.T) (list []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && path != root):
+		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".") && path != root):
 			return filepath.SkipDir
 		case filepath.Ext(path) == ".md":
 			list = append(list, path)

@@ -14,6 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/conformance"
+	"github.com/redisdelay/watermill-redisdelay/internal/protocol"
 )
 
 var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
@@ -89,6 +92,11 @@ var objects = []struct {
 	{"`import --zset`, `import --from`", importJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
+	{"`protocol`", protocol.Document{}},
+	{"the `keys` of `protocol`", protocol.Key{}},
+	{"the `scripts` of `protocol`", protocol.Script{}},
+	{"the `args` of a script", protocol.Arg{}},
+	{"`conformance`, one for each case", conformance.Result{}},
 	{"`version`", versionJSON{}},
 }
 

@@ -1,0 +1,114 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+func TestMain(m *testing.M) {
+	if fault := os.Getenv(fakeVariable); fault != "" {
+		if err := runFake(fault); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	redistest.Main(m)
+}
+
+// judgeFake judges the test binary as a publisher with a fault.
+func judgeFake(t *testing.T, fault string, o Options) map[string]Result {
+	t.Helper()
+	t.Setenv(fakeVariable, fault)
+	var errs bytes.Buffer
+	o.Command, o.Errors = []string{os.Args[0], "-test.run=^$"}, &errs
+	results := map[string]Result{}
+	err := Run(t.Context(), o, func(r Result) { results[r.Case] = r })
+	require.NoError(t, err, errs.String())
+	return results
+}
+
+// TestSoundPublishersPass all cases, and so does the library itself.
+func TestSoundPublishersPass(t *testing.T) {
+	for _, publisher := range []string{sound, library} {
+		results := judgeFake(t, publisher, Options{})
+		assert.Len(t, results, len(cases))
+		for _, r := range results {
+			if r.Case != "wrong clock" || r.Outcome != Skipped { // this binary has no libc to deceive; the publisher in Python has
+				assert.Equal(t, Passed, r.Outcome, "%s, %s: %q", publisher, r.Case, r.Problems)
+			}
+		}
+	}
+}
+
+// TestEachFaultIsFound by the case that is about it.
+func TestEachFaultIsFound(t *testing.T) {
+	for _, c := range []struct{ fault, by, says string }{
+		{seconds, "delayed", "too early"},
+		{early, "delayed", "too early"},
+		{hostClock, "delayed", "too late"},
+		{again, "lost reply", "stored 2 times"},
+		{gaveUp, "lost reply", `is stored, and the answer is "refused"`},
+		{otherPartition, "partitions", "is in partition"},
+		{noKey, "key", `want "duplicate"`},
+		{ignores, "key", `want "duplicate"`},
+		{forgets, "script flush", "is not stored"},
+		{noRetry, "READONLY", `want "stored"`},
+		{sameName, "restart", `want "stored"`},
+		{disorder, "order", "is not above"},
+		{noVersion, "too new", `want "refused"`},
+		{unlisted, "ordering key and ttl", "want 3"},
+		{noMetadata, "plain", "metadata"},
+		{ownKey, "keys", "none of the protocol"},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			r := judgeFake(t, c.fault, Options{Cases: []string{c.by}})[c.by]
+			assert.Equal(t, Failed, r.Outcome)
+			assert.Contains(t, strings.Join(r.Problems, "\n"), c.says)
+		})
+	}
+}
+
+// TestSomebodyElsesServerIsLeftAsItWas: nothing that others would notice, and no key.
+func TestSomebodyElsesServerIsLeftAsItWas(t *testing.T) {
+	server := redistest.New(t)
+	client := server.Client(t)
+	redistest.Command(t, client, "SET", "theirs", 1)
+	results := judgeFake(t, sound, Options{Redis: "redis://" + server.Addr + "/3"})
+	for _, r := range results {
+		if r.Case == "READONLY" {
+			assert.Equal(t, Skipped, r.Outcome)
+			continue
+		}
+		assert.NotEqual(t, Failed, r.Outcome, "%s: %q", r.Case, r.Problems)
+	}
+	assert.Equal(t, "1", client.Get(t.Context(), "theirs").Val())
+	assert.Equal(t, int64(1), client.DBSize(t.Context()).Val())
+	assert.NotContains(t, client.Info(t.Context(), "keyspace").Val(), "db3:")
+}
+
+func TestAProgramThatDoesNotAnswerFails(t *testing.T) {
+	for _, command := range [][]string{
+		{"sh", "-c", "exit 0"}, {"sh", "-c", "echo hello"}, {"sh", "-c", `echo '{"uuid":"else"}'`},
+	} {
+		var results []Result
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := Run(ctx, Options{Command: command, Cases: []string{"plain"}}, func(r Result) { results = append(results, r) })
+		cancel()
+		require.NoError(t, err)
+		require.Len(t, results, 1)
+		assert.Equal(t, Failed, results[0].Outcome, "%q", command)
+	}
+	assert.Error(t, Run(t.Context(), Options{Command: []string{"/no/such/program"}, Redis: "rediss://localhost"}, nil))
+	assert.ErrorIs(t, Run(t.Context(), Options{Cases: []string{"plane"}}, nil), ErrUnknownCase)
+}
