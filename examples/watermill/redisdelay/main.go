@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log"
 	"os"
 	"time"
@@ -53,13 +54,7 @@ func run(ctx context.Context, addr string) error {
 	if err := publishMessages(ctx, publisher); err != nil {
 		return err
 	}
-	if err := publisher.Close(); err != nil {
-		return err
-	}
-	if err := subscriber.Close(); err != nil {
-		return err
-	}
-	return client.Close()
+	return errors.Join(publisher.Close(), subscriber.Close(), client.Close()) //nolint:contextcheck // ctx has ended
 }
 
 func publishMessages(ctx context.Context, publisher message.Publisher) error {

@@ -224,6 +224,26 @@ func TestASetOnAnotherServerIsImported(t *testing.T) {
 	assert.NotContains(t, r.err, "hunter2")
 }
 
+// TestASetOfAClusterIsImported: set, hash and topic are in different slots.
+func TestASetOfAClusterIsImported(t *testing.T) {
+	cluster := redistest.NewCluster(t)
+	s := &stage{Scene: fixture.NewWith(t, cluster.Client(t)), address: "redis://" + cluster.Addrs()[0]}
+	publisher := s.Publisher(fixture.Partitions(4))
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("uuid", "first", time.Hour))) // makes the partitions
+	require.NoError(t, fixture.ErrOf(publisher.Cancel(t.Context(), s.Topic, "first")))
+	dues, bodies := map[string]int64{}, map[string]int64{}
+	for n := range 1000 {
+		member, due := fmt.Sprint("job ", n), s.Now().Add(time.Hour+time.Duration(n)*time.Second).UnixMilli()
+		dues[member], bodies["body of "+member] = due, due
+		require.NoError(t, s.Client.HSet(t.Context(), "bodies", member, "body of "+member).Err())
+	}
+	fillSet(t, s.Client, "jobs", dues)
+	for _, want := range []string{"imported 1,000 messages, took 1,000 out of the set\n", "imported 0 messages, took 0 out of the set\n"} {
+		assert.Equal(t, want, s.must("import", s.Topic, "--zset", "jobs", "--hash", "bodies", "--score", "ms", "--keyed", "--remove"))
+	}
+	assert.Equal(t, bodies, s.waiting(s.Topic))
+}
+
 // TestQueuesOfOthersAreImported as they have written them.
 func TestQueuesOfOthersAreImported(t *testing.T) {
 	for _, test := range []struct {
