@@ -99,6 +99,9 @@ type lab struct {
 }
 
 func newLab(o Options) (*lab, error) {
+	if o.Errors != nil {
+		o.Errors = &shared{to: o.Errors}
+	}
 	l := &lab{options: o, prefix: "conformance-" + ulid.Make().String()}
 	address := o.Redis
 	if address == "" {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 )
 
@@ -57,6 +58,18 @@ type program struct {
 	out    *os.File
 	lines  *bufio.Reader
 	cancel context.CancelFunc
+}
+
+// shared lets several programs write to one writer.
+type shared struct {
+	mu sync.Mutex
+	to io.Writer // guarded by mu
+}
+
+func (s *shared) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(text)
 }
 
 func startProgram(ctx context.Context, o Options, env ...string) (*program, error) {

@@ -190,8 +190,9 @@ func TestVectorsPass(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
+			interpreter := l.interpreter(t)
 			server := redistest.New(t) // for the replies
-			cmd := exec.Command(l.interpreter(t), l.path(l.vectors), scripts(t), vectorFolder)
+			cmd := exec.Command(interpreter, l.path(l.vectors), scripts(t), vectorFolder)
 			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
