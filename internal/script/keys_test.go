@@ -100,7 +100,9 @@ func TestTheProtocolDescribesTheKinds(t *testing.T) {
 		name := "T:" + kind.name
 		if k := Kind(k); k == Topics {
 			name = "{prefix:" + kind.name + "}"
-		} else if k < Scheduled {
+		} else if k >= Entries && k < Scheduled {
+			name = "{prefix:inbox}:" + kind.name
+		} else if k < Entries {
 			name = "{prefix:periodic}:" + kind.name
 		} else if k.OfGroup() {
 			name += ":G"
