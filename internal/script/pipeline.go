@@ -132,7 +132,8 @@ func (c *Client) runSome(ctx context.Context, node pipeliner, calls []Call) (ans
 		case elsewhere(err):
 			reply, err = c.send(ctx, call)
 		default:
-			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, err) })
+			failed := err // the call may go on after Promptly has set err
+			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, failed) })
 		}
 		answers[i] = Answer{reply, err}
 	}
