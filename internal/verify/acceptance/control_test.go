@@ -185,6 +185,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 }
 
 func TestControlOnAClusterWithPartitions(t *testing.T) {
+	const due = 2 * time.Second // long enough to publish all, and to pause
 	t.Parallel() // it mostly waits
 	cluster := redistest.SharedCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
@@ -192,11 +193,11 @@ func TestControlOnAClusterWithPartitions(t *testing.T) {
 	p := s.Publisher(fixture.Partitions(4))
 	messages := s.Subscribe()
 	for i := range 40 {
-		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(i), 300*time.Millisecond)))
+		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(i), due)))
 	}
 	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	s.Idle(messages)
-	<-time.After(300 * time.Millisecond)
+	<-time.After(due)
 	s.Idle(messages)
 	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	for range 20 {
