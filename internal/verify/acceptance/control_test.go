@@ -186,7 +186,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 
 func TestControlOnAClusterWithPartitions(t *testing.T) {
 	const due = 2 * time.Second // long enough to publish all, and to pause
-	t.Parallel() // it mostly waits
+	t.Parallel()                // it mostly waits
 	cluster := redistest.SharedCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
 	c := newControl(t, s)
