@@ -217,6 +217,7 @@ func newScrubber(files string) *scrubber {
 		{`"due":\d+`, `"due":N`},
 		{fmt.Sprintf(`\b%d\b`, os.Getpid()), "PID"},
 		{`(version is|uses) \d[\d.]*( [KMG]?i?B)?`, "$1 N"},
+		{`bodies of about [\d.]+ `, "bodies of about N "}, // times in them have as many digits as they need
 		{`about [\d.]+ [KMG]?i?B of memory`, "about N of memory"},
 		{`( [KMG]?i?B) +[\d.]+ [KMG]?i?B\b`, "$1  N"}, // what stats says of memory, beside that of bodies
 		{`"memory":\d+`, `"memory":N`},
