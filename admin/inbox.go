@@ -29,11 +29,7 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	if err != nil {
 		return Inbox{}, wrap(err, "look into the inbox")
 	}
-	i := Inbox{Waiting: g.Length, Refused: g.Refused}
-	if g.First.ID != "" {
-		i.Oldest = max(0, g.Now.Sub(g.First.Time()))
-	}
-	return i, nil
+	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
 // WaitsInInbox looks for an entry for a topic with a message key, or with a UUID (Ref.ID), among the first 1,000 of the inbox.

@@ -11,7 +11,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -118,13 +117,8 @@ func (r *reader) round(ctx context.Context) error {
 	storing, cancel := context.WithTimeout(ctx, storeFor)
 	defer cancel()
 	refused, err := r.inbox.settle(storing, b)
-	if errors.Is(err, queue.ErrStalePublisher) {
-		// Others have stored the batch, and ended it. If they have not, Redis has lost what it knew of batches.
-		backoff.Sleep(ctx, r.as.Lease)
-		return fmt.Errorf("batch %d: %w", b.Number, err)
-	}
 	if err != nil {
-		return err
+		return fmt.Errorf("batch %d: %w", b.Number, err)
 	}
 	r.settled, r.refused, r.last = b.Number, refused, b.Entries[len(b.Entries)-1].ID
 	return nil

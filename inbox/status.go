@@ -19,11 +19,7 @@ func (i *Inbox) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("redisdelay: inbox: %w", err)
 	}
-	s := Status{Waiting: g.Length, Refused: g.Refused}
-	if g.First.ID != "" {
-		s.Oldest = max(0, g.Now.Sub(g.First.Time()))
-	}
-	return s, nil
+	return Status{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
 // Refusal is an entry that could not be stored.
@@ -40,8 +36,8 @@ const (
 	reasonField = "_reason"
 )
 
-// Refused returns the entries that were refused last, the newest first, and how many of them it returns at most is up to the
-// caller. To try one again, add its fields to the inbox once more.
+// Refused returns the entries that were refused last, the newest first, at most so many. To try one again, add its fields to the
+// inbox once more. The error is that of ctx or of Redis.
 func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
 	entries, err := i.intake.Refused(ctx, int64(most))
 	if err != nil {

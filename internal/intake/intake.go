@@ -100,7 +100,7 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 // Await returns when there is an entry after another one ("0" for the first), or after some time. It holds a connection of
 // the client for that long, also if ctx ends sooner.
 func (i *Intake) Await(ctx context.Context, after string, most time.Duration) error {
-	key := i.client.InboxKey(script.Entries)
+	key := i.client.PrefixKey(script.Entries)
 	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
 		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, after}, Count: 1, Block: most}).Err()
 		if errors.Is(err, redis.Nil) {
@@ -117,7 +117,14 @@ type Glance struct {
 	Length  int64
 	First   Entry // its ID; "" if there is none
 	Refused int64
-	Reader  string // who read last
+}
+
+// Oldest is for how long the first entry has waited; 0 if there is none.
+func (g Glance) Oldest() time.Duration {
+	if g.First.ID == "" {
+		return 0
+	}
+	return max(0, g.Now.Sub(g.First.Time()))
 }
 
 // Glance returns how full the inbox is.
@@ -126,21 +133,21 @@ func (i *Intake) Glance(ctx context.Context) (Glance, error) {
 	if err != nil {
 		return Glance{}, err
 	}
-	g := Glance{Now: reply.Time(), Length: reply.Int(), First: Entry{ID: reply.Text()}, Refused: reply.Int(), Reader: reply.Text()}
+	g := Glance{Now: reply.Time(), Length: reply.Int(), First: Entry{ID: reply.Text()}, Refused: reply.Int()}
 	return g, reply.End()
 }
 
 // Refused returns the last refused entries, the newest first.
 func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
 	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
-		return entriesOf(i.client.Redis().XRevRangeN(ctx, i.client.InboxKey(script.RefusedEntries), "+", "-", most).Result())
+		return entriesOf(i.client.Redis().XRevRangeN(ctx, i.client.PrefixKey(script.RefusedEntries), "+", "-", most).Result())
 	})
 }
 
 // Waiting returns the first entries that wait.
 func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
 	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
-		return entriesOf(i.client.Redis().XRangeN(ctx, i.client.InboxKey(script.Entries), "-", "+", most).Result())
+		return entriesOf(i.client.Redis().XRangeN(ctx, i.client.PrefixKey(script.Entries), "-", "+", most).Result())
 	})
 }
 
@@ -157,7 +164,7 @@ func entriesOf(found []redis.XMessage, err error) ([]Entry, error) {
 }
 
 func (i *Intake) run(ctx context.Context, s *script.Script, args []any) (script.Reply, error) {
-	keys := i.client.InboxKeys(s)
+	keys := i.client.PrefixKeys(s)
 	if err := i.client.Check(ctx, keys[0]); err != nil {
 		return script.Reply{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
@@ -57,7 +58,7 @@ type Arg struct {
 
 // all are the scripts of all packages.
 func all() []*script.Script {
-	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts())
+	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts(), intake.Scripts())
 }
 
 // Describe describes all scripts or, if any are named, these in their order.
@@ -102,16 +103,7 @@ func (d Document) Write(to io.Writer) error {
 func keys() []Key {
 	var list []Key
 	for _, k := range script.Kinds() {
-		form := "T:" + k.Name()
-		switch {
-		case k == script.Topics:
-			form = "{prefix:" + k.Name() + "}"
-		case k < script.Scheduled:
-			form = "{prefix:periodic}:" + k.Name()
-		case k.OfGroup():
-			form += ":G"
-		}
-		list = append(list, Key{Name: k.Name(), Type: k.Type(), Form: form})
+		list = append(list, Key{Name: k.Name(), Type: k.Type(), Form: k.Form()})
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -126,4 +127,30 @@ func TestTheDocumentIsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b.Bytes(), &back))
 	assert.Equal(t, d, back)
 	assert.NotContains(t, b.String(), `\u003c`, "it is no page of a browser")
+}
+
+// TestNoScriptIsLeftOut compares with the files, so that a package whose scripts are not listed is found.
+func TestNoScriptIsLeftOut(t *testing.T) {
+	files, err := filepath.Glob("../*/lua/*.lua")
+	require.NoError(t, err)
+	var want []string
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".lua"); name != "lib" && !strings.HasPrefix(name, "lib_") {
+			want = append(want, name)
+		}
+	}
+	assert.ElementsMatch(t, want, Names())
+}
+
+func TestTheKeysHaveTheFormsOfTheirTools(t *testing.T) {
+	forms := map[string]string{}
+	for _, k := range keys() {
+		forms[k.Name] = k.Form
+	}
+	for name, want := range map[string]string{
+		"topics": "{prefix:topics}", "versions": "{prefix:periodic}:versions", "entries": "{prefix:inbox}:entries",
+		"refused": "{prefix:inbox}:refused", "scheduled": "T:scheduled", "lanes": "T:lanes:G",
+	} {
+		assert.Equal(t, want, forms[name])
+	}
 }

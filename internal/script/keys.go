@@ -15,11 +15,11 @@ type Kind int
 // The kinds.
 const (
 	Topics    Kind = iota // Client.Registry
-	Schedules             // from here on Client.Periodic
+	Schedules             // from here on with the tag {prefix:periodic}
 	Upcoming
 	Owned
 	Versions
-	Entries // from here on Client.InboxKey
+	Entries // from here on with the tag {prefix:inbox}
 	Reading
 	RefusedEntries
 	Scheduled
@@ -116,6 +116,30 @@ func (k Kind) Name() string { return kinds[k].name }
 
 // Type is the type of value that Redis says such a key has.
 func (k Kind) Type() string { return kinds[k].holds }
+
+// Form is how the name of such a key is made: T is {prefix:topic:partition}, and G a consumer group.
+func (k Kind) Form() string {
+	switch {
+	case k < Scheduled:
+		return ofPrefix("prefix", k)
+	case k.OfGroup():
+		return "T:" + k.Name() + ":G"
+	default:
+		return "T:" + k.Name()
+	}
+}
+
+// ofPrefix is the key of a kind of which a prefix has one. Each tool has a hash tag of its own.
+func ofPrefix(prefix string, k Kind) string {
+	switch {
+	case k == Topics:
+		return "{" + prefix + ":" + k.Name() + "}"
+	case k < Entries:
+		return "{" + prefix + ":periodic}:" + k.Name()
+	default:
+		return "{" + prefix + ":inbox}:" + k.Name()
+	}
+}
 
 // OfGroup tells whether there is one such key for each group.
 func (k Kind) OfGroup() bool { return k >= QueueOf }

@@ -97,16 +97,7 @@ func TestTheProtocolDescribesTheKinds(t *testing.T) {
 	require.NoError(t, err)
 	page := strings.ReplaceAll(regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`).ReplaceAllString(string(text), "$1"), "`", "")
 	for k, kind := range kinds {
-		name := "T:" + kind.name
-		if k := Kind(k); k == Topics {
-			name = "{prefix:" + kind.name + "}"
-		} else if k >= Entries && k < Scheduled {
-			name = "{prefix:inbox}:" + kind.name
-		} else if k < Entries {
-			name = "{prefix:periodic}:" + kind.name
-		} else if k.OfGroup() {
-			name += ":G"
-		}
+		name := Kind(k).Form()
 		assert.Equal(t, 1, strings.Count(page, "\n| "+name+" | "), name)
 		assert.Contains(t, page, fmt.Sprintf("\n| %s | %s | %s |\n", name, kind.holds, kind.meaning))
 	}

@@ -27,28 +27,19 @@ func (c *Client) Partition(topic string, number int) *Partition {
 
 // Registry is the key of the list of topics. It has its own hash tag, which no topic has,
 // since it names no partition.
-func (c *Client) Registry() string { return "{" + c.prefix + ":" + Topics.Name() + "}" }
+func (c *Client) Registry() string { return c.PrefixKey(Topics) }
 
-// PeriodicKeys are the KEYS of a script for the schedules, which have a hash tag of their own, as the list of topics has.
-func (c *Client) PeriodicKeys(s *Script) []string {
+// PrefixKeys are the KEYS of a script for what a prefix has one of: the schedules, or the inbox.
+func (c *Client) PrefixKeys(s *Script) []string {
 	keys := make([]string, len(s.keys))
 	for i, k := range s.keys {
-		keys[i] = "{" + c.prefix + ":periodic}:" + k.Name()
+		keys[i] = c.PrefixKey(k)
 	}
 	return keys
 }
 
-// InboxKeys are the KEYS of a script for the inbox.
-func (c *Client) InboxKeys(s *Script) []string {
-	keys := make([]string, len(s.keys))
-	for i, k := range s.keys {
-		keys[i] = c.InboxKey(k)
-	}
-	return keys
-}
-
-// InboxKey is the key of a kind that the inbox has. Its hash tag is its own.
-func (c *Client) InboxKey(k Kind) string { return "{" + c.prefix + ":inbox}:" + k.Name() }
+// PrefixKey is the key of a kind before Scheduled.
+func (c *Client) PrefixKey(k Kind) string { return ofPrefix(c.prefix, k) }
 
 // Client is what runs scripts in the partition.
 func (p *Partition) Client() *Client { return p.client }

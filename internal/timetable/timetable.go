@@ -210,7 +210,7 @@ func definition(reply *script.Reply) Definition {
 }
 
 func (t *Timetable) run(ctx context.Context, s *script.Script, args []any) (script.Reply, error) {
-	keys := t.client.PeriodicKeys(s)
+	keys := t.client.PrefixKeys(s)
 	if err := t.client.Check(ctx, keys[0]); err != nil {
 		return script.Reply{}, err
 	}
