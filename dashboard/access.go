@@ -1,0 +1,61 @@
+package dashboard
+
+import "net/http"
+
+// Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too.
+type Access struct {
+	Read     bool // see topics, groups, counts, ids, keys, and the reasons of dead letters
+	Payloads bool // see payloads and metadata, and search in payloads
+
+	Cancel     bool // cancel messages
+	Reschedule bool // give messages another time, also now
+	Requeue    bool // requeue dead letters
+	Discard    bool // discard dead letters
+	Bury       bool // make messages dead letters
+	Copy       bool // copy and move messages to another topic; to move them, Cancel is needed, too
+
+	Pause     bool // pause and resume groups
+	Limit     bool // limit groups
+	Retire    bool // retire and restore groups
+	Delete    bool // delete topics
+	Schedules bool // pause, resume, trigger and remove schedules
+}
+
+// ReadOnly is the Access of somebody who may see everything, payloads included, and change nothing.
+func ReadOnly() Access { return Access{Read: true, Payloads: true} }
+
+// Full is the Access of somebody who may do everything.
+func Full() Access {
+	return Access{
+		Read: true, Payloads: true, Cancel: true, Reschedule: true, Requeue: true, Discard: true, Bury: true, Copy: true,
+		Pause: true, Limit: true, Retire: true, Delete: true, Schedules: true,
+	}
+}
+
+// A permission is one of the things that an Access may allow.
+type permission func(Access) bool
+
+func mayRead(a Access) bool       { return a.Read }
+func mayPayloads(a Access) bool   { return a.Payloads }
+func mayCancel(a Access) bool     { return a.Cancel }
+func mayReschedule(a Access) bool { return a.Reschedule }
+func mayRequeue(a Access) bool    { return a.Requeue }
+func mayDiscard(a Access) bool    { return a.Discard }
+func mayBury(a Access) bool       { return a.Bury }
+func mayCopy(a Access) bool       { return a.Copy }
+func mayMove(a Access) bool       { return a.Copy && a.Cancel }
+func mayPause(a Access) bool      { return a.Pause }
+func mayLimit(a Access) bool      { return a.Limit }
+func mayRetire(a Access) bool     { return a.Retire }
+func mayDelete(a Access) bool     { return a.Delete }
+func maySchedules(a Access) bool  { return a.Schedules }
+
+// allows says if the request may do what the permission stands for.
+func (a Access) allows(p permission) bool { return a.Read && p(a) }
+
+func actorOf(r *http.Request) string {
+	if user, _, ok := r.BasicAuth(); ok && user != "" {
+		return user
+	}
+	return r.RemoteAddr
+}

@@ -1,0 +1,239 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// An action is what can be done with messages: with some that a person has marked, or with all that a filter matches.
+type action struct {
+	name  string // the last part of its path
+	needs permission
+	Verb  string // of its button
+	Done  string // of its result, such as "12 messages canceled"
+	Sets  []admin.Set
+	Field string // of the form that it needs beside the messages; "" for none
+	Hint  string // for that field
+
+	// run carries it out. value is the form's field.
+	run func(ctx context.Context, c call, value string) (admin.Progress, error)
+}
+
+// call is what all bulk operations of package admin are given.
+type call struct {
+	admin    *admin.Admin
+	topic    string
+	which    admin.Selection
+	progress func(admin.Progress)
+}
+
+// Name is the last part of its path.
+func (a action) Name() string { return a.name }
+
+// Lasting says if it cannot be taken back.
+func (a action) Lasting() bool { return a.name == "cancel" || a.name == "discard" }
+
+var actions = []action{
+	{
+		name: "requeue", needs: mayRequeue, Verb: "Requeue", Done: "requeued", Sets: []admin.Set{admin.Dead},
+		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
+			return c.admin.Requeue(ctx, c.topic, c.which, c.progress)
+		},
+	},
+	{
+		name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
+		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
+			return c.admin.DeliverNow(ctx, c.topic, c.which, c.progress)
+		},
+	},
+	{
+		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
+		Field: "due in", Hint: "30m, or 2026-12-24 09:00",
+		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
+			if err != nil {
+				return admin.Progress{}, badField("due in", value, err.Error())
+			}
+			return c.admin.Reschedule(ctx, c.topic, c.which, delay.Until(due), c.progress)
+		},
+	},
+	{
+		name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
+		Field: "reason", Hint: "why nobody is to handle them",
+		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+			return c.admin.Bury(ctx, c.topic, c.which, value, c.progress)
+		},
+	},
+	{
+		name: "copy", needs: mayCopy, Verb: "Copy", Done: "copied", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead},
+		Field: "to topic", Hint: "another topic",
+		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+			return c.admin.Copy(ctx, c.topic, c.which, value, c.progress)
+		},
+	},
+	{
+		name: "move", needs: mayMove, Verb: "Move", Done: "moved", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
+		Field: "to topic", Hint: "another topic",
+		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+			return c.admin.Move(ctx, c.topic, c.which, value, c.progress)
+		},
+	},
+	{
+		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
+		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
+			return c.admin.Discard(ctx, c.topic, c.which, c.progress)
+		},
+	},
+	{
+		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
+		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
+			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
+		},
+	},
+}
+
+// actionsFor are those that the request may carry out on messages of a set.
+func actionsFor(q *request, set admin.Set) []action {
+	var list []action
+	for _, a := range actions {
+		if slices.Contains(a.Sets, set) && q.access.allows(a.needs) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func actionNamed(name string) (action, error) {
+	for _, a := range actions {
+		if a.name == name {
+			return a, nil
+		}
+	}
+	return action{}, &statusError{http.StatusNotFound, "there is no such operation"}
+}
+
+// start begins an operation, and goes to its page; or back to where the form was if it is done at once.
+func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) error {
+	return func(w http.ResponseWriter, q *request) error {
+		o, which, err := d.planned(q, a)
+		if err != nil {
+			return err
+		}
+		value := q.form.Get("value")
+		if a.Field != "" && value == "" {
+			return badField(a.Field, value, "want "+a.Hint)
+		}
+		o.again, o.value = again(q, a, value), value
+		err = d.operations.start(o, func(ctx context.Context) error {
+			progress, err := a.run(ctx, call{d.config.Admin, o.Topic, which, o.update}, value)
+			o.update(progress)
+			d.audit(q, o.Action, watermill.LogFields{
+				"topic": o.Topic, "messages": o.What, "done": progress.Done, "skipped": progress.Skipped, "value": value, "err": err,
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		d.toOperation(w, q, o)
+		return nil
+	}
+}
+
+// planned is the operation that a form asks for, with the messages that it is for.
+func (d *Dashboard) planned(q *request, a action) (*operation, admin.Selection, error) {
+	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs}
+	if ids := q.form["id"]; len(ids) > 0 {
+		for i, id := range ids {
+			text, err := url.QueryUnescape(id)
+			if err != nil {
+				return nil, admin.Selection{}, badField("id", id, "want an escaped id")
+			}
+			ids[i] = text
+		}
+		o.Total, o.What = len(ids), humanize.Count(len(ids), "marked message", "marked messages")
+		return o, admin.ByID(ids...).OfGroup(groupFor(a, q)), nil
+	}
+	f, err := readFilter(q)
+	if err != nil {
+		return nil, admin.Selection{}, err
+	}
+	shown, typed := q.form.Get("count"), q.form.Get("number")
+	if shown == "" {
+		return nil, admin.Selection{}, &statusError{http.StatusBadRequest, "no message is marked"}
+	}
+	if shown != typed {
+		return nil, admin.Selection{}, badField("number", typed, "to confirm, type "+shown)
+	}
+	o.Total, _ = strconv.Atoi(shown) // it is only shown
+	o.What, o.fromCursor = f.words(), f.Cursor != ""
+	return o, admin.Matching(f.Query), nil
+}
+
+// groupFor is the group that an operation on marked messages is for: operations on whole messages know none.
+func groupFor(a action, q *request) string {
+	switch a.name {
+	case "cancel", "reschedule", "deliver-now":
+		return ""
+	}
+	return q.group()
+}
+
+// again is the page where the rest of an operation can be confirmed; "" for marked messages.
+func again(q *request, a action, value string) url.Values {
+	if len(q.form["id"]) > 0 {
+		return nil
+	}
+	values := url.Values{}
+	for name, list := range q.query {
+		values[name] = slices.Clone(list)
+	}
+	values.Set("action", a.name)
+	if value != "" {
+		values.Set("value", value)
+	}
+	return values
+}
+
+// soon is how long a form waits for what it has started, before it shows how far that is.
+const soon = time.Second
+
+func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation) {
+	timer := time.NewTimer(soon)
+	defer timer.Stop()
+	select {
+	case <-o.ended:
+	case <-timer.C:
+	case <-q.Context().Done():
+	}
+	to := "operation?" + o.URL()
+	if back := q.query.Get("back"); o.State() == "done" && d.isPage(back) {
+		to = back + "&did=" + url.QueryEscape(o.ID)
+	}
+	redirect(w, to)
+}
+
+// isPage says if a URL is one of a page of ours that has a query: nobody is to be sent to another site.
+func (d *Dashboard) isPage(text string) bool {
+	to, err := url.Parse(text)
+	if err != nil || to.Scheme != "" || to.Host != "" || to.Opaque != "" || to.User != nil || to.RawQuery == "" {
+		return false
+	}
+	return d.routes[http.MethodGet+" "+to.Path].page != nil
+}
+
+// redirect goes to a URL that is relative, which http.Redirect would make absolute, without what a proxy has taken off.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}

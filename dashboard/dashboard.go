@@ -1,0 +1,106 @@
+// Package dashboard is a web page for people who are not at a terminal: topics and what is late, messages and why they
+// have not come, dead letters by reason, schedules, bulk operations and what falls due next.
+//
+// A Dashboard is an http.Handler that can be mounted anywhere: all its URLs are relative, so it works below a prefix, and
+// behind a proxy that takes the prefix off or leaves it. It shows everything and changes nothing, unless Config.Access
+// allows more. It needs no JavaScript to read and to change single messages; with it, pages are live.
+//
+// It asks Redis through package admin alone, in steps of at most 1,000 messages.
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"path"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Dashboard serves the pages. It is safe for concurrent use.
+type Dashboard struct {
+	config     Config // immutable
+	looks      *looks
+	operations *operations
+	origins    *http.CrossOriginProtection
+	routes     map[string]route // by method and the last part of the path
+
+	ended context.Context // of Close
+	end   context.CancelFunc
+}
+
+// New returns a Dashboard. It does no I/O. The error is a *redisdelay.ConfigError.
+func New(config Config) (*Dashboard, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	ended, end := context.WithCancel(context.Background())
+	d := &Dashboard{
+		config: config, looks: newLooks(config.Admin, config.Interval), operations: newOperations(ended),
+		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
+	}
+	d.routes = d.table()
+	return d, nil
+}
+
+// Close ends the streams of open pages and bulk operations, and waits for these. What an operation has not done stays as it
+// is; its page says how to go on. Requests that come later are served, but start no operation. http.Server.Shutdown waits
+// for open streams, so call Close before it.
+func (d *Dashboard) Close() error {
+	d.end()
+	d.operations.wait()
+	return nil
+}
+
+// ServeHTTP serves a page, or carries out what a form asks for.
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	if err := d.origins.Check(r); err != nil {
+		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
+		return
+	}
+	if err := d.serve(w, r); err != nil {
+		d.fail(w, r, err)
+	}
+}
+
+// serve finds the route by the last part of the path, wherever the Dashboard is mounted.
+func (d *Dashboard) serve(w http.ResponseWriter, r *http.Request) error {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	_, name := path.Split(r.URL.Path)
+	found, ok := d.routes[method+" "+name]
+	if !ok {
+		return d.noRoute(w, name)
+	}
+	q, err := d.request(w, r)
+	if err != nil {
+		return err
+	}
+	if found.needs != nil && !q.access.allows(found.needs) {
+		return &statusError{http.StatusForbidden, "you may not do this"}
+	}
+	return found.serve(w, q)
+}
+
+func (d *Dashboard) noRoute(w http.ResponseWriter, name string) error {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		if _, ok := d.routes[method+" "+name]; ok {
+			w.Header().Set("Allow", method)
+			return &statusError{http.StatusMethodNotAllowed, "this page wants " + method}
+		}
+	}
+	return &statusError{http.StatusNotFound, "there is no such page"}
+}
+
+// audit logs a change.
+func (d *Dashboard) audit(q *request, what string, about watermill.LogFields) {
+	d.config.Logger.Info("Dashboard: "+what, watermill.LogFields{"actor": q.actor}.Add(about))
+}

@@ -1,0 +1,179 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+func TestAConfigWithoutAnAdminIsRefused(t *testing.T) {
+	_, err := New(Config{})
+	var config *redisdelay.ConfigError
+	require.ErrorAs(t, err, &config)
+	assert.Equal(t, "Admin", config.Field)
+}
+
+func TestTheTopicsThatAreLateComeFirst(t *testing.T) {
+	s := newScene(t)
+	late := s.Beside("/late")
+	s.Publish("a")
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("b", time.Hour)))
+	late.Publish("c")
+	page := s.page("?match=" + url.QueryEscape(t.Name()))
+	rows := page.first("tbody").all("tr")
+	require.Len(t, rows, 2)
+	assert.Equal(t, s.Topic, rows[0].first("a").text(), "it has waited longer")
+	assert.Contains(t, rows[0].text(), "none", "it has no consumer")
+}
+
+func TestATopicShowsItsGroups(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a", "b")
+	s.kill("billing", 2)
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "billing", redisdelay.PauseOptions{By: "eve", Reason: "<b>why</b>"}))
+	page := s.page("topic" + s.at())
+	row := page.first("div", "id", "groups").first("tbody").first("tr").text()
+	assert.Equal(t, "billing active, paused 0 0 0 0 2 none", row)
+	assert.Contains(t, page.first("div", "id", "about-billing").text(), "by eve, until somebody resumes: <b>why</b>")
+}
+
+func TestAMessageIsExplainedInTheFirstSentence(t *testing.T) {
+	s := newScene(t)
+	msg := fixture.Keyed("uuid-1", "order-42", time.Hour)
+	msg.Payload = []byte(`{"amount":12345678901234567890.10}`)
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	page := s.page("message" + s.at("key", "order-42"))
+	assert.Regexp(t, `^due in (1h|59m)`, page.first("h1").text())
+	assert.Contains(t, page.first("pre").text(), "12345678901234567890.10", "all digits")
+	assert.Contains(t, page.first("ol").text(), "published")
+}
+
+// hostile are names and texts that a publisher may choose.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `a/b/../c?d=e&f#g%2F`, "\x1b[2J\x07", "\xff\xfe", "javascript:alert(1)",
+	"{{.}}", strings.Repeat("ä", 200), "line\nbreak\r\nevent: x",
+}
+
+// TestEachLinkLeadsSomewhere follows all links from the list of topics, with hostile names, keys, payloads and reasons, wherever the
+// dashboard is mounted.
+func TestEachLinkLeadsSomewhere(t *testing.T) {
+	s := newScene(t)
+	for i, text := range hostile {
+		topic := s.Beside("/" + text)
+		msg := fixture.Delayed(fmt.Sprintf("uuid %d", i), 0)
+		msg.Payload, msg.Metadata["note"] = []byte(text), text
+		redisdelay.SetKey(msg, text)
+		later := fixture.Delayed("later", time.Hour)
+		later.Payload = []byte(text)
+		require.NoError(t, topic.Publisher().Publish(topic.Topic, msg, later))
+		killer := open(topic)
+		killer.kill(fmt.Sprintf("group %d <i>", i), 1)
+	}
+	for name, mount := range map[string]func(http.Handler) (handler http.Handler, root string){
+		"at the root": func(h http.Handler) (http.Handler, string) { return h, "/" },
+		"stripped": func(h http.Handler) (http.Handler, string) {
+			mux := http.NewServeMux()
+			mux.Handle("/ops/delay/", http.StripPrefix("/ops/delay", h))
+			return mux, "/ops/delay/"
+		},
+		"not stripped": func(h http.Handler) (http.Handler, string) {
+			mux := http.NewServeMux()
+			mux.Handle("/ops/", h)
+			return mux, "/ops/"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			handler, root := mount(s.dashboard)
+			c := crawler{t: t, handler: handler, seen: map[string]bool{}, names: t.Name()}
+			c.visit(root + "?match=" + url.QueryEscape(s.Topic))
+			assert.Greater(t, len(c.seen), 6*len(hostile))
+		})
+	}
+}
+
+// crawler follows links.
+type crawler struct {
+	t       *testing.T
+	handler http.Handler
+	seen    map[string]bool
+	names   string
+}
+
+func (c *crawler) visit(at string) {
+	if c.seen[at] {
+		return
+	}
+	c.seen[at] = true
+	base, err := url.Parse(at)
+	require.NoError(c.t, err)
+	w := httptest.NewRecorder()
+	c.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, at, nil))
+	require.Equal(c.t, http.StatusOK, w.Code, "%s: %s", at, w.Body)
+	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+		return
+	}
+	page := parse(c.t, w.Body.String())
+	c.check(at, page)
+	for _, name := range []string{"a", "link", "script"} {
+		for _, e := range page.all(name) {
+			to := e.attr["href"] + e.attr["src"]
+			link, err := base.Parse(to)
+			require.NoError(c.t, err, "%s: %q", at, to)
+			require.True(c.t, strings.HasPrefix(link.Path, base.Path[:strings.LastIndex(base.Path, "/")+1]), "%s leads out: %q", at, to)
+			if link.Fragment == "" && !c.foreign(link) {
+				c.visit(link.RequestURI())
+			}
+		}
+	}
+}
+
+// foreign says if a page is of a topic of another test.
+func (c *crawler) foreign(link *url.URL) bool {
+	topic := link.Query().Get("topic")
+	name, _, _ := strings.Cut(c.names, "/")
+	return topic != "" && !strings.HasPrefix(topic, name) || topic == "" && (strings.HasSuffix(link.Path, "/") || strings.HasSuffix(link.Path, "halted"))
+}
+
+// check looks for elements and attributes that no template of ours has.
+func (c *crawler) check(at string, page *element) {
+	assert.Len(c.t, page.all("script"), 1, at)
+	assert.Empty(c.t, page.all("img"), at)
+	assert.Empty(c.t, page.all("b"), at)
+	var walk func(e *element)
+	walk = func(e *element) {
+		for name, value := range e.attr {
+			assert.False(c.t, strings.HasPrefix(name, "on") || name == "style", "%s: %s=%q", at, name, value)
+			assert.False(c.t, strings.HasPrefix(value, "javascript:") && (name == "href" || name == "action"), "%s: %s=%q", at, name, value)
+		}
+		assert.NotContains(c.t, strings.Join(e.inner, ""), "\x1b", at)
+		for _, child := range e.children {
+			walk(child)
+		}
+	}
+	walk(page)
+}
+
+func TestAPayloadIsKeptByteForByte(t *testing.T) {
+	s := newScene(t)
+	msg := fixture.Delayed("a", time.Hour)
+	msg.Payload = []byte("\x00\xff\x1b[2J")
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	s.dashboard.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/payload"+s.at("id", found.Entries[0].ID), nil))
+	assert.Equal(t, string(msg.Payload), w.Body.String())
+	assert.Equal(t, `attachment; filename="payload"`, w.Header().Get("Content-Disposition"))
+	assert.Contains(t, s.page("message"+s.at("id", found.Entries[0].ID)).first("pre", "aria-label", "Payload in hex").text(), "00 ff 1b 5b")
+}

@@ -1,0 +1,110 @@
+package dashboard
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// filter is a query that stands in a URL.
+type filter struct {
+	admin.Query
+	FromText, BeforeText string // as they were typed
+}
+
+func escape(text string) string { return url.QueryEscape(text) }
+
+// shown is how a name stands on a page, where nobody can be misled by what it contains.
+func shown(name string) string { return humanize.Clean(name) }
+
+// readFilter reads the filter of a URL.
+func readFilter(q *request) (filter, error) {
+	f := filter{FromText: q.query.Get("from"), BeforeText: q.query.Get("before")}
+	f.Query = admin.Query{
+		In: admin.Set(q.query.Get("in")), Group: q.group(), KeyPrefix: q.named("key"), Reason: q.named("reason"),
+		Cursor: q.query.Get("cursor"),
+	}
+	if f.In == "" {
+		f.In = admin.Scheduled
+	}
+	var err error
+	if f.From, err = f.time("from", f.FromText); err != nil {
+		return f, err
+	}
+	if f.Before, err = f.time("before", f.BeforeText); err != nil {
+		return f, err
+	}
+	if text := q.query.Get("attempts"); text != "" {
+		if f.MinAttempts, err = strconv.Atoi(text); err != nil {
+			return f, badField("attempts", text, "want a number")
+		}
+	}
+	return f, nil
+}
+
+// time reads a time: dead letters have one in the past, all others one to come.
+func (f filter) time(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	direction := humanize.Ahead
+	if f.In == admin.Dead {
+		direction = humanize.Back
+	}
+	t, err := humanize.ParseTime(text, time.Now().UTC(), direction)
+	if err != nil {
+		return t, badField(field, text, err.Error())
+	}
+	return t, nil
+}
+
+// values is the filter as the query of a URL, with times that stay the same.
+func (f filter) values(topic string) url.Values {
+	values := url.Values{"topic": {topic}, "in": {string(f.In)}}
+	for name, text := range map[string]string{
+		"group": f.Group, "key": f.KeyPrefix, "reason": f.Reason, "from": timeText(f.From), "before": timeText(f.Before),
+	} {
+		if text != "" {
+			values.Set(name, text)
+		}
+	}
+	if f.MinAttempts > 0 {
+		values.Set("attempts", strconv.Itoa(f.MinAttempts))
+	}
+	return values
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// words says which messages it is for.
+func (f filter) words() string {
+	words := []string{"all " + setWords[f.In]}
+	add := func(name, value string) {
+		if value != "" {
+			words = append(words, name+" "+shown(value))
+		}
+	}
+	add("of group", f.Group)
+	add("with keys that begin with", f.KeyPrefix)
+	add("with reasons that contain", f.Reason)
+	add("from", timeText(f.From))
+	add("before", timeText(f.Before))
+	if f.MinAttempts > 0 {
+		add("with at least as many attempts as", strconv.Itoa(f.MinAttempts))
+	}
+	return strings.Join(words, " ")
+}
+
+var setWords = map[admin.Set]string{
+	admin.Scheduled: "scheduled messages", admin.Waiting: "waiting messages",
+	admin.InDelivery: "messages in delivery", admin.Dead: "dead letters",
+}

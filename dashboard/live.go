@@ -1,0 +1,108 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// events is the stream of an open page: the page, again whenever it has changed. The script of the page takes out of it what
+// is live.
+func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
+	found, ok := d.routes[http.MethodGet+" "+q.query.Get("page")]
+	if !ok || found.page == nil {
+		return &statusError{http.StatusNotFound, "there is no such page"}
+	}
+	if !q.access.allows(found.needs) {
+		return &statusError{http.StatusForbidden, "you may not do this"}
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Time{}) // a server's WriteTimeout is for pages
+	s := stream{d: d, q: q, page: found.page, w: w}
+	ticker := time.NewTicker(d.config.Interval)
+	defer ticker.Stop()
+	for {
+		if err := s.next(); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+		if err := out.Flush(); err != nil {
+			return nil //nolint:nilerr // likewise, or it gets no stream
+		}
+		select {
+		case <-ticker.C:
+		case <-q.Context().Done():
+			return nil
+		case <-d.ended.Done():
+			return nil
+		}
+	}
+}
+
+// stream is what one open page is sent.
+type stream struct {
+	d     *Dashboard
+	q     *request
+	page  view
+	w     http.ResponseWriter
+	sent  [sha256.Size]byte
+	quiet int // turns since anything was sent
+}
+
+// beat is after how many quiet turns a comment shows proxies, and us, that the other side is there.
+const beat = 15
+
+// next sends the page if it has changed.
+func (s *stream) next() error {
+	ctx, cancel := context.WithTimeout(asLive(s.q.Context()), maxWait)
+	defer cancel()
+	text, err := s.render(ctx)
+	switch {
+	case err != nil && s.q.Context().Err() != nil:
+		return err
+	case err != nil:
+		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
+	}
+	sum := sha256.Sum256(text)
+	if sum == s.sent {
+		if s.quiet++; s.quiet < beat {
+			return nil
+		}
+		s.quiet = 0
+		_, err := s.w.Write([]byte(": still here\n\n"))
+		return err
+	}
+	s.sent = sum
+	return s.send("page", text)
+}
+
+func (s *stream) render(ctx context.Context) ([]byte, error) {
+	p, err := s.page(ctx, s.q)
+	if err != nil {
+		return nil, err
+	}
+	if !p.live {
+		return nil, errors.New("the page is not live")
+	}
+	return s.d.render(s.q, p)
+}
+
+// send sends an event. A line of it begins after each line feed; a carriage return would begin one, too.
+func (s *stream) send(event string, text []byte) error {
+	s.quiet = 0
+	text = bytes.ReplaceAll(text, []byte("\r"), []byte("&#13;"))
+	var b bytes.Buffer
+	b.WriteString("event: " + event + "\n")
+	for line := range bytes.Lines(text) {
+		b.WriteString("data: ")
+		b.Write(bytes.TrimSuffix(line, []byte("\n")))
+		b.WriteByte('\n')
+	}
+	b.WriteByte('\n')
+	_, err := s.w.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,9 @@
+package dashboard
+
+import (
+	"testing"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

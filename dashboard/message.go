@@ -1,0 +1,187 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+const (
+	maxHex   = 4 << 10 // bytes of a payload that are shown in hex
+	maxPairs = 100     // of metadata that are shown
+)
+
+// messageData is a message, with why it is where it is.
+type messageData struct {
+	admin.Explanation
+	Topic   string
+	Life    []lifeEvent
+	Groups  []groupActions
+	Actions []action // on the message, whatever groups have it
+	Content contentView
+	MaySee  bool
+}
+
+// groupActions is where the message stands for a group, and what can be done there.
+type groupActions struct {
+	admin.GroupStatus
+	Actions []action
+}
+
+// lifeEvent is something that has happened to the message, or will.
+type lifeEvent struct {
+	At   time.Time
+	What string
+	Next bool // it is to come
+}
+
+// messagePage shows one message.
+func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
+	topic, ref := q.topic(), admin.Ref{ID: q.query.Get("id"), Key: q.query.Get("key")}
+	value, err := d.looks.get(ctx, "message "+topic+"\x00"+ref.ID+"\x00"+ref.Key, func(ctx context.Context) (any, error) {
+		return d.config.Admin.Explain(ctx, topic, ref)
+	})
+	if err != nil {
+		return page{}, err
+	}
+	e := value.(admin.Explanation)
+	data := messageData{Explanation: e, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
+	if data.MaySee {
+		data.Content = d.content(topic, e.Message.Content)
+	}
+	seen := map[string]bool{}
+	add := func(to *[]action, set admin.Set, wholly bool) {
+		for _, a := range actionsFor(q, set) {
+			if isWhole(a) == wholly && !(wholly && seen[a.name]) {
+				*to, seen[a.name] = append(*to, a), seen[a.name] || wholly
+			}
+		}
+	}
+	if e.Message.Scheduled {
+		add(&data.Actions, admin.Scheduled, true)
+	}
+	for _, g := range e.Message.Groups {
+		row := groupActions{GroupStatus: g}
+		add(&row.Actions, setOf(g.State), false)
+		add(&data.Actions, setOf(g.State), true)
+		data.Groups = append(data.Groups, row)
+	}
+	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
+}
+
+// isWhole says if an action on a message is for all its groups.
+func isWhole(a action) bool {
+	return a.name == "cancel" || a.name == "reschedule" || a.name == "deliver-now" || a.name == "copy" || a.name == "move"
+}
+
+// setOf is the set that a message of a state is in.
+func setOf(state redisdelay.State) admin.Set {
+	switch state {
+	case redisdelay.StateDead:
+		return admin.Dead
+	case redisdelay.StateInDelivery:
+		return admin.InDelivery
+	}
+	return admin.Waiting
+}
+
+// lifeOf is what is known of a message's past and future, in order.
+func lifeOf(m admin.Message) []lifeEvent {
+	list := []lifeEvent{{At: m.PublishedAt, What: "published"}}
+	if m.Scheduled {
+		list = append(list, lifeEvent{At: m.DueAt, What: "due", Next: m.DueAt.After(m.At)})
+	}
+	for _, g := range m.Groups {
+		name, attempts := "group "+g.Group+": ", ""
+		if g.Attempts > 0 {
+			attempts = ", after " + humanize.Count(g.Attempts, "delivery", "deliveries")
+		}
+		switch {
+		case !g.BuriedAt.IsZero():
+			list = append(list, lifeEvent{At: g.BuriedAt, What: name + "dead" + attempts + ": " + g.Reason})
+		case !g.LeasedUntil.IsZero():
+			what := name + "in delivery" + attempts + ", the lease ends"
+			if g.Consumer != "" {
+				what = name + "consumer " + g.Consumer + " has it" + attempts + ", the lease ends"
+			}
+			list = append(list, lifeEvent{At: g.LeasedUntil, What: what, Next: g.LeasedUntil.After(m.At)})
+		case !g.DueAt.IsZero():
+			list = append(list, lifeEvent{At: g.DueAt, What: name + "due" + attempts, Next: g.DueAt.After(m.At)})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b lifeEvent) int { return a.At.Compare(b.At) })
+	return list
+}
+
+// contentView is what a message contains, for people.
+type contentView struct {
+	Problem  string // why there is nothing to see
+	UUID     string
+	Metadata []pair
+	MorePair int
+	Payload  string
+	Left     int    // bytes that are not shown
+	Hex      string // of the beginning, if it is no text
+	Size     int
+	Download bool
+}
+
+type pair struct{ Key, Value string }
+
+func (d *Dashboard) content(topic string, c admin.Content) contentView {
+	switch {
+	case c.Message == nil && c.Err != nil:
+		return contentView{Problem: "The body cannot be decoded: " + humanize.Clean(c.Err.Error()), Hex: hexOf(c.Body), Size: len(c.Body)}
+	case c.Message == nil:
+		return contentView{Problem: "The body is missing."}
+	}
+	msg := d.seen(topic, c.Message)
+	v := contentView{UUID: msg.UUID, Size: len(c.Message.Payload), Download: d.config.Redact == nil}
+	for i, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
+		if i == maxPairs {
+			v.MorePair = len(msg.Metadata) - i
+			break
+		}
+		v.Metadata = append(v.Metadata, pair{key, humanize.Cut(humanize.Clean(msg.Metadata[key]), 1000)})
+	}
+	if d.config.Decode == nil && !utf8.Valid(msg.Payload) {
+		v.Hex = hexOf(msg.Payload)
+		return v
+	}
+	v.Payload, v.Left = humanize.Payload([]byte(d.decoded(topic, c.Message)))
+	return v
+}
+
+// hexOf is the beginning of bytes in hex.
+func hexOf(data []byte) string { return hex.Dump(data[:min(len(data), maxHex)]) }
+
+// payload sends the payload of a message, byte for byte, to be kept in a file.
+func (d *Dashboard) payload(w http.ResponseWriter, q *request) error {
+	if d.config.Redact != nil {
+		return &statusError{http.StatusForbidden, "payloads are redacted here, and cannot be downloaded"}
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
+	defer cancel()
+	m, err := d.config.Admin.Message(ctx, q.topic(), admin.Ref{ID: q.query.Get("id")})
+	if err != nil {
+		return err
+	}
+	if m.Content.Message == nil {
+		return &statusError{http.StatusNotFound, "there is no payload: its body is missing, or cannot be decoded"}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", `attachment; filename="payload"`)
+	w.Header().Set("Content-Length", strconv.Itoa(len(m.Content.Message.Payload)))
+	_, _ = bytes.NewReader(m.Content.Message.Payload).WriteTo(w) // a reader that is gone needs nothing
+	return nil
+}

@@ -1,0 +1,216 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+const (
+	perPage    = 50
+	searchMost = 5000 // messages whose payloads one search looks at
+)
+
+// messagesData is a page of messages.
+type messagesData struct {
+	Topic   string
+	Filter  filter
+	Sets    []admin.Set
+	Rows    []messageRow
+	Actions []action
+	All     string // the query of this filter
+	After   string // the query of the next page; "" after the last
+	First   string // the query of the first page; "" on it
+	Group   string // that operations on marked messages are for
+
+	// Of a search in payloads.
+	Text   string
+	Looked int
+	More   bool // it has not looked at all
+}
+
+// messageRow is a message in a list.
+type messageRow struct {
+	admin.Entry
+	Preview string // of the payload; "" for those who may not see it
+}
+
+// messagesPage lists the messages of a set.
+func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) {
+	f, err := readFilter(q)
+	if err != nil {
+		return page{}, err
+	}
+	f.Limit = perPage
+	found, err := d.config.Admin.Entries(ctx, q.topic(), f.Query)
+	if err != nil {
+		return page{}, err
+	}
+	data := d.messages(q, f)
+	for _, e := range found.Entries {
+		data.Rows = append(data.Rows, d.row(q, e))
+	}
+	data.after(found.Cursor)
+	return page{name: "messages", title: q.topic(), data: data}, nil
+}
+
+// messages is a page of messages without any.
+func (d *Dashboard) messages(q *request, f filter) *messagesData {
+	data := &messagesData{
+		Topic: q.topic(), Filter: f, Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead},
+		Actions: actionsFor(q, f.In), Group: f.Group,
+	}
+	data.All = f.values(data.Topic).Encode()
+	if f.Cursor != "" {
+		data.First = data.All
+	}
+	return data
+}
+
+func (m *messagesData) after(cursor string) {
+	if cursor != "" {
+		values := m.Filter.values(m.Topic)
+		values.Set("cursor", cursor)
+		m.After = values.Encode()
+	}
+}
+
+func (d *Dashboard) row(q *request, e admin.Entry) messageRow {
+	row := messageRow{Entry: e}
+	switch {
+	case !q.access.Payloads:
+	case e.Content.Message != nil:
+		row.Preview = humanize.Cut(humanize.Clean(d.decoded(e.Topic, e.Content.Message)), 120)
+	case e.Content.Err != nil:
+		row.Preview = "cannot be decoded"
+	default:
+		row.Preview = "its body is missing"
+	}
+	return row
+}
+
+// seen is a message as people may see it.
+func (d *Dashboard) seen(topic string, msg *message.Message) *message.Message {
+	if d.config.Redact == nil {
+		return msg
+	}
+	msg = msg.Copy()
+	d.config.Redact(topic, msg)
+	return msg
+}
+
+// decoded is the payload as text, on one line or several.
+func (d *Dashboard) decoded(topic string, msg *message.Message) string {
+	msg = d.seen(topic, msg)
+	if d.config.Decode != nil {
+		text, err := d.config.Decode(topic, msg)
+		if err == nil {
+			return text
+		}
+		return "cannot be decoded: " + err.Error()
+	}
+	return string(msg.Payload)
+}
+
+// searchPage lists messages whose payloads contain a text. The text comes in a form, so that it gets into no log of URLs.
+func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
+	f, err := readFilter(q)
+	if err != nil {
+		return page{}, err
+	}
+	text := q.form.Get("text")
+	if text == "" {
+		return page{}, badField("text", text, "want what the payloads contain")
+	}
+	if cursor := q.form.Get("cursor"); cursor != "" {
+		f.Cursor = cursor
+	}
+	data := d.messages(q, f)
+	data.Text = text
+	err = d.search(ctx, q, data)
+	return page{name: "messages", title: q.topic(), data: data}, err
+}
+
+// search looks at a bounded number of messages, and stops when a page is full.
+func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) error {
+	query := data.Filter.Query
+	query.Limit = 500
+	for data.Looked < searchMost && len(data.Rows) < perPage {
+		found, err := d.config.Admin.Entries(ctx, data.Topic, query)
+		if err != nil {
+			return err
+		}
+		for _, e := range found.Entries {
+			if d.contains(e, data.Text) {
+				data.Rows = append(data.Rows, d.row(q, e))
+			}
+		}
+		data.Looked += len(found.Entries)
+		if query.Cursor = found.Cursor; query.Cursor == "" {
+			break
+		}
+	}
+	data.Filter.Cursor, data.More = query.Cursor, query.Cursor != ""
+	return nil
+}
+
+func (d *Dashboard) contains(e admin.Entry, text string) bool {
+	if e.Content.Message == nil {
+		return false
+	}
+	if d.config.Redact == nil && bytes.Contains(e.Content.Message.Payload, []byte(text)) {
+		return true
+	}
+	return strings.Contains(d.decoded(e.Topic, e.Content.Message), text)
+}
+
+// confirmData is an operation on all messages of a filter, before it begins.
+type confirmData struct {
+	Action      action
+	Topic, What string
+	Count       int
+	Query       string // the filter's, with the cursor to go on from
+	Value       string // of the action's field
+	Back        string
+	Continues   bool
+}
+
+// confirmPage counts what an operation is for, and asks.
+func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
+	a, err := actionNamed(q.query.Get("action"))
+	if err != nil {
+		return page{}, err
+	}
+	if !q.access.allows(a.needs) {
+		return page{}, &statusError{http.StatusForbidden, "you may not do this"}
+	}
+	f, err := readFilter(q)
+	if err != nil {
+		return page{}, err
+	}
+	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return page{}, &statusError{http.StatusGatewayTimeout, "counting takes longer than " + strconv.Itoa(int(maxWait.Seconds())) + " seconds: filter less, or use the command redisdelay"}
+	}
+	if err != nil {
+		return page{}, err
+	}
+	values := f.values(q.topic())
+	data := confirmData{
+		Action: a, Topic: q.topic(), What: f.words(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Continues: f.Cursor != "",
+	}
+	if f.Cursor != "" {
+		values.Set("cursor", f.Cursor)
+	}
+	data.Query = values.Encode()
+	return page{name: "confirm", title: a.Verb, data: data}, nil
+}

@@ -1,0 +1,345 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// Limits of operations.
+const (
+	maxRunning  = 16  // at once
+	maxEnded    = 100 // that are remembered
+	maxFindings = 500 // of the doctor, that are kept
+)
+
+// operation is something that takes longer than a page: a bulk operation, or a look at everything. It goes on when the page
+// that has begun it is closed.
+type operation struct {
+	// immutable once it has started
+	ID, Action, Done, Topic, What, Actor string
+	Total                                int // 0: not known
+	Began                                time.Time
+	needs                                permission
+	again                                url.Values // of the confirmation of the rest; nil if there is no rest
+	value                                string
+	fromCursor                           bool // it goes on where another one has ended
+	cancel                               context.CancelFunc
+	ended                                chan struct{} // closed when it has ended
+
+	mu       sync.Mutex // guards what follows
+	progress admin.Progress
+	examined admin.Examined
+	findings []admin.Finding
+	counts   map[admin.Severity]int
+	end      time.Time
+	err      error
+	stopped  bool
+}
+
+// URL is the query of its page. It has all that is needed to go on, for when this process does not know the operation any
+// more.
+func (o *operation) URL() string {
+	values := url.Values{}
+	for name, list := range o.again {
+		values[name] = list
+	}
+	if cursor := o.Progress().Cursor; cursor != "" {
+		values.Set("cursor", cursor)
+	}
+	values.Set("id", o.ID)
+	return values.Encode()
+}
+
+// Again is the query of the page that confirms the rest; "" if there is none.
+func (o *operation) Again() string {
+	cursor := o.Progress().Cursor
+	if o.again == nil || cursor == "" || o.State() == "running" {
+		return ""
+	}
+	values := url.Values{}
+	for name, list := range o.again {
+		values[name] = list
+	}
+	values.Set("cursor", cursor)
+	return values.Encode()
+}
+
+// Progress is how far it is.
+func (o *operation) Progress() admin.Progress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.progress
+}
+
+// Percent is how far it is, from 0 to 100.
+func (o *operation) Percent() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	done, total := o.progress.Done+o.progress.Skipped, o.Total
+	if o.examined.Total > 0 {
+		done, total = o.examined.Done, o.examined.Total
+	}
+	if total <= 0 {
+		return 0
+	}
+	return min(100, done*100/total)
+}
+
+// State is "running", "done", "stopped" or "failed".
+func (o *operation) State() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.end.IsZero():
+		return "running"
+	case o.stopped:
+		return "stopped"
+	case o.err != nil:
+		return "failed"
+	}
+	return "done"
+}
+
+// Err is why it has failed.
+func (o *operation) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// End is when it has ended; zero if it runs.
+func (o *operation) End() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.end
+}
+
+// Examined is how far a look at everything is.
+func (o *operation) Examined() admin.Examined {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.examined
+}
+
+// Findings are what the doctor has found, the worst first, and how many more there are.
+func (o *operation) Findings() []admin.Finding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := slices.Clone(o.findings)
+	slices.SortStableFunc(list, func(a, b admin.Finding) int { return badness(b.Severity) - badness(a.Severity) })
+	return list
+}
+
+// Left is how many findings are not kept.
+func (o *operation) Left() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := 0
+	for _, n := range o.counts {
+		all += n
+	}
+	return all - len(o.findings)
+}
+
+func badness(s admin.Severity) int {
+	return slices.Index([]admin.Severity{admin.Info, admin.Warning, admin.Problem}, s)
+}
+
+func (o *operation) update(p admin.Progress) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.progress = p
+}
+
+func (o *operation) found(f admin.Finding) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[f.Severity]++
+	if len(o.findings) < maxFindings {
+		o.findings = append(o.findings, f)
+	}
+}
+
+func (o *operation) looked(e admin.Examined) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.examined = e
+}
+
+func (o *operation) finish(err error, stopped bool) {
+	o.mu.Lock()
+	o.end, o.err, o.stopped = time.Now(), err, stopped && err != nil
+	o.mu.Unlock()
+	close(o.ended)
+}
+
+// operations are those of this process.
+type operations struct {
+	ctx     context.Context // ends all of them
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	list []*operation // guarded by mu; the newest last
+}
+
+func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx} }
+
+// start runs an operation in the background: until it is done, is stopped, or the Dashboard is closed.
+func (os *operations) start(o *operation, run func(ctx context.Context) error) error {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	running := 0
+	for _, other := range os.list {
+		if other.State() == "running" {
+			running++
+		}
+	}
+	switch {
+	case os.ctx.Err() != nil:
+		return &statusError{http.StatusServiceUnavailable, "this process is about to end"}
+	case running >= maxRunning:
+		return &statusError{http.StatusServiceUnavailable, "too many operations are running: wait for one, or stop it"}
+	}
+	var ctx context.Context
+	ctx, o.cancel = context.WithCancel(os.ctx)
+	o.ID, o.Began, o.ended, o.counts = rand.Text(), time.Now(), make(chan struct{}), map[admin.Severity]int{}
+	os.list = append(os.list, o)
+	os.forget()
+	os.running.Go(func() { // ended by cancel, waited for by wait
+		defer o.cancel()
+		err := run(ctx)
+		o.finish(err, ctx.Err() != nil)
+	})
+	return nil
+}
+
+// forget drops the oldest that have ended.
+func (os *operations) forget() {
+	ended := 0
+	for _, o := range os.list {
+		if o.State() != "running" {
+			ended++
+		}
+	}
+	os.list = slices.DeleteFunc(os.list, func(o *operation) bool {
+		drop := ended > maxEnded && o.State() != "running"
+		if drop {
+			ended--
+		}
+		return drop
+	})
+}
+
+// all are those that are known, the newest first.
+func (os *operations) all() []*operation {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	list := slices.Clone(os.list)
+	slices.Reverse(list)
+	return list
+}
+
+// find returns nil if this process does not know the operation.
+func (os *operations) find(id string) *operation {
+	for _, o := range os.all() {
+		if o.ID == id {
+			return o
+		}
+	}
+	return nil
+}
+
+// wait waits until all have ended, once their context has: whoever starts one meanwhile holds mu, or finds the context ended.
+func (os *operations) wait() {
+	os.mu.Lock()
+	os.mu.Unlock() //nolint:staticcheck // see above
+	os.running.Wait()
+}
+
+// stop stops an operation between two steps.
+func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
+	o := d.operations.find(q.query.Get("id"))
+	if o == nil {
+		return &statusError{http.StatusNotFound, "this process does not know the operation"}
+	}
+	if !q.access.allows(o.needs) {
+		return &statusError{http.StatusForbidden, "you may not do this"}
+	}
+	o.cancel()
+	d.toOperation(w, q, o)
+	return nil
+}
+
+// operationsPage lists the operations of this process.
+func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
+	return page{name: "operations", title: "Operations", live: true, data: d.operations.all()}, nil
+}
+
+// operationData is an operation, or what is known of one that is not known any more.
+type operationData struct {
+	*operation
+	MayStop bool
+	Lost    string // the query of the confirmation of the rest
+}
+
+// operationPage shows how far an operation is.
+func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
+	o := d.operations.find(q.query.Get("id"))
+	p := page{name: "operation", title: "Operation", live: true}
+	switch {
+	case o != nil:
+		p.data = operationData{operation: o, MayStop: q.access.allows(o.needs)}
+		return p, nil
+	case q.query.Get("action") == "":
+		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
+	}
+	rest := url.Values{}
+	for name, list := range q.query {
+		if name != "id" {
+			rest[name] = list
+		}
+	}
+	p.data = operationData{Lost: rest.Encode()}
+	return p, nil
+}
+
+// doctorPage shows what the last look at everything has found.
+func (d *Dashboard) doctorPage(context.Context, *request) (page, error) {
+	p := page{name: "doctor", title: "Doctor", live: true}
+	if o := d.examination(); o != nil {
+		p.data = o
+	}
+	return p, nil
+}
+
+// examination is the last one; nil if there was none.
+func (d *Dashboard) examination() *operation {
+	for _, o := range d.operations.all() {
+		if o.Action == "examine" {
+			return o
+		}
+	}
+	return nil
+}
+
+// examine looks at everything, unless somebody does.
+func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
+	if o := d.examination(); o == nil || o.State() != "running" {
+		o := &operation{Action: "examine", Done: "examined", What: "all topics", Actor: q.actor, needs: mayRead}
+		if err := d.operations.start(o, func(ctx context.Context) error {
+			return d.config.Admin.Examine(ctx, o.found, o.looked)
+		}); err != nil {
+			return err
+		}
+	}
+	redirect(w, "doctor")
+	return nil
+}
+

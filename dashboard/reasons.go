@@ -1,0 +1,90 @@
+package dashboard
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// reasonsData is the dead letters of a topic by reason.
+type reasonsData struct {
+	Topic, Group string
+	Rows         []reasonRow
+	Total        int
+}
+
+type reasonRow struct {
+	admin.ReasonCount
+	Query string // of the page of these dead letters
+}
+
+// reasonsPage counts the dead letters of a topic by group and reason.
+func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
+	counts, err := d.config.Admin.Reasons(ctx, q.topic(), admin.Query{In: admin.Dead, Group: q.group()}, nil)
+	if err != nil {
+		return page{}, err
+	}
+	data := reasonsData{Topic: q.topic(), Group: q.group()}
+	for _, c := range counts {
+		values := url.Values{"topic": {q.topic()}, "in": {string(admin.Dead)}, "group": {c.Group}}
+		if common := commonPart(c.Reason); common != "" {
+			values.Set("reason", common)
+		}
+		data.Rows = append(data.Rows, reasonRow{c, values.Encode()})
+		data.Total += c.Count
+	}
+	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
+}
+
+// haltedData is the ordering keys that dead letters halt.
+type haltedData struct {
+	Rows []haltedRow
+	More bool // there are more than are shown
+}
+
+type haltedRow struct {
+	admin.Entry
+	Waiting string // the query of the messages of the group that wait
+}
+
+const maxHalted = 200
+
+// haltedPage lists the dead letters that halt ordering keys.
+func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
+	o, err := d.looks.all(ctx)
+	if err != nil {
+		return page{}, err
+	}
+	var data haltedData
+	for _, s := range o.Topics {
+		for _, g := range s.Groups {
+			if g.HaltedKeys == 0 {
+				continue
+			}
+			if err := d.halted(ctx, &data, s.Topic, g.Group); err != nil {
+				return page{}, err
+			}
+		}
+	}
+	return page{name: "halted", title: "Halted ordering keys", data: data}, nil
+}
+
+// halted adds those of a group. The oldest dead letter of a key is the one that halts it.
+func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group string) error {
+	waiting := url.Values{"topic": {topic}, "in": {string(admin.Waiting)}, "group": {group}}.Encode()
+	seen := map[string]bool{}
+	for e, err := range d.config.Admin.All(ctx, topic, admin.Query{In: admin.Dead, Group: group}) {
+		switch {
+		case err != nil:
+			return err
+		case len(data.Rows) == maxHalted:
+			data.More = true
+			return nil
+		case e.OrderingKey != "" && !seen[e.OrderingKey]:
+			seen[e.OrderingKey] = true
+			data.Rows = append(data.Rows, haltedRow{e, waiting})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+//go:embed templates/*.html static/*
+var files embed.FS
+
+// pages has a template for each page, in the frame of all pages.
+var pages = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	frame := template.Must(template.New("frame.html").Funcs(functions).ParseFS(files, "templates/frame.html", "templates/parts.html"))
+	parsed := map[string]*template.Template{}
+	names, err := files.ReadDir("templates")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	for _, file := range names {
+		name := strings.TrimSuffix(file.Name(), ".html")
+		if name != "frame" && name != "parts" {
+			parsed[name] = template.Must(template.Must(frame.Clone()).ParseFS(files, "templates/"+file.Name()))
+		}
+	}
+	return parsed
+}
+
+var functions = template.FuncMap{
+	"clean":    humanize.Clean,
+	"cut":      func(length int, text string) string { return humanize.Cut(humanize.Clean(text), length) },
+	"number":   func(n int) string { return humanize.Number(n) },
+	"count":    humanize.Count,
+	"bytes":    func(n int) string { return humanize.Bytes(int64(n)) },
+	"memory":   humanize.Bytes,
+	"duration": humanize.Duration,
+	"escape":   url.QueryEscape,
+	"plain":    func(text string) bool { return humanize.Clean(text) == text },
+	"time":     timeTag,
+	"pairs":    pairs,
+	"number64": func(n int64) string { return humanize.Number(n) },
+	"columns":  func() []column { return columns },
+	"failed":   func(err error) string { return humanize.Clean(err.Error()) },
+	"query":    func(text string) template.URL { return template.URL(text) },
+}
+
+// column is a column of the list of topics.
+type column struct {
+	Title, Sort string // by which it can be sorted; "" if it cannot
+	Number      bool
+}
+
+var columns = []column{
+	{"Topic", "name", false}, {"Overdue", "overdue", true}, {"Scheduled", "scheduled", true}, {"Waiting", "waiting", true},
+	{"Retrying", "retrying", true}, {"In delivery", "delivery", true}, {"Dead", "dead", true}, {"Consumers", "", true},
+	{"Last hour", "", false}, {"", "", false},
+}
+
+// timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
+func timeTag(t time.Time) template.HTML {
+	if t.IsZero() {
+		return ""
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), t.Format("2006-01-02 15:04:05 UTC")))
+}
+
+// pairs is a map for a template that wants several values.
+func pairs(list ...any) map[string]any {
+	values := map[string]any{}
+	for i := 0; i+1 < len(list); i += 2 {
+		values[list[i].(string)] = list[i+1]
+	}
+	return values
+}
+
+// page is what a view has made.
+type page struct {
+	name  string // of its template
+	title string
+	live  bool // it changes by itself
+	data  any
+}
+
+// frame is what the template of a page is given.
+type frame struct {
+	Name, Title, Environment, Actor string
+	Access                          Access
+	Schedules                       bool
+	Live                            string // the URL of its stream; "" if it has none
+	Here                            string // its URL, to come back to
+	Did                             *operation
+	Data                            any
+}
+
+// render makes the text of a page.
+func (d *Dashboard) render(q *request, p page) ([]byte, error) {
+	f := frame{
+		Name: p.name, Title: p.title, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
+		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data,
+	}
+	route, query := routeOf(p.name), queryOf(q)
+	f.Here = route + "?" + query
+	if p.live {
+		f.Live = "events?page=" + route + "&" + query
+	}
+	var text bytes.Buffer
+	if err := pages[p.name].ExecuteTemplate(&text, "frame.html", f); err != nil {
+		return nil, fmt.Errorf("page %s: %w", p.name, err)
+	}
+	return text.Bytes(), nil
+}
+
+// routeOf is the last part of the path of a page.
+func routeOf(name string) string {
+	if name == "topics" {
+		return ""
+	}
+	return name
+}
+
+// queryOf is the query of a page, without what was done there.
+func queryOf(q *request) string {
+	query := url.Values{}
+	for key, values := range q.query {
+		if key != "did" && key != "page" {
+			query[key] = values
+		}
+	}
+	return query.Encode()
+}
+
+// failure is what the page of an error is given.
+type failure struct {
+	Status int
+	Text   string
+	Error  string
+}
+
+// fail serves an error. Whoever may not read is told nothing more.
+func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status := statusOf(err)
+	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{
+		name: "error", title: http.StatusText(status),
+		data: failure{Status: status, Text: http.StatusText(status), Error: humanize.Clean(err.Error())},
+	})
+	if renderErr != nil {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a reader that is gone needs no page
+}

@@ -1,0 +1,115 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// maxForm is how many bytes a form has at most: a thousand ids, as long as ids can be.
+const maxForm = 2 << 20
+
+// request is a request with what it may do. What names a topic, a group or a message stands in its URL, where any bytes can
+// stand; a browser would change those of a form's field that are not UTF-8.
+type request struct {
+	*http.Request
+	query  url.Values // of its URL
+	form   url.Values // of its body; empty but for a POST
+	access Access
+	actor  string
+}
+
+func (d *Dashboard) request(w http.ResponseWriter, r *http.Request) (*request, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &statusError{http.StatusBadRequest, "the URL cannot be read: " + err.Error()}
+	}
+	if r.Method == http.MethodPost {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			return nil, &statusError{http.StatusBadRequest, "the form cannot be read: " + err.Error()}
+		}
+	}
+	return &request{Request: r, query: query, form: r.PostForm, access: d.config.Access(r), actor: d.config.Actor(r)}, nil
+}
+
+func (q *request) topic() string { return q.named("topic") }
+func (q *request) group() string { return q.named("group") }
+
+// named is a value of the query. A form that only reads cannot have it in its URL, so what a browser would change comes
+// escaped, under another name.
+func (q *request) named(name string) string {
+	if text, err := url.QueryUnescape(q.query.Get(name + ".escaped")); err == nil && text != "" {
+		return text
+	}
+	return q.query.Get(name)
+}
+
+// duration reads a field of the form; "" is 0.
+func (q *request) duration(field string) (time.Duration, error) {
+	text := q.form.Get(field)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := humanize.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, badField(field, text, "want a duration such as 30m or 2h")
+	}
+	return d, nil
+}
+
+// number reads a field of the form; "" is 0.
+func (q *request) number(field string) (int, error) {
+	text := q.form.Get(field)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, badField(field, text, "want a number")
+	}
+	return n, nil
+}
+
+func badField(field, text, want string) error {
+	return &statusError{http.StatusBadRequest, fmt.Sprintf("%s: %q: %s", field, text, want)}
+}
+
+// statusError is an error that has a status of HTTP.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// statusOf is the status of HTTP for an error.
+func statusOf(err error) int {
+	var status *statusError
+	var query *admin.QueryError
+	var config *redisdelay.ConfigError
+	switch {
+	case errors.As(err, &status):
+		return status.status
+	case errors.Is(err, admin.ErrTopicNotFound), errors.Is(err, admin.ErrGroupNotFound),
+		errors.Is(err, admin.ErrMessageNotFound), errors.Is(err, periodic.ErrScheduleNotFound):
+		return http.StatusNotFound
+	case errors.As(err, &query), errors.As(err, &config), errors.Is(err, redisdelay.ErrEmptyTopic),
+		errors.Is(err, admin.ErrInvalidReason), errors.Is(err, admin.ErrSameTopic):
+		return http.StatusBadRequest
+	case errors.Is(err, redisdelay.ErrGroupAlive):
+		return http.StatusConflict
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway // Redis
+}

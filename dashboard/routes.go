@@ -1,0 +1,101 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// maxWait is how long a page waits for Redis.
+const maxWait = 10 * time.Second
+
+// A route is what a method does at the last part of a path.
+type route struct {
+	method, name string
+	needs        permission // beside Read; nil for files that tell nothing
+	serve        func(w http.ResponseWriter, q *request) error
+	page         view // what it shows, if it is a page
+}
+
+// A view makes a page.
+type view func(ctx context.Context, q *request) (page, error)
+
+// table has all routes. The permission of a route is checked in one place, before it is served.
+func (d *Dashboard) table() map[string]route {
+	routes := []route{
+		d.page("", d.topicsPage),
+		d.page("topic", d.topicPage),
+		d.page("messages", d.messagesPage),
+		d.page("message", d.messagePage),
+		d.page("reasons", d.reasonsPage),
+		d.page("schedules", d.schedulesPage),
+		d.page("halted", d.haltedPage),
+		d.page("coming", d.comingPage),
+		d.page("doctor", d.doctorPage),
+		d.page("find", d.findPage),
+		d.page("operations", d.operationsPage),
+		d.page("operation", d.operationPage),
+		d.page("confirm", d.confirmPage),
+		{method: http.MethodGet, name: "payload", needs: mayPayloads, serve: d.payload},
+		{method: http.MethodPost, name: "search", needs: mayPayloads, serve: d.show(d.searchPage)},
+		{method: http.MethodGet, name: "events", needs: mayRead, serve: d.events},
+		{method: http.MethodGet, name: "style.css", serve: asset("style.css", "text/css")},
+		{method: http.MethodGet, name: "script.js", serve: asset("script.js", "text/javascript")},
+		{method: http.MethodGet, name: "icon.svg", serve: asset("icon.svg", "image/svg+xml")},
+
+		{method: http.MethodPost, name: "pause", needs: mayPause, serve: d.pause},
+		{method: http.MethodPost, name: "resume", needs: mayPause, serve: d.resume},
+		{method: http.MethodPost, name: "limit", needs: mayLimit, serve: d.limit},
+		{method: http.MethodPost, name: "retire", needs: mayRetire, serve: d.retire},
+		{method: http.MethodPost, name: "restore", needs: mayRetire, serve: d.restore},
+		{method: http.MethodPost, name: "delete", needs: mayDelete, serve: d.deleteTopic},
+		{method: http.MethodPost, name: "schedule-pause", needs: maySchedules, serve: d.schedulePause},
+		{method: http.MethodPost, name: "schedule-resume", needs: maySchedules, serve: d.scheduleResume},
+		{method: http.MethodPost, name: "schedule-trigger", needs: maySchedules, serve: d.scheduleTrigger},
+		{method: http.MethodPost, name: "schedule-remove", needs: maySchedules, serve: d.scheduleRemove},
+		{method: http.MethodPost, name: "examine", needs: mayRead, serve: d.examine},
+		{method: http.MethodPost, name: "stop", needs: mayRead, serve: d.stop}, // and the permission of what it stops
+	}
+	for _, a := range actions {
+		routes = append(routes, route{method: http.MethodPost, name: a.name, needs: a.needs, serve: d.start(a)})
+	}
+	table := make(map[string]route, len(routes))
+	for _, r := range routes {
+		table[r.method+" "+r.name] = r
+	}
+	return table
+}
+
+// page is the route of a page that everybody sees who may read.
+func (d *Dashboard) page(name string, v view) route {
+	return route{method: http.MethodGet, name: name, needs: mayRead, serve: d.show(v), page: v}
+}
+
+// show serves a page.
+func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
+	return func(w http.ResponseWriter, q *request) error {
+		ctx, cancel := context.WithTimeout(q.Context(), maxWait)
+		defer cancel()
+		p, err := v(ctx, q)
+		if err != nil {
+			return err
+		}
+		text, err := d.render(q, p)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(text) // a reader that is gone needs no page
+		return nil
+	}
+}
+
+// asset serves a file that never changes while the process runs.
+func asset(name, contentType string) func(w http.ResponseWriter, q *request) error {
+	return func(w http.ResponseWriter, q *request) error {
+		w.Header().Set("Content-Type", contentType+"; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-cache")
+		http.ServeFileFS(w, q.Request, files, "static/"+name)
+		return nil
+	}
+}

@@ -1,0 +1,91 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+const (
+	schedulesShown = 500
+	nextTimes      = 3
+)
+
+// schedulesData is the schedules of the prefix.
+type schedulesData struct {
+	Rows  []periodic.Status
+	Match string
+	All   int
+	Found int
+}
+
+var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard was not given the schedules"}
+
+// schedulesPage lists the schedules, those first that are behind.
+func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error) {
+	if d.config.Periodic == nil {
+		return page{}, errNoSchedules
+	}
+	value, err := d.looks.get(ctx, "schedules", func(ctx context.Context) (any, error) { return d.config.Periodic.List(ctx, nextTimes) })
+	if err != nil {
+		return page{}, err
+	}
+	all := value.([]periodic.Status)
+	data := schedulesData{Match: q.query.Get("match"), All: len(all)}
+	for _, behind := range []bool{true, false} {
+		for _, s := range all {
+			if (s.Behind > periodic.BehindAfter || s.Problem != "") == behind && strings.Contains(s.ID+" "+s.Topic, data.Match) {
+				data.Rows = append(data.Rows, s)
+			}
+		}
+	}
+	data.Found = len(data.Rows)
+	data.Rows = data.Rows[:min(schedulesShown, len(data.Rows))]
+	return page{name: "schedules", title: "Schedules", live: true, data: data}, nil
+}
+
+func (d *Dashboard) schedulePause(w http.ResponseWriter, q *request) error {
+	return d.changeSchedule(w, q, "paused a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+		return p.Pause(ctx, id, periodic.Pause{Actor: q.actor, Note: q.form.Get("reason")})
+	})
+}
+
+func (d *Dashboard) scheduleResume(w http.ResponseWriter, q *request) error {
+	return d.changeSchedule(w, q, "resumed a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+		return p.Resume(ctx, id)
+	})
+}
+
+func (d *Dashboard) scheduleTrigger(w http.ResponseWriter, q *request) error {
+	return d.changeSchedule(w, q, "triggered a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+		return p.Trigger(ctx, id)
+	})
+}
+
+// scheduleRemove removes a schedule. Whoever has typed its name means it.
+func (d *Dashboard) scheduleRemove(w http.ResponseWriter, q *request) error {
+	if err := confirmed(q, q.query.Get("schedule")); err != nil {
+		return err
+	}
+	return d.changeSchedule(w, q, "removed a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+		return p.Remove(ctx, id)
+	})
+}
+
+func (d *Dashboard) changeSchedule(w http.ResponseWriter, q *request, what string, do func(ctx context.Context, p *periodic.Periodic, id string) error) error {
+	if d.config.Periodic == nil {
+		return errNoSchedules
+	}
+	id := q.query.Get("schedule")
+	err := do(q.Context(), d.config.Periodic, id)
+	d.audit(q, what, watermill.LogFields{"schedule": id, "err": err})
+	if err != nil {
+		return err
+	}
+	redirect(w, "schedules")
+	return nil
+}

@@ -1,0 +1,141 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// topicData is a topic.
+type topicData struct {
+	admin.TopicStats
+	Trend     trend
+	Consumers []admin.Consumer
+	Halted    int
+}
+
+// Waiting is how many messages are due, and no consumer has them.
+func (t topicData) Waiting() int { return waitingOf(t.Counts) }
+
+// topicPage shows a topic with its groups and consumers.
+func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
+	topic := q.topic()
+	value, err := d.looks.get(ctx, "topic "+topic, func(ctx context.Context) (any, error) {
+		return d.config.Admin.Stats(ctx, topic)
+	})
+	if err != nil {
+		return page{}, err
+	}
+	data := topicData{TopicStats: value.(admin.TopicStats)}
+	if o, err := d.looks.all(ctx); err == nil {
+		data.Trend = o.Trends[topic]
+	}
+	for _, g := range data.Groups {
+		data.Consumers = append(data.Consumers, g.Consumers...)
+		data.Halted += g.HaltedKeys
+	}
+	return page{name: "topic", title: topic, live: true, data: data}, nil
+}
+
+// pause pauses a group, or all groups of a topic.
+func (d *Dashboard) pause(w http.ResponseWriter, q *request) error {
+	lasts, err := q.duration("for")
+	if err != nil {
+		return err
+	}
+	options := redisdelay.PauseOptions{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
+	return d.change(w, q, "paused a group", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
+		return d.config.Admin.Pause(ctx, q.topic(), q.group(), options)
+	})
+}
+
+// resume ends a pause.
+func (d *Dashboard) resume(w http.ResponseWriter, q *request) error {
+	return d.change(w, q, "resumed a group", nil, func(ctx context.Context) error {
+		return d.config.Admin.Resume(ctx, q.topic(), q.group())
+	})
+}
+
+// limit sets the limits of a group; without any, it has none.
+func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
+	limits := redisdelay.GroupLimits{HaltsKeys: q.form.Get("halts-keys") != ""}
+	var err error
+	if limits.MaxInFlight, err = q.number("max-in-flight"); err != nil {
+		return err
+	}
+	if limits.Rate.Messages, err = q.number("rate"); err != nil {
+		return err
+	}
+	if limits.Rate.Per, err = q.duration("per"); err != nil {
+		return err
+	}
+	if limits.Rate.Burst, err = q.number("burst"); err != nil {
+		return err
+	}
+	if limits.Rate.Messages == 0 { // a rate that is not there has no period
+		limits.Rate = redisdelay.Rate{}
+	}
+	return d.change(w, q, "limited a group", watermill.LogFields{"limits": limits}, func(ctx context.Context) error {
+		return d.config.Admin.LimitGroup(ctx, q.topic(), q.group(), limits)
+	})
+}
+
+// retire takes a group off the topic. Whoever has typed its name means it.
+func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
+	if err := confirmed(q, q.group()); err != nil {
+		return err
+	}
+	options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
+	return d.change(w, q, "retired a group", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
+		_, err := d.config.Admin.RetireGroup(ctx, q.topic(), q.group(), options)
+		return err
+	})
+}
+
+// restore takes back that a group is retired.
+func (d *Dashboard) restore(w http.ResponseWriter, q *request) error {
+	return d.change(w, q, "restored a group", nil, func(ctx context.Context) error {
+		return d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
+	})
+}
+
+// deleteTopic removes a topic. Whoever has typed its name means it.
+func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
+	if err := confirmed(q, q.topic()); err != nil {
+		return err
+	}
+	options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
+	err := d.config.Admin.DeleteTopic(q.Context(), q.topic(), options)
+	d.audit(q, "deleted a topic", watermill.LogFields{"topic": q.topic(), "force": options.Force, "err": err})
+	if err != nil {
+		return err
+	}
+	redirect(w, "./")
+	return nil
+}
+
+// confirmed refuses a form that does not name what it is for, as the page shows it.
+func confirmed(q *request, name string) error {
+	if typed := q.form.Get("name"); typed != shown(name) {
+		return badField("name", typed, "to confirm, type "+shown(name))
+	}
+	return nil
+}
+
+// change carries out a change of a topic or a group, and goes back to the topic's page.
+func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about watermill.LogFields, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(q.Context(), time.Minute)
+	defer cancel()
+	err := do(ctx)
+	d.audit(q, what, watermill.LogFields{"topic": q.topic(), "group": q.group(), "err": err}.Add(about))
+	if err != nil {
+		return err
+	}
+	redirect(w, "topic?topic="+escape(q.topic()))
+	return nil
+}

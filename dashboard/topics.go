@@ -1,0 +1,117 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+const topicsPerPage = 100
+
+// topicsData is the list of topics.
+type topicsData struct {
+	Total         admin.Counts
+	Rows          []topicRow
+	Found, All    int
+	Match, Sort   string
+	Before, After string // queries of the pages beside this one; "" if there is none
+	Err           error
+	Inbox         *admin.Inbox // nil if nothing is in it
+}
+
+// topicRow is a topic in the list.
+type topicRow struct {
+	admin.TopicStats
+	Alive  int // consumers
+	Trend  trend
+	Paused int  // groups
+	Nobody bool // messages are due, and nobody takes them
+}
+
+// Waiting is how many of its messages are due, and no consumer has them.
+func (r topicRow) Waiting() int { return waitingOf(r.Counts) }
+
+func rowOf(o *overview, s admin.TopicStats) topicRow {
+	row := topicRow{TopicStats: s, Trend: o.Trends[s.Topic]}
+	for _, g := range s.Groups {
+		row.Alive += g.Alive
+		if g.Pause != nil && g.State == admin.GroupActive {
+			row.Paused++
+		}
+	}
+	row.Nobody = row.Alive == 0 && waitingOf(s.Counts) > 0
+	return row
+}
+
+// orders are how topics can be sorted: those first that people look for.
+var orders = map[string]func(a, b topicRow) int{
+	"overdue":   func(a, b topicRow) int { return cmp.Compare(b.Overdue, a.Overdue) },
+	"name":      func(a, b topicRow) int { return cmp.Compare(a.Topic, b.Topic) },
+	"scheduled": func(a, b topicRow) int { return cmp.Compare(b.Scheduled, a.Scheduled) },
+	"waiting":   func(a, b topicRow) int { return cmp.Compare(b.Waiting(), a.Waiting()) },
+	"delivery":  func(a, b topicRow) int { return cmp.Compare(b.InDelivery, a.InDelivery) },
+	"retrying":  func(a, b topicRow) int { return cmp.Compare(b.Retrying, a.Retrying) },
+	"dead":      func(a, b topicRow) int { return cmp.Compare(b.Dead, a.Dead) },
+}
+
+// topicsPage lists the topics, those first that are late.
+func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
+	o, err := d.looks.all(ctx)
+	if err != nil {
+		return page{}, err
+	}
+	data := topicsData{
+		All: len(o.Topics), Match: q.query.Get("match"), Sort: q.query.Get("sort"), Err: o.Err,
+	}
+	if orders[data.Sort] == nil {
+		data.Sort = "overdue"
+	}
+	for _, s := range o.Topics {
+		data.Total.Add(s.Counts)
+		if strings.Contains(s.Topic, data.Match) {
+			data.Rows = append(data.Rows, rowOf(o, s))
+		}
+	}
+	data.Found = len(data.Rows)
+	slices.SortStableFunc(data.Rows, func(a, b topicRow) int {
+		return cmp.Or(orders[data.Sort](a, b), cmp.Compare(a.Topic, b.Topic))
+	})
+	data.cut(q)
+	if inbox, err := d.inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
+		data.Inbox = &inbox
+	}
+	return page{name: "topics", title: "Topics", live: true, data: data}, nil
+}
+
+// cut leaves the topics of one page.
+func (t *topicsData) cut(q *request) {
+	skip, _ := strconv.Atoi(q.query.Get("skip")) // anything else is the first page
+	skip = min(max(skip, 0), len(t.Rows))
+	beside := func(skip int) string {
+		values := url.Values{"sort": {t.Sort}, "skip": {strconv.Itoa(skip)}}
+		if t.Match != "" {
+			values.Set("match", t.Match)
+		}
+		return values.Encode()
+	}
+	if skip > 0 {
+		t.Before = beside(max(0, skip-topicsPerPage))
+	}
+	if skip+topicsPerPage < len(t.Rows) {
+		t.After = beside(skip + topicsPerPage)
+	}
+	t.Rows = t.Rows[skip:min(skip+topicsPerPage, len(t.Rows))]
+}
+
+func (d *Dashboard) inbox(ctx context.Context) (admin.Inbox, error) {
+	value, err := d.looks.get(ctx, "inbox", func(ctx context.Context) (any, error) { return d.config.Admin.Inbox(ctx) })
+	if err != nil {
+		return admin.Inbox{}, err
+	}
+	return value.(admin.Inbox), nil
+}
