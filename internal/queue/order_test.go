@@ -180,6 +180,35 @@ func TestACancelEndsNoTurnOfAnotherMessage(t *testing.T) {
 	assert.Equal(t, tokens("1", a3), r.claim(g, "d", 10))
 }
 
+// TestACancelEndsNoTurnThatADeadLetterHolds in a group whose keys halt: the cancel leaves dead letters alone.
+func TestACancelEndsNoTurnThatADeadLetterHolds(t *testing.T) {
+	r := newScene(t)
+	halts, other := r.group("g"), r.group("h")
+	_, err := r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")
+	require.NoError(t, err)
+	r.push(due(a1), due(a2))
+	require.Equal(t, tokens("1", a1), r.claim(halts, "c", 10))
+	require.Equal(t, tokens("1", a1), r.claim(other, "c", 10))
+	nack(t, halts, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Reason: "bad"})
+	_, err = r.partition.CancelID(t.Context(), a1)
+	require.NoError(t, err)
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
+	assert.Empty(t, r.claim(halts, "d", 10), "the letter still halts its key")
+	assert.Equal(t, tokens("1", a2), r.claim(other, "d", 10))
+}
+
+func TestACancelThatPassesATurnOnWakesItsGroup(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	r.push(due(a1), due(a2))
+	require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+	next := r.listen(g, "d")
+	_, err := r.partition.CancelID(t.Context(), a1)
+	require.NoError(t, err)
+	assert.Equal(t, Hint{}, next(), "something is due now")
+	assert.Equal(t, tokens("1", a2), r.claim(g, "d", 10))
+}
+
 func TestARetryKeepsItsTurn(t *testing.T) {
 	for name, fail := range map[string]func(r *scene, g *Group) (token string){
 		"nack": func(r *scene, g *Group) string {

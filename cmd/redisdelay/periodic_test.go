@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// TestPeriodicRunStoresTicksUntilASignal, and then says how many.
+func TestPeriodicRunStoresTicksUntilASignal(t *testing.T) {
+	for name, form := range map[string]struct {
+		args   []string
+		signal os.Signal
+		says   *regexp.Regexp
+	}{
+		"for people":   {nil, os.Interrupt, regexp.MustCompile(`^stored (\d+) ticks?(;.*)?\n$`)},
+		"for programs": {[]string{"-o", "json"}, syscall.SIGTERM, regexp.MustCompile(`^\{"operation":"run","stored":(\d+)(,"missed":\d+)?\}\n$`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.New(t)
+			client := server.Client(t)
+			schedules, err := periodic.New(periodic.Config{Client: client}, nil)
+			require.NoError(t, err)
+			require.NoError(t, schedules.Set(t.Context(), periodic.Schedule{ID: "beat", Topic: "beats", Cron: "@every 1s", StoreAhead: time.Second}))
+			stored := func() int64 { return client.HLen(context.Background(), "{redisdelay:beats:0}:messages").Val() }
+			before := stored() // nobody takes them out
+			require.Positive(t, before)
+
+			p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+			cmd := p.command(context.Background(), append([]string{binary, "periodic", "run"}, form.args...)...)
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			require.NoError(t, cmd.Start())
+			assert.Eventually(t, func() bool { return stored() > before+1 }, fixture.Soon, 5*time.Millisecond)
+			require.NoError(t, cmd.Process.Signal(form.signal))
+			require.NoError(t, cmd.Wait(), errs.String())
+			said := form.says.FindStringSubmatch(out.String())
+			require.NotNil(t, said, out.String())
+			assert.Equal(t, strconv.FormatInt(stored()-before, 10), said[1])
+		})
+	}
+}
+
+func TestExplainNamesTheTickOfASchedule(t *testing.T) {
+	server := redistest.New(t)
+	stageSchedules(t, server.Client(t))
+	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	first, _, _ := strings.Cut(p.run("ls", "reports", "-o", "json").out, "\n")
+	var message struct{ ID string }
+	require.NoError(t, json.Unmarshal([]byte(first), &message))
+
+	const tick = "tick of report-eu for Monday 2100-01-04 07:00 Europe/Berlin"
+	r := p.run("explain", "reports", message.ID)
+	require.Zero(t, r.code, r.err)
+	assert.Contains(t, r.out, message.ID+": "+tick+": due in ")
+	r = p.run("explain", "reports", message.ID, "-o", "json")
+	require.Zero(t, r.code, r.err)
+	assert.Contains(t, r.out, `"tick":"`+tick+`"`)
+}
