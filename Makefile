@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch bench matrix redis-server prometheus
 
@@ -38,7 +38,7 @@ full: redis-server prometheus
 	$(GO) run ./scripts/full -parallel $(PARALLEL) $(FORMS)
 
 ## chaos: the full fault suite, about half an hour
-chaos: chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-metrics model
+chaos: chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model
 
 CLUSTERS = Cluster|Sentinel|Replicas
 
@@ -57,6 +57,11 @@ chaos-periodic: redis-server
 ## chaos-inbox: entries of the inbox, while all that stores them dies
 chaos-inbox: redis-server
 	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run Entr
+
+## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these die; three minutes
+chaos-languages: redis-server
+	./scripts/install-languages.sh
+	CI=true $(GO) test -timeout 15m -v ./internal/verify/languages -full -run WhileAllAreKilled
 
 ## chaos-metrics: what Prometheus shows agrees with the messages
 chaos-metrics: redis-server prometheus
