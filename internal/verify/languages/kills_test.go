@@ -18,7 +18,7 @@ import (
 
 var full = flag.Bool("full", false, "run the full form of the tests that kill")
 
-// healing is how long the last messages may take after the last kill: to be published, and to come.
+// healing is how long programs may need to go on after a kill.
 const healing = 60 * time.Second
 
 // load is how much happens in a test that kills.
@@ -68,7 +68,7 @@ func TestPythonAddsAndGoConsumesWhileAllAreKilled(t *testing.T) {
 	}
 	store, consume := c.worker(l, s.Topic, stores), c.worker(l, s.Topic, consumes)
 	c.programs = []func() *exec.Cmd{adds, store, store, consume, consume}
-	c.live(l.deaths, func(death int) {
+	c.live(l, func(death int) {
 		if death%10 == 3 {
 			require.NoError(t, server.KillFor(300*time.Millisecond))
 		}
@@ -92,7 +92,7 @@ func TestGoPublishesAndPythonReadsAStreamWhileAllAreKilled(t *testing.T) {
 	read := func() *exec.Cmd { return exec.Command(interpreter, "testdata/read.py", s.Topic, readers) }
 	move := c.worker(l, s.Topic, relays)
 	c.programs = []func() *exec.Cmd{c.worker(l, s.Topic, publishes), move, move, read, read}
-	c.live(l.deaths, func(int) {})
+	c.live(l, func(int) {})
 	c.judge(l.count)
 	require.Eventually(t, func() bool {
 		return s.Client.XPending(t.Context(), s.Topic, readers).Val().Count == 0
