@@ -61,7 +61,7 @@ chaos-periodic: redis-server
 chaos-inbox: redis-server
 	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run Entr
 
-## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these die; three minutes
+## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these die; some minutes
 chaos-languages: redis-server
 	./scripts/install-languages.sh
 	CI=true $(GO) test -timeout 15m -v ./internal/verify/languages -full -run WhileAllAreKilled
