@@ -36,6 +36,7 @@ var forms = []form{
 	{name: "chaos-churn", command: "make chaos-churn", of: chaos, limit: 25 * time.Minute, beside: true, figure: tests},
 	{name: "chaos-periodic", command: "make chaos-periodic", of: chaos, limit: 25 * time.Minute, beside: true, figure: tests},
 	{name: "chaos-inbox", command: "make chaos-inbox", of: chaos, limit: 15 * time.Minute, beside: true, figure: tests},
+	{name: "chaos-languages", command: "make chaos-languages", of: "./internal/verify/languages", limit: 15 * time.Minute, figure: tests}, // ten processes at once
 	{name: "chaos-metrics", command: "make chaos-metrics", of: "./redisdelayprom", limit: 12 * time.Minute, figure: tests},
 	{name: "failover", command: "make failover", of: chaos, limit: 20 * time.Minute, figure: tests}, // its cases have 10 s to go on
 	{name: "model", command: "make model", of: "./internal/queue", limit: 8 * time.Minute, beside: true, figure: tests},

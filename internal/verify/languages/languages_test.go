@@ -19,7 +19,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if job := os.Getenv(workerEnv); job != "" {
+		work(job)
+		return
+	}
+	redistest.Main(m)
+}
 
 const examples = "../../../examples"
 
