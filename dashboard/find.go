@@ -107,4 +107,3 @@ func commonPart(reason string) string {
 	}
 	return longest
 }
-

@@ -284,9 +284,9 @@ func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
 
 // operationData is an operation, or what is known of one that is not known any more.
 type operationData struct {
-	*operation
-	MayStop bool
-	Lost    string // the query of the confirmation of the rest
+	Operation *operation // nil if it is not known any more
+	MayStop   bool
+	Lost      string // the query of the confirmation of the rest
 }
 
 // operationPage shows how far an operation is.
@@ -295,7 +295,7 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	p := page{name: "operation", title: "Operation", live: true}
 	switch {
 	case o != nil:
-		p.data = operationData{operation: o, MayStop: q.access.allows(o.needs)}
+		p.data = operationData{Operation: o, MayStop: q.access.allows(o.needs)}
 		return p, nil
 	case q.query.Get("action") == "":
 		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
@@ -342,4 +342,3 @@ func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	redirect(w, "doctor")
 	return nil
 }
-

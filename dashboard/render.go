@@ -115,7 +115,7 @@ func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	}
 	var text bytes.Buffer
 	if err := pages[p.name].ExecuteTemplate(&text, "frame.html", f); err != nil {
-		return nil, fmt.Errorf("page %s: %w", p.name, err)
+		return nil, &statusError{http.StatusInternalServerError, "page " + p.name + ": " + err.Error()}
 	}
 	return text.Bytes(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -205,3 +206,20 @@ func (e *element) write(b *strings.Builder) {
 		}
 	}
 }
+
+// contextEnded is a context that has ended.
+func contextEnded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx, cancel
+}
+
+// redactSecrets hides what begins with secret.
+func redactSecrets(_ string, msg *message.Message) {
+	msg.Payload = secrets.ReplaceAll(msg.Payload, []byte("hidden"))
+	for key, value := range msg.Metadata {
+		msg.Metadata[key] = secrets.ReplaceAllString(value, "hidden")
+	}
+}
+
+var secrets = regexp.MustCompile(`secret-\w+`)

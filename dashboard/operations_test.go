@@ -1,0 +1,202 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// scheduled stores messages that are due in an hour.
+func (s *scene) scheduled(n int) {
+	s.T.Helper()
+	var list []*message.Message
+	for i := range n {
+		list = append(list, fixture.Delayed(fmt.Sprintf("uuid %d", i), time.Hour))
+	}
+	require.NoError(s.T, s.Publisher().Publish(s.Topic, list...))
+}
+
+func (s *scene) count(in admin.Set) int {
+	s.T.Helper()
+	n, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: in})
+	require.NoError(s.T, err)
+	return n
+}
+
+// send sends the form of a page, with fields typed in.
+func (s *scene) send(form *element, typed map[string]string) (int, *element) {
+	s.T.Helper()
+	values := url.Values{}
+	for _, input := range form.all("input") {
+		values.Set(input.attr["name"], input.attr["value"])
+	}
+	for name, value := range typed {
+		values.Set(name, value)
+	}
+	return s.post(form.attr["action"], values)
+}
+
+// TestAllThatMatchIsConfirmedByItsNumber goes the way from a filter over the question to the result.
+func TestAllThatMatchIsConfirmedByItsNumber(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1500)
+	var question string
+	for _, a := range s.page("messages" + s.at()).all("a") {
+		if strings.HasPrefix(a.attr["href"], "confirm?action=cancel") {
+			question = a.attr["href"]
+		}
+	}
+	form := s.page(question).first("form", "class", "confirm danger")
+	assert.Contains(t, form.text(), "type 1500")
+	status, _ := s.send(form, map[string]string{"number": "1499"})
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Equal(t, 1500, s.count(admin.Scheduled))
+	status, _ = s.send(form, map[string]string{"number": "1500"})
+	require.Equal(t, http.StatusOK, status)
+	s.until("it is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
+	assert.Contains(t, s.page("operation?"+s.dashboard.operations.all()[0].URL()).text(), "1,500 messages canceled")
+	assert.Zero(t, s.count(admin.Scheduled))
+}
+
+// TestMarkedMessagesAloneAreChanged marks two of three.
+func TestMarkedMessagesAloneAreChanged(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a", "b", "c")
+	s.kill("g", 3)
+	rows := s.page("messages" + s.at("in", "dead", "group", "g")).first("tbody").all("input")
+	require.Len(t, rows, 3)
+	back := "messages" + s.at("in", "dead", "group", "g")
+	_, page := s.post("discard"+s.at("group", "g", "back", back), url.Values{"id": {rows[0].attr["value"], rows[2].attr["value"]}})
+	assert.Contains(t, page.first("p", "class", "result done").text(), "2 messages discarded")
+	left := page.first("tbody").all("input")
+	require.Len(t, left, 1)
+	assert.Equal(t, rows[1].attr["value"], left[0].attr["value"])
+}
+
+// TestAnOperationIsGoneOnWith stops an operation, forgets it as a process does that ends, and goes on from its page.
+func TestAnOperationIsGoneOnWith(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(3000)
+	reached, onward := make(chan struct{}), make(chan struct{})
+	a, err := actionNamed("cancel")
+	require.NoError(t, err)
+	real := a.run
+	a.run = func(ctx context.Context, c call, value string) (admin.Progress, error) {
+		progress := c.progress
+		c.progress = func(p admin.Progress) {
+			progress(p)
+			select {
+			case reached <- struct{}{}:
+				<-onward
+			default:
+			}
+		}
+		return real(ctx, c, value)
+	}
+	s.dashboard.routes["POST cancel"] = route{method: http.MethodPost, name: "cancel", needs: mayCancel, serve: s.dashboard.start(a)}
+	go func() { <-reached; s.dashboard.operations.all()[0].cancel(); close(onward) }() // ends when the operation has begun
+	s.post("cancel"+s.at("in", "scheduled"), url.Values{"count": {"3000"}, "number": {"3000"}})
+	s.until("it has stopped", func() bool { return s.dashboard.operations.all()[0].State() == "stopped" })
+	left := s.count(admin.Scheduled)
+	assert.Positive(t, left)
+	assert.Less(t, left, 3000)
+	o := s.dashboard.operations.all()[0]
+	url := o.URL()
+	page := s.page("operation?" + url)
+	assert.Contains(t, page.text(), "Stopped: ")
+	assert.NotEmpty(t, o.Again())
+
+	s.dashboard.operations.list = nil // as in a new process
+	page = s.page("operation?" + url)
+	assert.Contains(t, page.text(), "not known here any more")
+	question := s.page(page.first("a", "class", "button").attr["href"])
+	status, _ := s.send(question.first("form", "method", "post"), map[string]string{"number": fmt.Sprint(left)})
+	require.Equal(t, http.StatusOK, status)
+	s.until("the rest is done", func() bool { return s.count(admin.Scheduled) == 0 })
+}
+
+func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.Actor = func(*http.Request) string { return "eve" } })
+	s.Publish("a")
+	s.kill("g", 1)
+	group := func() admin.GroupStats {
+		groups, err := s.admin.Groups(t.Context(), s.Topic)
+		require.NoError(t, err)
+		return groups[0]
+	}
+	at := s.at("group", "g")
+	_, page := s.post("pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
+	assert.Contains(t, page.text(), "by eve")
+	assert.Equal(t, "holiday", group().Pause.Reason)
+	status, _ := s.post("pause"+at, url.Values{"for": {"soon"}})
+	assert.Equal(t, http.StatusBadRequest, status)
+	_, _ = s.post("resume"+at, nil)
+	assert.Nil(t, group().Pause)
+	_, _ = s.post("limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
+	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
+	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
+	assert.Equal(t, http.StatusBadRequest, status)
+	_, _ = s.post("retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
+	assert.Equal(t, admin.GroupRetired, group().State)
+	_, _ = s.post("restore"+at, nil)
+	groups, err := s.admin.Groups(t.Context(), s.Topic)
+	require.NoError(t, err)
+	for _, g := range groups {
+		assert.NotEqual(t, admin.GroupRetired, g.State)
+	}
+	status, _ = s.post("delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
+	assert.Equal(t, http.StatusOK, status)
+	_, err = s.admin.Stats(t.Context(), s.Topic)
+	require.ErrorIs(t, err, admin.ErrTopicNotFound)
+}
+
+func TestTheDoctorIsAsked(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	_, page := s.post("examine", nil)
+	assert.Contains(t, page.first("h1").text(), "Doctor")
+	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
+	assert.Contains(t, s.page("doctor").first("tbody").text(), "its version is")
+}
+
+// TestAnOpenPageChanges reads the stream of a page.
+func TestAnOpenPageChanges(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	answer, err := s.server.Client().Get(s.server.URL + "/events" + s.at("page", "topic"))
+	require.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	next := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		require.Fail(t, "the stream has ended", "before %q: %v", text, lines.Err())
+	}
+	next("event: page")
+	next("<dd>1</dd>")
+	s.scheduled(1)
+	next("event: page")
+	next("<dd>2</dd>")
+	require.NoError(t, s.dashboard.Close())
+	for lines.Scan() {
+	}
+	assert.NoError(t, lines.Err(), "Close ends the stream")
+}

@@ -1,0 +1,218 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// neededFor says which permissions each route wants, beside Read. It is written down here once more, so that a route
+// cannot lose one unseen.
+var neededFor = map[string]string{
+	"GET ": "", "GET topic": "", "GET messages": "", "GET message": "", "GET reasons": "", "GET schedules": "", "GET halted": "",
+	"GET coming": "", "GET find": "", "GET operations": "", "GET operation": "", "GET confirm": "", "GET doctor": "",
+	"GET events": "", "GET payload": "Payloads", "POST search": "Payloads",
+	"POST pause": "Pause", "POST resume": "Pause", "POST limit": "Limit", "POST retire": "Retire", "POST restore": "Retire",
+	"POST delete": "Delete", "POST schedule-pause": "Schedules", "POST schedule-resume": "Schedules",
+	"POST schedule-trigger": "Schedules", "POST schedule-remove": "Schedules", "POST examine": "", "POST stop": "",
+	"POST requeue": "Requeue", "POST deliver-now": "Reschedule", "POST reschedule": "Reschedule", "POST bury": "Bury",
+	"POST copy": "Copy", "POST move": "Copy Cancel", "POST discard": "Discard", "POST cancel": "Cancel",
+}
+
+// with is an Access with these permissions alone.
+func with(names ...string) Access {
+	var a Access
+	for _, name := range names {
+		reflect.ValueOf(&a).Elem().FieldByName(name).SetBool(true)
+	}
+	return a
+}
+
+// fields are the names of all permissions.
+func fields() (names []string) {
+	for field := range reflect.TypeFor[Access]().Fields() {
+		names = append(names, field.Name)
+	}
+	return names
+}
+
+// TestEachRouteWantsItsPermissions calls each route with each permission taken away, with it alone, and with none.
+func TestEachRouteWantsItsPermissions(t *testing.T) {
+	var access Access
+	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
+	s.Publish("a")
+	status := func(r route) int {
+		t.Helper()
+		ctx, target := t.Context(), "/"+r.name+s.at("page", "doctor", "action", "cancel")
+		if r.name == "events" {
+			ended, end := contextEnded(ctx)
+			defer end()
+			ctx = ended
+		}
+		w := httptest.NewRecorder()
+		s.dashboard.ServeHTTP(w, httptest.NewRequestWithContext(ctx, r.method, target, strings.NewReader("")))
+		return w.Code
+	}
+	for name, r := range s.dashboard.routes {
+		if r.needs == nil {
+			assert.Contains(t, []string{"GET style.css", "GET script.js", "GET icon.svg"}, name, "it is open to everybody")
+			continue
+		}
+		words, known := neededFor[name]
+		require.True(t, known, "%s has no line in neededFor", name)
+		needs := append(strings.Fields(words), "Read")
+		for _, field := range fields() {
+			access = Full()
+			reflect.ValueOf(&access).Elem().FieldByName(field).SetBool(false)
+			if contains(needs, field) {
+				assert.Equal(t, http.StatusForbidden, status(r), "%s without %s", name, field)
+			}
+			access = with(field)
+			if field != "Read" || len(needs) > 1 {
+				assert.Equal(t, http.StatusForbidden, status(r), "%s with %s alone", name, field)
+			}
+		}
+		access = Access{}
+		assert.Equal(t, http.StatusForbidden, status(r), "%s without any permission", name)
+		access = with(needs...)
+		if name != "GET confirm" { // which wants those of the action that it confirms
+			assert.NotEqual(t, http.StatusForbidden, status(r), "%s with what it needs", name)
+		}
+	}
+	access = ReadOnly()
+	assert.Equal(t, http.StatusForbidden, status(s.dashboard.routes["GET confirm"]), "a reader confirms nothing")
+	n, err := s.admin.Count(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	assert.Equal(t, 1, n, "nothing was changed")
+}
+
+func contains(list []string, name string) bool {
+	for _, other := range list {
+		if other == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestAReaderChangesNothing sends a reader's requests to all that changes something, with forms that would work.
+func TestAReaderChangesNothing(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.Access = nil })
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", time.Hour)))
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	for name, r := range s.dashboard.routes {
+		if r.method != http.MethodPost || neededFor[name] == "" || neededFor[name] == "Payloads" {
+			continue
+		}
+		status, _ := s.post(r.name+s.at("group", "g"), url.Values{
+			"id": {found.Entries[0].ID}, "value": {"1h"}, "name": {s.Topic}, "count": {"1"}, "number": {"1"},
+		})
+		assert.Equal(t, http.StatusForbidden, status, name)
+	}
+	page := s.page("messages" + s.at())
+	assert.Empty(t, page.all("checkbox"))
+	assert.Len(t, page.all("form"), 3, "to find, to filter and to search")
+}
+
+func TestWhoMayNotSeePayloadsSeesNone(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return with("Read") } })
+	msg := fixture.Keyed("a", "k", time.Hour)
+	msg.Payload, msg.Metadata["customer"] = []byte("secret-payload"), "secret-metadata"
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	for _, path := range []string{"messages" + s.at(), "message" + s.at("key", "k"), "find?text=k&topic=" + url.QueryEscape(s.Topic)} {
+		assert.NotContains(t, s.page(path).text(), "secret", path)
+	}
+}
+
+func TestWhatIsRedactedIsSeenNowhere(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.Redact = redactSecrets })
+	msg := fixture.Keyed("a", "k", time.Hour)
+	msg.Payload, msg.Metadata["customer"] = []byte(`{"card":"secret-4711","sum":3}`), "secret-name"
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	for _, path := range []string{"messages" + s.at(), "message" + s.at("key", "k")} {
+		text := s.page(path).text()
+		assert.NotContains(t, text, "secret", path)
+		assert.Contains(t, text, "hidden", path)
+	}
+	_, page := s.post("search"+s.at(), url.Values{"text": {"secret-4711"}})
+	assert.Empty(t, page.all("tbody"), "a search must not tell what is hidden")
+	status, _ := s.get("payload" + s.at("id", found.Entries[0].ID))
+	assert.Equal(t, http.StatusForbidden, status)
+	m, err := s.admin.Message(t.Context(), s.Topic, admin.Ref{Key: "k"})
+	require.NoError(t, err)
+	assert.Contains(t, string(m.Content.Message.Payload), "secret-4711", "the message itself stays as it is")
+}
+
+func TestAPostFromAnotherSiteIsRefused(t *testing.T) {
+	s := newScene(t)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", time.Hour)))
+	for name, header := range map[string][2]string{
+		"by fetch metadata": {"Sec-Fetch-Site", "cross-site"},
+		"from a subdomain":  {"Sec-Fetch-Site", "same-site"},
+		"by origin":         {"Origin", "https://evil.example"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/pause"+s.at(), nil)
+		r.Header.Set(header[0], header[1])
+		w := httptest.NewRecorder()
+		s.dashboard.ServeHTTP(w, r)
+		assert.Equal(t, http.StatusForbidden, w.Code, name)
+	}
+	stats, err := s.admin.Stats(t.Context(), s.Topic)
+	require.NoError(t, err)
+	assert.Nil(t, stats.Pause)
+}
+
+func TestEachAnswerHasTheHeadersThatProtectIt(t *testing.T) {
+	s := newScene(t)
+	for _, target := range []string{"/", "/topic?topic=none", "/nothing", "/style.css", "/pause"} {
+		w := httptest.NewRecorder()
+		s.dashboard.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		policy := w.Header().Get("Content-Security-Policy")
+		assert.True(t, strings.HasPrefix(policy, "default-src 'none';"), target)
+		assert.NotContains(t, policy, "unsafe", target)
+		assert.Contains(t, policy, "frame-ancestors 'none'", target)
+		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), target)
+		assert.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"), target)
+	}
+}
+
+func TestNobodyIsSentToAnotherSite(t *testing.T) {
+	s := newScene(t)
+	for _, back := range []string{
+		"https://evil.example/?a", "//evil.example/?a", "/\\evil.example?a", "javascript:alert(1)?a", "\\\\evil.example?a", "style.css?a", "message", "%2f%2fevil?a",
+	} {
+		assert.False(t, s.dashboard.isPage(back), back)
+	}
+	assert.True(t, s.dashboard.isPage("message?topic=a&id=b"))
+}
+
+// TestTheLogHasNoPayload changes messages and looks at what was logged.
+func TestTheLogHasNoPayload(t *testing.T) {
+	s := newScene(t)
+	msg := fixture.Delayed("a", time.Hour)
+	msg.Payload = []byte("secret-payload")
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	status, _ := s.post("search"+s.at(), url.Values{"text": {"secret-payload"}})
+	require.Equal(t, http.StatusOK, status)
+	status, page := s.post("cancel"+s.at("in", "scheduled"), url.Values{"count": {"1"}, "number": {"1"}})
+	require.Equal(t, http.StatusOK, status, page.text())
+	require.NoError(t, s.dashboard.Close())
+	lines := fmt.Sprint(s.Log.Lines())
+	assert.Contains(t, lines, "Dashboard: cancel")
+	assert.Contains(t, lines, "127.0.0.1", "who it was")
+	assert.NotContains(t, lines, "secret")
+}
