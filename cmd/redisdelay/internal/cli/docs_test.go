@@ -86,6 +86,8 @@ var objects = []struct {
 	{"`inbox show`", inboxJSON{}},
 	{"`inbox refused`, one for each entry", refusalJSON{}},
 	{"`inbox run`", inboxRunJSON{}},
+	{"`forecast`", forecastJSON{}},
+	{"the `buckets` of `forecast`", bucketJSON{}},
 	{"`top`", sampleJSON{}},
 	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},
