@@ -88,6 +88,7 @@ var objects = []struct {
 	{"`inbox run`", inboxRunJSON{}},
 	{"`forecast`", forecastJSON{}},
 	{"the `buckets` of `forecast`", bucketJSON{}},
+	{"the `estimate` of `forecast`", estimateJSON{}},
 	{"`top`", sampleJSON{}},
 	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},

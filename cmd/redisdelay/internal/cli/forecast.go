@@ -72,16 +72,16 @@ func checkForecast(cmd *cobra.Command, args []string) error {
 
 // forecastJSON is what falls due in a topic.
 type forecastJSON struct {
-	Topic      string       `json:"topic"`
-	Group      string       `json:"group,omitempty"`
-	At         stamp        `json:"at"`
-	Waiting    int          `json:"waiting"`
-	InDelivery int          `json:"inDelivery"`
-	Due        int          `json:"due"` // in all buckets
-	Later      int          `json:"later"`
-	Buckets    []bucketJSON `json:"buckets"`
-	*estimateJSON
-	Workers *int `json:"workers,omitempty"`
+	Topic      string        `json:"topic"`
+	Group      string        `json:"group,omitempty"`
+	At         stamp         `json:"at"`
+	Waiting    int           `json:"waiting"`
+	InDelivery int           `json:"inDelivery"`
+	Due        int           `json:"due"` // in all buckets
+	Later      int           `json:"later"`
+	Buckets    []bucketJSON  `json:"buckets"`
+	Estimate   *estimateJSON `json:"estimate,omitempty"`
+	Workers    *int          `json:"workers,omitempty"`
 }
 
 type bucketJSON struct {
@@ -159,7 +159,7 @@ func (a *app) forecastOne(ctx context.Context, topic string, f forecast) error {
 	o := inForecast(counted)
 	if perSecond >= 0 {
 		e := counted.Estimate(perSecond)
-		o.estimateJSON = &estimateJSON{e.Rate, f.measured, stamp{e.GoneAt}, e.Peak, stamp{e.PeakAt}, e.Left}
+		o.Estimate = &estimateJSON{e.Rate, f.measured, stamp{e.GoneAt}, e.Peak, stamp{e.PeakAt}, e.Left}
 	}
 	if f.perWorker.Messages > 0 {
 		n, err := counted.Workers(admin.Demand{PerWorker: inSeconds(f.perWorker), Within: f.within, At: f.at, Rate: max(0, perSecond)})
@@ -222,7 +222,7 @@ func (a *app) showForecast(c admin.Forecast, o forecastJSON, f forecast) error {
 	}
 	lines.add("next "+humanize.Duration(f.query.Span), humanize.Count(c.Due(), "message", "messages"))
 	lines.add("later", humanize.Count(c.Later, "message", "messages"))
-	if e := o.estimateJSON; e != nil {
+	if e := o.Estimate; e != nil {
 		lines.add("rate", rateWords(f, e.RatePerSecond))
 		lines.add("all handled", goneWords(e, c))
 		if e.Peak > c.Backlog() {

@@ -28,16 +28,18 @@ func TestTheRateIsMeasuredWithoutOne(t *testing.T) {
 		time.AfterFunc(500*time.Millisecond, func() { held.Ack() })
 	}
 	var o struct {
-		Group         string
-		RatePerSecond float64
-		Measured      bool
-		Waiting, Due  int
+		Group        string
+		Waiting, Due int
+		Estimate     struct {
+			RatePerSecond float64
+			Measured      bool
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(s.must("forecast", "orders", "--measure", "2s", "-o", "json")), &o))
 	assert.Equal(t, "g", o.Group, "the only one")
-	assert.True(t, o.Measured)
-	assert.InDelta(t, 1, o.RatePerSecond, 0.9, "three messages in two seconds and something")
-	assert.Positive(t, o.RatePerSecond)
+	assert.True(t, o.Estimate.Measured)
+	assert.InDelta(t, 1, o.Estimate.RatePerSecond, 0.9, "three messages in two seconds and something")
+	assert.Positive(t, o.Estimate.RatePerSecond)
 	assert.Equal(t, []int{0, 1}, []int{o.Waiting, o.Due})
 }
 
