@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
@@ -70,7 +71,7 @@ func NewCollector(config CollectorConfig) (*Collector, error) {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors, schedulesBehind, behindFor, inboxWaiting, inboxOldest, inboxRefused} {
+	for _, d := range []*prometheus.Desc{redisUp, scrapeDuration, scrapeErrors, schedulesBehind, behindFor, inboxWaiting, inboxOldest, inboxRefused, dueWithin} {
 		ch <- d
 	}
 	for _, g := range topicGauges {
@@ -108,6 +109,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		for _, g := range topicGauges {
 			show(g.desc, prometheus.GaugeValue, g.value(t), t.Topic)
 		}
+		for i, n := range t.DueWithin {
+			show(dueWithin, prometheus.GaugeValue, float64(n), t.Topic, model.Duration(c.config.DueWithin[i]).String())
+		}
 		for _, one := range t.Groups {
 			for _, g := range groupGauges {
 				show(g.desc, prometheus.GaugeValue, g.value(one), t.Topic, one.Group)
@@ -144,7 +148,7 @@ func (c *Collector) read(r *reading) {
 		}
 		others <- err
 	}()
-	topics, err := c.config.Admin.Backlogs(ctx)
+	topics, err := c.config.Admin.Backlogs(ctx, c.config.DueWithin...)
 	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-others), c.now()
 }
 

@@ -1,7 +1,9 @@
 package redisdelayprom
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -19,6 +21,9 @@ const (
 	// DefaultTimeout is how long a scrape waits for a Collector, by default: less than the 10 s
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
+
+	// MaxDueWithin is how many times CollectorConfig.DueWithin may have.
+	MaxDueWithin = 10
 
 	minTimeout = 10 * time.Millisecond
 
@@ -59,9 +64,15 @@ type CollectorConfig struct {
 	// and a consumer group: the first by name. All others are added up as topic "other", and
 	// its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
 	MaxPlaces int
+
+	// DueWithin are times ahead, each at least a second, for each of which a topic has a series of
+	// topic_due_within_messages: what to scale consumers by before a storm. Up to MaxDueWithin. Each costs a
+	// reading one more call of some 5 µs for each partition of all topics. Default: none.
+	DueWithin []time.Duration
 }
 
 func (c *CollectorConfig) setDefaults() {
+	c.DueWithin = slices.Clone(c.DueWithin)
 	setPlaces(&c.MaxPlaces)
 	if c.MaxAge == 0 {
 		c.MaxAge = DefaultMaxAge
@@ -79,7 +90,26 @@ func (c CollectorConfig) validate() error {
 		problem := fmt.Sprintf("is %s, want at least %s", c.Timeout, minTimeout)
 		return &redisdelay.ConfigError{Field: "Timeout", Problem: problem}
 	}
-	return checkPlaces(c.MaxPlaces)
+	return cmp.Or(checkDueWithin(c.DueWithin), checkPlaces(c.MaxPlaces))
+}
+
+func checkDueWithin(list []time.Duration) error {
+	problem := ""
+	if len(list) > MaxDueWithin {
+		problem = fmt.Sprintf("has %d times, want at most %d", len(list), MaxDueWithin)
+	}
+	for i, d := range list {
+		switch {
+		case d < time.Second || d%time.Millisecond != 0:
+			problem = fmt.Sprintf("has %s, want whole milliseconds, at least 1s", d)
+		case slices.Contains(list[:i], d):
+			problem = fmt.Sprintf("has %s twice", d)
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return &redisdelay.ConfigError{Field: "DueWithin", Problem: problem}
 }
 
 func setPlaces(maxPlaces *int) {

@@ -36,6 +36,12 @@ func sum(topics []admin.TopicStats, groups []admin.GroupStats) admin.TopicStats 
 		all.Add(t.Counts)
 		all.Keys += t.Keys
 		all.Overdue = max(all.Overdue, t.Overdue)
+		if all.DueWithin == nil {
+			all.DueWithin = make([]int, len(t.DueWithin))
+		}
+		for i, n := range t.DueWithin {
+			all.DueWithin[i] += n
+		}
 	}
 	if len(groups) == 0 {
 		return all

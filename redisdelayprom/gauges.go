@@ -14,6 +14,8 @@ var (
 	schedulesBehind = desc("periodic_behind_schedules", "Schedules whose next ticks should have been stored more than a minute ago: no process runs them.")
 	behindFor       = desc("periodic_behind_seconds", "For how long the first of these should have been; 0 if there is none.")
 
+	dueWithin = desc("topic_due_within_messages", "Messages that no group has been given yet, and that are due already or within a time.", "topic", "within")
+
 	inboxWaiting = desc("inbox_waiting_entries", "Entries of the inbox that nobody has stored yet.")
 	inboxOldest  = desc("inbox_oldest_seconds", "For how long the first of these has waited; 0 if there is none.")
 	inboxRefused = desc("inbox_refused_entries", "Entries of the inbox that are kept because they cannot be stored.")

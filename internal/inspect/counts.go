@@ -49,6 +49,7 @@ type TopicCounts struct {
 	OldestDue      time.Time // zero if there is none
 	Messages, Keys int
 	Groups         map[string]GroupCounts
+	Within         []int // Scheduled as far as they are due within some time from Now; see CountAll
 
 	// Details.
 	NextDue time.Time
@@ -240,16 +241,17 @@ type ListedCounts struct {
 }
 
 // CountAll counts what topics that are listed have, with LiveConsumers, in the order of the topics, in
-// few round trips. It changes nothing. Once ctx has ended, it returns what was read until then.
-func CountAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+// few round trips. It also counts the scheduled messages that are due within each of some times from now on.
+// It changes nothing. Once ctx has ended, it returns what was read until then.
+func CountAll(ctx context.Context, s *queue.Store, topics []Listed, within []time.Duration) []ListedCounts {
 	// By the master of the first partition, so that none waits for the lists of another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
 	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []ListedCounts {
-		return countAll(ctx, s, some)
+		return countAll(ctx, s, some, within)
 	})
 }
 
-func countAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
+func countAll(ctx context.Context, s *queue.Store, topics []Listed, within []time.Duration) []ListedCounts {
 	all := groupLists(ctx, s, topics)
 	var calls []countCall
 	var of []*ListedCounts // of each call
@@ -271,6 +273,7 @@ func countAll(ctx context.Context, s *queue.Store, topics []Listed) []ListedCoun
 		}
 	}
 	addHalted(ctx, s, topics, all)
+	addWithin(ctx, s, topics, all, within)
 	return all
 }
 
@@ -294,6 +297,38 @@ func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 		}
 		of[i].addHalted(groups[i], halted)
 	}
+}
+
+// addWithin adds how many scheduled messages are due within each of some times.
+func addWithin(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts, within []time.Duration) {
+	var into []*int // of each call
+	var of []*ListedCounts
+	var list []script.Call
+	for i := range all {
+		c := &all[i]
+		if c.Err != nil || len(within) == 0 {
+			continue
+		}
+		c.Within = make([]int, len(within))
+		for n := range c.Partitions {
+			for j, d := range within {
+				into, of = append(into, &c.Within[j]), append(of, c)
+				list = append(list, dueCall(queue.NewPartition(s, topics[i].Name, n), c.Now.Add(d)))
+			}
+		}
+	}
+	for i, a := range s.RunMany(ctx, list) {
+		n, _, err := countIn(a.Reply, a.Err)
+		if of[i].Err == nil {
+			of[i].Err = err
+		}
+		*into[i] += n
+	}
+}
+
+// dueCall counts the scheduled messages that are due at a time.
+func dueCall(p *queue.Partition, at time.Time) script.Call {
+	return p.Call(countScript, p.Keys(countScript, ""), []any{string(InScheduled), "-inf", at.UnixMilli() + 1, ""})
 }
 
 // groupLists reads which groups the topics have, and how many partitions.

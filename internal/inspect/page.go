@@ -171,11 +171,50 @@ func End(ctx context.Context, g *queue.Group, place Place) (before int64, err er
 }
 
 func count(ctx context.Context, g *queue.Group, place Place, from Position, before int64, id string) (count int, last string, err error) {
-	start, err := place.from(from)
+	call, err := Range{g, place, from, before}.call(id)
 	if err != nil {
 		return 0, "", err
 	}
-	reply, err := g.Run(ctx, countScript, []any{place.set(), start, place.end(before), id})
+	return countIn(g.Partition().Client().Run(ctx, call))
+}
+
+// Range is the messages in a place of a group with scores from a position's on and before another, in ms.
+type Range struct {
+	Group  *queue.Group
+	Place  Place
+	From   Position
+	Before int64
+}
+
+// CountRanges is Count for many ranges, in few round trips.
+func CountRanges(ctx context.Context, s *queue.Store, ranges []Range) ([]int, error) {
+	calls := make([]script.Call, len(ranges))
+	counts := make([]int, len(ranges))
+	var err error
+	for i, r := range ranges {
+		if calls[i], err = r.call(""); err != nil {
+			return nil, err
+		}
+	}
+	for i, a := range s.RunMany(ctx, calls) {
+		if counts[i], _, err = countIn(a.Reply, a.Err); err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
+}
+
+func (r Range) call(id string) (script.Call, error) {
+	start, err := r.Place.from(r.From)
+	if err != nil {
+		return script.Call{}, err
+	}
+	p := r.Group.Partition()
+	args := []any{r.Place.set(), start, r.Place.end(r.Before), id}
+	return p.Call(countScript, p.Keys(countScript, r.Group.Name()), args), nil
+}
+
+func countIn(reply script.Reply, err error) (count int, last string, _ error) {
 	if err != nil {
 		return 0, "", err
 	}

@@ -110,7 +110,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 		r.RegisterGroups(999)
 		r.BusyConsumers(1000)
 		return func() {
-			counts := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{r.partition.Topic(), "1"}})
+			counts := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{r.partition.Topic(), "1"}}, nil)
 			require.NoError(r.T, counts[0].Err)
 			require.Len(r.T, counts[0].Groups, 1000)
 			require.Equal(r.T, 1000, counts[0].Groups["g"].Consumers)

@@ -206,7 +206,10 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 			}
 			return err
 		},
-		"Admin.Count":   func(ctx context.Context) error { return fixture.ErrOf(a.Count(ctx, topic, admin.Query{})) },
+		"Admin.Count": func(ctx context.Context) error { return fixture.ErrOf(a.Count(ctx, topic, admin.Query{})) },
+		"Admin.Forecast": func(ctx context.Context) error {
+			return fixture.ErrOf(a.Forecast(ctx, topic, admin.ForecastQuery{}))
+		},
 		"Admin.Explain": func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
 		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
 		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },

@@ -107,6 +107,10 @@ func (o *operator) look() {
 		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
 	o.call("Backlogs", func(ctx context.Context) error { _, err := o.admin.Backlogs(ctx); return err })
+	o.call("Forecast", func(ctx context.Context) error {
+		_, err := o.admin.Forecast(ctx, topic, admin.ForecastQuery{})
+		return err
+	})
 	o.call("Entries", func(ctx context.Context) error { _, err := o.admin.Entries(ctx, topic, admin.Query{}); return err })
 }
 

@@ -57,7 +57,9 @@ func (a *app) root() *cobra.Command {
 		id       string
 		commands []*cobra.Command
 	}{
-		{"look", []*cobra.Command{a.stats(), a.topics(), a.groups(), a.consumers(), a.ls(), a.show(), a.explain(), a.top()}},
+		{"look", []*cobra.Command{
+			a.stats(), a.topics(), a.groups(), a.consumers(), a.ls(), a.show(), a.explain(), a.forecast(), a.top(),
+		}},
 		{"message", []*cobra.Command{
 			a.cancel(), a.reschedule(), a.deliverNow(), a.bury(), a.dead(), a.move("move"), a.move("copy"),
 		}},

@@ -1,0 +1,181 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// The default and the most of ForecastQuery.Buckets, and the default of its Span.
+const (
+	DefaultBuckets = 60
+	MaxBuckets     = 100
+	DefaultSpan    = time.Hour
+)
+
+// ForecastQuery says what a Forecast counts. The zero value is the scheduled messages of the next hour, by minutes.
+type ForecastQuery struct {
+	// Span is how far to look ahead, at least a millisecond for each bucket. Default: DefaultSpan.
+	Span time.Duration
+
+	// Buckets is into how many equal parts the span is cut: 1 to MaxBuckets. Default: DefaultBuckets.
+	Buckets int
+
+	// Group adds what waits for a consumer group: messages that are due and given to it, also those in line for
+	// their ordering keys, those that its consumers hold, and retries. "": only messages that no group
+	// has been given yet. A retired group counts as found.
+	Group string
+}
+
+// Bucket is a part of a Forecast. A message is in it if it is due after After, and at Until at the latest.
+type Bucket struct {
+	After, Until time.Time
+	Messages     int
+	Retries      int // of these, those that the group has been given, and that wait for a later time
+}
+
+// Forecast is what falls due in a topic, and when. Estimate and Workers say what that means for those who
+// handle it.
+type Forecast struct {
+	Topic, Group string
+	At           time.Time // Redis's clock
+
+	Waiting    int // messages that are due and that no consumer has claimed
+	InDelivery int // messages that the group's consumers hold; 0 without a Group
+	Buckets    []Bucket
+	Later      int // messages that are due after the last bucket
+}
+
+// Due is how many messages fall due in all buckets.
+func (f Forecast) Due() int {
+	sum := 0
+	for _, b := range f.Buckets {
+		sum += b.Messages
+	}
+	return sum
+}
+
+// Until is the end of the last bucket.
+func (f Forecast) Until() time.Time {
+	if len(f.Buckets) == 0 {
+		return f.At
+	}
+	return f.Buckets[len(f.Buckets)-1].Until
+}
+
+// Forecast counts what falls due in a topic in the time to come. It counts by ranges, however many messages there
+// are: some 5 µs of Redis for each partition and bucket, and as much again with a Group, 32 counts at a time. Beside
+// running consumers the counts are of slightly different moments: a message that moves meanwhile may count twice or
+// not at all.
+//
+// The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
+// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis.
+func (a *Admin) Forecast(ctx context.Context, topic string, q ForecastQuery) (Forecast, error) {
+	q.setDefaults()
+	f, err := a.forecast(ctx, topic, q)
+	return f, wrap(err, "forecast of %q", topic)
+}
+
+func (q *ForecastQuery) setDefaults() {
+	if q.Span == 0 {
+		q.Span = DefaultSpan
+	}
+	if q.Buckets == 0 {
+		q.Buckets = DefaultBuckets
+	}
+}
+
+func (q ForecastQuery) validate() error {
+	switch {
+	case q.Buckets < 1 || q.Buckets > MaxBuckets:
+		return &QueryError{"Buckets", fmt.Sprintf("is %d, want 1 to %d", q.Buckets, MaxBuckets)}
+	case q.Span.Milliseconds() < int64(q.Buckets):
+		return &QueryError{"Span", fmt.Sprintf("is %s, want at least a millisecond for each of %d buckets", q.Span, q.Buckets)}
+	}
+	return nil
+}
+
+func (a *Admin) forecast(ctx context.Context, name string, q ForecastQuery) (Forecast, error) {
+	if err := q.validate(); err != nil {
+		return Forecast{}, err
+	}
+	t, err := a.open(ctx, name)
+	if err != nil {
+		return Forecast{}, err
+	}
+	if q.Group != "" && !slices.Contains(t.groupList.All(), q.Group) {
+		return Forecast{}, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
+	}
+	f := Forecast{Topic: name, Group: q.Group, At: t.groupList.Now, Buckets: q.buckets(t.groupList.Now)}
+	var c counting
+	for n := range t.partitions {
+		c.add(t.Partition(n), &f)
+	}
+	if err := c.read(ctx, a.store); err != nil {
+		return Forecast{}, err
+	}
+	for i := range f.Buckets {
+		f.Buckets[i].Messages += f.Buckets[i].Retries
+	}
+	return f, nil
+}
+
+// buckets are the buckets from a time on, with borders at whole milliseconds.
+func (q ForecastQuery) buckets(from time.Time) []Bucket {
+	span, number := q.Span.Milliseconds(), int64(q.Buckets)
+	border := func(i int64) time.Time {
+		return time.UnixMilli(from.UnixMilli() + span/number*i + span%number*i/number)
+	}
+	list := make([]Bucket, number)
+	for i := range number {
+		list[i] = Bucket{After: border(i), Until: border(i + 1)}
+	}
+	return list
+}
+
+// counting is ranges to count, and where the counts go.
+type counting struct {
+	ranges []inspect.Range
+	into   []*int
+}
+
+// add counts what a partition has.
+func (c *counting) add(p *queue.Partition, f *Forecast) {
+	c.spread(p.Group(""), inspect.InScheduled, f, func(b *Bucket) *int { return &b.Messages })
+	if f.Group == "" {
+		return
+	}
+	group := p.Group(f.Group)
+	c.spread(group, inspect.InQueue, f, func(b *Bucket) *int { return &b.Retries })
+	c.count(inspect.Range{Group: group, Place: inspect.InLine, Before: inspect.NoEnd}, &f.Waiting)
+	c.count(inspect.Range{Group: group, Place: inspect.InUnack, Before: inspect.NoEnd}, &f.InDelivery)
+}
+
+// spread counts a place by due times: what is due, what falls due in each bucket, and what does later.
+func (c *counting) spread(g *queue.Group, place inspect.Place, f *Forecast, into func(*Bucket) *int) {
+	// Scores are whole milliseconds, so what is due until a time is what is due before the next millisecond.
+	next := func(t time.Time) int64 { return t.UnixMilli() + 1 }
+	c.count(inspect.Range{Group: g, Place: place, Before: next(f.At)}, &f.Waiting)
+	for i := range f.Buckets {
+		b := &f.Buckets[i]
+		c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(b.After)), Before: next(b.Until)}, into(b))
+	}
+	c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(f.Until())), Before: inspect.NoEnd}, &f.Later)
+}
+
+func (c *counting) count(r inspect.Range, into *int) {
+	c.ranges, c.into = append(c.ranges, r), append(c.into, into)
+}
+
+// read counts all ranges.
+func (c *counting) read(ctx context.Context, s *queue.Store) error {
+	counts, err := inspect.CountRanges(ctx, s, c.ranges)
+	for i, n := range counts {
+		*c.into[i] += n
+	}
+	return err
+}

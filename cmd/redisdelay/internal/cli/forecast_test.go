@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// TestTheRateIsMeasuredWithoutOne given, if there is something to measure it by.
+func TestTheRateIsMeasuredWithoutOne(t *testing.T) {
+	s := newStage(t)
+	s.Topic = "orders"
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = "g", 3 })
+	s.publish("orders", "u", "", "", time.Hour)
+	assert.Contains(t, s.must("forecast", "orders"), "not known: nothing is due")
+	for n := range 3 {
+		s.publish("orders", fmt.Sprint("u", n), "", "", 0)
+	}
+	for range 3 {
+		held := s.Next(messages)
+		time.AfterFunc(500*time.Millisecond, func() { held.Ack() })
+	}
+	var o struct {
+		Group        string
+		Waiting, Due int
+		Estimate     struct {
+			RatePerSecond float64
+			Measured      bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(s.must("forecast", "orders", "--measure", "2s", "-o", "json")), &o))
+	assert.Equal(t, "g", o.Group, "the only one")
+	assert.True(t, o.Estimate.Measured)
+	assert.InDelta(t, 1, o.Estimate.RatePerSecond, 0.9, "three messages in two seconds and something")
+	assert.Positive(t, o.Estimate.RatePerSecond)
+	assert.Equal(t, []int{0, 1}, []int{o.Waiting, o.Due})
+}
+
+func TestADemandBeyondTheForecastIsAUsageError(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "u", "", "", time.Hour)
+	r := s.run("forecast", "orders", "--next", "1h", "--rate", "1/s", "--per-worker", "1/s", "--at", "2h")
+	assert.Equal(t, 2, r.code)
+	assert.Contains(t, r.err, "--at is after the end of the Forecast")
+	r = s.run("forecast", "orders", "--next", "1h", "--rate", "1/s", "--per-worker", "1/s", "--within", "2h")
+	assert.Equal(t, 2, r.code)
+	assert.Contains(t, r.err, "--within goes on after the end of the Forecast")
+}
+
+func TestAChartShowsWhatIsLittleToo(t *testing.T) {
+	var buckets []admin.Bucket
+	for _, n := range []int{0, 1, 500, 1000} {
+		buckets = append(buckets, admin.Bucket{Messages: n})
+	}
+	assert.Equal(t, "·▁▄█", sparkline(buckets))
+	assert.Equal(t, "··", sparkline(make([]admin.Bucket, 2)))
+}
