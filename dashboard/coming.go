@@ -1,7 +1,211 @@
 package dashboard
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
 
-func (d *Dashboard) comingPage(context.Context, *request) (page, error) {
-	return page{name: "coming", title: "What comes", data: nil}, nil
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// The times that a forecast looks ahead, with bars that people can name.
+var spans = []span{
+	{"hour", time.Hour, 60},
+	{"day", 24 * time.Hour, 96},
+	{"month", 30 * 24 * time.Hour, 60},
+}
+
+type span struct {
+	Name   string
+	Long   time.Duration
+	number int // of bars
+}
+
+const (
+	forecasted = 20               // topics on the page of all topics
+	baseFor    = time.Minute      // over how long a rate is measured at most
+	baseLeast  = 5 * time.Second  // and at least
+	chartWide  = 600              // units of the drawing
+	chartHigh  = 120              //
+	planWithin = 10 * time.Minute // how long workers may take if nothing else is asked for
+)
+
+// comingData is what falls due.
+type comingData struct {
+	Topic, Group string
+	Groups       []string
+	Span         string
+	Spans        []span
+	Charts       []chart
+	Plan         *plan // of one topic
+}
+
+// chart is the forecast of a topic, drawn.
+type chart struct {
+	admin.Forecast
+	Bars    []bar
+	Highest int
+	Rows    []admin.Bucket // those with messages
+}
+
+// bar is a part of the time, in units of the drawing.
+type bar struct {
+	X, Y, Width, Height float64
+	Title               string
+}
+
+// plan says what it takes to handle what comes.
+type plan struct {
+	Rate      float64
+	Measured  bool
+	RateText  string // as it was typed
+	Estimate  admin.Estimate
+	PerWorker string
+	At        string
+	Within    string
+	Workers   int
+	Asked     bool // for workers
+}
+
+// comingPage shows what falls due in a topic, or in those that have most scheduled.
+func (d *Dashboard) comingPage(ctx context.Context, q *request) (page, error) {
+	chosen := spans[0]
+	for _, s := range spans {
+		if s.Name == q.query.Get("next") {
+			chosen = s
+		}
+	}
+	data := comingData{Topic: q.topic(), Group: q.group(), Span: chosen.Name, Spans: spans}
+	o, err := d.looks.all(ctx)
+	if err != nil {
+		return page{}, err
+	}
+	if s := o.topic(data.Topic); s != nil {
+		for _, g := range s.Groups {
+			data.Groups = append(data.Groups, g.Group)
+		}
+		if data.Group == "" && len(data.Groups) == 1 {
+			data.Group = data.Groups[0]
+		}
+	}
+	for _, topic := range topicsToForecast(o, data.Topic) {
+		seen, err := d.forecast(ctx, topic, admin.ForecastQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group})
+		if err != nil {
+			return page{}, err
+		}
+		data.Charts = append(data.Charts, draw(seen.now))
+		if data.Topic != "" {
+			if data.Plan, err = planFor(q, seen); err != nil {
+				return page{}, err
+			}
+		}
+	}
+	return page{name: "coming", title: "What comes", live: data.Topic != "", data: data}, nil
+}
+
+// topicsToForecast is the topic that was asked for, or those that have most scheduled.
+func topicsToForecast(o *overview, topic string) []string {
+	if topic != "" {
+		return []string{topic}
+	}
+	most := slices.Clone(o.Topics)
+	slices.SortStableFunc(most, func(a, b admin.TopicStats) int { return cmp.Compare(b.Scheduled, a.Scheduled) })
+	var topics []string
+	for _, s := range most[:min(forecasted, len(most))] {
+		if s.Scheduled > 0 {
+			topics = append(topics, s.Topic)
+		}
+	}
+	return topics
+}
+
+// forecasts are the forecast of now, and one before it to measure the rate by.
+type forecasts struct{ base, now admin.Forecast }
+
+func (d *Dashboard) forecast(ctx context.Context, topic string, query admin.ForecastQuery) (*forecasts, error) {
+	key := fmt.Sprintf("forecast %v %q %q", query.Span, topic, query.Group)
+	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) {
+		now, err := d.config.Admin.Forecast(ctx, topic, query)
+		if err != nil {
+			return nil, err
+		}
+		seen := &forecasts{base: now, now: now}
+		if before := d.looks.shared[key]; before != nil && before.err == nil { // load has the turn
+			if seen.base = before.value.(*forecasts).base; now.At.Sub(seen.base.At) > baseFor {
+				seen.base = before.value.(*forecasts).now
+			}
+		}
+		return seen, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.(*forecasts), nil
+}
+
+// draw makes bars of a forecast.
+func draw(f admin.Forecast) chart {
+	c := chart{Forecast: f}
+	for _, b := range f.Buckets {
+		c.Highest = max(c.Highest, b.Messages)
+		if b.Messages > 0 {
+			c.Rows = append(c.Rows, b)
+		}
+	}
+	width := chartWide / float64(max(1, len(f.Buckets)))
+	for i, b := range f.Buckets {
+		if b.Messages == 0 {
+			continue
+		}
+		high := max(1, chartHigh*float64(b.Messages)/float64(c.Highest))
+		c.Bars = append(c.Bars, bar{
+			X: float64(i) * width, Y: chartHigh - high, Width: max(1, width-1), Height: high,
+			Title: fmt.Sprintf("%s until %s UTC", humanize.Count(b.Messages, "message", "messages"), b.Until.UTC().Format("2006-01-02 15:04:05")),
+		})
+	}
+	return c
+}
+
+// planFor says when the backlog is gone, and how many workers are needed if that was asked for.
+func planFor(q *request, seen *forecasts) (*plan, error) {
+	p := &plan{RateText: q.query.Get("rate"), PerWorker: q.query.Get("per-worker"), At: q.query.Get("at"), Within: q.query.Get("within")}
+	var err error
+	if p.RateText != "" {
+		if p.Rate, err = strconv.ParseFloat(p.RateText, 64); err != nil || !(p.Rate >= 0) {
+			return nil, badField("rate", p.RateText, "want messages a second")
+		}
+	} else if seen.now.At.Sub(seen.base.At) >= baseLeast {
+		p.Rate, p.Measured = seen.base.RateUntil(seen.now), true
+	}
+	p.Estimate = seen.now.Estimate(p.Rate)
+	if p.PerWorker == "" {
+		return p, nil
+	}
+	demand := admin.Demand{Within: planWithin, Rate: p.Rate}
+	if demand.PerWorker, err = strconv.ParseFloat(p.PerWorker, 64); err != nil {
+		return nil, badField("a worker handles", p.PerWorker, "want messages a second")
+	}
+	if p.Within != "" {
+		if demand.Within, err = humanize.ParseDuration(p.Within); err != nil {
+			return nil, badField("within", p.Within, err.Error())
+		}
+	}
+	if p.At != "" {
+		if demand.At, err = humanize.ParseTime(p.At, seen.now.At.UTC(), humanize.Ahead); err != nil {
+			return nil, badField("at", p.At, err.Error())
+		}
+	}
+	p.Asked = true
+	p.Workers, err = seen.now.Workers(demand)
+	return p, err
+}
+
+// Query is the query of the page of one topic.
+func (c chart) Query(span string) string {
+	return url.Values{"topic": {c.Topic}, "next": {span}}.Encode()
 }
