@@ -204,7 +204,7 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 // topics must answer.
 //
 // It also counts what is due within some times from now on, for TopicStats.DueWithin. Each of these takes
-// Redis some 5 µs for each partition.
+// Redis some 10 µs for each partition.
 func (a *Admin) Backlogs(ctx context.Context, within ...time.Duration) ([]TopicStats, error) {
 	topics, err := inspect.Topics(ctx, a.store)
 	if err != nil {

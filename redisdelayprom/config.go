@@ -67,7 +67,7 @@ type CollectorConfig struct {
 
 	// DueWithin are times ahead, each at least a second, for each of which a topic has a series of
 	// topic_due_within_messages: what to scale consumers by before a storm. Up to MaxDueWithin. Each costs a
-	// reading one more call of some 5 µs for each partition of all topics. Default: none.
+	// reading one more call of some 10 µs for each partition of all topics. Default: none.
 	DueWithin []time.Duration
 }
 

@@ -65,7 +65,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "Listening on http://%s with %s; see /metrics.\n", listener.Addr(), server)
+	fmt.Fprintf(os.Stderr, "Listening on http://%s with %s; see /dashboard/ and /metrics.\n", listener.Addr(), server)
 	w, err := newWatched(server.Client(), o, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return errors.Join(err, listener.Close())

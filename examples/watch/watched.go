@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	watermillmetrics "github.com/ThreeDotsLabs/watermill/components/metrics"
@@ -15,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/dashboard"
 	"github.com/redisdelay/watermill-redisdelay/examples/orders/shop"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	redisdelayotel "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
@@ -31,6 +33,7 @@ type watched struct {
 	traces   *sdktrace.TracerProvider
 	load     float64
 	refused  prometheus.Counter // orders of the load
+	page     *dashboard.Dashboard
 }
 
 func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*watched, error) {
@@ -41,8 +44,15 @@ func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	backlog, err := newBacklog(client) // what is in Redis
+	operator, err := admin.New(admin.Config{Client: client})
 	if err != nil {
+		return nil, err
+	}
+	backlog, err := redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator, MaxAge: time.Second}) // what is in Redis
+	if err != nil {
+		return nil, err
+	}
+	if w.page, err = dashboard.New(dashboard.Config{Admin: operator}); err != nil { // the same for people, who change nothing
 		return nil, err
 	}
 	if err := errors.Join(w.registry.Register(metrics), w.registry.Register(backlog), w.registry.Register(w.refused)); err != nil {
@@ -64,16 +74,9 @@ func newWatched(client redis.UniversalClient, o options, logger *slog.Logger) (*
 		w.service.Router.AddMiddleware(strain)
 	}
 	watermillmetrics.NewPrometheusMetricsBuilder(w.registry, "", "").AddPrometheusRouterMetrics(w.service.Router)
+	w.service.Mux.Handle("/dashboard/", http.StripPrefix("/dashboard", w.page))
 	w.service.Mux.Handle("GET /metrics", promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}))
 	return w, nil
-}
-
-func newBacklog(client redis.UniversalClient) (*redisdelayprom.Collector, error) {
-	a, err := admin.New(admin.Config{Client: client})
-	if err != nil {
-		return nil, err
-	}
-	return redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: a, MaxAge: time.Second})
 }
 
 // newTelemetry makes traces; nobody sees them if there is nowhere to write them.
@@ -99,9 +102,11 @@ func (w *watched) serve(ctx context.Context, listener net.Listener) error {
 		defer cancel() // a load that fails ends the service
 		loaded <- generate(ctx, "http://"+listener.Addr().String(), w.load, w.refused)
 	}()
+	stopPage := context.AfterFunc(ctx, func() { _ = w.page.Close() }) // the service waits for open pages
+	defer stopPage()
 	err := w.service.Serve(ctx, listener)
 	cancel()
-	err = errors.Join(err, <-loaded)
+	err = errors.Join(err, <-loaded, w.page.Close())
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), flushing)
 	defer stop()
 	return errors.Join(err, w.traces.Shutdown(ctx))
