@@ -1,0 +1,97 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+// watchFor lets pages look every second, and returns how many looks were taken.
+func watchFor(t *testing.T, seconds, pages int, cost time.Duration) int {
+	t.Helper()
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := 0
+	load := func(context.Context) (any, error) {
+		taken++
+		now = now.Add(cost)
+		return taken, nil
+	}
+	for range seconds {
+		for n := range pages {
+			_, err := l.get(asLive(t.Context()), fmt.Sprint("page ", n), load)
+			require.NoError(t, err)
+		}
+		now = now.Add(time.Second)
+	}
+	return taken
+}
+
+func TestFiftyOpenPagesShareOneLookASecond(t *testing.T) {
+	assert.LessOrEqual(t, watchFor(t, 100, 50, 0), 50+100, "each page's first one, and one a second")
+	assert.Greater(t, watchFor(t, 100, 50, 0), 50+90)
+}
+
+func TestLooksThatTakeLongComeLessOften(t *testing.T) {
+	assert.Less(t, watchFor(t, 1000, 1, time.Second), 1+2*1000/20, "of a second each, they take a twentieth of the time")
+}
+
+func TestALookThatFailsIsNotRepeatedAtOnce(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	tried := 0
+	for range 10 {
+		_, err := l.get(t.Context(), "key", func(context.Context) (any, error) { tried++; return nil, errors.New("no Redis") })
+		require.ErrorContains(t, err, "no Redis")
+	}
+	assert.Equal(t, 1, tried)
+	now = now.Add(time.Second)
+	value, err := l.get(t.Context(), "key", func(context.Context) (any, error) { return "well", nil })
+	require.NoError(t, err)
+	assert.Equal(t, "well", value)
+}
+
+func TestAReaderWhoIsGoneWaitsForNoLook(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	l.turn <- struct{}{} // somebody looks, and Redis hangs
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.get(gone, "key", nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestLooksAreForgotten(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	for n := range 3 * maxShared {
+		_, err := l.get(t.Context(), fmt.Sprint(n), func(context.Context) (any, error) { return n, nil })
+		require.NoError(t, err)
+	}
+	assert.Len(t, l.shared, maxShared)
+}
+
+func TestATrendKeepsTheMostOfEachMinuteOfAnHour(t *testing.T) {
+	var tr trend
+	tr.add(1000, admin.Counts{Queued: 5})
+	tr.add(1000, admin.Counts{Queued: 3})
+	assert.Equal(t, "120.0,1.0", tr.Waiting(), "the most of the minute")
+	tr.add(1030, admin.Counts{Due: 10})
+	assert.Len(t, strings.Fields(tr.Waiting()), 2, "minutes without a look are not drawn")
+	assert.Equal(t, 10, tr.Peak())
+	tr.add(1059, admin.Counts{})
+	assert.Len(t, strings.Fields(tr.Waiting()), 3)
+	tr.add(1060, admin.Counts{})
+	assert.Len(t, strings.Fields(tr.Waiting()), 3, "the first is over an hour ago")
+	assert.Equal(t, 10, tr.Peak())
+	tr.add(5000, admin.Counts{})
+	assert.Equal(t, "120.0,23.0", tr.Waiting())
+}
