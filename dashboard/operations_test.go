@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -123,6 +124,7 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 	page = s.page("operation?" + url)
 	assert.Contains(t, page.text(), "not known here any more")
 	question := s.page(page.first("a", "class", "button").attr["href"])
+	assert.Contains(t, question.text(), "goes on where an operation has ended")
 	status, _ := s.send(question.first("form", "method", "post"), map[string]string{"number": fmt.Sprint(left)})
 	require.Equal(t, http.StatusOK, status)
 	s.until("the rest is done", func() bool { return s.count(admin.Scheduled) == 0 })
@@ -199,4 +201,29 @@ func TestAnOpenPageChanges(t *testing.T) {
 	for lines.Scan() {
 	}
 	assert.NoError(t, lines.Err(), "Close ends the stream")
+}
+
+// TestWhoMayNotDoItMayNotStopIt lets a reader try to stop an operation.
+func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
+	access := Full()
+	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
+	o := &operation{Action: "cancel", needs: mayCancel}
+	require.NoError(t, s.dashboard.operations.start(o, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
+	access = ReadOnly()
+	status, _ := s.post("stop?id="+o.ID, nil)
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.Equal(t, "running", o.State())
+	assert.Empty(t, s.page("operation?id="+o.ID).first("main").all("button"))
+	access = with("Read", "Cancel")
+	status, _ = s.post("stop?id="+o.ID, nil)
+	assert.Equal(t, http.StatusOK, status)
+	s.until("it has stopped", func() bool { return o.State() == "stopped" })
+}
+
+// TestAStreamHasNoEventOfAPublisher sends text with all ends of lines that a stream knows.
+func TestAStreamHasNoEventOfAPublisher(t *testing.T) {
+	w := httptest.NewRecorder()
+	s := stream{w: w}
+	require.NoError(t, s.send("page", []byte("a\r\nevent: x\rdata: y\n\nid: z")))
+	assert.Equal(t, "event: page\ndata: a&#13;\ndata: event: x&#13;data: y\ndata: \ndata: id: z\n\n", w.Body.String())
 }
