@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,6 +260,62 @@ func TestALetterThatHaltsItsKeyHaltsItNoLongerOnceTheGroupSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, claims.Next, "this claim passes the turn on")
 	assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+}
+
+// TestAClaimThatEndsATurnLooksAgainAtOnce also if nobody waits for it: a claim looks at some turns only, and those of
+// other dead letters may hold messages up. It does so once for each turn: then it says when the next message is due.
+func TestAClaimThatEndsATurnLooksAgainAtOnce(t *testing.T) {
+	for name, limits := range map[string]Limits{
+		"without limits": {}, "with limits": {MaxInFlight: 1, Messages: 7, Per: 3 * time.Second, Burst: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			halting := limits
+			halting.HaltsKeys = true
+			require.NoError(t, errOf(r.partition.limit(t.Context(), "g", halting, 1, "")))
+			r.push(due(a1), after("later", 60))
+			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+			nack(t, g, Nack{Delivery: Delivery{ID: a1, Token: "1"}, Reason: "bad"})
+
+			require.NoError(t, errOf(r.partition.limit(t.Context(), "g", limits, 1, "")))
+			claims, err := g.Claim(t.Context(), r.request("c", 10))
+			require.NoError(t, err)
+			assert.Zero(t, claims.Next)
+			assert.NotContains(t, r.State(), "turns:g 1,a")
+			claims, err = g.Claim(t.Context(), r.request("c", 10))
+			require.NoError(t, err)
+			assert.Positive(t, claims.Next)
+		})
+	}
+}
+
+// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that somebody waits for among those of other dead letters.
+func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
+	const letters = 12
+	r := newScene(t)
+	g := r.group("g")
+	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")))
+	for n := range letters {
+		r.push(due(ordered(fmt.Sprint("dead", n), fmt.Sprint(n))))
+	}
+	for _, id := range r.claim(g, "c", letters) {
+		nack(t, g, Nack{Delivery: Delivery{ID: strings.TrimSuffix(id, "#1"), Token: "1"}, Reason: "bad"})
+	}
+	waits := ordered("waits", "7")
+	r.push(due(waits))
+	require.Empty(t, r.claim(g, "c", 10), "it goes in line")
+
+	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{}, 1, "")))
+	var got []string
+	for range letters + 1 {
+		claims, err := g.Claim(t.Context(), r.request("c", 10))
+		require.NoError(t, err)
+		if got = append(got, deliveries(claims)...); claims.Next != 0 {
+			break
+		}
+	}
+	assert.Equal(t, tokens("1", waits), got)
 }
 
 func TestWhatWaitsInLineKeepsItsPlaceUnlessItIsPutOff(t *testing.T) {

@@ -49,7 +49,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	client := cluster.Client(t)
 	s := fixture.NewWith(t, traced{client})
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 100*time.Millisecond })
+	p, patient := s.Publisher(waitFor(100*time.Millisecond)), s.Publisher(waitFor(2500*time.Millisecond))
 	var topics, masters []string
 	for n := 0; len(topics) < 8; n++ {
 		topic := s.Topic + strconv.Itoa(n)
@@ -57,7 +57,7 @@ func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
 		require.NoError(t, err)
 		if masters = append(masters, node.Options().Addr); masters[n] == masters[0] {
 			topics = append(topics, topic)
-			require.NoError(t, p.Publish(topic, message.NewMessage("before", nil)))
+			require.NoError(t, patient.Publish(topic, message.NewMessage("before", nil)))
 		}
 	}
 	replicas, err := cluster.Replicas(t.Context(), script.SlotOf("{redisdelay:"+topics[0]+":0}"))

@@ -167,10 +167,9 @@ func TestNotificationsWakeSubscriptionsOnACluster(t *testing.T) {
 }
 
 func TestWaitForReplicas(t *testing.T) {
-	wait := func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, 300*time.Millisecond }
 	t.Run("no replicas", func(t *testing.T) {
 		s := fixture.New(t)
-		p := s.Publisher(wait)
+		p := s.Publisher(waitFor(300 * time.Millisecond))
 		messages := s.Subscribe()
 		for _, uuid := range []string{"a", "b"} { // for the second, the script is already loaded
 			var shortfall *redisdelay.ReplicationError
@@ -180,13 +179,21 @@ func TestWaitForReplicas(t *testing.T) {
 		}
 		require.ErrorIs(t, publishWithKeyTwice(s, p), redisdelay.ErrDuplicateMessage)
 	})
-	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
-		"Sentinel": func(t *testing.T) redis.UniversalClient { return redistest.SharedSentinel(t).Client(t) },
-		"Cluster":  func(t *testing.T) redis.UniversalClient { return redistest.SharedCluster(t).Client(t) },
+	for name, replicated := range map[string]func(t *testing.T) redis.UniversalClient{
+		"Sentinel": func(t *testing.T) redis.UniversalClient {
+			sentinel := redistest.SharedSentinel(t)
+			require.NoError(t, sentinel.Ready(t.Context()))
+			return sentinel.Client(t)
+		},
+		"Cluster": func(t *testing.T) redis.UniversalClient {
+			cluster := redistest.SharedCluster(t)
+			require.NoError(t, cluster.Ready(t.Context()))
+			return cluster.Client(t)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fixture.NewWith(t, client(t))
-			p := s.Publisher(wait, fixture.Partitions(3))
+			s := fixture.NewWith(t, replicated(t))
+			p := s.Publisher(waitFor(2500*time.Millisecond), fixture.Partitions(3)) // a busy machine may need it
 			messages := s.Subscribe()
 			for n := range 12 {
 				require.NoError(t, p.Publish(s.Topic, message.NewMessage(strconv.Itoa(n), nil)))
@@ -197,6 +204,11 @@ func TestWaitForReplicas(t *testing.T) {
 			s.Settled()
 		})
 	}
+}
+
+// waitFor makes a publisher wait for a replica, for some time at most.
+func waitFor(lasts time.Duration) func(*redisdelay.PublisherConfig) {
+	return func(c *redisdelay.PublisherConfig) { c.WaitReplicas, c.WaitTimeout = 1, lasts }
 }
 
 // publishWithKeyTwice returns the error of the second call.

@@ -78,7 +78,7 @@ func (c *Cluster) form(ctx context.Context, buses []int) error {
 			return err
 		}
 	}
-	return until(ctx, c.healthy)
+	return c.Ready(ctx)
 }
 
 func (c *Cluster) assignSlots(ctx context.Context) error {
@@ -115,6 +115,9 @@ func replicate(ctx context.Context, replica, master *Server) error {
 	}
 	return until(ctx, func(ctx context.Context) error { return replica.do(ctx, "CLUSTER", "REPLICATE", id) })
 }
+
+// Ready waits until the cluster can lose any one of its servers: the replica of each master keeps up.
+func (c *Cluster) Ready(ctx context.Context) error { return until(ctx, c.healthy) }
 
 // Stop ends all servers and removes their data.
 func (c *Cluster) Stop() error { return stopAll(c.servers) }

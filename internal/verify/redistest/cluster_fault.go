@@ -46,7 +46,7 @@ func (c *Cluster) Heal(ctx context.Context, killed *Server) error {
 	if err := killed.Wait(); err != nil { //nolint:contextcheck // has its own deadline
 		return err
 	}
-	return until(ctx, c.healthy)
+	return c.Ready(ctx)
 }
 
 // KillMaster is Kill and Heal.
@@ -80,12 +80,12 @@ func (c *Cluster) Failover(ctx context.Context, slot int) error {
 		return err
 	}
 	c.elected(replica)
-	return until(ctx, c.healthy)
+	return c.Ready(ctx)
 }
 
 // pair returns the master of a slot and its replica when that could replace it.
 func (c *Cluster) pair(ctx context.Context, slot int) (master, replica *Server, err error) {
-	if err := until(ctx, c.healthy); err != nil {
+	if err := c.Ready(ctx); err != nil {
 		return nil, nil, err
 	}
 	if master, err = c.Master(ctx, slot); err != nil {
@@ -152,7 +152,7 @@ func (c *Cluster) Migrate(ctx context.Context, slot int) error {
 	if err := assign(ctx, slot, target, append([]*Server{target, source}, masters[1:]...)); err != nil {
 		return err
 	}
-	return until(ctx, c.healthy)
+	return c.Ready(ctx)
 }
 
 func open(ctx context.Context, slot int, source, target *Server) error {

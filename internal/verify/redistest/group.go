@@ -91,7 +91,23 @@ func (s *Server) replicated(ctx context.Context) error {
 	case value("role") == "slave" && value("master_link_status") == "up":
 		return nil
 	case value("role") == "master" && value("connected_slaves") == "1" && strings.Contains(value("slave0"), "state=online"):
-		return nil
+		return s.acknowledged(ctx)
 	}
 	return fmt.Errorf("%s does not replicate: %v", s.Addr, info.Val())
+}
+
+// acknowledged reports why the replica of a master has not received a write. A replica that is online gets none before
+// its first acknowledgment, which may take it a second.
+func (s *Server) acknowledged(ctx context.Context) error {
+	const lasts = 100      // ms
+	conn := s.admin.Conn() // WAIT is for the writes of its connection
+	defer func() { _ = conn.Close() }()
+	if err := conn.FunctionFlush(ctx).Err(); err != nil { // no test has functions, and this write is in no slot
+		return err
+	}
+	reached, err := conn.Do(ctx, "WAIT", 1, lasts).Int()
+	if err == nil && reached < 1 {
+		err = fmt.Errorf("the replica of %s is online, and acknowledges nothing", s.Addr)
+	}
+	return err
 }

@@ -119,6 +119,24 @@ func TestSentinelFaultsKeepTheData(t *testing.T) {
 	}
 }
 
+// TestAReplicaThatHangsDoesNotKeepUp though its master finds it online.
+func TestAReplicaThatHangsDoesNotKeepUp(t *testing.T) {
+	ports, err := freePorts(2)
+	require.NoError(t, err)
+	master, replica := newReplicated(ports[0], nil), newReplicated(ports[1], nil)
+	replica.files[configFile] = replicaOf(master)
+	servers := []*Server{master, replica}
+	require.NoError(t, runAll(servers))
+	t.Cleanup(func() { require.NoError(t, stopAll(servers)) })
+	require.NoError(t, until(t.Context(), master.replicated))
+
+	require.NoError(t, replica.Signal(syscall.SIGSTOP))
+	err = master.replicated(t.Context())
+	require.NoError(t, replica.Signal(syscall.SIGCONT))
+	require.ErrorContains(t, err, "is online, and acknowledges nothing")
+	require.NoError(t, until(t.Context(), master.replicated))
+}
+
 func TestATLSServerNeedsATrustingClient(t *testing.T) {
 	server, config := NewTLS(t)
 	require.NoError(t, server.Wait())

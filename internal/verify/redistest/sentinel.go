@@ -94,7 +94,7 @@ func (s *Sentinel) run(ctx context.Context) error {
 	if err := s.hasten(ctx); err != nil {
 		return errors.Join(err, s.Stop())
 	}
-	if err := until(ctx, s.healthy); err != nil {
+	if err := s.Ready(ctx); err != nil {
 		return errors.Join(err, s.Stop())
 	}
 	return nil
@@ -175,6 +175,9 @@ func (s *Sentinel) replicated(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ready waits until the sentinels can replace the master, whose replica keeps up.
+func (s *Sentinel) Ready(ctx context.Context) error { return until(ctx, s.healthy) }
 
 // healthy reports why the sentinels cannot replace the master.
 func (s *Sentinel) healthy(ctx context.Context) error {

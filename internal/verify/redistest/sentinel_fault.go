@@ -11,7 +11,7 @@ import (
 // Kill kills the master with SIGKILL and returns it. It stays away until Heal. If the
 // sentinels are busy with something else, Kill waits for that first.
 func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
-	if err := until(ctx, s.healthy); err != nil {
+	if err := s.Ready(ctx); err != nil {
 		return nil, err
 	}
 	master, err := s.Master(ctx)
@@ -39,7 +39,7 @@ func (s *Sentinel) Heal(ctx context.Context, killed *Server) error {
 	if err := killed.Wait(); err != nil { //nolint:contextcheck // has its own deadline
 		return err
 	}
-	return until(ctx, s.healthy)
+	return s.Ready(ctx)
 }
 
 func (s *Sentinel) masterIs(want *Server) func(context.Context) error {
@@ -64,7 +64,7 @@ func (s *Sentinel) KillMaster(ctx context.Context) error {
 // Failover makes the sentinels exchange master and replica. Until they have made the old
 // master a replica, it accepts writes, which are lost.
 func (s *Sentinel) Failover(ctx context.Context) error {
-	if err := until(ctx, s.healthy); err != nil {
+	if err := s.Ready(ctx); err != nil {
 		return err
 	}
 	replica, err := s.Replica(ctx)
@@ -88,5 +88,5 @@ func (s *Sentinel) Failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return until(ctx, s.healthy)
+	return s.Ready(ctx)
 }

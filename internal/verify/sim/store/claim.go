@@ -116,7 +116,7 @@ type waiting struct {
 }
 
 // take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
-// taken all that it has looked at.
+// taken all that it has looked at, and has found no turn to heal.
 func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int64) (all bool) {
 	r.Limit = b.limit
 	halts, hasTurns := p.halts(r.Group), len(g.turns) > 0
@@ -139,8 +139,8 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 		considered++
 	}
 	p.carryOut(g, claims, taken, source, fresh[:max(0, considered-len(expired))], halts, now)
-	if hasTurns {
-		g.heal(halts)
+	if hasTurns && g.heal(halts) {
+		all = false
 	}
 	g.halted = false
 	return all
@@ -189,8 +189,8 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, source *zset, f
 	claims.Messages, claims.Buried = b.messages, b.buried
 }
 
-// answer completes the answer to a claim: when to claim again. all says that the claim has
-// not stopped before a message.
+// answer completes the answer to a claim: when to claim again. all says that the claim has not stopped
+// before a message, and has healed no turn: else the group looks again at once.
 func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now int64, all bool) {
 	switch {
 	case b.paused && !b.idle:

@@ -163,13 +163,16 @@ func (g *group) beginsBusy(z *zset, now int64) bool {
 	return false
 }
 
-// heal passes on turns whose messages are nowhere. The scripts look at some of many.
-func (g *group) heal(halts bool) {
+// heal passes on turns whose messages are nowhere, and tells whether there were any. The scripts look at some of
+// many, so a claim that finds one says that there may be more.
+func (g *group) heal(halts bool) (healed bool) {
 	for line, id := range g.turns {
 		if !g.hasTurn(id, halts) {
 			g.passTurn(line, id)
+			healed = true
 		}
 	}
+	return healed
 }
 
 // checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead letter has

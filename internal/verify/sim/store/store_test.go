@@ -167,3 +167,36 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 	claims := r.claim(now, "g", 1, 1)
 	assert.Equal(t, []Buried{{"a", "not acked in 0 deliveries, and lost with its consumer 3 times"}}, claims.Buried)
 }
+
+// TestAClaimThatHealsATurnLooksAgainAtOnce also if nobody waits for the turn: there may be more to heal.
+func TestAClaimThatHealsATurnLooksAgainAtOnce(t *testing.T) {
+	const ordered = "00000000000000000000000001=1,a"
+	for name, c := range map[string]struct {
+		limits Limits
+		free   int
+		want   Claims
+	}{
+		"without limits":        {Limits{}, 1, Claims{Wait: 0}},
+		"with limits":           {Limits{MaxInFlight: 1, Messages: 7, Per: 3 * second, Burst: 4}, 1, Claims{Wait: 0}},
+		"with no worker free":   {Limits{MaxInFlight: 1}, 0, Claims{Wait: 0, NeedsWorker: true}},
+		"with its rate used up": {Limits{Messages: 1, Per: 60 * second, Burst: 1}, 1, Claims{Wait: 60 * second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t, "g")
+			halting := c.limits
+			halting.HaltsKeys = true
+			r.Limit(0, "g", halting, 1)
+			r.push(0, ordered)
+			claims := r.claim(0, "g", 1, 1)
+			require.Len(t, claims.Messages, 1)
+			r.Bury(0, "g", []Burial{{Delivery{ordered, claims.Messages[0].Token}, "bad"}})
+			assert.Equal(t, int64(-1), r.claim(0, "g", 1, 1).Wait, "the dead letter halts its key")
+
+			r.Limit(0, "g", c.limits, 1)
+			claims = r.claim(0, "g", 1, c.free)
+			assert.Equal(t, c.want.Wait, claims.Wait)
+			assert.Equal(t, c.want.NeedsWorker, claims.NeedsWorker)
+			assert.Equal(t, int64(-1), r.claim(0, "g", 1, 1).Wait, "nothing is left to heal")
+		})
+	}
+}
