@@ -85,6 +85,7 @@ func (x *Explorer) Run(ctx context.Context) error {
 		}
 		x.depth++
 	}
+	x.bounded = x.bounded || len(x.level) > 0 // the time ran out between two levels
 	x.elapsed = time.Since(x.start)
 	return nil
 }
