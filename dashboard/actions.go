@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -125,7 +126,7 @@ func actionNamed(name string) (action, error) {
 // start begins an operation, and goes to its page; or back to where the form was if it is done at once.
 func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
-		o, which, err := d.planned(q, a)
+		o, which, err := planned(q, a)
 		if err != nil {
 			return err
 		}
@@ -133,12 +134,12 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if a.Field != "" && value == "" {
 			return badField(a.Field, value, "want "+a.Hint)
 		}
-		o.again, o.value = again(q, a, value), value
+		o.again = again(q, a, value)
 		err = d.operations.start(o, func(ctx context.Context) error {
-			progress, err := a.run(ctx, call{d.config.Admin, o.Topic, which, o.update}, value)
-			o.update(progress)
+			err := d.carryOut(ctx, a, o, which, value)
+			p := o.Progress()
 			d.audit(q, o.Action, watermill.LogFields{
-				"topic": o.Topic, "messages": o.What, "done": progress.Done, "skipped": progress.Skipped, "value": value, "err": err,
+				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value, "err": err,
 			})
 			return err
 		})
@@ -150,48 +151,83 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
-// planned is the operation that a form asks for, with the messages that it is for.
-func (d *Dashboard) planned(q *request, a action) (*operation, admin.Selection, error) {
-	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs}
-	if ids := q.form["id"]; len(ids) > 0 {
-		for i, id := range ids {
-			text, err := url.QueryUnescape(id)
-			if err != nil {
-				return nil, admin.Selection{}, badField("id", id, "want an escaped id")
-			}
-			ids[i] = text
+// carryOut carries out an action on each of the selections.
+func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which []admin.Selection, value string) error {
+	var before admin.Progress
+	for _, selection := range which {
+		update := func(p admin.Progress) {
+			p.Done, p.Skipped = p.Done+before.Done, p.Skipped+before.Skipped
+			o.update(p)
 		}
-		o.Total, o.What = len(ids), humanize.Count(len(ids), "marked message", "marked messages")
-		return o, admin.ByID(ids...).OfGroup(groupFor(a, q)), nil
+		progress, err := a.run(ctx, call{d.config.Admin, o.Topic, selection, update}, value)
+		update(progress)
+		if err != nil {
+			return err
+		}
+		before = o.Progress()
+	}
+	return nil
+}
+
+// planned is the operation that a form asks for, with the messages that it is for.
+func planned(q *request, a action) (*operation, []admin.Selection, error) {
+	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs}
+	if marks := q.form["mark"]; len(marks) > 0 {
+		o.Total, o.What = len(marks), humanize.Count(len(marks), "marked message", "marked messages")
+		which, err := marked(a, marks)
+		return o, which, err
 	}
 	f, err := readFilter(q)
 	if err != nil {
-		return nil, admin.Selection{}, err
+		return nil, nil, err
 	}
 	shown, typed := q.form.Get("count"), q.form.Get("number")
 	if shown == "" {
-		return nil, admin.Selection{}, &statusError{http.StatusBadRequest, "no message is marked"}
+		return nil, nil, &statusError{http.StatusBadRequest, "no message is marked"}
 	}
 	if shown != typed {
-		return nil, admin.Selection{}, badField("number", typed, "to confirm, type "+shown)
+		return nil, nil, badField("number", typed, "to confirm, type "+shown)
 	}
 	o.Total, _ = strconv.Atoi(shown) // it is only shown
-	o.What, o.fromCursor = f.words(), f.Cursor != ""
-	return o, admin.Matching(f.Query), nil
+	o.What = f.words()
+	return o, []admin.Selection{admin.Matching(f.Query)}, nil
 }
 
-// groupFor is the group that an operation on marked messages is for: operations on whole messages know none.
-func groupFor(a action, q *request) string {
-	switch a.name {
-	case "cancel", "reschedule", "deliver-now":
-		return ""
+// mark is how a form names a message of a group.
+func mark(id, group string) string { return url.Values{"id": {id}, "group": {group}}.Encode() }
+
+// marked are the messages that a form names, by group: a person who marks the dead letter of one group means no other. An
+// action on whole messages is for each of them once.
+func marked(a action, marks []string) ([]admin.Selection, error) {
+	ids := map[string][]string{}
+	for _, text := range marks {
+		values, err := url.ParseQuery(text)
+		if err != nil || values.Get("id") == "" {
+			return nil, badField("mark", text, "want an id and a group")
+		}
+		id, group := values.Get("id"), values.Get("group")
+		if a.isWhole() {
+			group = ""
+		}
+		if !slices.Contains(ids[group], id) {
+			ids[group] = append(ids[group], id)
+		}
 	}
-	return q.group()
+	var which []admin.Selection
+	for _, group := range slices.Sorted(maps.Keys(ids)) {
+		which = append(which, admin.ByID(ids[group]...).OfGroup(group))
+	}
+	return which, nil
+}
+
+// isWhole says if an action is for a message in all its groups.
+func (a action) isWhole() bool {
+	return a.name == "cancel" || a.name == "reschedule" || a.name == "deliver-now"
 }
 
 // again is the page where the rest of an operation can be confirmed; "" for marked messages.
 func again(q *request, a action, value string) url.Values {
-	if len(q.form["id"]) > 0 {
+	if len(q.form["mark"]) > 0 {
 		return nil
 	}
 	values := url.Values{}

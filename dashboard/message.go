@@ -62,7 +62,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	seen := map[string]bool{}
 	add := func(to *[]action, set admin.Set, wholly bool) {
 		for _, a := range actionsFor(q, set) {
-			if isWhole(a) == wholly && !(wholly && seen[a.name]) {
+			if (a.isWhole() || a.name == "copy" || a.name == "move") == wholly && !(wholly && seen[a.name]) {
 				*to, seen[a.name] = append(*to, a), seen[a.name] || wholly
 			}
 		}
@@ -77,11 +77,6 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		data.Groups = append(data.Groups, row)
 	}
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
-}
-
-// isWhole says if an action on a message is for all its groups.
-func isWhole(a action) bool {
-	return a.name == "cancel" || a.name == "reschedule" || a.name == "deliver-now" || a.name == "copy" || a.name == "move"
 }
 
 // setOf is the set that a message of a state is in.

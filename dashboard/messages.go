@@ -29,7 +29,6 @@ type messagesData struct {
 	All     string // the query of this filter
 	After   string // the query of the next page; "" after the last
 	First   string // the query of the first page; "" on it
-	Group   string // that operations on marked messages are for
 
 	// Of a search in payloads.
 	Text   string
@@ -66,7 +65,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 func (d *Dashboard) messages(q *request, f filter) *messagesData {
 	data := &messagesData{
 		Topic: q.topic(), Filter: f, Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead},
-		Actions: actionsFor(q, f.In), Group: f.Group,
+		Actions: actionsFor(q, f.In),
 	}
 	data.All = f.values(data.Topic).Encode()
 	if f.Cursor != "" {

@@ -28,8 +28,6 @@ type operation struct {
 	Began                                time.Time
 	needs                                permission
 	again                                url.Values // of the confirmation of the rest; nil if there is no rest
-	value                                string
-	fromCursor                           bool // it goes on where another one has ended
 	cancel                               context.CancelFunc
 	ended                                chan struct{} // closed when it has ended
 

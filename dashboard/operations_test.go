@@ -80,7 +80,7 @@ func TestMarkedMessagesAloneAreChanged(t *testing.T) {
 	rows := s.page("messages" + s.at("in", "dead", "group", "g")).first("tbody").all("input")
 	require.Len(t, rows, 3)
 	back := "messages" + s.at("in", "dead", "group", "g")
-	_, page := s.post("discard"+s.at("group", "g", "back", back), url.Values{"id": {rows[0].attr["value"], rows[2].attr["value"]}})
+	_, page := s.post("discard"+s.at("back", back), url.Values{"mark": {rows[0].attr["value"], rows[2].attr["value"]}})
 	assert.Contains(t, page.first("p", "class", "result done").text(), "2 messages discarded")
 	left := page.first("tbody").all("input")
 	require.Len(t, left, 1)
@@ -226,4 +226,25 @@ func TestAStreamHasNoEventOfAPublisher(t *testing.T) {
 	s := stream{w: w}
 	require.NoError(t, s.send("page", []byte("a\r\nevent: x\rdata: y\n\nid: z")))
 	assert.Equal(t, "event: page\ndata: a&#13;\ndata: event: x&#13;data: y\ndata: \ndata: id: z\n\n", w.Body.String())
+}
+
+// TestAMarkedLetterOfOneGroupIsNotThatOfAnother requeues a message that is dead in two groups, for one of them.
+func TestAMarkedLetterOfOneGroupIsNotThatOfAnother(t *testing.T) {
+	s := newScene(t)
+	s.initialize("billing", "mail")
+	s.Publish("a")
+	s.kill("billing", 1)
+	s.kill("mail", 1)
+	var mail string
+	for _, row := range s.page("messages" + s.at("in", "dead")).first("tbody").all("tr") {
+		if strings.Contains(row.text(), "mail") {
+			mail = row.first("input").attr["value"]
+		}
+	}
+	status, _ := s.post("requeue"+s.at(), url.Values{"mark": {mail}})
+	require.Equal(t, http.StatusOK, status)
+	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
+	require.NoError(t, err)
+	require.Len(t, left.Entries, 1)
+	assert.Equal(t, "billing", left.Entries[0].Group)
 }

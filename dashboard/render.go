@@ -44,6 +44,7 @@ var functions = template.FuncMap{
 	"memory":   humanize.Bytes,
 	"duration": humanize.Duration,
 	"escape":   url.QueryEscape,
+	"mark":     mark,
 	"plain":    func(text string) bool { return humanize.Clean(text) == text },
 	"time":     timeTag,
 	"pairs":    pairs,

@@ -95,6 +95,15 @@ func (s *scene) post(path string, form url.Values) (int, *element) {
 	return s.read(answer)
 }
 
+// initialize registers groups, so that each gets what is published from then on.
+func (s *scene) initialize(groups ...string) {
+	s.T.Helper()
+	for _, group := range groups {
+		subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = group })
+		require.NoError(s.T, subscriber.SubscribeInitialize(s.Topic))
+	}
+}
+
 // kill lets messages become dead letters of a group.
 func (s *scene) kill(group string, n int) {
 	s.T.Helper()

@@ -117,7 +117,7 @@ func TestAReaderChangesNothing(t *testing.T) {
 			continue
 		}
 		status, _ := s.post(r.name+s.at("group", "g"), url.Values{
-			"id": {found.Entries[0].ID}, "value": {"1h"}, "name": {s.Topic}, "count": {"1"}, "number": {"1"},
+			"mark": {mark(found.Entries[0].ID, "")}, "value": {"1h"}, "name": {s.Topic}, "count": {"1"}, "number": {"1"},
 		})
 		assert.Equal(t, http.StatusForbidden, status, name)
 	}

@@ -134,7 +134,7 @@ addEventListener("pageshow", watch);
 
 const marked = document.getElementById("marked"), all = document.getElementById("mark-all");
 
-function marks() { return [...marked.querySelectorAll("input[name=id]")]; }
+function marks() { return [...marked.querySelectorAll("input[name=mark]")]; }
 
 function countMarks() {
   const n = marks().filter(box => box.checked).length;
