@@ -35,9 +35,10 @@ type Delivery struct {
 	MaxDeliveries int
 
 	// Token grows with each delivery of the message to the group, also when a dead letter
-	// is requeued, and is never repeated. Pass it on as a fencing token: a service that
-	// keeps the highest token it has seen can reject the work of a consumer that has
-	// lost the message without noticing.
+	// is requeued, and is never repeated while Redis keeps what it has stored: a torn
+	// append-only file can repeat the first one (docs/use/reliability.md). Pass it on as a
+	// fencing token: a service that keeps the highest token it has seen can reject the work
+	// of a consumer that has lost the message without noticing.
 	Token int64
 
 	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
