@@ -4,7 +4,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 
 .PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
-	examples watch bench matrix redis-server prometheus
+	examples watch dashboard bench matrix redis-server prometheus chromium
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
@@ -149,6 +149,12 @@ examples:
 watch: redis-server prometheus
 	cd examples/watch && $(GO) run ./show
 
+## dashboard: the tests of the dashboard in a real browser, some two minutes, which make test leaves out; PICTURES=DIR draws its
+## pages, too
+PICTURES ?=
+dashboard: redis-server chromium
+	cd dashboard/browser && $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
+
 ## bench: measure beside peers and floors, about 20 minutes; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run .
@@ -163,3 +169,6 @@ redis-server:
 
 prometheus:
 	@./scripts/install-prometheus.sh
+
+chromium:
+	@./scripts/install-chromium.sh

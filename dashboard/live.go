@@ -65,6 +65,7 @@ func (s *stream) next() error {
 	case err != nil && s.q.Context().Err() != nil:
 		return err
 	case err != nil:
+		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
 		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
 	}
 	sum := sha256.Sum256(text)

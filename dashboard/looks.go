@@ -77,9 +77,18 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 		return nil, context.Cause(ctx)
 	}
 	l.last, l.pause = now, l.now().Sub(now)*share
+	if failed(value, err) { // it has mostly waited, and people want to see when Redis is back
+		l.pause /= share
+	}
 	l.shared[key] = &look{at: now, value: value, err: err}
 	l.forget()
 	return value, err
+}
+
+// failed says if a look has not seen all.
+func failed(value any, err error) bool {
+	o, all := value.(*overview)
+	return err != nil || all && o.Err != nil
 }
 
 // forget drops the oldest look if there are too many.

@@ -55,7 +55,11 @@ function showPreferences() {
 relative.addEventListener("click", () => { ago = !ago; prefer("relative", ago ? "yes" : "no"); showPreferences(); });
 zone.addEventListener("click", () => { utc = !utc; prefer("zone", utc ? "utc" : "local"); showPreferences(); });
 document.querySelector(".tools").hidden = false;
-setInterval(() => { if (!selecting()) showTimes(document); }, 1000);
+setInterval(() => {
+  if (selecting()) return;
+  showTimes(document);
+  if (late !== null) show(late);
+}, 1000);
 
 // Live pages. The server sends the page again when it has changed; what is marked as live takes its place.
 
@@ -73,35 +77,61 @@ function busy(element) {
     element.querySelector("input:checked, details[open]") !== null;
 }
 
+// late is a page that came while somebody was at work with this one.
+let late = null;
+
 function show(text) {
+  late = text;
   if (selecting()) return;
   const page = new DOMParser().parseFromString(text, "text/html");
+  late = null;
   for (const old of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(old.id);
-    if (!fresh || busy(old)) continue;
+    if (!fresh) continue;
     showTimes(fresh);
     if (old.isEqualNode(fresh)) continue;
-    const path = pathToFocus(old);
-    old.replaceWith(fresh);
-    restoreFocus(fresh, path);
-    if (fresh.dataset.url) history.replaceState(null, "", fresh.dataset.url);
+    if (busy(old)) { late = text; continue; }
+    patch(old, fresh);
   }
+  keepPlace();
 }
 
-// pathToFocus is where the focus is in a part of the page: a link keeps it when the part is replaced.
-function pathToFocus(root) {
-  const path = [];
-  for (let element = document.activeElement; root.contains(element) && element !== root; element = element.parentElement) {
-    path.unshift([...element.parentElement.children].indexOf(element));
-  }
-  return path;
+// keepPlace puts into the URL how far an operation is, so that it can be gone on with from there.
+function keepPlace() {
+  const url = document.querySelector("[data-url]")?.dataset.url;
+  if (url) history.replaceState(null, "", url);
 }
 
-function restoreFocus(root, path) {
-  if (path.length === 0) return;
-  let element = root;
-  for (const i of path) element = element?.children[i];
-  element?.focus({ preventScroll: true });
+// patch makes a part of the page like a fresh one, and leaves what is the same: with the focus, and where it was scrolled to.
+function patch(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return; }
+  if (old.nodeType !== Node.ELEMENT_NODE) { old.data = fresh.data; return; }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const focused = document.activeElement;
+  patchChildren(old, fresh);
+  if (focused !== document.activeElement && old.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+function patchChildren(old, fresh) {
+  const rows = new Map([...old.children].map(child => [keyOf(child), child]));
+  let at = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const key = keyOf(child), same = key ? rows.get(key) : at && !keyOf(at) ? at : null;
+    if (!same || same.nodeName !== child.nodeName) { old.insertBefore(child, at); continue; }
+    rows.delete(key);
+    if (same !== at) old.insertBefore(same, at);
+    at = same.nextSibling;
+    patch(same, child);
+  }
+  while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+}
+
+// keyOf is what a row is about, wherever it stands: a row must not become another one under somebody's finger.
+function keyOf(node) {
+  const head = node.nodeName === "TR" ? node.querySelector("th") : null;
+  return head ? head.querySelector("a")?.getAttribute("href") ?? head.textContent : node.id || "";
 }
 
 let stream = null;
@@ -158,4 +188,5 @@ addEventListener("keydown", event => {
 });
 
 showPreferences();
+keepPlace();
 watch();

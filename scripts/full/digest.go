@@ -33,7 +33,7 @@ func digest(root, packages string) (string, error) {
 		if slices.ContainsFunc(without, func(w string) bool { return folder == w || strings.HasPrefix(folder, w+"/") }) {
 			continue
 		}
-		for _, dir := range []string{folder, folder + "/lua"} {
+		for _, dir := range []string{folder, folder + "/lua", folder + "/templates", folder + "/static"} {
 			if err := addFolder(all, root, dir); err != nil {
 				return "", err
 			}
@@ -99,6 +99,8 @@ func add(all hash.Hash, file, name string) error {
 		strip = goCode
 	case filepath.Ext(name) == ".lua":
 		strip = luaCode
+	case slices.Contains([]string{".html", ".css", ".js"}, filepath.Ext(name)): // of the dashboard
+		strip = func(text []byte) string { return string(text) }
 	default:
 		return nil
 	}

@@ -46,6 +46,7 @@ var forms = []form{
 	{name: "sim-mistakes", command: "make sim-mistakes", of: whole, limit: 40 * time.Minute, beside: true, figure: tests},
 	{name: "months", command: "make months", of: "./redisdelaytest", limit: 20 * time.Minute, beside: true, figure: tests},
 	{name: "cron", command: "make cron", of: "./internal/cron", limit: 15 * time.Minute, beside: true, figure: tests},
+	{name: "dashboard", command: "make dashboard", of: "./dashboard/browser", limit: 15 * time.Minute, figure: tests}, // two browsers at once are slow
 	{name: "stress", command: "make stress", of: "./internal/verify/acceptance", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
 	{name: "bench", command: "make bench", of: "./bench", limit: 60 * time.Minute, figure: bars},

@@ -1,0 +1,251 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestABulkOperationGoesOnThroughAReload holds it in its middle.
+func TestABulkOperationGoesOnThroughAReload(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 5000)
+	b := s.tab()
+	s.toMiddle(b)
+	assert.Contains(t, b.text(".result"), "Running: ")
+	assert.Positive(t, s.left(), "it has not ended")
+	assert.Contains(t, b.path(), "cursor=", "the page knows how to go on if the process ends")
+	b.live()
+	s.gate.open()
+	b.untilText(".result.done", "5,000 messages canceled")
+	assert.Zero(t, s.left())
+}
+
+// toMiddle cancels all messages, and holds that in its middle. It reloads the page until it shows this.
+func (s *shop) toMiddle(b *tab) {
+	s.T.Helper()
+	b.open("confirm" + s.at("in", "scheduled", "action", "cancel"))
+	b.typeInto("input[name=number]", ask[string](b, "document.querySelector('input[name=count]').value"))
+	s.gate.close()
+	b.click("form.confirm button")
+	b.until("location.pathname.endsWith('operation')")
+	s.until("it is in its middle", func() bool {
+		s.gate.turn()
+		return chromedp.Do(b.ctx, chromedp.Reload()) == nil && b.holds("(p => p && p.value > 0 && p.value < 100)(document.querySelector('progress'))")
+	})
+}
+
+// left is how many messages are scheduled, as Redis says without the gate.
+func (s *shop) left() int64 {
+	s.T.Helper()
+	n, err := s.Client.ZCard(s.T.Context(), s.Key("scheduled")).Result()
+	require.NoError(s.T, err)
+	return n
+}
+
+// TestAllThatMatchIsConfirmedByTypingTheNumber types a wrong one first, which the browser does not send.
+func TestAllThatMatchIsConfirmedByTypingTheNumber(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 7)
+	b := s.tab()
+	b.open("messages" + s.at())
+	b.click("p.acts a[href^='confirm?action=cancel']")
+	b.untilText("main", "7 messages of topic orders match now")
+	b.typeInto("input[name=number]", "6"+kb.Enter)
+	assert.True(t, b.holds("document.querySelector('input[name=number]').validity.patternMismatch"))
+	assert.Equal(t, 7, s.count(admin.Scheduled))
+	b.typeInto("input[name=number]", kb.Backspace+"7"+kb.Enter)
+	b.untilText(".result.done", "7 messages canceled")
+	assert.Zero(t, s.count(admin.Scheduled))
+}
+
+// TestMarkedMessagesAreCounted offers an operation only for what is marked.
+func TestMarkedMessagesAreCounted(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 3)
+	b := s.tab()
+	b.open("messages" + s.at())
+	assert.Equal(t, "none marked", b.text("#marks"))
+	assert.Equal(t, b.number(".bar button"), b.number(".bar button:disabled"))
+	b.click("#mark-all")
+	assert.Equal(t, "3 marked", b.text("#marks"))
+	b.click("tbody input[name=id]")
+	assert.Equal(t, "2 marked", b.text("#marks"))
+	assert.False(t, b.holds("document.querySelector('#mark-all').checked"))
+	b.typeInto("input[name=value]", "2h"+kb.Enter)
+	assert.Equal(t, "2 marked", b.text("#marks"), "Enter in the field presses none of the buttons")
+	b.click("button[formaction^=reschedule]")
+	b.untilText(".result.done", "2 messages rescheduled")
+}
+
+// TestTheKeyboardIsEnough finds a message, marks a dead letter and requeues it without a mouse.
+func TestTheKeyboardIsEnough(t *testing.T) {
+	s := newShop(t)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
+	s.bury("billing", "no such customer", "card expired")
+	b := s.tab()
+	b.open("")
+	b.press(kb.Tab)
+	assert.Equal(t, "To the content", ask[string](b, "document.activeElement.innerText"), "the first stop")
+	b.slash()
+	assert.Equal(t, "Find a message or a topic", ask[string](b, "document.activeElement.ariaLabel"))
+	b.press("order-1" + kb.Enter)
+	b.untilText("main", "by its key")
+	b.tabTo("document.activeElement.matches('main li a.id')")
+	b.press(kb.Enter)
+	b.untilText("h1", "due in")
+
+	b.open("messages" + s.at("in", "dead"))
+	b.tabTo("document.activeElement.name === 'id'")
+	b.press(" ")
+	assert.Equal(t, "1 marked", b.text("#marks"))
+	b.run(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	for !b.holds("document.activeElement.innerText === 'Requeue'") {
+		b.run(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	}
+	b.press(kb.Enter)
+	b.untilText(".result.done", "1 message requeued")
+	assert.Equal(t, 1, s.count(admin.Dead))
+}
+
+// slash presses the key, which types nothing if the page wants it: chromedp's own would.
+func (b *tab) slash() {
+	b.t.Helper()
+	for _, event := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		b.run(send(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: event, Key: "/", Code: "Slash", Text: "/", WindowsVirtualKeyCode: 191}))
+	}
+}
+
+// tabTo presses Tab until an expression is true.
+func (b *tab) tabTo(expression string) {
+	b.t.Helper()
+	for range 100 {
+		b.press(kb.Tab)
+		if b.holds(expression) {
+			visible := "(s => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0)(getComputedStyle(document.activeElement))"
+			assert.True(b.t, b.holds(visible), "the focus can be seen")
+			return
+		}
+	}
+	require.Fail(b.t, "Tab does not lead there", expression)
+}
+
+// TestWithoutJavaScriptAMessageIsReadAndRequeued uses the form of a single dead letter.
+func TestWithoutJavaScriptAMessageIsReadAndRequeued(t *testing.T) {
+	s := newShop(t)
+	s.bury("billing", "no such customer")
+	b := newTab(t, s.root, noScripts())
+	b.open("")
+	assert.False(t, b.holds("getComputedStyle(document.querySelector('.tools')).display !== 'none'"), "nothing is offered that needs it")
+	b.click("tbody a")
+	b.untilText("h1", "orders")
+	b.click("#numbers a[href^='reasons']")
+	b.untilText("h1", "1 dead letter")
+	b.click("tbody a")
+	b.untilText("h1", "orders: dead")
+	b.click("tbody a.id")
+	b.untilText("h1", "dead")
+	assert.Contains(t, b.text("pre"), `"customer": "C-308"`)
+	assert.Contains(t, b.text(".life"), "UTC")
+	b.click("form[action^=requeue] button")
+	b.untilText(".result.done", "1 message requeued")
+	assert.Zero(t, s.count(admin.Dead))
+}
+
+// TestAGroupIsPausedWithAReason does it by the form of the group, and takes it back.
+func TestAGroupIsPausedWithAReason(t *testing.T) {
+	s := newShop(t)
+	s.bury("billing", "no such customer")
+	b := s.tab()
+	b.open("topic" + s.at())
+	b.click("#group-billing summary")
+	b.typeInto("#group-billing input[name=for]", "2h")
+	b.typeInto("#group-billing input[name=reason]", "the bank is away")
+	b.click("#group-billing form[action^=pause] button")
+	b.untilText("#about-billing .note", "by ada, until in 1h59m")
+	assert.Contains(t, b.text("#about-billing .note"), "the bank is away")
+	b.click("#group-billing summary")
+	b.click("#group-billing form[action^=resume] button")
+	b.until("!document.querySelector('#about-billing').innerText.includes('paused')")
+}
+
+// TestPayloadsAreSearched finds one of many.
+func TestPayloadsAreSearched(t *testing.T) {
+	s := newShop(t)
+	s.later(1000, 120)
+	b := s.tab()
+	b.open("messages" + s.at())
+	assert.Equal(t, 50, b.number("tbody tr"))
+	b.typeInto("input[type=search][name=text][size='24']", `"order":1117`+kb.Enter)
+	b.untilText("#bound", "120 messages were looked at: all of this filter")
+	assert.Equal(t, 1, b.number("tbody tr"))
+	assert.NotContains(t, b.path(), "1117", "what payloads contain gets into no log of URLs")
+}
+
+// TestWhatComesIsDrawnAndPlanned asks how many workers a forecast needs.
+func TestWhatComesIsDrawnAndPlanned(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 600)
+	b := s.tab()
+	b.open("coming")
+	b.click("h2 a")
+	b.until("location.search.includes('topic=orders')")
+	b.click("nav.tabs a[href*='next=day']")
+	b.untilText("main", "600 messages fall due in the next day")
+	assert.Positive(t, ask[float64](b, "document.querySelector('.chart rect').getBoundingClientRect().height"))
+	for name, value := range map[string]string{"rate": "0", "per-worker": "0.1", "at": "2h", "within": "50m"} {
+		b.typeInto("input[name="+name+"]", value)
+	}
+	b.press(kb.Enter)
+	b.untilText(".result.done", "2 workers are needed")
+}
+
+// TestTheDoctorTellsWhatItFinds waits for it on its page.
+func TestTheDoctorTellsWhatItFinds(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 3)
+	b := s.tab()
+	b.open("doctor")
+	b.click("main button")
+	b.untilText("#findings tbody", "its version is")
+	b.click("header a[href=operations]")
+	b.untilText("tbody", "examine: all topics")
+}
+
+// TestAReaderIsOfferedNothingThatChanges opens all pages as somebody who may only read.
+func TestAReaderIsOfferedNothingThatChanges(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 3)
+	s.bury("billing", "no such customer")
+	s.schedule("report", "@every 15m")
+	b := newTab(t, s.reader())
+	for name, path := range s.pages() {
+		if name == "operation" || name == "confirm" {
+			continue // a reader has none
+		}
+		b.open(path)
+		actions := ask[[]string](b, "[...document.forms].filter(f => f.method === 'post').map(f => f.getAttribute('action').replace(/[?].*/, ''))")
+		for _, action := range actions {
+			assert.Contains(t, []string{"search", "examine"}, action, name)
+		}
+		assert.Zero(t, b.number("input[type=checkbox], .danger, [formaction]"), name)
+	}
+}
+
+// pages are all pages, with something on them.
+func (s *shop) pages() map[string]string {
+	s.T.Helper()
+	return map[string]string{
+		"topics": "", "topic": "topic" + s.at(), "scheduled": "messages" + s.at(), "dead": "messages" + s.at("in", "dead"),
+		"message": "message" + s.at("id", s.first(admin.Dead).ID), "reasons": "reasons" + s.at(), "coming": "coming",
+		"coming of a topic": "coming" + s.at(), "schedules": "schedules", "halted": "halted", "operations": "operations",
+		"doctor": "doctor", "find": "find?text=orders", "confirm": "confirm" + s.at("in", "scheduled", "action", "reschedule"),
+	}
+}

@@ -1,0 +1,136 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/target"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// TestTheListOfTopicsChangesWithoutAReload keeps what did not change: the page itself, its rows and its links.
+func TestTheListOfTopicsChangesWithoutAReload(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 3)
+	b := s.tab()
+	b.open("")
+	b.live()
+	ask[bool](b, "window.kept = ['main', '#topics', 'table', 'tbody tr', 'tbody a'].map(s => document.querySelector(s)), true")
+	s.later(4, 2)
+	b.untilText(".totals dd", "5")
+	assert.True(t, ask[bool](b, "window.kept.every(e => e.isConnected)"), "what did not change stays")
+}
+
+// TestARowStaysWhatItIsWhenOthersComeBeforeIt keeps the focus on the link of a topic that another one overtakes.
+func TestARowStaysWhatItIsWhenOthersComeBeforeIt(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 1)
+	b := s.tab()
+	b.open("?sort=scheduled")
+	b.live()
+	ask[bool](b, "document.querySelector('tbody a').focus(), true")
+	other := s.Beside("-of-others")
+	require.NoError(t, other.Publisher().Publish(other.Topic, order(1, 3600e9), order(2, 3600e9)))
+	b.until("document.querySelectorAll('tbody tr').length === 2")
+	assert.Equal(t, "orders-of-others", b.text("tbody a"), "it has more")
+	assert.Equal(t, "orders", ask[string](b, "document.activeElement.innerText"), "the focus stays")
+}
+
+// TestASelectionOutlivesAnUpdate shows what has changed only when nothing is selected any more.
+func TestASelectionOutlivesAnUpdate(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 3)
+	b := s.tab()
+	b.open("topic" + s.at())
+	b.live()
+	ask[bool](b, "getSelection().selectAllChildren(document.querySelector('#numbers')), true")
+	before := ask[string](b, "getSelection().toString()")
+	s.later(4, 2)
+	b.until("late !== null")
+	assert.Equal(t, before, ask[string](b, "getSelection().toString()"))
+	ask[bool](b, "getSelection().removeAllRanges(), true")
+	b.untilText("#numbers dd", "5")
+}
+
+// TestWhatIsTypedIsNotTakenAway types into a form while its page changes.
+func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
+	s := newShop(t)
+	s.schedule("report", "@every 15m")
+	b := s.tab()
+	b.open("schedules")
+	b.live()
+	b.click("summary")
+	b.typeInto("details input", "repo")
+	require.NoError(t, s.periodic.Pause(t.Context(), "report", periodic.Pause{Actor: "eve"}))
+	b.until("late !== null")
+	assert.Equal(t, "repo", ask[string](b, "document.querySelector('details input').value"))
+	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")
+	b.untilText("#schedules", "by eve")
+}
+
+// TestAHiddenPageHasNoStream opens another tab before it.
+func TestAHiddenPageHasNoStream(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 1)
+	b := s.tab()
+	b.open("")
+	b.live()
+	require.EqualValues(t, 1, s.streams.Load())
+	b.hide(true)
+	s.until("the stream is closed", func() bool { return s.streams.Load() == 0 })
+	s.later(2, 1)
+	b.hide(false)
+	b.untilText(".totals dd", "2")
+	require.EqualValues(t, 1, s.streams.Load())
+}
+
+// TestAPageSaysThatRedisIsGone stops Redis, and starts it again.
+func TestAPageSaysThatRedisIsGone(t *testing.T) {
+	s := newShop(t, "--appendonly", "yes", "--appendfsync", "always")
+	s.later(1, 3)
+	b := s.tab()
+	b.open("topic" + s.at())
+	b.live()
+	require.NoError(t, s.redis.Down())
+	b.until("document.querySelector('#status').className === 'lost'")
+	assert.Equal(t, "Bad Gateway", b.text("#status"))
+	assert.Equal(t, "3", b.text("#numbers dd"), "what was known stays")
+	s.redis.Up()
+	require.NoError(t, s.redis.Wait())
+	b.live()
+	s.later(4, 1)
+	b.untilText("#numbers dd", "4")
+}
+
+// TestTimesAreShownAsTheReaderLikes changes how, also for the next page.
+func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 1)
+	b := s.tab()
+	b.run(send(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "America/New_York"}))
+	b.open("messages" + s.at())
+	due := s.first(admin.Scheduled).At
+	assert.Regexp(t, `^in (1h|59m\d+s)$`, b.text("tbody time"))
+	b.click("#relative")
+	assert.Equal(t, due.In(newYork(t)).Format("2006-01-02 15:04:05"), b.text("tbody time"))
+	b.click("#zone")
+	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05")+" UTC", b.text("tbody time"))
+	b.open("topic" + s.at())
+	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05")+" UTC", b.text("#numbers time"), "it is remembered")
+	b.click("#relative")
+	assert.Regexp(t, `^in (1h|59m)`, b.text("#numbers time"))
+}
+
+// hide says that another tab is before this one, or not any more.
+func (b *tab) hide(hidden bool) {
+	b.t.Helper()
+	_ = target.CreateTarget
+	ask[bool](b, map[bool]string{
+		true:  "Object.defineProperty(document, 'hidden', { value: true, configurable: true }), document.dispatchEvent(new Event('visibilitychange')), true",
+		false: "delete document.hidden, document.dispatchEvent(new Event('visibilitychange')), true",
+	}[hidden])
+}

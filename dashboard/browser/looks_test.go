@@ -1,0 +1,211 @@
+package browser
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestItWorksWhereverItIsMounted clicks through it, sees it live and changes something, below a prefix that a proxy takes off,
+// one that it does not, and none.
+func TestItWorksWhereverItIsMounted(t *testing.T) {
+	for name, mount := range map[string]func(h http.Handler) (http.Handler, string){
+		"at the root": func(h http.Handler) (http.Handler, string) { return h, "/" },
+		"stripped":    func(h http.Handler) (http.Handler, string) { return http.StripPrefix("/ops/delay", h), "/ops/delay/" },
+		"not stripped": func(h http.Handler) (http.Handler, string) {
+			mux := http.NewServeMux()
+			mux.Handle("/deep/ops/", h)
+			return mux, "/deep/ops/"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.later(1, 2)
+			handler, prefix := mount(s.handler)
+			root := s.serve(handler) + prefix
+			b := newTab(t, root)
+			b.open("")
+			b.live()
+			assert.Equal(t, "rgb(255, 255, 255)", ask[string](b, "getComputedStyle(document.body).backgroundColor"), "it has its style")
+			b.click("tbody a")
+			b.live()
+			s.later(3, 1)
+			b.untilText("#numbers dd", "3")
+			b.click("#numbers a")
+			b.untilText("h1", "orders: scheduled")
+			b.click("tbody input[name=id]")
+			b.click("button[formaction^=cancel]")
+			b.untilText(".result.done", "1 message canceled")
+			assert.True(t, strings.HasPrefix(b.path(), "messages?"), b.path())
+			b.click(".brand")
+			b.untilText("h1", "Topics")
+			assert.Empty(t, b.path())
+		})
+	}
+}
+
+// unreadable lists texts whose contrast is below what WCAG asks for (AA), and what it is.
+const unreadable = `(() => {
+  const parts = color => color.match(/[\d.]+/g).map(Number);
+  const light = color => parts(color).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if ((parts(c)[3] ?? 1) === 1) return c; } return "rgb(255, 255, 255)"; };
+  const list = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement, style = getComputedStyle(e);
+    if (!walker.currentNode.data.trim() || !e.checkVisibility() || e.matches(":disabled, title, .hidden")) continue;
+    const [a, b] = [light(e.closest("svg") ? style.fill : style.color), light(behind(e))].sort((x, y) => y - x);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < 4.5) list.push(walker.currentNode.data.trim().slice(0, 40) + ": " + contrast.toFixed(1));
+  }
+  return list;
+})()`
+
+// TestTextIsReadableByDayAndNight looks at the colors of all pages.
+func TestTextIsReadableByDayAndNight(t *testing.T) {
+	s := newShop(t)
+	s.full()
+	b := s.tab()
+	for scheme, back := range map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"} {
+		b.run(colors(scheme))
+		for name, path := range s.pages() {
+			b.open(path)
+			assert.Equal(t, back, ask[string](b, "getComputedStyle(document.body).backgroundColor"), name)
+			assert.Empty(t, ask[[]string](b, unreadable), "%s, %s", name, scheme)
+		}
+	}
+}
+
+// TestNoPageIsWiderThanAPhone lets wide tables be scrolled, and nothing else.
+func TestNoPageIsWiderThanAPhone(t *testing.T) {
+	s := newShop(t)
+	s.full()
+	b := s.tab()
+	b.run(wide(360))
+	for name, path := range s.pages() {
+		b.open(path)
+		ask[bool](b, "document.querySelectorAll('details').forEach(d => d.open = true), true")
+		assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), 360, name)
+		assert.Empty(t, ask[[]string](b, `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip"))
+			.filter(e => e.getBoundingClientRect().right > 361).map(e => e.outerHTML.slice(0, 100))`), "%s: out of reach", name)
+	}
+}
+
+// full has something on each page, with long names.
+func (s *shop) full() {
+	s.T.Helper()
+	s.later(1, 60)
+	s.bury("billing", "no such customer", strings.Repeat("the bank says no, and no again: ", 20), "card expired")
+	s.schedule("report-of-"+strings.Repeat("everything-", 10), "30 8 * * 1-5")
+	long := s.Beside(strings.Repeat("-long", 40))
+	require.NoError(s.T, long.Publisher().Publish(long.Topic, fixture.Keyed("u", strings.Repeat("key", 60), 3600e9)))
+	require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "billing", redisdelay.PauseOptions{By: "eve", Reason: strings.Repeat("maintenance ", 20)}))
+}
+
+// hostile are names and texts that a publisher may choose.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'"` + "`", `a/b/../c?d=e&f#g%2F`, "\x1b[2J\x1b]0;title\x07", "javascript:alert(1)",
+	"{{.}}", strings.Repeat("long", 100), "line\nbreak\r\nevent: x\n\ndata: y", "\u202Eright to left",
+}
+
+// TestHostileTextsAreShownAsTheyAre opens pages of topics, keys, payloads and reasons that want to be more than text.
+func TestHostileTextsAreShownAsTheyAre(t *testing.T) {
+	s := newShop(t)
+	for _, text := range hostile {
+		here := s.of(text)
+		msg := fixture.Keyed("uuid", text, 3600e9)
+		msg.Payload, msg.Metadata[text] = []byte(text), text
+		require.NoError(t, s.Publisher().Publish(text, msg))
+		here.bury("group "+text[:1], text)
+	}
+	b := s.tab()
+	b.open("")
+	b.live()
+	assert.Equal(t, len(hostile), b.number("tbody tr"))
+	for _, text := range hostile {
+		here := s.of(text)
+		shown := strings.Join(strings.Fields(humanize.Clean(text)), " ")
+		for _, path := range []string{"topic", "messages", "messages?in=dead", "reasons", "coming", "confirm?in=dead&action=discard", "message?key=" + here.at()[len("?topic="):]} {
+			b.open(joined(path, here.at()))
+			b.harmless(path, text)
+			assert.Contains(t, b.words("main"), shown[:min(40, len(shown))], "%s of %q", path, text)
+		}
+		payload, _ := humanize.Payload([]byte(text))
+		assert.Equal(t, strings.Join(strings.Fields(payload), " "), b.words("pre"), "the payload of %q", text)
+	}
+}
+
+func joined(path, query string) string {
+	if strings.Contains(path, "?") {
+		return path + "&" + query[1:]
+	}
+	return path + query
+}
+
+// words is what an element shows, with a space wherever there is any.
+func (b *tab) words(selector string) string {
+	b.t.Helper()
+	return strings.Join(strings.Fields(ask[string](b, `document.querySelector("`+selector+`").textContent`)), " ")
+}
+
+// harmless looks for elements that no template of ours has, and for control characters.
+func (b *tab) harmless(path, text string) {
+	b.t.Helper()
+	assert.Equal(b.t, 1, b.number("script"), "%s of %q", path, text)
+	assert.Zero(b.t, b.number("img, iframe, object, [onerror], a[href^='javascript:']"), "%s of %q", path, text)
+	assert.False(b.t, b.holds(`/[\x00-\x08\x0b-\x1f\x7f\u202e]/.test(document.documentElement.textContent)`), "%s of %q", path, text)
+}
+
+// TestATabSeesWhatIsWrongWithAPage opens one that does all that no page of ours may do.
+func TestATabSeesWhatIsWrongWithAPage(t *testing.T) {
+	chromium.get(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/":
+			w.Header().Set("Content-Security-Policy", "default-src 'self'")
+			_, _ = w.Write([]byte(`<!doctype html><link rel=icon href="data:,"><p style="color: red">a</p><script>1</script><img src="none.png"><script src="bad.js"></script>`))
+		case "/bad.js":
+			_, _ = w.Write([]byte(`console.error("oh"); setTimeout(() => { alert("hello"); document.title = "shown"; }); nothing();`))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	b := newTab(t, server.URL+"/")
+	b.open("")
+	b.until("document.title === 'shown'")
+	for _, fault := range []string{
+		"an exception: ReferenceError: nothing is not defined", "in the console: \"oh\"", "a dialog: hello", "none.png", "style-src", "script-src",
+	} {
+		assert.Contains(t, b.all(), fault)
+	}
+	b.except("")
+}
+
+// all are all faults so far.
+func (b *tab) all() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.faults, "\n")
+}
+
+// TestAPageThatIsNotThereSaysSo is the one test that asks for such pages.
+func TestAPageThatIsNotThereSaysSo(t *testing.T) {
+	s := newShop(t)
+	b := s.tab()
+	for _, path := range []string{"topic?topic=none", "nothing"} {
+		b.except("status of 404 (Not Found) " + s.root + path)
+		b.open(path)
+		assert.Equal(t, "404 Not Found", b.text("h1"))
+		b.click("main a")
+		b.untilText("h1", "Topics")
+	}
+}

@@ -1,0 +1,121 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestPictures draws the pages of a shop, by day and by night, on a desk and on a phone.
+func TestPictures(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("-pictures names no folder")
+	}
+	require.NoError(t, os.MkdirAll(*pictures, 0o755))
+	s := newShop(t)
+	s.trade()
+	b := s.tab()
+	b.open("doctor")
+	b.click("main button")
+	b.untilText("#findings tbody", "its version is")
+	dead := s.first(admin.Dead)
+	shots := []struct{ name, path string }{
+		{"topics", ""}, {"topic", "topic" + s.at()}, {"messages", "messages" + s.at("in", "dead", "group", "billing")},
+		{"message", "message" + s.at("id", dead.ID)}, {"reasons", "reasons" + s.at()}, {"coming", "coming?topic=reminders&next=day"},
+		{"doctor", "doctor"}, {"schedules", "schedules"}, {"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
+		{"all-coming", "coming?next=hour"},
+	}
+	for _, shot := range shots {
+		b.open(shot.path)
+		b.draw(shot.name)
+	}
+	s.of("reminders").toMiddle(b)
+	b.draw("operation")
+}
+
+// draw draws the page in all forms.
+func (b *tab) draw(name string) {
+	b.t.Helper()
+	for _, form := range []struct {
+		name string
+		with []step
+	}{
+		{"light", []step{wide(1200), light()}}, {"dark", []step{wide(1200), dark()}},
+		{"narrow-light", []step{wide(360), light()}}, {"narrow-dark", []step{wide(360), dark()}},
+	} {
+		b.run(form.with...)
+		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		require.NoError(b.t, err)
+		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+"-"+form.name+".png"), picture, 0o644))
+	}
+}
+
+// trade has a shop's messages of a busy day: orders that are handled, retried and dead, payments that are paused, and reminders that
+// nobody takes.
+func (s *shop) trade() {
+	s.T.Helper()
+	require.NoError(s.T, s.Publisher().Publish("orders", daily("order", 240, time.Hour)...))
+	require.NoError(s.T, s.Publisher().Publish("payments", daily("payment", 1284, 20*24*time.Hour)...))
+	require.NoError(s.T, s.Publisher().Publish("reminders", daily("reminder", 4700, 30*time.Hour)...))
+	s.bury("billing", "card 4000-0007 was declined: insufficient funds", "card 4000-0019 was declined: insufficient funds",
+		"customer C-309 has no address", "card 4000-0021 was declined: insufficient funds", "the bank does not answer: timeout after 30s")
+	s.handle("billing", "billing-7f9c-2")
+	s.handle("shipping", "shipping-5d4b-1")
+	payments := s.of("payments")
+	payments.handle("ledger", "ledger-66c8-1")
+	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.PauseOptions{By: "ada", Reason: "the bank is away until nine", For: 2 * time.Hour}))
+	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), "orders", "billing", redisdelay.GroupLimits{MaxInFlight: 20, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}}))
+	require.NoError(s.T, s.Publisher().Publish("reminders", daily("late", 18, 0)...))
+	s.schedule("daily-report", "30 7 * * 1-5")
+	s.schedule("close-old-carts", "@every 15m")
+	s.of("reminders").schedule("birthday-cards", "0 9 * * *")
+	s.of("payments").schedule("monthly-invoices", "0 6 1 * *")
+}
+
+// daily are messages over a time, more of them around its middle.
+func daily(what string, n int, over time.Duration) []*message.Message {
+	list := make([]*message.Message, n)
+	for i := range n {
+		x := float64(i) / float64(n)
+		msg := order(4000+i, 0)
+		msg.UUID = fmt.Sprintf("%s-%d", what, 4000+i)
+		if over > 0 {
+			redisdelay.SetKey(msg, msg.UUID)
+			delay.Message(msg, delay.For(time.Duration((x+0.6*x*(1-x)*(0.5-x)*4)*float64(over))+time.Minute))
+		}
+		list[i] = msg
+	}
+	return list
+}
+
+// handle runs a consumer of a group that holds one order, and fails on three.
+func (s *shop) handle(group, name string) {
+	s.T.Helper()
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) {
+		c.ConsumerGroup, c.Consumer, c.MaxInFlight = group, name, 8
+		c.NackDelay = func(int) time.Duration { return 10 * time.Minute }
+	})
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
+	require.NoError(s.T, s.Publisher().Publish(s.Topic, daily(group, 4, 0)...))
+	for i := range 4 {
+		msg := s.Next(messages)
+		if i < 3 {
+			fixture.Delivery(s.T, msg).RecordError(errors.New("the bank does not answer"))
+			msg.Nack()
+		}
+	}
+}
