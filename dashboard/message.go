@@ -72,8 +72,10 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	}
 	for _, g := range e.Message.Groups {
 		row := groupActions{GroupStatus: g}
-		add(&row.Actions, setOf(g.State), false)
-		add(&data.Actions, setOf(g.State), true)
+		if g.State != redisdelay.StateDone { // in no set any more
+			add(&row.Actions, setOf(g.State), false)
+			add(&data.Actions, setOf(g.State), true)
+		}
 		data.Groups = append(data.Groups, row)
 	}
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil

@@ -65,5 +65,8 @@ func (t trend) points(values [minutes]int32) string {
 		x := 120 * float64(minutes-1-back) / (minutes - 1)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", x, 23-22*float64(values[i])/float64(highest)))
 	}
+	if len(points) == 1 { // a line of no length is drawn as a point
+		points = append(points, points[0])
+	}
 	return strings.Join(points, " ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -31,11 +32,14 @@ func (g *gate) open() {
 	}
 }
 
-// turn lets one call pass if one waits.
-func (g *gate) turn() {
-	select {
-	case g.turns <- struct{}{}:
-	default:
+// pass lets some calls pass, as long as there are any.
+func (g *gate) pass(calls int) {
+	for range calls {
+		select {
+		case g.turns <- struct{}{}:
+		case <-time.After(50 * time.Millisecond):
+			return
+		}
 	}
 }
 

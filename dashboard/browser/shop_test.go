@@ -103,9 +103,16 @@ func (s *shop) of(topic string) *shop {
 
 // order is a message of the shop.
 func order(number int, by time.Duration) *message.Message {
-	msg := fixture.Delayed(fmt.Sprintf("order %d", number), by)
+	msg := fixture.Delayed(fmt.Sprintf("order-%d", number), by)
 	msg.Payload = fmt.Appendf(nil, `{"order":%d,"customer":"C-%d","total":%d.90,"currency":"EUR"}`, number, 300+number%17, 20+number%9)
 	msg.Metadata["trace"] = fmt.Sprintf("4bf92f35%04d", number)
+	return msg
+}
+
+// keyed is an order with a key that is due now.
+func keyed(number int) *message.Message {
+	msg := order(number, 0)
+	redisdelay.SetKey(msg, msg.UUID)
 	return msg
 }
 
@@ -127,7 +134,7 @@ func (s *shop) bury(group string, reasons ...string) {
 	require.NoError(s.T, err)
 	publisher := s.Publisher()
 	for i, reason := range reasons {
-		require.NoError(s.T, publisher.Publish(s.Topic, order(4700+i, 0)))
+		require.NoError(s.T, publisher.Publish(s.Topic, keyed(4700+i)))
 		msg := s.Next(messages)
 		require.NoError(s.T, fixture.Delivery(s.T, msg).Bury(reason))
 		msg.Nack()
