@@ -4,7 +4,7 @@ import "net/http"
 
 // Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too.
 type Access struct {
-	Read     bool // see topics, groups, counts, ids, keys, and the reasons of dead letters
+	Read     bool // see topics, groups, counts, ids, keys, the reasons of dead letters, and the errors of handlers
 	Payloads bool // see payloads and metadata, and search in payloads
 
 	Cancel     bool // cancel messages

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -126,7 +127,7 @@ func actionNamed(name string) (action, error) {
 // start begins an operation, and goes to its page; or back to where the form was if it is done at once.
 func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
-		o, which, err := planned(q, a)
+		o, which, err := d.planned(q, a)
 		if err != nil {
 			return err
 		}
@@ -135,6 +136,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 			return badField(a.Field, value, "want "+a.Hint)
 		}
 		o.again = again(q, a, value)
+		d.audit(q, "begins to "+o.Action, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
 		err = d.operations.start(o, func(ctx context.Context) error {
 			err := d.carryOut(ctx, a, o, which, value)
 			p := o.Progress()
@@ -170,7 +172,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 }
 
 // planned is the operation that a form asks for, with the messages that it is for.
-func planned(q *request, a action) (*operation, []admin.Selection, error) {
+func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
 	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "marked message", "marked messages")
@@ -188,9 +190,25 @@ func planned(q *request, a action) (*operation, []admin.Selection, error) {
 	if shown != typed {
 		return nil, nil, badField("number", typed, "to confirm, type "+shown)
 	}
-	o.Total, _ = strconv.Atoi(shown) // it is only shown
+	if o.Total, err = d.recount(q, f, shown); err != nil {
+		return nil, nil, err
+	}
 	o.What = f.words()
 	return o, []admin.Selection{admin.Matching(f.Query)}, nil
+}
+
+// recount refuses to begin if far more messages match by now than the person has seen and confirmed.
+func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
+	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
+	defer cancel()
+	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
+	if err != nil {
+		return 0, err
+	}
+	if confirmed, err := strconv.Atoi(shown); err != nil || n > confirmed+confirmed/10+10 {
+		return 0, &statusError{http.StatusConflict, "meanwhile " + humanize.Number(n) + " messages match: go back, and count again"}
+	}
+	return n, nil
 }
 
 // mark is how a form names a message of a group.
@@ -252,11 +270,17 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	case <-timer.C:
 	case <-q.Context().Done():
 	}
+	d.looks.drop(q.Context())
 	to := "operation?" + o.URL()
-	if back := q.query.Get("back"); o.State() == "done" && d.isPage(back) {
+	if back := q.query.Get("back"); o.State() == "done" && d.isPage(back) && !(o.takesAway() && strings.HasPrefix(back, "message?")) {
 		to = back + "&did=" + url.QueryEscape(o.ID)
 	}
 	redirect(w, to)
+}
+
+// takesAway says if a message that it is for has no page any more.
+func (o *operation) takesAway() bool {
+	return o.Action == "cancel" || o.Action == "discard" || o.Action == "move"
 }
 
 // isPage says if a URL is one of a page of ours that has a query: nobody is to be sent to another site.

@@ -33,7 +33,8 @@ type Config struct {
 	Decode func(topic string, msg *message.Message) (string, error)
 
 	// Redact changes a copy of a message before anybody sees its payload or its metadata, such as to take out a name. Decode
-	// and the search in payloads get what it leaves; a payload cannot be downloaded then. Default: nothing is changed.
+	// and the search in payloads get what it leaves; a payload cannot be downloaded
+	// then. The errors of handlers and the reasons of dead letters are shown as they are. Default: nothing is changed.
 	Redact func(topic string, msg *message.Message)
 
 	// Environment is shown as a badge on each page, such as "production". Default: none.

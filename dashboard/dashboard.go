@@ -12,6 +12,7 @@ import (
 	"context"
 	"net/http"
 	"path"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
 )
@@ -24,8 +25,9 @@ type Dashboard struct {
 	origins    *http.CrossOriginProtection
 	routes     map[string]route // by method and the last part of the path
 
-	ended context.Context // of Close
-	end   context.CancelFunc
+	ended   context.Context // of Close
+	streams atomic.Int64    // open pages
+	end     context.CancelFunc
 }
 
 // New returns a Dashboard. It does no I/O. The error is a *redisdelay.ConfigError.
@@ -58,7 +60,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Referrer-Policy", "same-origin") // no-referrer would take the origin off our own forms
 	header.Set("Cache-Control", "no-store")
 	if err := d.origins.Check(r); err != nil {
 		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
@@ -80,12 +82,15 @@ func (d *Dashboard) serve(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return d.noRoute(w, name)
 	}
-	q, err := d.request(w, r)
+	q, err := d.request(r)
 	if err != nil {
 		return err
 	}
 	if found.needs != nil && !q.access.allows(found.needs) {
 		return &statusError{http.StatusForbidden, "you may not do this"}
+	}
+	if err := q.readForm(w); err != nil {
+		return err
 	}
 	return found.serve(w, q)
 }

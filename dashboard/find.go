@@ -43,6 +43,9 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 			topics = append(topics, s.Topic)
 		}
 	}
+	if o.Err != nil {
+		data.Notes = append(data.Notes, "Some topics could not be read: "+humanize.Clean(o.Err.Error()))
+	}
 	if o.topic(data.Text) != nil {
 		data.Topics = append(data.Topics, data.Text)
 	}

@@ -13,20 +13,25 @@ import (
 // is live.
 func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	found, ok := d.routes[http.MethodGet+" "+q.query.Get("page")]
-	if !ok || found.page == nil {
+	if !ok || !found.live {
 		return &statusError{http.StatusNotFound, "there is no such page"}
 	}
 	if !q.access.allows(found.needs) {
 		return &statusError{http.StatusForbidden, "you may not do this"}
 	}
+	if d.streams.Add(1) > maxStreams {
+		d.streams.Add(-1)
+		return &statusError{http.StatusServiceUnavailable, "too many pages are open"}
+	}
+	defer d.streams.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Time{}) // a server's WriteTimeout is for pages
-	s := stream{d: d, q: q, page: found.page, w: w}
+	s := stream{d: d, q: q, route: found, w: w}
 	ticker := time.NewTicker(d.config.Interval)
 	defer ticker.Stop()
 	for {
+		_ = out.SetWriteDeadline(time.Now().Add(maxWait + sendFor)) // a server's WriteTimeout is for pages
 		if err := s.next(); err != nil {
 			return nil //nolint:nilerr // the reader is gone
 		}
@@ -47,22 +52,34 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 type stream struct {
 	d     *Dashboard
 	q     *request
-	page  view
+	route route
 	w     http.ResponseWriter
 	sent  [sha256.Size]byte
 	quiet int // turns since anything was sent
 }
 
+// errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
+var errNotLive = errors.New("the page is not live")
+
+// maxStreams is how many pages may be open; sendFor is how long a reader may take to get one.
+const (
+	maxStreams = 1000
+	sendFor    = 30 * time.Second
+)
+
 // beat is after how many quiet turns a comment shows proxies, and us, that the other side is there.
 const beat = 15
 
-// next sends the page if it has changed.
+// next sends the page if it has changed, as long as its reader may see it.
 func (s *stream) next() error {
+	if s.q.access = s.d.config.Access(s.q.Request); !s.q.access.allows(s.route.needs) {
+		return errNotLive
+	}
 	ctx, cancel := context.WithTimeout(asLive(s.q.Context()), maxWait)
 	defer cancel()
 	text, err := s.render(ctx)
 	switch {
-	case err != nil && s.q.Context().Err() != nil:
+	case err != nil && (s.q.Context().Err() != nil || errors.Is(err, errNotLive)):
 		return err
 	case err != nil:
 		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
@@ -82,12 +99,12 @@ func (s *stream) next() error {
 }
 
 func (s *stream) render(ctx context.Context) ([]byte, error) {
-	p, err := s.page(ctx, s.q)
+	p, err := s.route.page(ctx, s.q)
 	if err != nil {
 		return nil, err
 	}
 	if !p.live {
-		return nil, errors.New("the page is not live")
+		return nil, errNotLive
 	}
 	return s.d.render(s.q, p)
 }

@@ -2,16 +2,17 @@ package dashboard
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 const (
-	share     = 20              // looks take at most one in so many parts of the time
-	lookFor   = 5 * time.Second // how long a look may take
-	maxShared = 200             // looks that are kept
+	share     = 20               // looks take at most one in so many parts of the time
+	maxPause  = 30 * time.Second // however long they take
+	lookFor   = 5 * time.Second  // how long a look may take
+	maxShared = 200              // looks that are kept
+	keepFor   = time.Minute      // and for how long at most
 )
 
 // looks reads Redis for all open pages of the process: one look at a time, and at most one in an interval for pages that
@@ -22,16 +23,17 @@ type looks struct {
 	now      func() time.Time
 	turn     chan struct{} // holds one while somebody looks: whoever does owns what follows
 
-	shared   map[string]*look
-	last     time.Time // when the last look began
-	pause    time.Duration
-	trends   map[string]*trend
-	overview atomic.Pointer[overview] // the last one, for whoever needs no new one
+	shared map[string]*look
+	asked  map[string]time.Time // when a live page last asked for a look
+	last   time.Time            // when the last look began
+	pause  time.Duration        // after it
+	trends map[string]*trend
 }
 
 // look is what was seen, and when.
 type look struct {
 	at    time.Time
+	cost  time.Duration
 	value any
 	err   error
 }
@@ -47,7 +49,7 @@ type overview struct {
 func newLooks(a *admin.Admin, interval time.Duration) *looks {
 	return &looks{
 		admin: a, interval: interval, now: time.Now, turn: make(chan struct{}, 1),
-		shared: map[string]*look{}, trends: map[string]*trend{},
+		shared: map[string]*look{}, asked: map[string]time.Time{}, trends: map[string]*trend{},
 	}
 }
 
@@ -66,8 +68,7 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 		return nil, context.Cause(ctx)
 	}
 	known, now := l.shared[key], l.now()
-	wait := max(l.interval, l.pause)
-	if known != nil && (now.Sub(known.at) < wait || ctx.Value(liveKey{}) != nil && now.Sub(l.last) < wait) {
+	if known != nil && !l.isDue(ctx, key, known, now) {
 		return known.value, known.err
 	}
 	looking, cancel := context.WithTimeout(ctx, lookFor)
@@ -76,39 +77,80 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	l.last, l.pause = now, l.now().Sub(now)*share
-	if failed(value, err) { // it has mostly waited, and people want to see when Redis is back
-		l.pause /= share
+	cost := l.now().Sub(now)
+	if err != nil {
+		cost = 0 // it has mostly waited, and people want to see when Redis is back
 	}
-	l.shared[key] = &look{at: now, value: value, err: err}
-	l.forget()
+	l.last, l.pause = now, min(cost*share, maxPause)
+	l.shared[key] = &look{at: now, cost: cost, value: value, err: err}
+	l.forget(now)
 	return value, err
 }
 
-// failed says if a look has not seen all.
-func failed(value any, err error) bool {
-	o, all := value.(*overview)
-	return err != nil || all && o.Err != nil
+// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval. Live pages share
+// one look in an interval, which goes to the look that is the oldest of those that they want.
+func (l *looks) isDue(ctx context.Context, key string, known *look, now time.Time) bool {
+	age := now.Sub(known.at)
+	if ctx.Value(liveKey{}) == nil {
+		return age >= max(l.interval, known.cost)
+	}
+	l.asked[key] = now
+	wait := max(l.interval, l.pause)
+	if age < wait || now.Sub(l.last) < wait {
+		return false
+	}
+	for other, asked := range l.asked {
+		switch seen := l.shared[other]; {
+		case now.Sub(asked) > 2*wait || seen == nil:
+			delete(l.asked, other)
+		case l.weight(other, now.Sub(seen.at)) > l.weight(key, age):
+			return false
+		}
+	}
+	return true
 }
 
-// forget drops the oldest look if there are too many.
-func (l *looks) forget() {
-	if len(l.shared) <= maxShared {
-		return
+// weight makes the look at all topics, which most pages show, count as much as all others together.
+func (l *looks) weight(key string, age time.Duration) time.Duration {
+	if key == "" {
+		return age * time.Duration(len(l.asked))
 	}
+	return age
+}
+
+// forget drops looks that are old, and the oldest if there are too many.
+func (l *looks) forget(now time.Time) {
 	oldest := ""
 	for key, look := range l.shared {
-		if oldest == "" || look.at.Before(l.shared[oldest].at) {
+		switch {
+		case now.Sub(look.at) > keepFor:
+			delete(l.shared, key)
+		case key != "" && (oldest == "" || look.at.Before(l.shared[oldest].at)):
 			oldest = key
 		}
 	}
-	delete(l.shared, oldest)
+	if len(l.shared) > maxShared {
+		delete(l.shared, oldest)
+	}
 }
 
-// all returns all topics. It fails only with ctx: why topics could not be read is in the overview.
+// drop forgets all that was seen, since somebody has changed something.
+func (l *looks) drop(ctx context.Context) {
+	select {
+	case l.turn <- struct{}{}:
+		clear(l.shared)
+		<-l.turn
+	case <-ctx.Done():
+	}
+}
+
+// all returns all topics. It fails if none could be read: why some could not is in the overview.
 func (l *looks) all(ctx context.Context) (*overview, error) {
 	value, err := l.get(ctx, "", func(ctx context.Context) (any, error) {
 		topics, err := l.admin.Backlogs(ctx)
+		if err != nil && len(topics) == 0 {
+			return nil, err
+		}
 		o := &overview{At: l.now(), Topics: topics, Err: err, Trends: map[string]trend{}}
 		if len(topics) > 0 {
 			o.At = topics[0].At
@@ -141,7 +183,6 @@ func (l *looks) remember(o *overview) {
 			}
 		}
 	}
-	l.overview.Store(o)
 }
 
 // topic returns one of the topics as it was at the last look; nil if it is not among them.

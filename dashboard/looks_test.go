@@ -83,7 +83,7 @@ func TestATrendKeepsTheMostOfEachMinuteOfAnHour(t *testing.T) {
 	var tr trend
 	tr.add(1000, admin.Counts{Queued: 5})
 	tr.add(1000, admin.Counts{Queued: 3})
-	assert.Equal(t, "120.0,1.0", tr.Waiting(), "the most of the minute")
+	assert.Equal(t, "120.0,1.0 120.0,1.0", tr.Waiting(), "the most of the minute, as a dot")
 	tr.add(1030, admin.Counts{Due: 10})
 	assert.Len(t, strings.Fields(tr.Waiting()), 2, "minutes without a look are not drawn")
 	assert.Equal(t, 10, tr.Peak())
@@ -93,5 +93,26 @@ func TestATrendKeepsTheMostOfEachMinuteOfAnHour(t *testing.T) {
 	assert.Len(t, strings.Fields(tr.Waiting()), 3, "the first is over an hour ago")
 	assert.Equal(t, 10, tr.Peak())
 	tr.add(5000, admin.Counts{})
-	assert.Equal(t, "120.0,23.0", tr.Waiting())
+	assert.Equal(t, "120.0,23.0 120.0,23.0", tr.Waiting())
+}
+
+// TestNoOpenPageStarves lets pages ask for the look at all topics and then for one of their own, as pages do.
+func TestNoOpenPageStarves(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := map[string]int{}
+	for range 200 {
+		for page := range 4 {
+			for _, key := range []string{"", fmt.Sprint("page ", page)} {
+				_, err := l.get(asLive(t.Context()), key, func(context.Context) (any, error) { taken[key]++; return nil, nil })
+				require.NoError(t, err)
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	assert.InDelta(t, 100, taken[""], 10, "half of the looks are for all pages")
+	for page := range 4 {
+		assert.InDelta(t, 25, taken[fmt.Sprint("page ", page)], 5, "page %d", page)
+	}
 }

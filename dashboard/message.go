@@ -48,16 +48,19 @@ type lifeEvent struct {
 // messagePage shows one message.
 func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	topic, ref := q.topic(), admin.Ref{ID: q.query.Get("id"), Key: q.query.Get("key")}
+	if ref == (admin.Ref{}) {
+		return page{}, badField("id", "", "want the id or the key of a message")
+	}
 	value, err := d.looks.get(ctx, "message "+topic+"\x00"+ref.ID+"\x00"+ref.Key, func(ctx context.Context) (any, error) {
-		return d.config.Admin.Explain(ctx, topic, ref)
+		return d.explain(ctx, topic, ref)
 	})
 	if err != nil {
 		return page{}, err
 	}
-	e := value.(admin.Explanation)
-	data := messageData{Explanation: e, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
+	e := value.(explained)
+	data := messageData{Explanation: e.Explanation, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
 	if data.MaySee {
-		data.Content = d.content(topic, e.Message.Content)
+		data.Content = e.content
 	}
 	seen := map[string]bool{}
 	add := func(to *[]action, set admin.Set, wholly bool) {
@@ -81,6 +84,27 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
 }
 
+// explained is an explanation with what can be shown of the message, in place of a content of any size.
+type explained struct {
+	admin.Explanation
+	content contentView
+}
+
+func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref) (explained, error) {
+	e, err := d.config.Admin.Explain(ctx, topic, ref)
+	if err != nil {
+		return explained{}, err
+	}
+	seen := explained{Explanation: e, content: d.content(topic, e.Message.Content)}
+	seen.Message.Content = admin.Content{}
+	seen.Message.Groups = slices.Clone(e.Message.Groups)
+	for i := range seen.Message.Groups {
+		content := &seen.Message.Groups[i].Content
+		*content = admin.Content{LastError: content.LastError}
+	}
+	return seen, nil
+}
+
 // setOf is the set that a message of a state is in.
 func setOf(state redisdelay.State) admin.Set {
 	switch state {
@@ -88,6 +112,8 @@ func setOf(state redisdelay.State) admin.Set {
 		return admin.Dead
 	case redisdelay.StateInDelivery:
 		return admin.InDelivery
+	case redisdelay.StateDone:
+		return ""
 	}
 	return admin.Waiting
 }
@@ -138,7 +164,11 @@ type pair struct{ Key, Value string }
 func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	switch {
 	case c.Message == nil && c.Err != nil:
-		return contentView{Problem: "The body cannot be decoded: " + humanize.Clean(c.Err.Error()), Hex: hexOf(c.Body), Size: len(c.Body)}
+		v := contentView{Problem: "The body cannot be decoded: " + humanize.Clean(c.Err.Error()), Size: len(c.Body)}
+		if d.config.Redact == nil { // which cannot take out of it what nobody is to see
+			v.Hex = hexOf(c.Body)
+		}
+		return v
 	case c.Message == nil:
 		return contentView{Problem: "The body is missing."}
 	}

@@ -96,13 +96,13 @@ func (d *Dashboard) row(q *request, e admin.Entry) messageRow {
 	return row
 }
 
-// seen is a message as people may see it.
+// seen is a copy of a message as people may see it.
 func (d *Dashboard) seen(topic string, msg *message.Message) *message.Message {
-	if d.config.Redact == nil {
-		return msg
-	}
 	msg = msg.Copy()
-	d.config.Redact(topic, msg)
+	msg.Payload = bytes.Clone(msg.Payload)
+	if d.config.Redact != nil {
+		d.config.Redact(topic, msg)
+	}
 	return msg
 }
 

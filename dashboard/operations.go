@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
@@ -16,7 +18,7 @@ import (
 const (
 	maxRunning  = 16  // at once
 	maxEnded    = 100 // that are remembered
-	maxFindings = 500 // of the doctor, that are kept
+	maxFindings = 200 // of the doctor, of each severity, that are kept
 )
 
 // operation is something that takes longer than a page: a bulk operation, or a look at everything. It goes on when the page
@@ -160,7 +162,7 @@ func (o *operation) found(f admin.Finding) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.counts[f.Severity]++
-	if len(o.findings) < maxFindings {
+	if o.counts[f.Severity] <= maxFindings {
 		o.findings = append(o.findings, f)
 	}
 }
@@ -218,7 +220,7 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 	return nil
 }
 
-// forget drops the oldest that have ended.
+// forget drops the oldest that have ended, and of looks at everything all but the last.
 func (os *operations) forget() {
 	ended := 0
 	for _, o := range os.list {
@@ -227,7 +229,7 @@ func (os *operations) forget() {
 		}
 	}
 	os.list = slices.DeleteFunc(os.list, func(o *operation) bool {
-		drop := ended > maxEnded && o.State() != "running"
+		drop := (ended > maxEnded || o.Action == "examine" && o != os.list[len(os.list)-1]) && o.State() != "running"
 		if drop {
 			ended--
 		}
@@ -271,6 +273,7 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 		return &statusError{http.StatusForbidden, "you may not do this"}
 	}
 	o.cancel()
+	d.audit(q, "stops "+o.Action, watermill.LogFields{"topic": o.Topic, "messages": o.What})
 	d.toOperation(w, q, o)
 	return nil
 }

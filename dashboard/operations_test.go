@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,7 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 		return groups[0]
 	}
 	at := s.at("group", "g")
+	s.page("topic" + s.at()) // which is younger than a look
 	_, page := s.post("pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
 	assert.Contains(t, page.text(), "by eve")
 	assert.Equal(t, "holiday", group().Pause.Reason)
@@ -151,6 +153,8 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
 	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
+	status, _ = s.post("retire"+s.at(), url.Values{"name": {""}})
+	assert.Equal(t, http.StatusBadRequest, status, "no group is named")
 	_, _ = s.post("retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
 	assert.Equal(t, admin.GroupRetired, group().State)
 	_, _ = s.post("restore"+at, nil)
@@ -247,4 +251,54 @@ func TestAMarkedLetterOfOneGroupIsNotThatOfAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left.Entries, 1)
 	assert.Equal(t, "billing", left.Entries[0].Group)
+}
+
+// TestACanceledMessageHasNoPageToComeBackTo cancels a message on its page.
+func TestACanceledMessageHasNoPageToComeBackTo(t *testing.T) {
+	s := newScene(t)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
+	var form *element
+	for _, f := range s.page("message" + s.at("key", "k")).all("form") {
+		if strings.HasPrefix(f.attr["action"], "cancel?") {
+			form = f
+		}
+	}
+	status, page := s.send(form, nil)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, page.first("p", "class", "result done").text(), "1 message canceled")
+	status, _ = s.get("message" + s.at("key", "k"))
+	assert.Equal(t, http.StatusNotFound, status)
+}
+
+// TestManyMoreThanWereConfirmedAreLeft publishes between the question and the answer.
+func TestManyMoreThanWereConfirmedAreLeft(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(50)
+	status, page := s.post("cancel"+s.at("in", "scheduled"), url.Values{"count": {"12"}, "number": {"12"}})
+	assert.Equal(t, http.StatusConflict, status)
+	assert.Contains(t, page.text(), "meanwhile 50 messages match")
+	assert.Equal(t, 50, s.count(admin.Scheduled))
+}
+
+// TestAnOpenPageEndsWithTheRightToReadIt takes the right away.
+func TestAnOpenPageEndsWithTheRightToReadIt(t *testing.T) {
+	var access atomic.Value
+	access.Store(ReadOnly())
+	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access.Load().(Access) } })
+	s.scheduled(1)
+	answer, err := s.server.Client().Get(s.server.URL + "/events" + s.at("page", "topic"))
+	require.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	require.True(t, lines.Scan())
+	access.Store(Access{})
+	for lines.Scan() {
+	}
+	assert.NoError(t, lines.Err(), "it has ended")
+	status, _ := s.get("events" + s.at("page", "find", "text", "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+	assert.Equal(t, http.StatusForbidden, status)
+	access.Store(ReadOnly())
+	status, _ = s.get("events" + s.at("page", "find", "text", "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+	assert.Equal(t, http.StatusNotFound, status, "a search is not repeated for ever")
 }

@@ -40,7 +40,8 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 // haltedData is the ordering keys that dead letters halt.
 type haltedData struct {
 	Rows []haltedRow
-	More bool // there are more than are shown
+	More bool  // there are more than are shown
+	Err  error // why a topic could not be read
 }
 
 type haltedRow struct {
@@ -56,7 +57,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	var data haltedData
+	data := haltedData{Err: o.Err}
 	for _, s := range o.Topics {
 		for _, g := range s.Groups {
 			if g.HaltedKeys == 0 {

@@ -28,18 +28,25 @@ type request struct {
 	actor  string
 }
 
-func (d *Dashboard) request(w http.ResponseWriter, r *http.Request) (*request, error) {
+func (d *Dashboard) request(r *http.Request) (*request, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, &statusError{http.StatusBadRequest, "the URL cannot be read: " + err.Error()}
 	}
-	if r.Method == http.MethodPost {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			return nil, &statusError{http.StatusBadRequest, "the form cannot be read: " + err.Error()}
-		}
+	return &request{Request: r, query: query, access: d.config.Access(r), actor: d.config.Actor(r)}, nil
+}
+
+// readForm reads the form of a request that may be carried out.
+func (q *request) readForm(w http.ResponseWriter) error {
+	if q.Method != http.MethodPost {
+		return nil
 	}
-	return &request{Request: r, query: query, form: r.PostForm, access: d.config.Access(r), actor: d.config.Actor(r)}, nil
+	q.Body = http.MaxBytesReader(w, q.Body, maxForm)
+	if err := q.ParseForm(); err != nil {
+		return &statusError{http.StatusBadRequest, "the form cannot be read: " + err.Error()}
+	}
+	q.form = q.PostForm
+	return nil
 }
 
 func (q *request) topic() string { return q.named("topic") }

@@ -15,6 +15,7 @@ type route struct {
 	needs        permission // beside Read; nil for files that tell nothing
 	serve        func(w http.ResponseWriter, q *request) error
 	page         view // what it shows, if it is a page
+	live         bool // it changes while it is open
 }
 
 // A view makes a page.
@@ -23,18 +24,18 @@ type view func(ctx context.Context, q *request) (page, error)
 // table has all routes. The permission of a route is checked in one place, before it is served.
 func (d *Dashboard) table() map[string]route {
 	routes := []route{
-		d.page("", d.topicsPage),
-		d.page("topic", d.topicPage),
+		d.livePage("", d.topicsPage),
+		d.livePage("topic", d.topicPage),
 		d.page("messages", d.messagesPage),
-		d.page("message", d.messagePage),
+		d.livePage("message", d.messagePage),
 		d.page("reasons", d.reasonsPage),
-		d.page("schedules", d.schedulesPage),
+		d.livePage("schedules", d.schedulesPage),
 		d.page("halted", d.haltedPage),
-		d.page("coming", d.comingPage),
-		d.page("doctor", d.doctorPage),
+		d.livePage("coming", d.comingPage),
+		d.livePage("doctor", d.doctorPage),
 		d.page("find", d.findPage),
-		d.page("operations", d.operationsPage),
-		d.page("operation", d.operationPage),
+		d.livePage("operations", d.operationsPage),
+		d.livePage("operation", d.operationPage),
 		d.page("confirm", d.confirmPage),
 		{method: http.MethodGet, name: "payload", needs: mayPayloads, serve: d.payload},
 		{method: http.MethodPost, name: "search", needs: mayPayloads, serve: d.show(d.searchPage)},
@@ -69,6 +70,13 @@ func (d *Dashboard) table() map[string]route {
 // page is the route of a page that everybody sees who may read.
 func (d *Dashboard) page(name string, v view) route {
 	return route{method: http.MethodGet, name: name, needs: mayRead, serve: d.show(v), page: v}
+}
+
+// livePage is the route of a page that has a stream.
+func (d *Dashboard) livePage(name string, v view) route {
+	r := d.page(name, v)
+	r.live = true
+	return r
 }
 
 // show serves a page.

@@ -186,7 +186,7 @@ func TestEachAnswerHasTheHeadersThatProtectIt(t *testing.T) {
 		assert.NotContains(t, policy, "unsafe", target)
 		assert.Contains(t, policy, "frame-ancestors 'none'", target)
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), target)
-		assert.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"), target)
+		assert.Equal(t, "same-origin", w.Header().Get("Referrer-Policy"), target)
 	}
 }
 

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -64,7 +65,10 @@ func (d *Dashboard) resume(w http.ResponseWriter, q *request) error {
 // limit sets the limits of a group; without any, it has none.
 func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
 	limits := redisdelay.GroupLimits{HaltsKeys: q.form.Get("halts-keys") != ""}
-	var err error
+	err := hasGroup(q)
+	if err != nil {
+		return err
+	}
 	if limits.MaxInFlight, err = q.number("max-in-flight"); err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
 
 // retire takes a group off the topic. Whoever has typed its name means it.
 func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
-	if err := confirmed(q, q.group()); err != nil {
+	if err := errors.Join(hasGroup(q), confirmed(q, q.group())); err != nil {
 		return err
 	}
 	options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
@@ -99,6 +103,9 @@ func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
 
 // restore takes back that a group is retired.
 func (d *Dashboard) restore(w http.ResponseWriter, q *request) error {
+	if err := hasGroup(q); err != nil {
+		return err
+	}
 	return d.change(w, q, "restored a group", nil, func(ctx context.Context) error {
 		return d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
 	})
@@ -110,7 +117,7 @@ func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
-	err := d.config.Admin.DeleteTopic(q.Context(), q.topic(), options)
+	err := d.wholly(q, func(ctx context.Context) error { return d.config.Admin.DeleteTopic(ctx, q.topic(), options) })
 	d.audit(q, "deleted a topic", watermill.LogFields{"topic": q.topic(), "force": options.Force, "err": err})
 	if err != nil {
 		return err
@@ -129,13 +136,27 @@ func confirmed(q *request, name string) error {
 
 // change carries out a change of a topic or a group, and goes back to the topic's page.
 func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about watermill.LogFields, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(q.Context(), time.Minute)
-	defer cancel()
-	err := do(ctx)
+	err := d.wholly(q, do)
 	d.audit(q, what, watermill.LogFields{"topic": q.topic(), "group": q.group(), "err": err}.Add(about))
 	if err != nil {
 		return err
 	}
 	redirect(w, "topic?topic="+escape(q.topic()))
+	return nil
+}
+
+// wholly carries out a change until it has ended, also if the reader does not wait for it: only Close ends it.
+func (d *Dashboard) wholly(q *request, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
+	defer cancel()
+	defer d.looks.drop(q.Context())
+	return do(ctx)
+}
+
+// hasGroup refuses a change of a group that is not named.
+func hasGroup(q *request) error {
+	if q.group() == "" {
+		return badField("group", "", "want the name of a group")
+	}
 	return nil
 }

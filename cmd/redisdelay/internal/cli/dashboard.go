@@ -28,6 +28,7 @@ type web struct {
 	listen             string
 	write, behindProxy bool
 	environment        string
+	userHeader         string // in which a proxy names the person; "" for none
 	login              string // user:password; "" for none
 }
 
@@ -42,6 +43,7 @@ func (a *app) dashboard() *cobra.Command {
 	cmd.Flags().Var(text(&w.listen, "ADDRESS"), "listen", "where to serve it")
 	cmd.Flags().BoolVar(&w.write, "write", false, "let people change messages, groups and schedules")
 	cmd.Flags().BoolVar(&w.behindProxy, "behind-proxy", false, "a proxy in front asks who it is")
+	cmd.Flags().Var(text(&w.userHeader, "NAME"), "user-header", "of the requests, in which the proxy names the person")
 	cmd.Flags().Var(text(&w.environment, "NAME"), "environment", "a badge on each page, such as production")
 	cmd.Example = "redisdelay dashboard\nredisdelay dashboard --listen 127.0.0.1:9000 --write --environment staging"
 	return cmd
@@ -57,6 +59,8 @@ func (w *web) check() error {
 	switch {
 	case w.login != "" && (!ok || user == "" || password == ""):
 		return usagef("$%s is not user:password", passwordEnv)
+	case w.userHeader != "" && !w.behindProxy:
+		return usagef("--user-header %s would let anybody choose a name: want --behind-proxy", w.userHeader)
 	case w.login == "" && !w.behindProxy && !isLoopback(host):
 		return usagef("--listen %s can be reached by others: set $%s=user:password, or give --behind-proxy if a proxy asks who they are", w.listen, passwordEnv)
 	}
@@ -75,7 +79,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 		return err
 	}
 	d, err := dashboard.New(dashboard.Config{
-		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{w.app},
+		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
 				return dashboard.Full()
@@ -90,7 +94,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
-	server := &http.Server{Handler: w.guard(d), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: w.guard(d), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }() // ended by Shutdown, waited for below
 	if err := w.app.tell("the dashboard is at http://"+listener.Addr().String()+"/", nil); err != nil {
@@ -105,6 +109,18 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// actor names the person behind a request, as far as somebody has asked who it is.
+func (w *web) actor(r *http.Request) string {
+	user, _, _ := r.BasicAuth()
+	switch {
+	case w.login != "":
+		return user
+	case w.userHeader != "" && r.Header.Get(w.userHeader) != "":
+		return r.Header.Get(w.userHeader)
+	}
+	return r.RemoteAddr
 }
 
 // guard asks for the login, if there is one, and refuses names that are not ours: a page elsewhere could make a browser take its

@@ -11,6 +11,7 @@ import (
 func TestADashboardThatOthersReachWantsALogin(t *testing.T) {
 	for _, test := range []struct {
 		listen, login string
+		userHeader    string
 		behindProxy   bool
 		refused       bool
 	}{
@@ -27,8 +28,10 @@ func TestADashboardThatOthersReachWantsALogin(t *testing.T) {
 		{listen: "127.0.0.1:8080", login: ":secret", refused: true},
 		{listen: "127.0.0.1:8080", login: "eve:", refused: true},
 		{listen: "8080", refused: true},
+		{listen: "127.0.0.1:8080", userHeader: "X-User", refused: true},
+		{listen: "127.0.0.1:8080", userHeader: "X-User", behindProxy: true},
 	} {
-		w := web{listen: test.listen, login: test.login, behindProxy: test.behindProxy}
+		w := web{listen: test.listen, login: test.login, userHeader: test.userHeader, behindProxy: test.behindProxy}
 		assert.Equal(t, test.refused, w.check() != nil, "%+v: %v", test, w.check())
 	}
 }
@@ -51,4 +54,14 @@ func TestTheDashboardAsksWhoItIs(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status(web{}, "127.0.0.1:8080", "", ""))
 	assert.Equal(t, http.StatusForbidden, status(web{}, "evil.example:8080", "", ""), "a name that was made to lead here")
 	assert.Equal(t, http.StatusOK, status(web{behindProxy: true}, "ops.example", "", ""))
+}
+
+func TestNobodyChoosesTheirName(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.SetBasicAuth("mallory", "guess")
+	r.Header.Set("X-User", "eve")
+	assert.Equal(t, r.RemoteAddr, (&web{}).actor(r))
+	assert.Equal(t, r.RemoteAddr, (&web{behindProxy: true}).actor(r))
+	assert.Equal(t, "eve", (&web{behindProxy: true, userHeader: "X-User"}).actor(r))
+	assert.Equal(t, "mallory", (&web{login: "mallory:guess"}).actor(r), "guard has asked")
 }
