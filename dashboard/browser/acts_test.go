@@ -100,7 +100,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	b.untilText("main", "by its key")
 	b.tabTo("document.activeElement.matches('main li a.id')")
 	b.press(kb.Enter)
-	b.untilText("h1", "due in")
+	b.untilText("h1", "Due in")
 
 	b.open("messages" + s.at("in", "dead"))
 	b.tabTo("document.activeElement.name === 'id'")
@@ -163,7 +163,7 @@ func TestWithoutJavaScriptAMessageIsReadAndRequeued(t *testing.T) {
 	b.click("tbody a")
 	b.untilText("h1", "orders: dead")
 	b.click("tbody a.id")
-	b.untilText("h1", "dead")
+	b.untilText("h1", "Dead since")
 	assert.Contains(t, b.text("pre"), `"customer": "C-308"`)
 	assert.Contains(t, b.text(".life"), "UTC")
 	b.click("form[action^=requeue] button")
