@@ -272,7 +272,9 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	}
 	d.looks.drop(q.Context())
 	to := "operation?" + o.URL()
-	if back := q.query.Get("back"); o.State() == "done" && d.isPage(back) && !(o.takesAway() && strings.HasPrefix(back, "message?")) {
+	back := q.query.Get("back")
+	gone := o.takesAway() && strings.HasPrefix(back, "message?")
+	if o.State() == "done" && d.isPage(back) && !gone {
 		to = back + "&did=" + url.QueryEscape(o.ID)
 	}
 	redirect(w, to)

@@ -65,9 +65,11 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	seen := map[string]bool{}
 	add := func(to *[]action, set admin.Set, wholly bool) {
 		for _, a := range actionsFor(q, set) {
-			if (a.isWhole() || a.name == "copy" || a.name == "move") == wholly && !(wholly && seen[a.name]) {
-				*to, seen[a.name] = append(*to, a), seen[a.name] || wholly
+			whole := a.isWhole() || a.name == "copy" || a.name == "move"
+			if whole != wholly || wholly && seen[a.name] {
+				continue
 			}
+			*to, seen[a.name] = append(*to, a), seen[a.name] || wholly
 		}
 	}
 	if e.Message.Scheduled {

@@ -61,9 +61,16 @@ type column struct {
 }
 
 var columns = []column{
-	{"Topic", "name", false}, {"Overdue", "overdue", true}, {"Scheduled", "scheduled", true}, {"Waiting", "waiting", true},
-	{"Retrying", "retrying", true}, {"In delivery", "delivery", true}, {"Dead", "dead", true}, {"Consumers", "", true},
-	{"Last hour", "", false}, {"", "", false},
+	{"Topic", "name", false},
+	{"Overdue", "overdue", true},
+	{"Scheduled", "scheduled", true},
+	{"Waiting", "waiting", true},
+	{"Retrying", "retrying", true},
+	{"In delivery", "delivery", true},
+	{"Dead", "dead", true},
+	{"Consumers", "", true},
+	{"Last hour", "", false},
+	{"", "", false},
 }
 
 // timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
