@@ -76,7 +76,7 @@ func TestMarkedMessagesAreCounted(t *testing.T) {
 	assert.Equal(t, b.number(".bar button"), b.number(".bar button:disabled"))
 	b.click("#mark-all")
 	assert.Equal(t, "3 marked", b.text("#marks"))
-	b.click("tbody input[name=id]")
+	b.click("tbody input[type=checkbox]")
 	assert.Equal(t, "2 marked", b.text("#marks"))
 	assert.False(t, b.holds("document.querySelector('#mark-all').checked"))
 	b.typeInto("input[name=value]", "2h"+kb.Enter)
@@ -103,7 +103,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	b.untilText("h1", "Due in")
 
 	b.open("messages" + s.at("in", "dead"))
-	b.tabTo("document.activeElement.name === 'id'")
+	b.tabTo("document.activeElement.matches('tbody input')")
 	b.press(" ")
 	assert.Equal(t, "1 marked", b.text("#marks"))
 	b.run(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/target"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -72,7 +71,7 @@ func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
 	b.untilText("#schedules", "by eve")
 }
 
-// TestAHiddenPageHasNoStream opens another tab before it.
+// TestAHiddenPageHasNoStream hides it, and shows it again.
 func TestAHiddenPageHasNoStream(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
@@ -80,10 +79,10 @@ func TestAHiddenPageHasNoStream(t *testing.T) {
 	b.open("")
 	b.live()
 	require.EqualValues(t, 1, s.streams.Load())
-	b.hide(true)
+	b.hide()
 	s.until("the stream is closed", func() bool { return s.streams.Load() == 0 })
 	s.later(2, 1)
-	b.hide(false)
+	b.show()
 	b.untilText(".totals dd", "2")
 	require.EqualValues(t, 1, s.streams.Load())
 }
@@ -125,12 +124,14 @@ func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
 	assert.Regexp(t, `^in (1h|59m)`, b.text("#numbers time"))
 }
 
-// hide says that another tab is before this one, or not any more.
-func (b *tab) hide(hidden bool) {
+// hide tells the page that another tab is before it: a browser without a screen shows all its tabs at once.
+func (b *tab) hide() {
 	b.t.Helper()
-	_ = target.CreateTarget
-	ask[bool](b, map[bool]string{
-		true:  "Object.defineProperty(document, 'hidden', { value: true, configurable: true }), document.dispatchEvent(new Event('visibilitychange')), true",
-		false: "delete document.hidden, document.dispatchEvent(new Event('visibilitychange')), true",
-	}[hidden])
+	ask[bool](b, "Object.defineProperty(document, 'hidden', { value: true, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))")
+}
+
+// show takes that back.
+func (b *tab) show() {
+	b.t.Helper()
+	ask[bool](b, "delete document.hidden, document.dispatchEvent(new Event('visibilitychange'))")
 }

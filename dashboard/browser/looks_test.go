@@ -41,7 +41,7 @@ func TestItWorksWhereverItIsMounted(t *testing.T) {
 			b.untilText("#numbers dd", "3")
 			b.click("#numbers a")
 			b.untilText("h1", "orders: scheduled")
-			b.click("tbody input[name=id]")
+			b.click("tbody input[type=checkbox]")
 			b.click("button[formaction^=cancel]")
 			b.untilText(".result.done", "1 message canceled")
 			assert.True(t, strings.HasPrefix(b.path(), "messages?"), b.path())
