@@ -22,7 +22,7 @@ type Set string
 // The sets. A message is in Scheduled, or for each group that needs it in one of the others.
 const (
 	Scheduled  Set = "scheduled"   // no group has been given it yet
-	Waiting    Set = "waiting"     // due and scheduled, or waits in the queue of a group, also for a retry
+	Waiting    Set = "waiting"     // due and scheduled, or waits in the queue of a group, also for a retry that is not due yet
 	InDelivery Set = "in-delivery" // a consumer holds it
 	Dead       Set = "dead"        // a dead letter
 )
@@ -35,8 +35,10 @@ const (
 
 // Query chooses messages of a topic. The zero value is all scheduled ones.
 type Query struct {
-	In    Set    // default: Scheduled
-	Group string // only of this group; "": of all. Not for Scheduled
+	In Set // default: Scheduled
+	// Group is the only group whose messages count; "": those of all. Not for Scheduled; Waiting then leaves out what no group
+	// has been given yet, although it waits for this one, too.
+	Group string
 
 	// From and Before limit Entry.At: the due time; for InDelivery the end of the lease; for Dead
 	// when the message became a dead letter. From is included, Before is not. Zero: no limit.

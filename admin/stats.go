@@ -18,7 +18,7 @@ import (
 // Topic is a topic on the list of topics of the prefix.
 type Topic struct {
 	Name    string
-	Version string // of the protocol: "1", or "2" once it uses what that has added (docs/inside/protocol.md)
+	Version string // of the protocol: "1", or a later one once it uses what that has added (docs/inside/protocol.md)
 }
 
 // Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a

@@ -78,7 +78,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := dashboard.New(dashboard.Config{
+	d, err := dashboard.New(dashboard.Config{ //nolint:contextcheck // its operations outlive requests, and end with Close
 		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
