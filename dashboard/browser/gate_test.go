@@ -3,25 +3,20 @@ package browser
 import (
 	"context"
 	"sync/atomic"
-	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// gate holds calls to Redis once it is closed, so that a test sees an operation in its middle.
+// gate holds calls to Redis, so that a test sees an operation in its middle.
 type gate struct {
-	t      *testing.T
-	closed atomic.Bool
+	closes atomic.Pointer[func() bool]
 	opened chan struct{}
-	turns  chan struct{}
 }
 
-func newGate(t *testing.T) *gate {
-	return &gate{t: t, opened: make(chan struct{}), turns: make(chan struct{})}
-}
+func newGate() *gate { return &gate{opened: make(chan struct{})} }
 
-func (g *gate) close() { g.closed.Store(true) }
+// closeOnce closes the gate when a condition holds.
+func (g *gate) closeOnce(holds func() bool) { g.closes.Store(&holds) }
 
 // open lets all calls pass, for good.
 func (g *gate) open() {
@@ -32,24 +27,12 @@ func (g *gate) open() {
 	}
 }
 
-// pass lets some calls pass, as long as there are any.
-func (g *gate) pass(calls int) {
-	for range calls {
-		select {
-		case g.turns <- struct{}{}:
-		case <-time.After(50 * time.Millisecond):
-			return
-		}
-	}
-}
-
 func (g *gate) wait(ctx context.Context) {
-	if !g.closed.Load() {
+	if closes := g.closes.Load(); closes == nil || !(*closes)() {
 		return
 	}
 	select {
 	case <-g.opened:
-	case <-g.turns:
 	case <-ctx.Done():
 	}
 }

@@ -1,11 +1,17 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,8 +65,46 @@ func (b *tab) draw(name string) {
 		b.run(form.with...)
 		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 		require.NoError(b.t, err)
-		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+"-"+form.name+".png"), picture, 0o644))
+		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+"-"+form.name+".png"), b.smaller(picture), 0o644))
 	}
+}
+
+// smaller is the picture with 256 colors: the few that areas have, and of the shades at the edges of letters those that can be told
+// apart.
+func (b *tab) smaller(picture []byte) []byte {
+	b.t.Helper()
+	pixels, err := png.Decode(bytes.NewReader(picture))
+	require.NoError(b.t, err)
+	area, often := pixels.Bounds(), map[color.Color]int{}
+	for y := range area.Dy() {
+		for x := range area.Dx() {
+			often[pixels.At(x, y)]++
+		}
+	}
+	most := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] })
+	const areas = 64
+	alike := map[[3]uint32]bool{}
+	apart := slices.DeleteFunc(slices.Clone(most[min(areas, len(most)):]), func(c color.Color) bool {
+		r, g, b, _ := c.RGBA()
+		shade := [3]uint32{r >> 12, g >> 12, b >> 12}
+		seen := alike[shade]
+		alike[shade] = true
+		return seen
+	})
+	colors := append(slices.Clone(most[:min(areas, len(most))]), apart...)
+	palette, nearest := color.Palette(colors[:min(256, len(colors))]), map[color.Color]uint8{}
+	for _, c := range most {
+		nearest[c] = uint8(palette.Index(c))
+	}
+	fewer := image.NewPaletted(area, palette)
+	for y := range area.Dy() {
+		for x := range area.Dx() {
+			fewer.SetColorIndex(x, y, nearest[pixels.At(x, y)])
+		}
+	}
+	var file bytes.Buffer
+	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, fewer))
+	return file.Bytes()
 }
 
 // trade has a shop's messages of a busy day: orders that are handled, retried and dead, payments that are paused, and reminders that

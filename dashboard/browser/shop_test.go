@@ -38,7 +38,7 @@ func newShop(t *testing.T, options ...string) *shop {
 	t.Helper()
 	chromium.get(t) // skips the test before anything starts
 	server := redistest.New(t, options...)
-	s := &shop{Scene: fixture.NewOn(t, server), redis: server, gate: newGate(t), streams: &atomic.Int32{}}
+	s := &shop{Scene: fixture.NewOn(t, server), redis: server, gate: newGate(), streams: &atomic.Int32{}}
 	s.Topic = "orders"
 	client := server.Client(t)
 	client.AddHook(s.gate)
