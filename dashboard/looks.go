@@ -78,7 +78,7 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 		return nil, context.Cause(ctx)
 	}
 	cost := l.now().Sub(now)
-	if err != nil {
+	if o, all := value.(*overview); err != nil || all && o.Err != nil {
 		cost = 0 // it has mostly waited, and people want to see when Redis is back
 	}
 	l.last, l.pause = now, min(cost*share, maxPause)

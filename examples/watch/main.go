@@ -66,7 +66,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "Listening on http://%s with %s; see /dashboard/ and /metrics.\n", listener.Addr(), server)
-	w, err := newWatched(server.Client(), o, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	w, err := newWatched(server.Client(), o, slog.New(slog.NewTextHandler(os.Stderr, nil))) //nolint:contextcheck // the dashboard ends with Close
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
