@@ -21,7 +21,7 @@ func TestPromtoolAcceptsAllMetrics(t *testing.T) {
 	s.Publisher() // closed by the end of the test
 	m, registry := newMetrics(t, Config{})
 	tellAll(m.Observer())
-	b, _ := newBacklog(s, CollectorConfig{})
+	b, _ := newBacklog(s, CollectorConfig{DueWithin: []time.Duration{time.Minute}})
 	require.NoError(t, registry.Register(b))
 
 	families, err := registry.Gather()

@@ -301,12 +301,15 @@ func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 
 // addWithin adds how many scheduled messages are due within each of some times.
 func addWithin(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts, within []time.Duration) {
+	if len(within) == 0 {
+		return // without a round trip
+	}
 	var into []*int // of each call
 	var of []*ListedCounts
 	var list []script.Call
 	for i := range all {
 		c := &all[i]
-		if c.Err != nil || len(within) == 0 {
+		if c.Err != nil {
 			continue
 		}
 		c.Within = make([]int, len(within))
