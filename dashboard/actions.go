@@ -27,6 +27,11 @@ type action struct {
 	Field string // of the form that it needs beside the messages; "" for none
 	Hint  string // for that field
 
+	Lasting   bool // it cannot be taken back
+	whole     bool // it is for a message in all its groups, whichever is named
+	perGroup  bool // it stands beside a group on the page of a message, not beside the message
+	takesAway bool // a message that it was for has no page any more
+
 	// run carries it out. value is the form's field.
 	run func(ctx context.Context, c call, value string) (admin.Progress, error)
 }
@@ -42,18 +47,17 @@ type call struct {
 // Name is the last part of its path.
 func (a action) Name() string { return a.name }
 
-// Lasting says if it cannot be taken back.
-func (a action) Lasting() bool { return a.name == "cancel" || a.name == "discard" }
-
 var actions = []action{
 	{
 		name: "requeue", needs: mayRequeue, Verb: "Requeue", Done: "requeued", Sets: []admin.Set{admin.Dead},
+		perGroup: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Requeue(ctx, c.topic, c.which, c.progress)
 		},
 	},
 	{
 		name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
+		whole: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.DeliverNow(ctx, c.topic, c.which, c.progress)
 		},
@@ -61,6 +65,7 @@ var actions = []action{
 	{
 		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Field: "due in", Hint: "30m, or 2026-12-24 09:00",
+		whole: true,
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 			if err != nil {
@@ -72,6 +77,7 @@ var actions = []action{
 	{
 		name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
 		Field: "reason", Hint: "why nobody is to handle them",
+		perGroup: true,
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			return c.admin.Bury(ctx, c.topic, c.which, value, c.progress)
 		},
@@ -86,18 +92,21 @@ var actions = []action{
 	{
 		name: "move", needs: mayMove, Verb: "Move", Done: "moved", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
 		Field: "to topic", Hint: "another topic",
+		takesAway: true,
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			return c.admin.Move(ctx, c.topic, c.which, value, c.progress)
 		},
 	},
 	{
 		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
+		perGroup: true, Lasting: true, takesAway: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Discard(ctx, c.topic, c.which, c.progress)
 		},
 	},
 	{
 		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
+		whole: true, Lasting: true, takesAway: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
 		},
@@ -173,7 +182,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 
 // planned is the operation that a form asks for, with the messages that it is for.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
-	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs}
+	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.takesAway}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "marked message", "marked messages")
 		which, err := marked(a, marks)
@@ -224,7 +233,7 @@ func marked(a action, marks []string) ([]admin.Selection, error) {
 			return nil, badField("mark", text, "want an id and a group")
 		}
 		id, group := values.Get("id"), values.Get("group")
-		if a.isWhole() {
+		if a.whole {
 			group = ""
 		}
 		if !slices.Contains(ids[group], id) {
@@ -238,20 +247,12 @@ func marked(a action, marks []string) ([]admin.Selection, error) {
 	return which, nil
 }
 
-// isWhole says if an action is for a message in all its groups.
-func (a action) isWhole() bool {
-	return a.name == "cancel" || a.name == "reschedule" || a.name == "deliver-now"
-}
-
-// again is the page where the rest of an operation can be confirmed; "" for marked messages.
+// again is the query of the page where the rest of an operation can be confirmed; nil for marked messages.
 func again(q *request, a action, value string) url.Values {
 	if len(q.form["mark"]) > 0 {
 		return nil
 	}
-	values := url.Values{}
-	for name, list := range q.query {
-		values[name] = slices.Clone(list)
-	}
+	values := maps.Clone(q.query)
 	values.Set("action", a.name)
 	if value != "" {
 		values.Set("value", value)
@@ -273,16 +274,11 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	d.looks.drop(q.Context())
 	to := "operation?" + o.URL()
 	back := q.query.Get("back")
-	gone := o.takesAway() && strings.HasPrefix(back, "message?")
+	gone := o.takesAway && strings.HasPrefix(back, "message?")
 	if o.State() == "done" && d.isPage(back) && !gone {
 		to = back + "&did=" + url.QueryEscape(o.ID)
 	}
 	redirect(w, to)
-}
-
-// takesAway says if a message that it is for has no page any more.
-func (o *operation) takesAway() bool {
-	return o.Action == "cancel" || o.Action == "discard" || o.Action == "move"
 }
 
 // isPage says if a URL is one of a page of ours that has a query: nobody is to be sent to another site.

@@ -66,17 +66,24 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 		topics = topics[:maxTried]
 	}
 	for _, topic := range topics {
-		for why, ref := range map[string]admin.Ref{"id": {ID: data.Text}, "key": {Key: data.Text}} {
+		for _, ref := range []admin.Ref{{ID: data.Text}, {Key: data.Text}} {
 			m, err := d.config.Admin.Message(ctx, topic, ref)
 			switch {
 			case err == nil:
-				data.Messages = append(data.Messages, foundMessage{topic, m.ID, m.Key, why})
+				data.Messages = append(data.Messages, foundMessage{topic, m.ID, m.Key, whyFound(ref)})
 			case ctx.Err() != nil || data.Topic != "" && !errors.Is(err, admin.ErrMessageNotFound):
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func whyFound(ref admin.Ref) string {
+	if ref.ID != "" {
+		return "id"
+	}
+	return "key"
 }
 
 // couldBeUUID says if a text looks like what Find looks for: a UUID or a ULID.
@@ -93,20 +100,4 @@ func (d *Dashboard) findByUUID(ctx context.Context, data *findData) {
 			data.Notes = append(data.Notes, "The search for a UUID has ended early: "+search.String()+".")
 		}
 	}
-}
-
-// commonPart is the longest part of a reason that all dead letters of its row have: it has … for what differs.
-func commonPart(reason string) string {
-	longest, part := "", ""
-	for _, r := range reason + "…" {
-		if r != '…' {
-			part += string(r)
-			continue
-		}
-		if len(part) > len(longest) {
-			longest = part
-		}
-		part = ""
-	}
-	return longest
 }

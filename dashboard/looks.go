@@ -40,9 +40,8 @@ type look struct {
 
 // overview is all topics at a moment.
 type overview struct {
-	At     time.Time
 	Topics []admin.TopicStats
-	Err    error // why a topic, or all of them, could not be read
+	Err    error // why some topics could not be read
 	Trends map[string]trend
 }
 
@@ -151,10 +150,7 @@ func (l *looks) all(ctx context.Context) (*overview, error) {
 		if err != nil && len(topics) == 0 {
 			return nil, err
 		}
-		o := &overview{At: l.now(), Topics: topics, Err: err, Trends: map[string]trend{}}
-		if len(topics) > 0 {
-			o.At = topics[0].At
-		}
+		o := &overview{Topics: topics, Err: err, Trends: map[string]trend{}}
 		l.remember(o)
 		return o, nil
 	})

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 // watchFor lets pages look every second, and returns how many looks were taken.
@@ -77,23 +74,6 @@ func TestLooksAreForgotten(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Len(t, l.shared, maxShared)
-}
-
-func TestATrendKeepsTheMostOfEachMinuteOfAnHour(t *testing.T) {
-	var tr trend
-	tr.add(1000, admin.Counts{Queued: 5})
-	tr.add(1000, admin.Counts{Queued: 3})
-	assert.Equal(t, "120.0,1.0 120.0,1.0", tr.Waiting(), "the most of the minute, as a dot")
-	tr.add(1030, admin.Counts{Due: 10})
-	assert.Len(t, strings.Fields(tr.Waiting()), 2, "minutes without a look are not drawn")
-	assert.Equal(t, 10, tr.Peak())
-	tr.add(1059, admin.Counts{})
-	assert.Len(t, strings.Fields(tr.Waiting()), 3)
-	tr.add(1060, admin.Counts{})
-	assert.Len(t, strings.Fields(tr.Waiting()), 3, "the first is over an hour ago")
-	assert.Equal(t, 10, tr.Peak())
-	tr.add(5000, admin.Counts{})
-	assert.Equal(t, "120.0,23.0 120.0,23.0", tr.Waiting())
 }
 
 // TestNoOpenPageStarves lets pages ask for the look at all topics and then for one of their own, as pages do.

@@ -62,28 +62,28 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if data.MaySee {
 		data.Content = e.content
 	}
-	seen := map[string]bool{}
-	add := func(to *[]action, set admin.Set, wholly bool) {
-		for _, a := range actionsFor(q, set) {
-			whole := a.isWhole() || a.name == "copy" || a.name == "move"
-			if whole != wholly || wholly && seen[a.name] {
-				continue
-			}
-			*to, seen[a.name] = append(*to, a), seen[a.name] || wholly
-		}
-	}
 	if e.Message.Scheduled {
-		add(&data.Actions, admin.Scheduled, true)
+		data.add(actionsFor(q, admin.Scheduled), nil)
 	}
 	for _, g := range e.Message.Groups {
 		row := groupActions{GroupStatus: g}
-		if g.State != redisdelay.StateDone { // in no set any more
-			add(&row.Actions, setOf(g.State), false)
-			add(&data.Actions, setOf(g.State), true)
-		}
+		data.add(actionsFor(q, setOf(g.State)), &row)
 		data.Groups = append(data.Groups, row)
 	}
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
+}
+
+// add puts actions beside the group that they are for, or once beside the message.
+func (m *messageData) add(list []action, group *groupActions) {
+	for _, a := range list {
+		same := func(other action) bool { return other.name == a.name }
+		switch {
+		case a.perGroup && group != nil:
+			group.Actions = append(group.Actions, a)
+		case !a.perGroup && !slices.ContainsFunc(m.Actions, same):
+			m.Actions = append(m.Actions, a)
+		}
+	}
 }
 
 // explained is an explanation with what can be shown of the message, in place of a content of any size.
@@ -107,7 +107,7 @@ func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref) (e
 	return seen, nil
 }
 
-// setOf is the set that a message of a state is in.
+// setOf is the set that a message of a state is in; "" if it is done.
 func setOf(state redisdelay.State) admin.Set {
 	switch state {
 	case redisdelay.StateDead:

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -29,6 +30,7 @@ type operation struct {
 	Total                                int // 0: not known
 	Began                                time.Time
 	needs                                permission
+	takesAway                            bool       // see action
 	again                                url.Values // of the confirmation of the rest; nil if there is no rest
 	cancel                               context.CancelFunc
 	ended                                chan struct{} // closed when it has ended
@@ -46,29 +48,27 @@ type operation struct {
 // URL is the query of its page. It has all that is needed to go on, for when this process does not know the operation any
 // more.
 func (o *operation) URL() string {
-	values := url.Values{}
-	for name, list := range o.again {
-		values[name] = list
-	}
-	if cursor := o.Progress().Cursor; cursor != "" {
-		values.Set("cursor", cursor)
-	}
+	values := o.rest()
 	values.Set("id", o.ID)
 	return values.Encode()
 }
 
 // Again is the query of the page that confirms the rest; "" if there is none.
 func (o *operation) Again() string {
-	cursor := o.Progress().Cursor
-	if o.again == nil || cursor == "" || o.State() == "running" {
-		return ""
+	if rest := o.rest(); o.again != nil && rest.Has("cursor") && o.State() != "running" {
+		return rest.Encode()
 	}
+	return ""
+}
+
+// rest is what is left to confirm: what was asked for, from where it has come to.
+func (o *operation) rest() url.Values {
 	values := url.Values{}
-	for name, list := range o.again {
-		values[name] = list
+	maps.Copy(values, o.again)
+	if cursor := o.Progress().Cursor; cursor != "" {
+		values.Set("cursor", cursor)
 	}
-	values.Set("cursor", cursor)
-	return values.Encode()
+	return values
 }
 
 // Progress is how far it is.
@@ -128,7 +128,7 @@ func (o *operation) Examined() admin.Examined {
 	return o.examined
 }
 
-// Findings are what the doctor has found, the worst first, and how many more there are.
+// Findings are what the doctor has found, the worst first.
 func (o *operation) Findings() []admin.Finding {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -301,12 +301,8 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	case q.query.Get("action") == "":
 		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
 	}
-	rest := url.Values{}
-	for name, list := range q.query {
-		if name != "id" {
-			rest[name] = list
-		}
-	}
+	rest := maps.Clone(q.query)
+	rest.Del("id")
 	p.data = operationData{Lost: rest.Encode()}
 	return p, nil
 }

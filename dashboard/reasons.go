@@ -37,6 +37,22 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
 }
 
+// commonPart is the longest part of a reason that all dead letters of its row have: it has … for what differs.
+func commonPart(reason string) string {
+	longest, part := "", ""
+	for _, r := range reason + "…" {
+		if r != '…' {
+			part += string(r)
+			continue
+		}
+		if len(part) > len(longest) {
+			longest = part
+		}
+		part = ""
+	}
+	return longest
+}
+
 // haltedData is the ordering keys that dead letters halt.
 type haltedData struct {
 	Rows []haltedRow

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -139,11 +140,9 @@ func routeOf(name string) string {
 // queryOf is the query of a page, without what was done there.
 func queryOf(q *request) string {
 	query := url.Values{}
-	for key, values := range q.query {
-		if key != "did" && key != "page" {
-			query[key] = values
-		}
-	}
+	maps.Copy(query, q.query) // a page of an error has none
+	query.Del("did")
+	query.Del("page")
 	return query.Encode()
 }
 

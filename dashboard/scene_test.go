@@ -120,6 +120,26 @@ func (s *scene) kill(group string, n int) {
 	require.NoError(s.T, subscriber.Close())
 }
 
+// bury lets a consumer give up so many messages of a group, with a reason.
+func (s *scene) bury(group, reason string, n int) {
+	s.T.Helper()
+	before, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
+	require.NoError(s.T, err)
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = group, 1 })
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
+	for range n {
+		msg := s.receive(messages)
+		require.NoError(s.T, fixture.Delivery(s.T, msg).Bury(reason))
+		msg.Nack()
+	}
+	s.until("they are dead", func() bool {
+		now, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
+		return err == nil && now == before+n
+	})
+	require.NoError(s.T, subscriber.Close())
+}
+
 func (s *scene) receive(messages <-chan *message.Message) *message.Message {
 	s.T.Helper()
 	select {

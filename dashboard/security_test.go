@@ -134,6 +134,9 @@ func TestWhoMayNotSeePayloadsSeesNone(t *testing.T) {
 	for _, path := range []string{"messages" + s.at(), "message" + s.at("key", "k"), "find?text=k&topic=" + url.QueryEscape(s.Topic)} {
 		assert.NotContains(t, s.page(path).text(), "secret", path)
 	}
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	assert.Empty(t, s.dashboard.row(&request{access: with("Read")}, found.Entries[0]).Preview, "nor does its template")
 }
 
 func TestWhatIsRedactedIsSeenNowhere(t *testing.T) {

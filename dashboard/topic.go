@@ -15,9 +15,8 @@ import (
 // topicData is a topic.
 type topicData struct {
 	admin.TopicStats
-	Trend     trend
-	Consumers []admin.Consumer
-	Halted    int
+	Trend  trend
+	Halted int
 }
 
 // Waiting is how many messages are due, and no consumer has them.
@@ -37,7 +36,6 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 		data.Trend = o.Trends[topic]
 	}
 	for _, g := range data.Groups {
-		data.Consumers = append(data.Consumers, g.Consumers...)
 		data.Halted += g.HaltedKeys
 	}
 	return page{name: "topic", title: topic, live: true, data: data}, nil

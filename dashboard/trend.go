@@ -10,33 +10,26 @@ import (
 // minutes is how far trends go back.
 const minutes = 60
 
-// trend is how many messages waited, and were dead, in each minute of the last hour: the most that a look has seen.
+// trend is how many messages waited in each minute of the last hour: the most that a look has seen.
 type trend struct {
-	last          int64 // the minute of the last look, since the epoch
-	waiting, dead [minutes]int32
-	seen          [minutes]bool
+	last    int64 // the minute of the last look, since the epoch
+	waiting [minutes]int32
+	seen    [minutes]bool
 }
 
 // add adds a look of a minute.
 func (t *trend) add(minute int64, counts admin.Counts) {
 	for m := max(t.last+1, minute-minutes+1); m <= minute; m++ {
-		t.seen[m%minutes], t.waiting[m%minutes], t.dead[m%minutes] = false, 0, 0
+		t.seen[m%minutes], t.waiting[m%minutes] = false, 0
 	}
 	t.last = minute
 	i := minute % minutes
 	t.seen[i] = true
 	t.waiting[i] = max(t.waiting[i], int32(min(waitingOf(counts), 1<<30)))
-	t.dead[i] = max(t.dead[i], int32(min(counts.Dead, 1<<30)))
 }
 
 // waitingOf is how many messages are due, and no consumer has them.
 func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine }
-
-// Waiting draws how many messages waited: the points of a polyline, 120 wide and 24 high.
-func (t trend) Waiting() string { return t.points(t.waiting) }
-
-// Dead draws the dead letters.
-func (t trend) Dead() string { return t.points(t.dead) }
 
 // Peak is the most that waited.
 func (t trend) Peak() int {
@@ -49,13 +42,9 @@ func (t trend) Peak() int {
 	return int(peak)
 }
 
-func (t trend) points(values [minutes]int32) string {
-	highest := int32(1)
-	for i, v := range values {
-		if t.seen[i] {
-			highest = max(highest, v)
-		}
-	}
+// Waiting draws how many messages waited: the points of a polyline, 120 wide and 24 high.
+func (t trend) Waiting() string {
+	highest := max(1, t.Peak())
 	var points []string
 	for back := minutes - 1; back >= 0; back-- {
 		i := (t.last - int64(back) + minutes) % minutes
@@ -63,7 +52,7 @@ func (t trend) points(values [minutes]int32) string {
 			continue
 		}
 		x := 120 * float64(minutes-1-back) / (minutes - 1)
-		points = append(points, fmt.Sprintf("%.1f,%.1f", x, 23-22*float64(values[i])/float64(highest)))
+		points = append(points, fmt.Sprintf("%.1f,%.1f", x, 23-22*float64(t.waiting[i])/float64(highest)))
 	}
 	if len(points) == 1 { // a line of no length is drawn as a point
 		points = append(points, points[0])

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,8 +9,19 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-func TestTheFirstMinuteOfATrendIsDrawn(t *testing.T) {
-	var one trend
-	one.add(1, admin.Counts{Queued: 3})
-	assert.Equal(t, "120.0,1.0 120.0,1.0", one.Waiting(), "a line of no length, which is a point")
+func TestATrendKeepsTheMostOfEachMinuteOfAnHour(t *testing.T) {
+	var tr trend
+	tr.add(1000, admin.Counts{Queued: 5})
+	tr.add(1000, admin.Counts{Queued: 3})
+	assert.Equal(t, "120.0,1.0 120.0,1.0", tr.Waiting(), "the most of the minute, as a dot")
+	tr.add(1030, admin.Counts{Due: 10})
+	assert.Len(t, strings.Fields(tr.Waiting()), 2, "minutes without a look are not drawn")
+	assert.Equal(t, 10, tr.Peak())
+	tr.add(1059, admin.Counts{})
+	assert.Len(t, strings.Fields(tr.Waiting()), 3)
+	tr.add(1060, admin.Counts{})
+	assert.Len(t, strings.Fields(tr.Waiting()), 3, "the first is over an hour ago")
+	assert.Equal(t, 10, tr.Peak())
+	tr.add(5000, admin.Counts{})
+	assert.Equal(t, "120.0,23.0 120.0,23.0", tr.Waiting())
 }

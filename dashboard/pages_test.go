@@ -1,0 +1,166 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+func TestAMessageIsFoundByIDKeyAndUUID(t *testing.T) {
+	s := newScene(t)
+	const uuid = "6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f"
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed(uuid, "order-42", time.Hour)))
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
+	require.NoError(t, err)
+	for why, text := range map[string]string{"id": found.Entries[0].ID, "key": "order-42", "UUID": uuid} {
+		list := s.page("find" + s.at("text", text)).first("main").first("ul").text()
+		assert.Contains(t, list, found.Entries[0].ID)
+		assert.Contains(t, list, "by its "+why)
+	}
+	assert.Equal(t, "topic "+s.Topic, s.page("find?text="+url.QueryEscape(s.Topic)).first("main").first("ul").text())
+	assert.Contains(t, s.page("find"+s.at("text", "order-43")).text(), "Nothing has this id, key or UUID")
+}
+
+// TestAReasonLeadsToItsLetters counts dead letters by reason, and follows the link of one.
+func TestAReasonLeadsToItsLetters(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.Publish("a", "b", "c")
+	for reason, n := range map[string]int{"no such card": 2, "mailbox full": 1} {
+		s.bury("g", reason, n)
+	}
+	page := s.page("reasons" + s.at())
+	rows := page.first("tbody").all("tr")
+	require.Len(t, rows, 2)
+	assert.Contains(t, rows[0].text(), "2 g no such card", "those with the most first")
+	letters := s.page(rows[0].first("a").attr["href"])
+	assert.Len(t, letters.first("tbody").all("tr"), 2)
+	assert.NotContains(t, letters.text(), "mailbox full")
+}
+
+// TestAHaltedKeyNamesItsLetter lets a dead letter halt an ordering key.
+func TestAHaltedKeyNamesItsLetter(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
+	for _, uuid := range []string{"a", "b"} {
+		msg := fixture.Delayed(uuid, 0)
+		redisdelay.SetOrderingKey(msg, "wallet-7")
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	}
+	s.bury("g", "overdrawn", 1)
+	for _, row := range s.page("halted").first("tbody").all("tr") {
+		if strings.Contains(row.text(), s.Topic) {
+			assert.Contains(t, row.text(), "wallet-7")
+			assert.Contains(t, row.text(), "overdrawn")
+			return
+		}
+	}
+	require.Fail(t, "no row of the topic")
+}
+
+func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
+	base := fixture.New(t)
+	schedules, err := periodic.New(periodic.Config{Client: base.Client}, nil)
+	require.NoError(t, err)
+	id := "report " + base.Topic[strings.LastIndex(base.Topic, "/")+1:]
+	id = strings.ReplaceAll(id, " ", "-")
+	require.NoError(t, schedules.Set(t.Context(), periodic.Schedule{ID: id, Topic: base.Topic, Cron: "0 7 * * 1", Zone: "Europe/Berlin"}))
+	s := open(base, func(c *Config) { c.Periodic, c.Actor = schedules, func(*http.Request) string { return "eve" } })
+	at := "?" + url.Values{"schedule": {id}}.Encode()
+	find := func() periodic.Status {
+		status, err := schedules.Find(t.Context(), id, 1)
+		require.NoError(t, err)
+		return status
+	}
+	assert.Contains(t, s.page("schedules?match="+id).first("tbody").text(), "0 7 * * 1 Europe/Berlin")
+	_, page := s.post("schedule-pause"+at, url.Values{"reason": {"holiday"}})
+	assert.Contains(t, page.text(), "by eve: holiday")
+	assert.Equal(t, "eve", find().Paused.Actor)
+	_, _ = s.post("schedule-resume"+at, nil)
+	assert.Nil(t, find().Paused)
+	stored := s.count(admin.Scheduled)
+	_, _ = s.post("schedule-trigger"+at, nil)
+	assert.Equal(t, stored+1, s.count(admin.Scheduled))
+	status, _ := s.post("schedule-remove"+at, url.Values{"name": {"another"}})
+	assert.Equal(t, http.StatusBadRequest, status)
+	_, _ = s.post("schedule-remove"+at, url.Values{"name": {id}})
+	_, err = schedules.Find(t.Context(), id, 1)
+	require.ErrorIs(t, err, periodic.ErrScheduleNotFound)
+}
+
+func TestADashboardWithoutSchedulesHasNoPageOfThem(t *testing.T) {
+	s := newScene(t)
+	status, _ := s.get("schedules")
+	assert.Equal(t, http.StatusNotFound, status)
+	status, _ = s.post("schedule-pause?schedule=a", nil)
+	assert.Equal(t, http.StatusNotFound, status)
+}
+
+func TestOperationsAreBounded(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	os := newOperations(ctx)
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for range maxRunning {
+		require.NoError(t, os.start(&operation{}, hang))
+	}
+	require.ErrorContains(t, os.start(&operation{}, hang), "too many operations are running")
+	end()
+	os.wait()
+	for _, o := range os.all() {
+		assert.Equal(t, "stopped", o.State())
+	}
+	require.ErrorContains(t, os.start(&operation{}, hang), "about to end")
+}
+
+func TestOperationsThatEndedAreForgotten(t *testing.T) {
+	os := newOperations(t.Context())
+	for n := range 2 * maxEnded {
+		o := &operation{What: fmt.Sprint(n)}
+		if n%2 == 1 {
+			o.Action = "examine"
+		}
+		require.NoError(t, os.start(o, func(context.Context) error { return nil }))
+		<-o.ended
+	}
+	examined := 0
+	for _, o := range os.all() {
+		if o.Action == "examine" {
+			examined++
+		}
+	}
+	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
+	assert.Equal(t, 1, examined, "of looks at everything, the last")
+	assert.Equal(t, fmt.Sprint(2*maxEnded-1), os.all()[0].What)
+}
+
+func TestTheWorstFindingsAreKept(t *testing.T) {
+	o := &operation{counts: map[admin.Severity]int{}}
+	for range 2 * maxFindings {
+		o.found(admin.Finding{Severity: admin.Info})
+	}
+	o.found(admin.Finding{Severity: admin.Problem, Text: "lost"})
+	assert.Equal(t, "lost", o.Findings()[0].Text)
+	assert.Len(t, o.Findings(), maxFindings+1)
+	assert.Equal(t, maxFindings, o.Left())
+}
+
+func TestTooManyOpenPagesAreRefused(t *testing.T) {
+	s := newScene(t)
+	s.dashboard.streams.Store(maxStreams)
+	status, _ := s.get("events?page=")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Equal(t, int64(maxStreams), s.dashboard.streams.Load())
+}
