@@ -22,7 +22,7 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 
 // SetOrderingKey gives a message an ordering key, such as the number of an account. Each consumer group handles
 // the messages of a key one at a time, over all its subscribers and whatever MaxInFlight is, in the order
-// of their due times and, for the same millisecond, in that of publishing. The next message comes when the one before
+// of their due times and, for the same millisecond, in that of one Publisher's calls. The next message comes when the one before
 // is acked, has become a dead letter, or is cancelled. Messages with other keys, or none, go on meanwhile.
 //
 // A message that is not due is not in line: it holds up nothing. A message that fails keeps its turn: after

@@ -21,11 +21,14 @@ func orderedID(n int, key string) string { return fmt.Sprintf("%026d=%d,%s", n, 
 // publishOrdered stores messages with the ordering key "wallet-7". Their names are also their message keys.
 func (s *scene) publishOrdered(names ...string) {
 	s.T.Helper()
+	if s.ordering == nil {
+		s.ordering = s.Publisher()
+	}
 	for _, name := range names {
 		msg := message.NewMessage(name, []byte("x"))
 		redisdelay.SetOrderingKey(msg, "wallet-7")
 		redisdelay.SetKey(msg, msg.UUID)
-		require.NoError(s.T, s.Publisher().Publish(s.Topic, msg))
+		require.NoError(s.T, s.ordering.Publish(s.Topic, msg))
 	}
 }
 

@@ -21,6 +21,9 @@ type scene struct {
 	*fixture.Scene
 	admin    *Admin
 	requests int64
+	// ordering publishes all messages with an ordering key: only one Publisher orders what it publishes within a
+	// millisecond.
+	ordering *redisdelay.Publisher
 }
 
 func newScene(t *testing.T) *scene {
