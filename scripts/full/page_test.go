@@ -59,6 +59,7 @@ func TestWhatAPageLacks(t *testing.T) {
 		"it passed today":                {rows: map[string]row{"sim": {result: passed, code: today}}},
 		"its server was missing":         {rows: map[string]row{"sim": {result: "skipped: no server", code: today}}},
 		"it never ran":                   {want: "never run"},
+		"the page does not name it":      {changed: map[string]string{all: "Much."}, want: "never run"},
 		"the page says what never ran":   {changed: map[string]string{all: "sim has not run."}},
 		"it failed":                      {rows: map[string]row{"sim": {result: failed, code: today}}, want: "failed"},
 		"it failed, and the code is new": {rows: map[string]row{"sim": {result: failed + ": x", code: other}}, changed: map[string]string{all: "Much."}, want: "failed"},
