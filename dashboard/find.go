@@ -52,7 +52,7 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if err := d.findByName(ctx, &data, topics); err != nil {
 		return page{}, err
 	}
-	if len(data.Messages) == 0 && couldBeUUID(data.Text) {
+	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID(data.Text) {
 		d.findByUUID(ctx, &data)
 	}
 	p.data = data
@@ -65,12 +65,15 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 		data.Notes = append(data.Notes, "Only the first "+humanize.Number(maxTried)+" topics were asked for an id or a key: name the topic.")
 		topics = topics[:maxTried]
 	}
-	for _, topic := range topics {
+	for n, topic := range topics {
 		for _, ref := range []admin.Ref{{ID: data.Text}, {Key: data.Text}} {
 			m, err := d.config.Admin.Message(ctx, topic, ref)
 			switch {
 			case err == nil:
 				data.Messages = append(data.Messages, foundMessage{topic, m.ID, m.Key, whyFound(ref)})
+			case outOfTime(ctx):
+				data.Notes = append(data.Notes, "There was time to ask "+humanize.Number(n)+" of "+humanize.Count(len(topics), "topic", "topics")+" for an id or a key: name the topic.")
+				return nil
 			case ctx.Err() != nil || data.Topic != "" && !errors.Is(err, admin.ErrMessageNotFound):
 				return err
 			}
