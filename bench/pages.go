@@ -1,0 +1,7 @@
+package main
+
+import (
+	"context"
+)
+
+func dashboardPages() experiment { _ = context.Background; return experiment{name: "pages"} }
