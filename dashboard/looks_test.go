@@ -121,7 +121,7 @@ func TestPeopleWhoClickDoNotStopLivePages(t *testing.T) {
 		look(live(t), "open")
 		now = now.Add(time.Second - cost)
 	}
-	assert.InDelta(t, 120/(patience*2), taken["open"], 3, "one in three pauses")
+	assert.InDelta(t, 20, taken["open"], 3, "one in three pauses")
 }
 
 // TestALivePageIsMadeAgainOnlyAfterALook lets time pass, and the reader's rights change.
