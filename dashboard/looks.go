@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	share     = 20               // looks take at most one in so many parts of the time
+	share     = 20               // looks for live pages take at most one in so many parts of the time
+	askShare  = 5                // and those for people who ask for a page again and again
 	maxPause  = 30 * time.Second // however long they take
 	patience  = 3                // in how many of these pauses live pages get a look at least, while people ask for others
 	lookFor   = 5 * time.Second  // how long a look may take
@@ -111,13 +112,14 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	return value, err
 }
 
-// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval. Live pages share
+// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
+// long, than some of them: waiting for the newest would take longer than the page is true. Live pages share
 // one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for comes before
 // them, but cannot hold them up for ever.
 func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	age := now.Sub(known.at)
 	if !live {
-		return age >= max(l.interval, known.cost)
+		return age >= max(l.interval, askShare*known.cost)
 	}
 	l.asked[key] = now
 	wait := max(l.interval, l.pause)
@@ -184,6 +186,27 @@ func (l *looks) all(ctx context.Context) (*overview, error) {
 		return nil, err
 	}
 	return value.(*overview), nil
+}
+
+// trend returns the last hour of a topic, as far as it is known: whoever has just asked for a page waits for no look at all
+// topics, but an open page has one taken.
+func (l *looks) trend(ctx context.Context, topic string) trend {
+	if liveOf(ctx) != nil {
+		if o, err := l.all(ctx); err == nil {
+			return o.Trends[topic]
+		}
+		return trend{}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return trend{}
+	}
+	if t := l.trends[topic]; t != nil {
+		return *t
+	}
+	return trend{}
 }
 
 // remember adds to the trends, and drops those of topics that are gone.

@@ -146,3 +146,30 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 	now = now.Add(time.Hour)
 	assert.True(t, made())
 }
+
+// TestATopicWaitsForNoLookAtAllTopics unless its page is open, which keeps the curve of the last hour.
+func TestATopicWaitsForNoLookAtAllTopics(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a", "b")
+	page := s.page("topic" + s.at())
+	assert.Contains(t, page.text(), "At most 2 waited at once", "this look is part of the hour")
+	assert.Nil(t, s.dashboard.looks.shared[""])
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/topic"+s.at(), nil))
+	require.NoError(t, err)
+	_, err = s.dashboard.topicPage(live(t), q)
+	require.NoError(t, err)
+	assert.NotNil(t, s.dashboard.looks.shared[""])
+}
+
+// TestPeopleWhoAskAgainShareLooksThatTakeLong lets somebody ask all the time for what takes a second.
+func TestPeopleWhoAskAgainShareLooksThatTakeLong(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := 0
+	for end := now.Add(100 * time.Second); now.Before(end); now = now.Add(100 * time.Millisecond) {
+		_, err := l.get(t.Context(), "", func(context.Context) (any, error) { taken++; now = now.Add(time.Second); return nil, nil })
+		require.NoError(t, err)
+	}
+	assert.InDelta(t, 20, taken, 1, "they take a fifth of the time")
+}

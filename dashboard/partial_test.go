@@ -89,6 +89,16 @@ func (s *scene) inMiddle(v view, request func() *http.Request, want string) *ele
 	return nil
 }
 
+// TestAFindThatRunsOutOfTimeSaysHowFarItIs asks several topics.
+func TestAFindThatRunsOutOfTimeSaysHowFarItIs(t *testing.T) {
+	s := newScene(t)
+	for n := range 20 {
+		s.Beside(fmt.Sprint("/", n)).Publish("a")
+	}
+	page := s.inMiddle(s.dashboard.findPage, asking("find?text=order-1"), "There was time to ask ")
+	assert.Contains(t, page.text(), "name the topic")
+}
+
 // asking makes requests of a page.
 func asking(path string) func() *http.Request {
 	return func() *http.Request { return httptest.NewRequest(http.MethodGet, "/"+path, nil) }
