@@ -38,6 +38,7 @@ func openDashboard() experiment {
 			"dashboard, with one in a process of its own whose pages fifty tabs have open (streams of lists, topics, messages and\n" +
 			"forecasts), and with people who ask for a page each second besides. Looks at Redis are counted by their deadlines, once all\n" +
 			"pages are open; memory is the most that the process had (VmHWM).",
+		rounds: 3,
 		contestants: []contestant{
 			{ours, dashboardRun(0, 0)}, {withTabs, dashboardRun(50, 0)}, {withPeople, dashboardRun(50, time.Second)},
 		},
