@@ -157,8 +157,7 @@ func beside(ctx context.Context, l *lab, open int, every time.Duration, do func(
 	}
 	used := served.child.ProcessState
 	return sample{
-		{looksEach, "/s", (after.looks - before.looks) / seconds},
-		{"calls to Redis", "/s", (after.calls - before.calls) / seconds},
+		{looksEach, "/s", (after - before) / seconds},
 		{"pages sent to tabs", "/s", sent / seconds},
 		{"CPU of the dashboard", "ms/s", (used.UserTime() + used.SystemTime()).Seconds() * 1000 / seconds},
 		{peakOfMemory, "MB", peak / 1e6},

@@ -61,29 +61,28 @@ func runDashboard(address string) error {
 	return nil
 }
 
-// looks counts how often Redis is looked at: all calls of a look have its deadline, and no other look has the same.
+// looks counts how often Redis is looked at: all calls of a look have its deadline, and no other look has the same. Pipelines that
+// have a timeout of their own pass by it, but no look has only these.
 type looks struct {
-	mu       sync.Mutex
-	deadline map[time.Time]bool // guarded by mu
-	calls    int                // guarded by mu; of scripts and commands, a pipeline counts once
+	mu        sync.Mutex
+	deadlines map[time.Time]bool // guarded by mu
 }
 
 func (s *looks) add(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deadline == nil {
-		s.deadline = map[time.Time]bool{}
+	if s.deadlines == nil {
+		s.deadlines = map[time.Time]bool{}
 	}
 	at, _ := ctx.Deadline()
-	s.deadline[at] = true
-	s.calls++
+	s.deadlines[at] = true
 }
 
-// ServeHTTP says how many looks there were, and how many calls.
+// ServeHTTP says how many looks there were.
 func (s *looks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = fmt.Fprintf(w, "%d %d\n", len(s.deadline), s.calls)
+	_, _ = fmt.Fprintln(w, len(s.deadlines))
 }
 
 // DialHook is that of a redis.Hook.

@@ -112,18 +112,15 @@ func (v *visitors) note(err error) {
 	v.err = errors.Join(v.err, err)
 }
 
-// lookedAt is how often the dashboard has looked at Redis.
-type lookedAt struct{ looks, calls float64 }
-
-func (v *visitors) looked() lookedAt {
-	var l lookedAt
+// looked is how often the dashboard has looked at Redis.
+func (v *visitors) looked() (looks float64) {
 	body, err := v.get("looks")
 	if err == nil {
-		_, err = fmt.Fscan(body, &l.looks, &l.calls)
+		_, err = fmt.Fscan(body, &looks)
 		err = errors.Join(err, body.Close())
 	}
 	v.note(err)
-	return l
+	return looks
 }
 
 // leave closes all pages, and returns how many streams have brought.
