@@ -116,15 +116,7 @@ func smallTopics(ctx context.Context, l *lab, n int) error {
 
 // fill makes a topic with many scheduled messages, some of them with keys, and many dead letters.
 func fill(ctx context.Context, l *lab, a *admin.Admin) error {
-	if err := registerGroup(l, fullTopic, group); err != nil { //nolint:contextcheck // likewise
-		return err
-	}
-	dead := l.count(50_000)
-	if err := publishAll(ctx, l, fullTopic, newMessages(dead)); err != nil {
-		return err
-	}
-	_, err := a.Bury(ctx, fullTopic, admin.Matching(admin.Query{In: admin.Waiting}), "the bank does not answer", nil)
-	if err != nil {
+	if err := buryAll(ctx, l, a, l.count(50_000)); err != nil {
 		return err
 	}
 	const part = 100_000
@@ -138,6 +130,31 @@ func fill(ctx context.Context, l *lab, a *admin.Admin) error {
 		}
 	}
 	return nil
+}
+
+// buryAll makes dead letters.
+func buryAll(ctx context.Context, l *lab, a *admin.Admin, n int) error {
+	subscriber, err := newSubscriber(l, group, 0)
+	if err != nil {
+		return err
+	}
+	var c crowd
+	err = c.join(ctx, subscriber, fullTopic, func(msg *message.Message) {
+		if delivery, ok := redisdelay.DeliveryFromContext(msg.Context()); ok {
+			_ = delivery.Bury("the bank does not answer") // if it fails, the message comes again
+		}
+		msg.Nack()
+	})
+	if err != nil {
+		return err
+	}
+	err = publishAll(ctx, l, fullTopic, newMessages(n))
+	for dead := 0; err == nil && dead < n; {
+		if dead, err = a.Count(ctx, fullTopic, admin.Query{In: admin.Dead}); err == nil {
+			err = pause(ctx, 50*time.Millisecond)
+		}
+	}
+	return errors.Join(err, c.leave())
 }
 
 // dueOver makes messages due over a time.
