@@ -95,7 +95,7 @@ const (
 //
 // The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group
-// counts as found.
+// counts as found. After an error, the Page has what was found until then.
 func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error) {
 	q.setDefaults()
 	m, c, err := a.begin(ctx, topic, q, q.Limit)
@@ -106,7 +106,10 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 	for {
 		s, err := m.next(ctx)
 		if err != nil {
-			return Page{}, wrap(err, "list %q", topic)
+			if len(page.Entries) > 0 {
+				page.Cursor = c.String()
+			}
+			return page, wrap(err, "list %q", topic)
 		}
 		if s == nil {
 			return page, nil
@@ -190,7 +193,7 @@ func stateIn(place inspect.Place, attempts int) redisdelay.State {
 
 // Count counts what a query matches, whatever its Limit and Cursor. Without KeyPrefix, Reason
 // and MinAttempts it counts by ranges; with them it goes through the range in steps. The errors
-// are those of Entries.
+// are those of Entries; after one, it is how many were counted until then.
 func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	q.Limit, q.Cursor = 0, ""
 	q.setDefaults()
@@ -207,10 +210,7 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 			return err
 		})
 	}
-	if err != nil {
-		return 0, wrap(err, "count %q", topic)
-	}
-	return int(sum.Load()), nil
+	return int(sum.Load()), wrap(err, "count %q", topic)
 }
 
 // QueryError says which field of a Query cannot be used, and why.

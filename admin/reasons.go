@@ -41,7 +41,7 @@ func kindOf(reason string) string {
 // Reasons counts the dead letters that a query matches by group and reason, those with the most
 // first. A group's first 1,000 reasons are told apart. It goes through all in steps, as Count with
 // filters does, and tells progress how many it has counted; nil is allowed. Query.In must be Dead
-// or "", which means Dead here. The errors are those of Entries.
+// or "", which means Dead here. The errors are those of Entries; after one, the counts are of what was looked at until then.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
 	q.In = cmp.Or(q.In, Dead)
 	if q.In != Dead {
@@ -58,9 +58,11 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, wrap(err, "reasons in %q", topic)
-	}
+	return t.list(), wrap(err, "reasons in %q", topic)
+}
+
+// list is what was counted, those with the most first.
+func (t *reasonTable) list() []ReasonCount {
 	list := make([]ReasonCount, 0, len(t.counts))
 	for _, c := range t.counts {
 		list = append(list, *c)
@@ -68,7 +70,7 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 	slices.SortFunc(list, func(a, b ReasonCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Reason, b.Reason))
 	})
-	return list, nil
+	return list
 }
 
 // reasonTable counts reasons.

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -69,39 +66,9 @@ func fewer(p pubsub, share int) pubsub {
 	return p
 }
 
-// proxy is a process that makes Redis far.
-type proxy struct {
-	addr  string
-	end   io.Closer // its standard input
-	child *exec.Cmd
+func startProxy(ctx context.Context, to string, distance time.Duration) (*process, error) {
+	return startSelf(ctx, holdBack, to, distance.String())
 }
-
-func startProxy(ctx context.Context, to string, distance time.Duration) (*proxy, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	child := exec.CommandContext(ctx, self, holdBack, to, distance.String())
-	child.Stderr = os.Stderr
-	end, err := child.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := child.Start(); err != nil {
-		return nil, err
-	}
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return nil, errors.Join(err, end.Close(), child.Wait())
-	}
-	return &proxy{addr: strings.TrimSpace(addr), end: end, child: child}, nil
-}
-
-func (p *proxy) stop() error { return errors.Join(p.end.Close(), p.child.Wait()) }
 
 // runProxy is the process. It ends with its standard input.
 func runProxy(to, far string) error {

@@ -21,9 +21,9 @@ type lab struct {
 	scale   float64
 	profile string // directory; "" for none
 
-	addr    string                   // where clients of the run find the server
-	proxies map[time.Duration]*proxy // by distance; made when an experiment is first so far
-	running [2]string                // experiment and contestant
+	addr    string                     // where clients of the run find the server
+	proxies map[time.Duration]*process // by distance; made when an experiment is first so far
+	running [2]string                  // experiment and contestant
 	shared  *redis.Client
 	clients []*redis.Client // of the run
 }
@@ -34,7 +34,7 @@ func openLab(scale float64, profile string) (*lab, error) {
 		return nil, err
 	}
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
-	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*proxy{}}, nil
+	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*process{}}, nil
 }
 
 func (l *lab) close() {

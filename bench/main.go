@@ -31,8 +31,11 @@ type options struct {
 
 func main() {
 	err := run
-	if len(os.Args) == 4 && os.Args[1] == holdBack {
+	switch {
+	case len(os.Args) == 4 && os.Args[1] == holdBack:
 		err = func() error { return runProxy(os.Args[2], os.Args[3]) }
+	case len(os.Args) == 3 && os.Args[1] == serveDashboard:
+		err = func() error { return runDashboard(os.Args[2]) }
 	}
 	if err := err(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -100,7 +103,7 @@ func experiments() []experiment {
 	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
 		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), periodicMany(), periodicLate(), inboxDrain(),
-		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
+		million(), operate(), watch(), watchPublish(), scraping(), openDashboard(), dashboardPages(), memory(), poison(), slow(), pausing(), groups(),
 		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
 		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(),
 	})

@@ -113,8 +113,10 @@ func topicsToForecast(o *overview, topic string) []string {
 	if topic != "" {
 		return []string{topic}
 	}
-	most := slices.Clone(o.Topics)
-	slices.SortStableFunc(most, func(a, b admin.TopicStats) int { return cmp.Compare(b.Scheduled, a.Scheduled) })
+	most := o.pointers()
+	slices.SortFunc(most, func(a, b *admin.TopicStats) int {
+		return cmp.Or(cmp.Compare(b.Scheduled, a.Scheduled), cmp.Compare(a.Topic, b.Topic))
+	})
 	var topics []string
 	for _, s := range most[:min(forecasted, len(most))] {
 		if s.Scheduled > 0 {

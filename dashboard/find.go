@@ -3,13 +3,18 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// maxTried is how many topics are asked for a message by its id or its key.
-const maxTried = 500
+const (
+	maxTried = 500 // topics that are asked for a message by its id or its key
+	atOnce   = 8   // of them
+)
 
 // findData is what was found for a text.
 type findData struct {
@@ -52,31 +57,57 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if err := d.findByName(ctx, &data, topics); err != nil {
 		return page{}, err
 	}
-	if len(data.Messages) == 0 && couldBeUUID(data.Text) {
+	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID(data.Text) {
 		d.findByUUID(ctx, &data)
 	}
 	p.data = data
 	return p, nil
 }
 
-// findByName looks for a message by its id and its key.
+// findByName looks for a message by its id and its key, in some topics at once.
 func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []string) error {
 	if len(topics) > maxTried {
 		data.Notes = append(data.Notes, "Only the first "+humanize.Number(maxTried)+" topics were asked for an id or a key: name the topic.")
 		topics = topics[:maxTried]
 	}
-	for _, topic := range topics {
-		for _, ref := range []admin.Ref{{ID: data.Text}, {Key: data.Text}} {
-			m, err := d.config.Admin.Message(ctx, topic, ref)
-			switch {
-			case err == nil:
-				data.Messages = append(data.Messages, foundMessage{topic, m.ID, m.Key, whyFound(ref)})
-			case ctx.Err() != nil || data.Topic != "" && !errors.Is(err, admin.ErrMessageNotFound):
-				return err
+	found, errs := make([][]foundMessage, len(topics)), make([]error, len(topics))
+	var next, asked atomic.Int64
+	var asking sync.WaitGroup
+	for range min(atOnce, len(topics)) {
+		asking.Go(func() { // ends with the topics, or with ctx, and is waited for below
+			for i := next.Add(1) - 1; i < int64(len(topics)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if found[i], errs[i] = d.named(ctx, topics[i], data.Text); ctx.Err() == nil {
+					asked.Add(1)
+				}
 			}
-		}
+		})
+	}
+	asking.Wait()
+	data.Messages = slices.Concat(found...)
+	switch {
+	case outOfTime(ctx):
+		data.Notes = append(data.Notes, "There was time to ask "+humanize.Number(int(asked.Load()))+" of "+humanize.Count(len(topics), "topic", "topics")+" for an id or a key: name the topic.")
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case data.Topic != "": // of all topics, one that fails hides no other
+		return errs[0]
 	}
 	return nil
+}
+
+// named is the message of a topic that has a text as its id or as its key.
+func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foundMessage, failed error) {
+	for _, ref := range []admin.Ref{{ID: text}, {Key: text}} {
+		m, err := d.config.Admin.Message(ctx, topic, ref)
+		switch {
+		case err == nil:
+			found = append(found, foundMessage{topic, m.ID, m.Key, whyFound(ref)})
+		case !errors.Is(err, admin.ErrMessageNotFound):
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 func whyFound(ref admin.Ref) string {

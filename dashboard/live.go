@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -54,6 +55,8 @@ type stream struct {
 	q     *request
 	route route
 	w     http.ResponseWriter
+	shown []*look // what the page that was sent last shows; nil if it shows none, or there was trouble
+	may   Access  // what its reader might do then
 	sent  [sha256.Size]byte
 	quiet int // turns since anything was sent
 }
@@ -75,38 +78,47 @@ func (s *stream) next() error {
 	if s.q.access = s.d.config.Access(s.q.Request); !s.q.access.allows(s.route.needs) {
 		return errNotLive
 	}
-	ctx, cancel := context.WithTimeout(asLive(s.q.Context()), maxWait)
+	ctx, cancel := context.WithTimeout(s.q.Context(), maxWait)
 	defer cancel()
 	text, err := s.render(ctx)
 	switch {
 	case err != nil && (s.q.Context().Err() != nil || errors.Is(err, errNotLive)):
 		return err
 	case err != nil:
-		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
+		s.shown, s.sent = nil, [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
 		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
+	case text == nil || sha256.Sum256(text) == s.sent:
+		return s.rest()
 	}
-	sum := sha256.Sum256(text)
-	if sum == s.sent {
-		if s.quiet++; s.quiet < beat {
-			return nil
-		}
-		s.quiet = 0
-		_, err := s.w.Write([]byte(": still here\n\n"))
-		return err
-	}
-	s.sent = sum
+	s.sent = sha256.Sum256(text)
 	return s.send("page", text)
 }
 
+// render makes the page; nil if it shows the looks that the reader has seen.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
-	p, err := s.route.page(ctx, s.q)
+	live, used := asLive(ctx)
+	p, err := s.route.page(live, s.q)
 	if err != nil {
 		return nil, err
 	}
 	if !p.live {
 		return nil, errNotLive
 	}
+	if len(used.looks) > 0 && slices.Equal(used.looks, s.shown) && s.may == s.q.access {
+		return nil, nil
+	}
+	s.shown, s.may = used.looks, s.q.access
 	return s.d.render(s.q, p)
+}
+
+// rest sends nothing, or after some quiet turns a comment.
+func (s *stream) rest() error {
+	if s.quiet++; s.quiet < beat {
+		return nil
+	}
+	s.quiet = 0
+	_, err := s.w.Write([]byte(": still here\n\n"))
+	return err
 }
 
 // send sends an event. A line of it begins after each line feed; a carriage return would begin one, too.

@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	share     = 20               // looks take at most one in so many parts of the time
+	share     = 20               // looks for live pages take at most one in so many parts of the time
+	askShare  = 5                // and those for people who ask for a page again and again
 	maxPause  = 30 * time.Second // however long they take
+	patience  = 3                // in how many of these pauses live pages get a look at least, while people ask for others
 	lookFor   = 5 * time.Second  // how long a look may take
 	maxShared = 200              // looks that are kept
 	keepFor   = time.Minute      // and for how long at most
@@ -23,11 +25,12 @@ type looks struct {
 	now      func() time.Time
 	turn     chan struct{} // holds one while somebody looks: whoever does owns what follows
 
-	shared map[string]*look
-	asked  map[string]time.Time // when a live page last asked for a look
-	last   time.Time            // when the last look began
-	pause  time.Duration        // after it
-	trends map[string]*trend
+	shared   map[string]*look
+	asked    map[string]time.Time // when a live page last asked for a look
+	last     time.Time            // when the last look began
+	lastLive time.Time            // and the last one for a live page
+	pause    time.Duration        // after the last
+	trends   map[string]*trend
 }
 
 // look is what was seen, and when.
@@ -55,7 +58,26 @@ func newLooks(a *admin.Admin, interval time.Duration) *looks {
 // liveKey marks the context of a page that nobody has just asked for.
 type liveKey struct{}
 
-func asLive(ctx context.Context) context.Context { return context.WithValue(ctx, liveKey{}, true) }
+// used are the looks that a live page shows: if they are those that it has shown, it is the same page.
+type used struct{ looks []*look }
+
+// asLive is the context of a live page, and where its looks are noted.
+func asLive(ctx context.Context) (context.Context, *used) {
+	u := &used{}
+	return context.WithValue(ctx, liveKey{}, u), u
+}
+
+// liveOf is where to note the looks of a live page; nil for a page that somebody has just asked for.
+func liveOf(ctx context.Context) *used {
+	u, _ := ctx.Value(liveKey{}).(*used)
+	return u
+}
+
+func (u *used) note(l *look) {
+	if u != nil {
+		u.looks = append(u.looks, l)
+	}
+}
 
 // get returns what load returns, or has returned within the interval. For a live page it may be older, so that there is
 // no more than one look in an interval, whatever pages are open.
@@ -66,8 +88,9 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	known, now := l.shared[key], l.now()
-	if known != nil && !l.isDue(ctx, key, known, now) {
+	live, known, now := liveOf(ctx), l.shared[key], l.now()
+	if known != nil && !l.isDue(live != nil, key, known, now) {
+		live.note(known)
 		return known.value, known.err
 	}
 	looking, cancel := context.WithTimeout(ctx, lookFor)
@@ -80,22 +103,27 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	if o, all := value.(*overview); err != nil || all && o.Err != nil {
 		cost = 0 // it has mostly waited, and people want to see when Redis is back
 	}
-	l.last, l.pause = now, min(cost*share, maxPause)
+	if l.last, l.pause = now, min(cost*share, maxPause); live != nil {
+		l.lastLive = now
+	}
 	l.shared[key] = &look{at: now, cost: cost, value: value, err: err}
+	live.note(l.shared[key])
 	l.forget(now)
 	return value, err
 }
 
-// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval. Live pages share
-// one look in an interval, which goes to the look that is the oldest of those that they want.
-func (l *looks) isDue(ctx context.Context, key string, known *look, now time.Time) bool {
+// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
+// long, than some of them: waiting for the newest would take longer than the page is true. Live pages share
+// one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for comes before
+// them, but cannot hold them up for ever.
+func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	age := now.Sub(known.at)
-	if ctx.Value(liveKey{}) == nil {
-		return age >= max(l.interval, known.cost)
+	if !live {
+		return age >= max(l.interval, askShare*known.cost)
 	}
 	l.asked[key] = now
 	wait := max(l.interval, l.pause)
-	if age < wait || now.Sub(l.last) < wait {
+	if age < wait || now.Sub(l.last) < wait && now.Sub(l.lastLive) < patience*wait {
 		return false
 	}
 	for other, asked := range l.asked {
@@ -160,6 +188,27 @@ func (l *looks) all(ctx context.Context) (*overview, error) {
 	return value.(*overview), nil
 }
 
+// trend returns the last hour of a topic, as far as it is known: whoever has just asked for a page waits for no look at all
+// topics, but an open page has one taken.
+func (l *looks) trend(ctx context.Context, topic string) trend {
+	if liveOf(ctx) != nil {
+		if o, err := l.all(ctx); err == nil {
+			return o.Trends[topic]
+		}
+		return trend{}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return trend{}
+	}
+	if t := l.trends[topic]; t != nil {
+		return *t
+	}
+	return trend{}
+}
+
 // remember adds to the trends, and drops those of topics that are gone.
 func (l *looks) remember(o *overview) {
 	minute := l.now().Unix() / 60
@@ -179,6 +228,15 @@ func (l *looks) remember(o *overview) {
 			}
 		}
 	}
+}
+
+// pointers are all topics, to be put in another order: there may be thousands.
+func (o *overview) pointers() []*admin.TopicStats {
+	list := make([]*admin.TopicStats, len(o.Topics))
+	for i := range o.Topics {
+		list[i] = &o.Topics[i]
+	}
+	return list
 }
 
 // topic returns one of the topics as it was at the last look; nil if it is not among them.

@@ -4,12 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// live is the context of a live page.
+func live(t *testing.T) context.Context {
+	ctx, _ := asLive(t.Context())
+	return ctx
+}
 
 // watchFor lets pages look every second, and returns how many looks were taken.
 func watchFor(t *testing.T, seconds, pages int, cost time.Duration) int {
@@ -25,7 +33,7 @@ func watchFor(t *testing.T, seconds, pages int, cost time.Duration) int {
 	}
 	for range seconds {
 		for n := range pages {
-			_, err := l.get(asLive(t.Context()), fmt.Sprint("page ", n), load)
+			_, err := l.get(live(t), fmt.Sprint("page ", n), load)
 			require.NoError(t, err)
 		}
 		now = now.Add(time.Second)
@@ -85,7 +93,7 @@ func TestNoOpenPageStarves(t *testing.T) {
 	for range 200 {
 		for page := range 4 {
 			for _, key := range []string{"", fmt.Sprint("page ", page)} {
-				_, err := l.get(asLive(t.Context()), key, func(context.Context) (any, error) { taken[key]++; return nil, nil })
+				_, err := l.get(live(t), key, func(context.Context) (any, error) { taken[key]++; return nil, nil })
 				require.NoError(t, err)
 			}
 		}
@@ -95,4 +103,73 @@ func TestNoOpenPageStarves(t *testing.T) {
 	for page := range 4 {
 		assert.InDelta(t, 25, taken[fmt.Sprint("page ", page)], 5, "page %d", page)
 	}
+}
+
+// TestPeopleWhoClickDoNotStopLivePages lets somebody ask for another page in each second, which holds live pages up.
+func TestPeopleWhoClickDoNotStopLivePages(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	const cost = 100 * time.Millisecond // so pauses are of two seconds
+	taken := map[string]int{}
+	look := func(ctx context.Context, key string) {
+		_, err := l.get(ctx, key, func(context.Context) (any, error) { taken[key]++; now = now.Add(cost); return nil, nil })
+		require.NoError(t, err)
+	}
+	for second := range 120 {
+		look(t.Context(), fmt.Sprint("clicked ", second))
+		look(live(t), "open")
+		now = now.Add(time.Second - cost)
+	}
+	assert.InDelta(t, 20, taken["open"], 3, "one in three pauses")
+}
+
+// TestALivePageIsMadeAgainOnlyAfterALook lets time pass, and the reader's rights change.
+func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	now := time.Unix(1_000_000, 0)
+	s.dashboard.looks.now = func() time.Time { return now }
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/events"+s.at("page", "topic"), nil))
+	require.NoError(t, err)
+	st := &stream{d: s.dashboard, q: q, route: s.dashboard.routes["GET topic"]}
+	made := func() bool {
+		text, err := st.render(t.Context())
+		require.NoError(t, err)
+		return text != nil
+	}
+	assert.True(t, made())
+	assert.False(t, made(), "nobody has looked since")
+	q.access = ReadOnly()
+	assert.True(t, made(), "its buttons differ")
+	assert.False(t, made())
+	now = now.Add(time.Hour)
+	assert.True(t, made())
+}
+
+// TestATopicWaitsForNoLookAtAllTopics unless its page is open, which keeps the curve of the last hour.
+func TestATopicWaitsForNoLookAtAllTopics(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a", "b")
+	page := s.page("topic" + s.at())
+	assert.Contains(t, page.text(), "At most 2 waited at once", "this look is part of the hour")
+	assert.Nil(t, s.dashboard.looks.shared[""])
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/topic"+s.at(), nil))
+	require.NoError(t, err)
+	_, err = s.dashboard.topicPage(live(t), q)
+	require.NoError(t, err)
+	assert.NotNil(t, s.dashboard.looks.shared[""])
+}
+
+// TestPeopleWhoAskAgainShareLooksThatTakeLong lets somebody ask all the time for what takes a second.
+func TestPeopleWhoAskAgainShareLooksThatTakeLong(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := 0
+	for end := now.Add(100 * time.Second); now.Before(end); now = now.Add(100 * time.Millisecond) {
+		_, err := l.get(t.Context(), "", func(context.Context) (any, error) { taken++; now = now.Add(time.Second); return nil, nil })
+		require.NoError(t, err)
+	}
+	assert.InDelta(t, 20, taken, 1, "they take a fifth of the time")
 }

@@ -3,9 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -29,6 +27,7 @@ type messagesData struct {
 	All     string // the query of this filter
 	After   string // the query of the next page; "" after the last
 	First   string // the query of the first page; "" on it
+	Short   bool   // there was no time to look further
 
 	// Of a search in payloads.
 	Text   string
@@ -50,10 +49,11 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	}
 	f.Limit = perPage
 	found, err := d.config.Admin.Entries(ctx, q.topic(), f.Query)
-	if err != nil {
+	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
 	data := d.messages(q, f)
+	data.Short = err != nil
 	for _, e := range found.Entries {
 		data.Rows = append(data.Rows, d.row(q, e))
 	}
@@ -144,7 +144,7 @@ func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) 
 	query.Limit = 500
 	for data.Looked < searchMost && len(data.Rows) < perPage {
 		found, err := d.config.Admin.Entries(ctx, data.Topic, query)
-		if err != nil {
+		if err != nil && !outOfTime(ctx) {
 			return err
 		}
 		for _, e := range found.Entries {
@@ -153,7 +153,11 @@ func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) 
 			}
 		}
 		data.Looked += len(found.Entries)
-		if query.Cursor = found.Cursor; query.Cursor == "" {
+		data.Short = err != nil
+		if data.Short && len(found.Entries) == 0 { // the next search begins where this call did
+			break
+		}
+		if query.Cursor = found.Cursor; data.Short || query.Cursor == "" {
 			break
 		}
 	}
@@ -180,6 +184,7 @@ type confirmData struct {
 	Value       string // of the action's field
 	Back        string
 	Continues   bool
+	Short       bool // there was no time to count all: Count is of some
 }
 
 // confirmPage counts what an operation is for, and asks.
@@ -196,16 +201,13 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 		return page{}, err
 	}
 	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return page{}, &statusError{http.StatusGatewayTimeout, "counting takes longer than " + strconv.Itoa(int(maxWait.Seconds())) + " seconds: filter less, or use the command redisdelay"}
-	}
-	if err != nil {
+	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
 	values := f.values(q.topic())
 	data := confirmData{
 		Action: a, Topic: q.topic(), What: f.words(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
-		Continues: f.Cursor != "",
+		Continues: f.Cursor != "", Short: err != nil,
 	}
 	if f.Cursor != "" {
 		values.Set("cursor", f.Cursor)

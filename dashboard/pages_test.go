@@ -164,3 +164,18 @@ func TestTooManyOpenPagesAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, int64(maxStreams), s.dashboard.streams.Load())
 }
+
+// TestWaitingMessagesAreFilteredByWhenTheyFellDue looks back, as most of them are due, and ahead to a retry.
+func TestWaitingMessagesAreFilteredByWhenTheyFellDue(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.Publish("due")
+	s.until("it waits", func() bool { return s.count(admin.Waiting) == 1 })
+	for query, want := range map[string]int{"from=1h+ago": 1, "before=1h+ago": 0, "from=in+1h": 0, "from=1h+ago&before=in+1h": 1, "from=1h": 0} {
+		page := s.page("messages" + s.at("in", "waiting") + "&" + query)
+		assert.Len(t, page.first("tbody").all("tr"), want, query)
+	}
+	status, page := s.get("messages" + s.at("in", "waiting", "from", "ago"))
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Contains(t, page.text(), "2h ago")
+}

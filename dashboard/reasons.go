@@ -12,6 +12,8 @@ type reasonsData struct {
 	Topic, Group string
 	Rows         []reasonRow
 	Total        int
+	All          int // dead letters; more than Total if there was no time to look at all
+	Short        bool
 }
 
 type reasonRow struct {
@@ -21,11 +23,16 @@ type reasonRow struct {
 
 // reasonsPage counts the dead letters of a topic by group and reason.
 func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
-	counts, err := d.config.Admin.Reasons(ctx, q.topic(), admin.Query{In: admin.Dead, Group: q.group()}, nil)
+	dead := admin.Query{In: admin.Dead, Group: q.group()}
+	all, err := d.config.Admin.Count(ctx, q.topic(), dead)
 	if err != nil {
 		return page{}, err
 	}
-	data := reasonsData{Topic: q.topic(), Group: q.group()}
+	counts, err := d.config.Admin.Reasons(ctx, q.topic(), dead, nil)
+	if err != nil && !outOfTime(ctx) {
+		return page{}, err
+	}
+	data := reasonsData{Topic: q.topic(), Group: q.group(), All: all, Short: err != nil}
 	for _, c := range counts {
 		values := url.Values{"topic": {q.topic()}, "in": {string(admin.Dead)}, "group": {c.Group}}
 		if common := commonPart(c.Reason); common != "" {
@@ -33,6 +40,9 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 		}
 		data.Rows = append(data.Rows, reasonRow{c, values.Encode()})
 		data.Total += c.Count
+	}
+	if !data.Short {
+		data.All = data.Total // letters may have come or gone meanwhile
 	}
 	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
 }
@@ -56,7 +66,7 @@ func commonPart(reason string) string {
 // haltedData is the ordering keys that dead letters halt.
 type haltedData struct {
 	Rows []haltedRow
-	More bool  // there are more than are shown
+	More bool  // there may be more than are shown
 	Err  error // why a topic could not be read
 }
 
@@ -93,9 +103,9 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group s
 	seen := map[string]bool{}
 	for e, err := range d.config.Admin.All(ctx, topic, admin.Query{In: admin.Dead, Group: group}) {
 		switch {
-		case err != nil:
+		case err != nil && !outOfTime(ctx):
 			return err
-		case len(data.Rows) == maxHalted:
+		case err != nil, len(data.Rows) == maxHalted:
 			data.More = true
 			return nil
 		case e.OrderingKey != "" && !seen[e.OrderingKey]:

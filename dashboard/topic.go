@@ -31,10 +31,8 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	data := topicData{TopicStats: value.(admin.TopicStats)}
-	if o, err := d.looks.all(ctx); err == nil {
-		data.Trend = o.Trends[topic]
-	}
+	data := topicData{TopicStats: value.(admin.TopicStats), Trend: d.looks.trend(ctx, topic)}
+	data.Trend.add(d.looks.now().Unix()/60, data.Counts)
 	for _, g := range data.Groups {
 		data.Halted += g.HaltedKeys
 	}

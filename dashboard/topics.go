@@ -36,8 +36,8 @@ type topicRow struct {
 // Waiting is how many of its messages are due, and no consumer has them.
 func (r topicRow) Waiting() int { return waitingOf(r.Counts) }
 
-func rowOf(o *overview, s admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: s, Trend: o.Trends[s.Topic]}
+func rowOf(o *overview, s *admin.TopicStats) topicRow {
+	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic]}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
 		if g.Pause != nil && g.State == admin.GroupActive {
@@ -49,14 +49,14 @@ func rowOf(o *overview, s admin.TopicStats) topicRow {
 }
 
 // orders are how topics can be sorted: those first that people look for.
-var orders = map[string]func(a, b topicRow) int{
-	"overdue":   func(a, b topicRow) int { return cmp.Compare(b.Overdue, a.Overdue) },
-	"name":      func(a, b topicRow) int { return cmp.Compare(a.Topic, b.Topic) },
-	"scheduled": func(a, b topicRow) int { return cmp.Compare(b.Scheduled, a.Scheduled) },
-	"waiting":   func(a, b topicRow) int { return cmp.Compare(b.Waiting(), a.Waiting()) },
-	"delivery":  func(a, b topicRow) int { return cmp.Compare(b.InDelivery, a.InDelivery) },
-	"retrying":  func(a, b topicRow) int { return cmp.Compare(b.Retrying, a.Retrying) },
-	"dead":      func(a, b topicRow) int { return cmp.Compare(b.Dead, a.Dead) },
+var orders = map[string]func(a, b *admin.TopicStats) int{
+	"overdue":   func(a, b *admin.TopicStats) int { return cmp.Compare(b.Overdue, a.Overdue) },
+	"name":      func(a, b *admin.TopicStats) int { return cmp.Compare(a.Topic, b.Topic) },
+	"scheduled": func(a, b *admin.TopicStats) int { return cmp.Compare(b.Scheduled, a.Scheduled) },
+	"waiting":   func(a, b *admin.TopicStats) int { return cmp.Compare(waitingOf(b.Counts), waitingOf(a.Counts)) },
+	"delivery":  func(a, b *admin.TopicStats) int { return cmp.Compare(b.InDelivery, a.InDelivery) },
+	"retrying":  func(a, b *admin.TopicStats) int { return cmp.Compare(b.Retrying, a.Retrying) },
+	"dead":      func(a, b *admin.TopicStats) int { return cmp.Compare(b.Dead, a.Dead) },
 }
 
 // topicsPage lists the topics, those first that are late.
@@ -71,27 +71,28 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	if orders[data.Sort] == nil {
 		data.Sort = "overdue"
 	}
-	for _, s := range o.Topics {
+	found := o.pointers()
+	for _, s := range found {
 		data.Total.Add(s.Counts)
-		if strings.Contains(s.Topic, data.Match) {
-			data.Rows = append(data.Rows, rowOf(o, s))
-		}
 	}
-	data.Found = len(data.Rows)
-	slices.SortStableFunc(data.Rows, func(a, b topicRow) int {
+	found = slices.DeleteFunc(found, func(s *admin.TopicStats) bool { return !strings.Contains(s.Topic, data.Match) })
+	slices.SortFunc(found, func(a, b *admin.TopicStats) int {
 		return cmp.Or(orders[data.Sort](a, b), cmp.Compare(a.Topic, b.Topic))
 	})
-	data.cut(q)
+	data.Found = len(found)
+	for _, s := range data.cut(q, found) {
+		data.Rows = append(data.Rows, rowOf(o, s))
+	}
 	if inbox, err := d.inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox
 	}
 	return page{name: "topics", title: "Topics", live: true, data: data}, nil
 }
 
-// cut leaves the topics of one page.
-func (t *topicsData) cut(q *request) {
+// cut returns the topics of one page.
+func (t *topicsData) cut(q *request, found []*admin.TopicStats) []*admin.TopicStats {
 	skip, _ := strconv.Atoi(q.query.Get("skip")) // anything else is the first page
-	skip = min(max(skip, 0), len(t.Rows))
+	skip = min(max(skip, 0), len(found))
 	beside := func(skip int) string {
 		values := url.Values{"sort": {t.Sort}, "skip": {strconv.Itoa(skip)}}
 		if t.Match != "" {
@@ -102,10 +103,10 @@ func (t *topicsData) cut(q *request) {
 	if skip > 0 {
 		t.Before = beside(max(0, skip-topicsPerPage))
 	}
-	if skip+topicsPerPage < len(t.Rows) {
+	if skip+topicsPerPage < len(found) {
 		t.After = beside(skip + topicsPerPage)
 	}
-	t.Rows = t.Rows[skip:min(skip+topicsPerPage, len(t.Rows))]
+	return found[skip:min(skip+topicsPerPage, len(found))]
 }
 
 func (d *Dashboard) inbox(ctx context.Context) (admin.Inbox, error) {

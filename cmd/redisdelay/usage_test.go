@@ -36,7 +36,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"ls orders -o xml", `--output is "xml"`, "want one of table, json"},
 	{"ls orders --dead --waiting", "--dead cannot be given with --waiting", "want one of them"},
 	{"ls orders --group billing", "--group cannot be used here", "want --waiting, --in-delivery or --dead"},
-	{"ls orders --due-before soon", `--due-before is "soon"`, "want a duration such as 10m or 3d, or a time such as 15:04"},
+	{"ls orders --due-before soon", `--due-before is "soon"`, "want a duration such as 10m, in 3d or 2h ago, or a time such as 15:04"},
 	{"ls orders --due-before 1h --due-after 2h", "--due-after is not before --due-before", "want a range that is not empty"},
 	{"ls orders --dead --due-before 1h", "--due-before cannot be used here", "want --since or --until"},
 	{"ls orders --since 1h", "--since cannot be used here", "want --dead"},

@@ -36,6 +36,10 @@ func TestParseTime(t *testing.T) {
 		{"10m", Ahead, now.Add(10 * time.Minute)},
 		{"10m", Back, now.Add(-10 * time.Minute)},
 		{"-10m", Ahead, now.Add(-10 * time.Minute)},
+		{"10m ago", Ahead, now.Add(-10 * time.Minute)},
+		{"10m ago", Back, now.Add(-10 * time.Minute)},
+		{"in 1d", Back, now.Add(24 * time.Hour)},
+		{"in 1d", Ahead, now.Add(24 * time.Hour)},
 		{"12:30", Ahead, now.Add(30 * time.Minute)},
 		{"12:30", Back, now.Add(30*time.Minute - 24*time.Hour)},
 		{"11:30:15", Ahead, now.Add(24*time.Hour - 29*time.Minute - 45*time.Second)},
@@ -49,7 +53,7 @@ func TestParseTime(t *testing.T) {
 		require.NoError(t, err, c.text)
 		assert.True(t, c.want.Equal(got), "%s: got %s, want %s", c.text, got, c.want)
 	}
-	for _, text := range []string{"", "tomorrow", "25:00", "2026-13-01", "1234"} {
+	for _, text := range []string{"", " ago", "in ", "in 2h ago", "tomorrow", "25:00", "2026-13-01", "1234"} {
 		_, err := ParseTime(text, now, Ahead)
 		assert.ErrorContains(t, err, WantTime, text)
 	}

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // WantDuration and WantTime say what ParseDuration and ParseTime accept.
 const (
 	WantDuration = `a duration such as 90s, 10m, 12h, 3d or 1w2d`
-	WantTime     = `a duration such as 10m or 3d, or a time such as 15:04, "2006-01-02 15:04" or 2006-01-02T15:04:05Z`
+	WantTime     = `a duration such as 10m, in 3d or 2h ago, or a time such as 15:04, "2006-01-02 15:04" or 2006-01-02T15:04:05Z`
 )
 
 var (
@@ -72,10 +73,10 @@ var layouts = []string{
 }
 
 // ParseTime reads a time: a duration from now, a time of day, or a date with or without one,
-// in the zone of now.
+// in the zone of now. "2h ago" and "in 2h" mean the same in both directions.
 func ParseTime(text string, now time.Time, direction Direction) (time.Time, error) {
-	if d, err := ParseDuration(text); err == nil {
-		return now.Add(time.Duration(direction) * d), nil
+	if d, err := parseDistance(text, direction); err == nil {
+		return now.Add(d), nil
 	}
 	for _, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
@@ -94,6 +95,17 @@ func ParseTime(text string, now time.Time, direction Direction) (time.Time, erro
 		return at, nil
 	}
 	return time.Time{}, errTime
+}
+
+// parseDistance reads how far a time is from now; below 0 is before it.
+func parseDistance(text string, direction Direction) (time.Duration, error) {
+	if length, found := strings.CutSuffix(text, " ago"); found {
+		text, direction = length, Back
+	} else if length, found := strings.CutPrefix(text, "in "); found {
+		text, direction = length, Ahead
+	}
+	d, err := ParseDuration(strings.TrimSpace(text))
+	return time.Duration(direction) * d, err
 }
 
 // Duration writes a duration with its two largest units.

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// PipelineSize is how many calls go out at once. Redis answers them without a look at other
-// clients.
-const PipelineSize = 32
+// PipelineSize is how many calls go out at once. Redis answers them without a look at other clients, so claims wait for them:
+// of those that count a topic, some 0.8 ms.
+const PipelineSize = 16
 
 // Answer is how one of many calls has ended.
 type Answer struct {

@@ -37,6 +37,7 @@ type app struct {
 	terminal struct{ in, out, err bool }
 	width    int // of the terminal that out is
 	now      func() time.Time
+	wait     func(context.Context, time.Duration) error // returns after a while, or with the cause of the context's end
 
 	// flags
 	target connect.Target
@@ -56,7 +57,7 @@ func Main(args []string) int {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
 	a := &app{
-		in: os.Stdin, out: colorprofile.NewWriter(os.Stdout, os.Environ()), err: os.Stderr, now: time.Now,
+		in: os.Stdin, out: colorprofile.NewWriter(os.Stdout, os.Environ()), err: os.Stderr, now: time.Now, wait: wait,
 	}
 	a.terminal.in = term.IsTerminal(os.Stdin.Fd())
 	a.terminal.out = term.IsTerminal(os.Stdout.Fd())
@@ -65,6 +66,18 @@ func Main(args []string) int {
 		a.width, _, _ = term.GetSize(os.Stdout.Fd())
 	}
 	return a.run(ctx, args)
+}
+
+// wait is what an app does unless it is under test.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (a *app) run(ctx context.Context, args []string) int {

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
 const docsFile = "../../../../docs/operate/cli.md"
 
 func newTestApp() *app {
-	return &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, now: time.Now}
+	return &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, now: time.Now, wait: wait}
 }
 
 // TestDocsAreGeneratedFromTheCommands, so they cannot differ.

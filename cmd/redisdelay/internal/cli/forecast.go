@@ -199,12 +199,8 @@ func (a *app) rateOf(ctx context.Context, topic string, f *forecast) (float64, e
 	if err != nil || first.Backlog()+first.Due() == 0 { // nothing to handle
 		return -1, err
 	}
-	timer := time.NewTimer(f.measure)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return -1, context.Cause(ctx)
+	if err := a.wait(ctx, f.measure); err != nil {
+		return -1, err
 	}
 	second, err := a.admin.Forecast(ctx, topic, f.query)
 	f.measured, f.allCame = true, second.Backlog() == 0

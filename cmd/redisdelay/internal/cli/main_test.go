@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 type stage struct {
 	*fixture.Scene
 	address string
+	wait    func(ctx context.Context, d time.Duration) error // in place of a wait of the program; nil for that
 }
 
 func newStage(t *testing.T) *stage {
@@ -40,6 +41,9 @@ type result struct {
 func (s *stage) run(args ...string) result {
 	s.T.Helper()
 	a := newTestApp()
+	if s.wait != nil {
+		a.wait = s.wait
+	}
 	if i := len(args); i > 0 && args[0] == "--terminal" {
 		a.terminal.err, args = true, args[1:]
 	}

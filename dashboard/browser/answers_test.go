@@ -1,0 +1,260 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+func whatIsLate(t *testing.T, _ *duty, b *tab) {
+	assert.Equal(t, "orders", b.text("tbody a"), "it has waited longest")
+	assert.Equal(t, 2, b.number("tbody td:nth-of-type(1).bad"), "both topics are late")
+	assert.Contains(t, b.row("table", "parcels"), "none", "nobody takes them")
+}
+
+func howIsATopic(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	assert.Equal(t, []string{"8", "0"}, ask[[]string](b, "[...document.querySelectorAll('.totals dd')].slice(0, 2).map(e => e.innerText)"))
+	assert.Equal(t, 2, b.number("#groups tbody tr"))
+}
+
+func whoIsWorking(t *testing.T, s *duty, b *tab) {
+	b.topic()
+	b.untilText("#about-billing tbody", s.first(admin.InDelivery).ID)
+	assert.NotEmpty(t, b.row("#about-billing", "host-3"))
+	assert.Contains(t, b.text("#about-mail"), "No consumer is alive")
+}
+
+func whichGroupIsWorst(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	late := ask[[]string](b, `[...document.querySelectorAll("#groups tr:has(td:nth-of-type(2).bad) th")].map(e => e.innerText)`)
+	assert.Equal(t, []string{"mail"}, late)
+}
+
+func watchLive(_ *testing.T, s *duty, b *tab) {
+	b.live()
+	s.later(200, 2)
+	b.until(`[...document.querySelectorAll("tbody tr")].some(r => r.innerText.startsWith("orders") && r.querySelectorAll("td")[1].innerText === "10")`)
+}
+
+func askTheDoctor(t *testing.T, _ *duty, b *tab) {
+	b.click("header a[href=doctor]")
+	b.click("main button")
+	b.untilText("#findings", `1 group has no consumer that is alive, and 4 messages: "mail"`)
+	assert.Contains(t, b.text("#findings"), "its version is")
+}
+
+func whyNotHandled(t *testing.T, _ *duty, b *tab) {
+	b.find("order-4")
+	assert.Contains(t, b.text("h1"), "host-3", "the first sentence")
+	assert.Contains(t, b.text("#explained"), "no consumer of group mail is alive")
+}
+
+func findByUUID(t *testing.T, _ *duty, b *tab) {
+	b.typeInto(".find input", uuid+kb.Enter)
+	b.untilText("main", "by its UUID")
+	b.click("main li a.id")
+	b.untilText("h1", "Due in")
+	assert.Contains(t, b.text("main"), uuid)
+}
+
+func whatIsInIt(t *testing.T, _ *duty, b *tab) {
+	b.find("order-4")
+	assert.Contains(t, b.text("pre"), `"order": 4,`)
+	assert.Contains(t, b.text("table.pairs"), "trace")
+	assert.Equal(t, 1, b.number("a[href^='payload?'][download]"), "all of it, in a file")
+}
+
+func whatIsDueSoon(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.click(`#numbers a[href*="in=scheduled"]`)
+	b.typeInto("input[name=before]", "in 2h"+kb.Enter)
+	b.until("location.search.includes('before')")
+	assert.Equal(t, 1, b.number("tbody tr"))
+	assert.Contains(t, b.text("tbody"), "order-5")
+}
+
+func whatWaits(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.click(`#about-mail a[href*="in=waiting"]`)
+	b.untilText("h1", "orders: waiting")
+	assert.Equal(t, 4, b.number("tbody tr"))
+	b.typeInto("input[name=from]", "1h ago"+kb.Enter)
+	b.until("location.search.includes('ago')")
+	assert.Equal(t, 4, b.number("tbody tr"), "all of them fell due within the hour")
+	b.click("nav.tabs a[href*='in=in-delivery']")
+	b.untilText("h1", "orders: in-delivery")
+	assert.Equal(t, 1, b.number("tbody tr"))
+	assert.Contains(t, b.text("tbody"), "order-4")
+}
+
+func whatFailed(t *testing.T, _ *duty, b *tab) {
+	b.dead()
+	assert.Equal(t, 3, b.number("tbody tr"))
+	assert.Contains(t, b.text("tbody"), "payment gateway: 502 for order-1")
+}
+
+func howManyOfEachKind(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.click("#numbers a[href^=reasons]")
+	b.untilText("h1", "3 dead letters")
+	assert.Equal(t, "3", b.text("tbody td"))
+	assert.Equal(t, "payment gateway: 502 for …", b.text("tbody th a"))
+}
+
+func runAgain(t *testing.T, s *duty, b *tab) {
+	howManyOfEachKind(t, s, b)
+	b.click("tbody th a")
+	b.untilText("h1", "orders: dead")
+	b.all3("requeue", "requeued")
+	assert.Zero(t, s.count(admin.Dead))
+}
+
+// all3 confirms an operation on all three dead letters.
+func (b *tab) all3(action, done string) {
+	b.t.Helper()
+	b.click("p.acts a[href^='confirm?action=" + action + "']")
+	b.typeInto("input[name=number]", "3"+kb.Enter)
+	b.done("3 messages " + done)
+}
+
+func getRid(t *testing.T, s *duty, b *tab) {
+	b.dead()
+	b.click("tbody input[type=checkbox]")
+	b.click("button[formaction^=discard]")
+	b.done("1 message discarded")
+	assert.Equal(t, 2, s.count(admin.Dead))
+}
+
+func putAside(t *testing.T, s *duty, b *tab) {
+	b.dead()
+	b.click("tbody input[type=checkbox]")
+	b.typeInto(".bar input[name=value]", "parked")
+	b.click("button[formaction^=move]")
+	b.done("1 message moved")
+	assert.Equal(t, 2, s.count(admin.Dead))
+	b.click(".brand")
+	b.untilText("tbody", "parked")
+}
+
+func takeBack(t *testing.T, s *duty, b *tab) {
+	b.find("order-6")
+	b.typeInto("form[action^=reschedule] input[name=value]", "4h")
+	b.click("form[action^=reschedule] button")
+	b.done("1 message rescheduled")
+	b.untilText("h1", "Due in 3h59m")
+	b.find("order-7")
+	b.click("form[action^=deliver-now] button")
+	b.done("1 message made due")
+	b.find("order-6")
+	b.click("form[action^=cancel] button")
+	b.done("1 message canceled")
+	_, err := s.admin.Message(t.Context(), s.Topic, admin.Ref{Key: "order-6"})
+	require.ErrorIs(t, err, admin.ErrMessageNotFound)
+}
+
+func cancelNonsense(t *testing.T, s *duty, b *tab) {
+	b.topic()
+	b.click(`#numbers a[href*="in=scheduled"]`)
+	b.typeInto("input[name=key]", "test-"+kb.Enter)
+	b.until("location.search.includes('key=test-')")
+	assert.Equal(t, 2, b.number("tbody tr"))
+	b.click("p.acts a[href^='confirm?action=cancel']")
+	b.typeInto("input[name=number]", "2"+kb.Enter)
+	b.done("2 messages canceled")
+	assert.Equal(t, 6, s.count(admin.Scheduled))
+}
+
+func moveAndCopy(_ *testing.T, _ *duty, b *tab) {
+	for _, act := range []struct{ key, action, to, done string }{
+		{"order-8", "copy", "orders-test", "1 message copied"}, {"order-9", "move", "orders-later", "1 message moved"},
+	} {
+		b.find(act.key)
+		b.typeInto(fmt.Sprintf("form[action^=%s] input[name=value]", act.action), act.to)
+		b.click(fmt.Sprintf("form[action^=%s] button", act.action))
+		b.done(act.done)
+		b.click(".brand")
+		b.untilText("tbody", act.to)
+	}
+}
+
+func stopEverybody(_ *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.pauseAll()
+	b.untilText("#numbers .note", "by ada, until in 59m")
+	b.click(wholeTopic + "summary")
+	b.click(wholeTopic + "form[action^=resume] button")
+	b.until("!document.querySelector('#numbers').innerText.includes('paused')")
+}
+
+const wholeTopic = "main > details.acts "
+
+// pauseAll pauses all groups of the topic that is open.
+func (b *tab) pauseAll() {
+	b.t.Helper()
+	b.click(wholeTopic + "summary")
+	b.typeInto(wholeTopic+"input[name=for]", "1h")
+	b.typeInto(wholeTopic+"input[name=reason]", "provider down")
+	b.click(wholeTopic + "form[action^=pause] button")
+	b.untilText("#numbers .note", "provider down")
+}
+
+func whoPaused(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.pauseAll()
+	b.click(".brand")
+	b.untilText("tbody .badge", "paused")
+	b.topic()
+	assert.Regexp(t, "since .* ago by ada, until in 59m.*: provider down", b.text("#numbers .note"))
+	assert.Equal(t, 2, strings.Count(b.text("#groups"), "paused"))
+}
+
+func slowDown(t *testing.T, _ *duty, b *tab) {
+	b.topic()
+	b.click("#group-billing summary")
+	for name, value := range map[string]string{"max-in-flight": "20", "rate": "100", "per": "1s"} {
+		b.typeInto("#group-billing input[name="+name+"]", value)
+	}
+	b.click("#group-billing form[action^=limit] button")
+	b.untilText("#groups", "at most 20 in delivery")
+	assert.Contains(t, b.row("#groups", "billing"), "100 in 1s")
+}
+
+func underWay(t *testing.T, s *duty, b *tab) {
+	b.topic()
+	b.live()
+	const inDelivery = `[...document.querySelectorAll("#groups tbody tr")].find(r => r.innerText.startsWith("billing")).querySelectorAll("td")[5].innerText`
+	assert.Equal(t, "1", ask[string](b, inDelivery))
+	s.held.Ack()
+	b.until(inDelivery + ` === "0"`)
+}
+
+func retireAGroup(t *testing.T, s *duty, b *tab) {
+	b.topic()
+	b.click("#group-mail summary")
+	b.typeInto("#group-mail input[name=name]", "mail")
+	b.click("#group-mail form[action^=retire] button")
+	b.until(`document.querySelector("#groups").innerText.includes("retired")`)
+	assert.Equal(t, 1, s.count(admin.InDelivery)+s.count(admin.Waiting), "what it alone has held is free")
+	b.click("#group-mail summary")
+	b.click("#group-mail form[action^=restore] button")
+	b.until(`!document.querySelector("#groups").innerText.includes("retired")`)
+}
+
+func deleteATopic(t *testing.T, s *duty, b *tab) {
+	b.topic()
+	b.click(wholeTopic + "summary")
+	b.typeInto(wholeTopic+"form[action^=delete] input[name=name]", "orders")
+	b.click(wholeTopic + "form[action^=delete] input[name=force]")
+	b.click(wholeTopic + "form[action^=delete] button")
+	b.untilText("h1", "Topics")
+	_, err := s.admin.Stats(t.Context(), "orders")
+	require.ErrorIs(t, err, admin.ErrTopicNotFound)
+	s.held.Ack() // which finds nothing any more
+}

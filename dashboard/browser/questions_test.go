@@ -1,0 +1,160 @@
+package browser
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// question is one of docs/operate/operating.md. It is answered from the list of topics on, by clicks and what is typed.
+type question struct {
+	number int
+	words  string
+	answer func(t *testing.T, s *duty, b *tab)
+}
+
+var questions = []question{
+	{1, "What is there, and is anything late?", whatIsLate},
+	{2, "How is one topic?", howIsATopic},
+	{4, "Who is working, and on what?", whoIsWorking},
+	{5, "Which group is worst?", whichGroupIsWorst},
+	{6, "Can I watch it live?", watchLive},
+	{7, "Is Redis set up as it should be?", askTheDoctor},
+	{8, "Why has order 4 not been handled?", whyNotHandled},
+	{9, "All that the log shows is a UUID", findByUUID},
+	{10, "What is in it?", whatIsInIt},
+	{11, "What is due in the next two hours?", whatIsDueSoon},
+	{12, "What waits, and what is in delivery?", whatWaits},
+	{13, "Which messages failed for good, and why?", whatFailed},
+	{14, "How many of each kind?", howManyOfEachKind},
+	{15, "The fault is mended: how do they run again?", runAgain},
+	{16, "These can go: how do I get rid of them?", getRid},
+	{17, "Somebody should look at them: how do I put them aside?", putAside},
+	{18, "A customer calls: take order 6 back, or give it more time", takeBack},
+	{19, "A faulty release has scheduled nonsense: how do I cancel all of it?", cancelNonsense},
+	{20, "These belong in another topic, or to a test: how do I move or copy them?", moveAndCopy},
+	{21, "The payment provider is down: stop everybody for an hour", stopEverybody},
+	{22, "Who paused this, when, and why?", whoPaused},
+	{23, "What they call cannot keep up: slow the group down", slowDown},
+	{24, "Before a deployment: is anything still under way?", underWay},
+	{25, "A group is no longer needed, and pins its messages", retireAGroup},
+	{27, "How do I delete a topic?", deleteATopic},
+}
+
+// elsewhere are the questions that a page cannot answer; docs/operate/dashboard.md says why.
+var elsewhere = map[int]string{
+	3:  "How do I make an alert of it?",
+	26: "How do messages get to another server, or in from a sorted set of my own?",
+}
+
+// TestQuestions answers each question of a person on call by clicks.
+func TestQuestions(t *testing.T) {
+	for _, q := range questions {
+		t.Run(fmt.Sprintf("%d. %s", q.number, q.words), func(t *testing.T) {
+			s := onDuty(t)
+			b := s.tab()
+			b.open("")
+			q.answer(t, s, b)
+		})
+	}
+}
+
+// TestNoQuestionIsLeftOut compares the questions of the command line with those of the page, and with what its documentation says.
+func TestNoQuestionIsLeftOut(t *testing.T) {
+	operating, err := os.ReadFile("../../docs/operate/operating.md")
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/operate/dashboard.md")
+	require.NoError(t, err)
+	var asked []string
+	for _, found := range regexp.MustCompile(`(?m)^### (\d+\. .*)$`).FindAllStringSubmatch(string(operating), -1) {
+		asked = append(asked, found[1])
+		assert.Contains(t, string(page), "| "+found[1]+" |", "docs/operate/dashboard.md says where")
+	}
+	var answered []string
+	for _, q := range questions {
+		answered = append(answered, fmt.Sprintf("%d. %s", q.number, q.words))
+	}
+	for number, words := range elsewhere {
+		answered = append(answered, fmt.Sprintf("%d. %s", number, words))
+	}
+	assert.ElementsMatch(t, asked, answered)
+}
+
+// duty is the shop of docs/operate/operating.md: billing holds order 4 and has three dead letters, nobody works for mail, some orders
+// are scheduled, and a parcel is due that no group takes.
+type duty struct {
+	*shop
+	held *message.Message
+}
+
+const uuid = "6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f"
+
+func onDuty(t *testing.T) *duty {
+	t.Helper()
+	s := &duty{shop: newShop(t)}
+	require.NoError(t, s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "mail" }).SubscribeInitialize(s.Topic))
+	s.bury("billing", "payment gateway: 502 for order-1", "payment gateway: 502 for order-2", "payment gateway: 502 for order-3")
+	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
+		c.ConsumerGroup, c.Consumer, c.LeaseDuration = "billing", "host-3", 9*time.Second // its heartbeats say what it holds
+	})
+	publisher := s.Publisher()
+	require.NoError(t, publisher.Publish(s.Topic, keyed(4)))
+	s.held = s.Next(messages)
+	scheduled := []*message.Message{order(1, 30*time.Hour)}
+	scheduled[0].UUID = uuid
+	for n, key := range map[int]string{5: "order-5", 6: "order-6", 7: "order-7", 8: "order-8", 9: "order-9", 91: "test-1", 92: "test-2"} {
+		msg := keyed(n)
+		redisdelay.SetKey(msg, key)
+		delay.Message(msg, delay.For(time.Duration(n-4)*90*time.Minute))
+		scheduled = append(scheduled, msg)
+	}
+	require.NoError(t, publisher.Publish(s.Topic, scheduled...))
+	require.NoError(t, publisher.Publish("parcels", order(100, 0)))
+	return s
+}
+
+// topic goes to the page of orders.
+func (b *tab) topic() {
+	b.t.Helper()
+	b.click(`tbody a[href="topic?topic=orders"]`)
+	b.untilText("h1", "orders")
+}
+
+// dead goes to the dead letters of billing.
+func (b *tab) dead() {
+	b.t.Helper()
+	b.topic()
+	b.click(`#about-billing a[href*="in=dead"]`)
+	b.untilText("h1", "orders: dead")
+}
+
+// find goes to the page of a message.
+func (b *tab) find(text string) {
+	b.t.Helper()
+	b.typeInto(".find input", text+kb.Enter)
+	b.until("location.pathname.endsWith('/find')")
+	b.click("main li a.id")
+	b.untilText("main", "Its life so far")
+}
+
+// done waits for what a form has done.
+func (b *tab) done(text string) {
+	b.t.Helper()
+	b.untilText(".result.done", text)
+}
+
+// row is the row of a table that begins with a text.
+func (b *tab) row(table, head string) string {
+	b.t.Helper()
+	return ask[string](b, fmt.Sprintf(`[...document.querySelectorAll(%q)].find(r => r.querySelector("th")?.innerText.trim() === %q)?.innerText ?? ""`, table+" tbody tr", head))
+}
