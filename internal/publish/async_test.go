@@ -39,6 +39,14 @@ func outcomeOf(f *Future) error {
 	return f.Err()
 }
 
+// unevenTopic takes longer for some batches than for others.
+type unevenTopic struct{ busyTopic }
+
+func (f *unevenTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	<-time.After(time.Duration((b.Number+1)%4) * f.latency)
+	return f.busyTopic.Push(ctx, partition, b)
+}
+
 // inOrder checks that the messages of each caller, "caller/number", are stored in their order.
 func inOrder(t *testing.T, names []string) {
 	t.Helper()
@@ -59,8 +67,8 @@ func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
 		for _, answers := range [][]error{nil, {nil, io.EOF, loadingError(), nil, nil, io.EOF, nil, nil, nil, io.EOF}} {
 			t.Run(fmt.Sprint(latency, len(answers)), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					f := &busyTopic{fakeTopic: fakeTopic{latency: latency, answers: answers}}
-					p := f.publisher()
+					f := &unevenTopic{busyTopic{fakeTopic: fakeTopic{latency: latency, answers: answers}}}
+					p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
 					var all sync.WaitGroup
 					for c := range 10 {
 						all.Go(func() {
@@ -97,7 +105,11 @@ func TestSeveralSendersWorkAgainAfterAsyncCalls(t *testing.T) {
 		for i := range 2000 {
 			p.async(t.Context(), Message{Name: fmt.Sprintf("0/%d", i)})
 		}
-		require.NoError(t, p.Flush(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		withdrawn := p.async(ctx, make([]Message, maxMessages)...)
+		cancel()
+		require.ErrorIs(t, outcomeOf(withdrawn), context.Canceled)
+		require.ErrorIs(t, p.Flush(t.Context()), context.Canceled)
 		assert.Equal(t, 1, f.most)
 		assert.LessOrEqual(t, len(f.batches), 6, "one caller fills batches")
 		inOrder(t, f.names[0])
@@ -205,7 +217,7 @@ func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
 
 func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{nil, errRefused, nil, script.Refusal("not the first")}}
+		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.Refusal("the second"), script.Refusal("not the first")}}
 		p := f.publisher()
 		require.NoError(t, p.Flush(t.Context()), "nothing is under way")
 		start := time.Now()
@@ -223,7 +235,7 @@ func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) 
 		}
 		require.ErrorIs(t, <-flushed, errRefused)
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "it does not wait for later calls")
-		require.ErrorContains(t, p.Flush(t.Context()), "not the first")
+		require.ErrorContains(t, p.Flush(t.Context()), "the second")
 		require.NoError(t, p.Flush(t.Context()))
 		require.ErrorIs(t, p.Refuse(io.ErrNoProgress).Err(), io.ErrNoProgress)
 		require.ErrorIs(t, p.Flush(t.Context()), io.ErrNoProgress, "nor are errors lost of calls that did not begin")
