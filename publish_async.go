@@ -59,7 +59,8 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
 // Publish calls. A call that fails does not stop those after it. With several partitions that holds for
 // messages of the same key (PartitionKey, SetKey, SetOrderingKey), and for others not: calls rotate
-// through the partitions, which are independent. After ErrOutcomeUnknown the messages may be stored
+// through the partitions, which are independent. Publish calls for the same partition, of any goroutine,
+// wait their turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored
 // late, after those of later calls, if they have no keys.
 //
 // A delay counts from when the call is sent to Redis. While many calls wait, that is some

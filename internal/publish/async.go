@@ -50,7 +50,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 		p.pending.leave(f)
 		return err
 	}
-	if err := p.lanes.enqueue(ctx, f, p.distribute(messages, partitions)); err != nil { //nolint:contextcheck // a batch outlives any one of its callers
+	if err := p.lanes.enqueue(ctx, f, p.distribute(messages, partitions)); err != nil {
 		p.pending.leave(f)
 		p.lanes.calls.Done()
 		return err
@@ -73,7 +73,7 @@ func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 		to := destination{topic: f.topic, partition: s.partition}
 		for _, messages := range split(s.messages) {
 			c := f.add(i, messages)
-			c.batch = ls.add(to, c, messages)
+			c.batch = ls.add(to, c, messages) //nolint:contextcheck // a batch outlives any one of its callers
 			ls.endAt(c.batch, f.deadline)
 		}
 	}
